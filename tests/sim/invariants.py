@@ -48,7 +48,7 @@ from millrace.core.metadata.model import (
     PartitionState,
 )
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.replica.replication.follower import RecordsLost
+from millrace.core.replica.replication.effects import RecordsLost
 from millrace.core.replica.replication.leader import PartitionLeader
 
 if TYPE_CHECKING:
@@ -279,9 +279,9 @@ class Invariants:
         if state is None or name in names:
             raise Violation(f"{name} deletes {topic_partition}, and the state is {state}")
 
-    def on_lost(self, topic_partition: TopicPartition, records: RecordsLost) -> None:
+    def on_lost(self, records: RecordsLost) -> None:
         """A broker reports the cost of an unclean election (P30)."""
-        self.lost.setdefault(topic_partition, []).append(records)
+        self.lost.setdefault(records.topic_partition, []).append(records)
 
     def on_given_up(
         self, topic_partition: TopicPartition, leader_epoch: LeaderEpoch, offset: Offset

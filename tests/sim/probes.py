@@ -41,19 +41,19 @@ from millrace.core.metadata.model import CLUSTER_KEY, BrokerLife
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.requests import AlterPartitions, Heartbeat, HeartbeatAnswer
 from millrace.core.replica.compaction.batches import BatchCleaner, CleaningRules
+from millrace.core.replica.replication.effects import (
+    Complete,
+    Effect,
+    Halted,
+    ProposeIsr,
+    RecordsLost,
+    SetAside,
+    Wake,
+)
 from millrace.core.replica.replication.follower import PartitionFollower
 from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.leader_session import LeaderSession
-from millrace.core.replica.replication.replicas import (
-    Advanced,
-    Completed,
-    Effect,
-    Halted,
-    Lost,
-    ProposeIsr,
-    Replicas,
-    SetAside,
-)
+from millrace.core.replica.replication.replicas import Replicas
 from millrace.runtime import host
 
 if TYPE_CHECKING:
@@ -224,11 +224,11 @@ class Probes:
     ) -> None:
         for effect in effects:
             match effect:
-                case Advanced(topic_partition):
+                case Wake(topic_partition):
                     replica, log = replicas.find(topic_partition), process.log(topic_partition)
                     if replica is not None and log is not None:
                         self._replicas.on_advanced(replica, log)
-                case Completed(topic_partition, waiters):
+                case Complete(topic_partition, waiters):
                     replica, log = replicas.find(topic_partition), process.log(topic_partition)
                     for waiter in waiters:
                         self._replicas.on_answered(replica, log, waiter)
@@ -239,8 +239,8 @@ class Probes:
                     raise Violation(
                         f"{process.name} halts {effect.topic_partition}: {effect.error}"
                     )
-                case Lost():
-                    self._cluster.invariants.on_lost(effect.topic_partition, effect.records)
+                case RecordsLost():
+                    self._cluster.invariants.on_lost(effect)
                 case SetAside(topic_partition):
                     name = process.machine.name
                     self._cluster.invariants.renewed[name, topic_partition] = self._cluster.now
@@ -269,10 +269,9 @@ class Probes:
         leader: Any,
         *_: Any,
     ) -> None:
-        found, is_open = known
-        if found is not None and process.life is not None:
-            topic_partition, position = found
-            replica = replicas.find(topic_partition)
+        position, is_open = known
+        if position is not None and process.life is not None:
+            replica = replicas.find(position.topic_partition)
             self._replicas.on_fetched(
                 process.life, leader, position.leader_epoch, replica, effects, is_open=is_open
             )

@@ -54,18 +54,14 @@ from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.header import BatchHeader
 from millrace.core.replica.log.leader_epochs import EpochStart
 from millrace.core.replica.log.producer_states import BATCHES_KEPT
-from millrace.core.replica.replication.follower import (
-    Append,
-    FetchFrom,
-    PartitionFollower,
-    Truncate,
-)
+from millrace.core.replica.replication.effects import Append, Change, ChangeLog, Effect, FetchFrom
+from millrace.core.replica.replication.follower import PartitionFollower
 from millrace.core.replica.replication.in_sync import IsrProposal
 from millrace.core.replica.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replica.replication.leader_session import SessionRequest
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.replica import Replica
-from millrace.core.replica.replication.replicas import Effect, LogChange, Replicas
+from millrace.core.replica.replication.replicas import Replicas
 
 _PROPOSALS_KEPT: Final = 500
 _BATCHES_KEPT: Final = 4 * BATCHES_KEPT
@@ -118,7 +114,7 @@ class ReplicaWitness:
         self.proposals: dict[TopicPartition, deque[IsrProposal]] = {}
         self._logs = logs
         self._said: dict[tuple[BrokerLife, BrokerId, TopicPartition], _Said] = {}
-        self._named: dict[tuple[BrokerLife, BrokerId, int], tuple[TopicPartition, FetchFrom]] = {}
+        self._named: dict[tuple[BrokerLife, BrokerId, int], FetchFrom] = {}
         """The positions that followers gave to leaders, by their handles."""
         self._reports: dict[tuple[TopicPartition, LeaderEpoch], Reports] = {}
         self._begun: set[tuple[TopicPartition, LeaderEpoch]] = set()
@@ -139,8 +135,9 @@ class ReplicaWitness:
         """A follower tells a leader its position."""
         for handle in request.removed:
             self._named.pop((life, leader, handle), None)
-        for handle, topic_partition, position, progress in request.added:
-            self._named[life, leader, handle] = topic_partition, position
+        for handle, position, progress in request.added:
+            self._named[life, leader, handle] = position
+            topic_partition = position.topic_partition
             replica, log = replicas.find(topic_partition), logs.get(topic_partition)
             if replica is None or replica.follower is None or log is None:
                 continue
@@ -184,14 +181,14 @@ class ReplicaWitness:
     ) -> bool:
         """Whether what a leader sends is to a position that its follower has still open."""
         named = self._named.get((life, leader, handle))
-        replica = None if named is None else replicas.find(named[0])
+        replica = None if named is None else replicas.find(named.topic_partition)
         follower = None if replica is None else replica.follower
         position = None if follower is None else follower.position
         return (
             named is not None
             and position is not None
             and (position.leader, position.leader_epoch, position.number)
-            == (named[1].leader, named[1].leader_epoch, named[1].number)
+            == (named.leader, named.leader_epoch, named.number)
         )
 
     def on_fetched(
@@ -209,10 +206,11 @@ class ReplicaWitness:
         Args:
             is_open: whether that position was still open.
         """
-        for change in [each.change for each in effects if isinstance(each, LogChange)]:
+        for change in [each for each in effects if isinstance(each, Append | ChangeLog)]:
             if not is_open:
                 raise Violation(f"{life} applies what {leader} sent to a position that was left")
-            if not isinstance(change, Append | Truncate):
+            is_cut = isinstance(change, ChangeLog) and change.change is Change.TRUNCATE
+            if isinstance(change, ChangeLog) and not is_cut:
                 continue
             follower = None if replica is None else replica.follower
             if follower is None or (follower.leader, follower.leader_epoch) != (
@@ -220,11 +218,11 @@ class ReplicaWitness:
                 leader_epoch,
             ):
                 raise Violation(f"{life} applies what {leader} sent in {leader_epoch}")
-            if isinstance(change, Truncate):
+            if isinstance(change, ChangeLog):
                 said = self._said.get((life, leader, follower.topic_partition))
-                if said is not None and change.end_offset < said.shared:
+                if said is not None and change.offset < said.shared:
                     raise Violation(
-                        f"{life} cuts {follower.topic_partition} to {change.end_offset}, and "
+                        f"{life} cuts {follower.topic_partition} to {change.offset}, and "
                         f"shares it with {leader} up to {said.shared}"
                     )
 

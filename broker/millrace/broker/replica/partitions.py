@@ -54,40 +54,28 @@ from millrace.core.metadata.requests import (
     ReplicaRenewal,
 )
 from millrace.core.metadata.topic_config import Durability, TopicConfig
-from millrace.core.replica.replication.file_jobs import (
-    RETRY_MS,
+from millrace.core.replica.replication.effects import (
+    Append,
     Change,
     ChangeLog,
-    CloseFiles,
-    DeleteTopics,
-    DropFiles,
-    Flush,
-    Job,
-    MoveFiles,
-    OpenFiles,
-    Outcome,
-    SetFilesAside,
-)
-from millrace.core.replica.replication.follower import AdvanceLogStart, Append, StartOver, Truncate
-from millrace.core.replica.replication.in_sync import IsrProposal
-from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.core.replica.replication.replicas import (
-    Advanced,
     CloseReplica,
-    Completed,
+    Complete,
     Configure,
     DropReplica,
     Effect,
-    Extended,
     Halted,
-    LogChange,
-    Lost,
     OpenLog,
     ProposeIsr,
     ProposeRenewals,
-    Replicas,
+    RecordsLost,
     SetAside,
+    Wake,
 )
+from millrace.core.replica.replication.file_jobs import RETRY_MS, DeleteTopics, Job, Outcome
+from millrace.core.replica.replication.in_sync import IsrProposal
+from millrace.core.replica.replication.placement import Move
+from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.replicas import Replicas
 from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.runtime.clock import monotonic_now
 from millrace.runtime.mailbox import Mailbox
@@ -143,7 +131,6 @@ class Partitions:
         self._on_lost = on_lost
         self._on_replicated = on_replicated
         self._on_all_failed = on_all_failed
-        self._is_first_image = True
         self._open_here: dict[TopicPartition, Partition] = {}
         self._tasks = Tasks(on_failure)
         self._files = ReplicaFiles(
@@ -228,7 +215,6 @@ class Partitions:
         """Follow the metadata."""
         before, self.image = self.image, image
         self.perform(self.replicas.on_image(image, monotonic_now()))
-        self._is_first_image = False
         if before is not None:
             self._on_changes(image.changes_since(before))
         self._files.delete(image.deletions_of(self._broker.broker_id))
@@ -348,32 +334,33 @@ class Partitions:
         """Perform the machine's effects."""
         for effect in effects:
             match effect:
-                case LogChange():
-                    self._change_log(effect)
-                case Completed(_, waiters):
+                case Append(topic_partition, batches, generation):
+                    replicated = self._open_here[topic_partition].append_replicated
+                    replicated(batches, generation)  # type: ignore[arg-type]
+                case ChangeLog():
+                    self._files.change(effect)
+                case Complete(_, waiters):
                     for waiter in waiters:
                         waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
-                case Advanced(topic_partition):
-                    partition = self._open_here.get(topic_partition)
-                    if partition is not None:
-                        partition.log.high_watermark = partition.replica.high_watermark
-                        partition.on_readers_concerned()
-                        if (seconds := partition.take_replication_seconds()) is not None:
-                            self._on_replicated(seconds)
-                case Extended(topic_partition):
-                    partition = self._open_here.get(topic_partition)
-                    if partition is not None:
-                        partition.on_followers_concerned()
+                case Wake():
+                    self._wake(effect)
                 case Configure(topic_partition, topic):
                     self._configure(topic_partition, topic.config)
-                case OpenLog() | CloseReplica() | DropReplica() | SetAside():
-                    self._change_files(effect)
+                case OpenLog() | SetAside():
+                    self._files.want(effect)
+                case CloseReplica(topic_partition, may_return):
+                    self._close(topic_partition)
+                    if may_return:
+                        self._files.want(effect)
+                case DropReplica(topic_partition):
+                    self._close(topic_partition)
+                    self._files.want(effect)
                 case Halted(topic_partition, error):
                     events.REPLICA_HALTED.log(
                         _log, partition=str(topic_partition), error=error.message
                     )
-                case Lost(topic_partition):
-                    self._report_lost(self._open_here[topic_partition].topic, effect)
+                case RecordsLost():
+                    self._report_lost(effect)
                 case ProposeIsr() | ProposeRenewals():
                     self._tasks.begin(self._ask(effect))
         self._tell_sessions()
@@ -382,21 +369,17 @@ class Partitions:
         for each in self._sessions_callbacks:
             each()
 
-    def _change_files(self, effect: OpenLog | CloseReplica | DropReplica | SetAside) -> None:
-        topic_partition = effect.topic_partition
-        match effect:
-            case OpenLog(_, topic):
-                self._files.want(OpenFiles(topic_partition, topic, self._is_first_image))
-            case CloseReplica():
-                self._close(topic_partition)
-                image, holder = self.image, self.placement.holder(topic_partition)
-                if image is not None and image.may_return(topic_partition.topic_id) and holder:
-                    self._files.want(CloseFiles(topic_partition))
-            case DropReplica():
-                self._close(topic_partition)
-                self._files.want(DropFiles(topic_partition))
-            case SetAside():
-                self._files.want(SetFilesAside(topic_partition))
+    def _wake(self, effect: Wake) -> None:
+        partition = self._open_here.get(effect.topic_partition)
+        if partition is None:
+            return
+        if effect.only_followers:
+            partition.on_followers_concerned()
+            return
+        partition.log.high_watermark = partition.replica.high_watermark
+        partition.on_readers_concerned()
+        if (seconds := partition.take_replication_seconds()) is not None:
+            self._on_replicated(seconds)
 
     def _close(self, topic_partition: TopicPartition) -> None:
         """Stop serving a partition; its log is closed later, in a job or with its directory."""
@@ -412,32 +395,26 @@ class Partitions:
             case ProposeRenewals(renewals):
                 await self._ask_for_renewals(renewals)
 
-    def _report_lost(self, topic: str, lost: Lost) -> None:
-        records = lost.records
+    def _report_lost(self, lost: RecordsLost) -> None:
+        topic = self._open_here[lost.topic_partition].topic
         events.RECORDS_TAKEN_BACK.log(
             _log,
             topic=topic,
             partition=lost.topic_partition.partition,
-            start_offset=records.start_offset,
-            end_offset=records.end_offset,
+            start_offset=lost.start_offset,
+            end_offset=lost.end_offset,
             # Records before it were certainly acknowledged; the rest is unknown here.
-            committed_offset=records.committed_offset,
-            leader_epoch=records.leader_epoch,
+            committed_offset=lost.committed_offset,
+            leader_epoch=lost.leader_epoch,
         )
-        self._on_lost(topic, records.end_offset - records.start_offset)
-
-    def _change_log(self, effect: LogChange) -> None:
-        partition = self._open_here[effect.topic_partition]
-        match effect.change:
-            case Append(batches):
-                partition.append_replicated(batches, effect.generation)  # type: ignore[arg-type]
-            case change:
-                self._files.change(effect.topic_partition, change)
+        self._on_lost(topic, lost.end_offset - lost.start_offset)
 
     def advance_log_start(self, partition: Partition, start_offset: Offset) -> None:
         """Begin to delete all records before an offset; all of them are committed."""
         if self._open_here.get(partition.topic_partition) is partition:
-            self._files.change(partition.topic_partition, AdvanceLogStart(start_offset))
+            self._files.change(
+                ChangeLog(partition.topic_partition, Change.ADVANCE_START, start_offset)
+            )
 
     def _configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
         partition = self._open_here[topic_partition]
@@ -450,7 +427,7 @@ class Partitions:
         partition.log.config = self._log_config(config)
         partition.configure(config)
         if becomes_durable:  # Earlier writes did not have to be flushed.
-            self._files.change(topic_partition, Flush())
+            self._files.change(ChangeLog(topic_partition, Change.FLUSH))
 
     async def _propose(self, proposals: Sequence[tuple[TopicPartition, IsrProposal]]) -> None:
         request = AlterPartitions(
@@ -520,13 +497,13 @@ class Partitions:
         """Implement `FilesOwner`."""
         partition.unchanged = None
         match change:
-            case Truncate():
+            case Change.TRUNCATE:
                 effects = self.replicas.on_truncated(partition.topic_partition, monotonic_now())
                 self.perform(effects)
-            case StartOver():
+            case Change.START_OVER:
                 effects = self.replicas.on_started_over(partition.topic_partition, monotonic_now())
                 self.perform(effects)
-            case AdvanceLogStart():
+            case Change.ADVANCE_START:
                 self.on_log_start_advanced(partition)
 
     def on_log_moved(self, partition: Partition, log: PartitionLog) -> None:
@@ -544,20 +521,20 @@ class Partitions:
     def on_job_failed(self, job: Job, outcome: Outcome, error: MillraceError) -> None:
         """Implement `FilesOwner`."""
         match job, outcome:
-            case ((OpenFiles() | ChangeLog() | MoveFiles()), Outcome.OFFLINE):
+            case ((OpenLog() | ChangeLog() | Move()), Outcome.OFFLINE):
                 self._go_offline(job.topic_partition, error)
-            case OpenFiles(), Outcome.AGAIN:
+            case OpenLog(), Outcome.AGAIN:
                 self._warn(events.LOG_NOT_OPENED, job.topic_partition, error)
                 self.replicas.on_opening_refused(job.topic_partition, error)
-            case SetFilesAside(), _:
+            case SetAside(), _:
                 self._warn(events.LOG_NOT_SET_ASIDE, job.topic_partition, error)
                 now = monotonic_now()
                 self.perform(self.replicas.on_set_aside_failed(job.topic_partition, error, now))
             case ChangeLog(), Outcome.AGAIN:
                 self._warn_unchanged(job.topic_partition, error)
-            case CloseFiles(), _ if not isinstance(error, LogDirFailedError):
+            case CloseReplica(), _ if not isinstance(error, LogDirFailedError):
                 self._warn(events.DELETED_LOG_NOT_CLOSED, job.topic_partition, error)
-            case DropFiles(), Outcome.AGAIN:
+            case DropReplica(), Outcome.AGAIN:
                 self._tell(events.REPLICA_NOT_DELETED, job.topic_partition, error)
             case DeleteTopics(), Outcome.AGAIN:
                 events.TOPICS_NOT_DELETED.log(_log, error=error.message)

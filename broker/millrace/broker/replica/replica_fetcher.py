@@ -24,8 +24,8 @@ from millrace.core.ids import BrokerId, EpochEnd, LeaderEpoch, MonotonicMs, Offs
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.records.batch import walk
 from millrace.core.records.header import HEADER_BYTES, verify_body
+from millrace.core.replica.replication.follower import Fetched
 from millrace.core.replica.replication.leader_session import LeaderSession, SessionRequest
-from millrace.core.replica.replication.replicas import Fetched
 from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.proto.codec import decode_fetch_response
 from millrace.proto.features import BROKER_PROTOCOL
@@ -216,7 +216,7 @@ class _LeaderStream:
 
     def _place_of(self, handle: int) -> TopicPartition | None:
         position = self._session.position(handle)
-        return None if position is None else position[0]
+        return None if position is None else position.topic_partition
 
 
 def _checked(
@@ -278,11 +278,11 @@ def _verified(topic_partition: TopicPartition, view: memoryview) -> tuple[list[S
 def _message_of(request: SessionRequest) -> pb.FetchRequest:
     message = pb.FetchRequest(remove=request.removed, credit_bytes=request.credit_bytes)
     progress = list(request.progress)
-    for handle, topic_partition, position, its_progress in request.added:
+    for handle, position, its_progress in request.added:
         message.partitions.add(
             handle=handle,
-            topic_id=topic_partition.topic_id,
-            partition=topic_partition.partition,
+            topic_id=position.topic_partition.topic_id,
+            partition=position.topic_partition.partition,
             fetch_offset=position.fetch_offset,
             current_leader_epoch=position.leader_epoch,
             last_fetched_epoch=position.last_fetched_epoch,

@@ -25,23 +25,22 @@ from millrace.core.events import Event
 from millrace.core.ids import MonotonicMs, Offset, TopicId, TopicPartition, WallMs
 from millrace.core.metadata.model import BrokerLife, Topic
 from millrace.core.metadata.topic_config import Durability, TopicConfig
-from millrace.core.replica.replication.file_jobs import (
-    RETRY_MS,
+from millrace.core.replica.replication.effects import (
     Change,
     ChangeLog,
-    CloseFiles,
+    CloseReplica,
+    DropReplica,
+    OpenLog,
+    SetAside,
+)
+from millrace.core.replica.replication.file_jobs import (
+    RETRY_MS,
     DeleteTopics,
-    DropFiles,
     FileJobs,
-    Flush,
     Job,
-    MoveFiles,
-    OpenFiles,
     Outcome,
     QueuedJob,
-    SetFilesAside,
 )
-from millrace.core.replica.replication.follower import AdvanceLogStart, StartOver, Truncate
 from millrace.core.replica.replication.placement import Move, ReplicaPlacement
 from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.runtime.clock import monotonic_now, wall_now
@@ -118,7 +117,7 @@ class ReplicaFiles:
         self._owner = owner
         self._jobs = FileJobs(retry_ms)
         self._tasks = Tasks(on_failure)
-        self._under_way: dict[Job, asyncio.Task[None]] = {}
+        self._under_way: dict[asyncio.Task[None], Job] = {}
         self.kept_ms = 0
         self._mover = ReplicaMover(
             mailbox,
@@ -158,9 +157,9 @@ class ReplicaFiles:
         self._jobs.want(job)
         self._begin()
 
-    def change(self, topic_partition: TopicPartition, change: Change) -> None:
+    def change(self, job: ChangeLog) -> None:
         """Change the log of a replica that is open."""
-        self._jobs.change(ChangeLog(topic_partition, change))
+        self._jobs.change(job)
         self._begin()
 
     def delete(self, topic_ids: Sequence[TopicId]) -> None:
@@ -178,7 +177,7 @@ class ReplicaFiles:
     def tick(self, now: MonotonicMs) -> None:
         """Begin jobs that are due: retries, and moves."""
         for move in self.placement.begin_moves(now):
-            self._jobs.want(MoveFiles(move))
+            self._jobs.want(move)
         self._begin()
 
     async def settled(self) -> None:
@@ -191,7 +190,7 @@ class ReplicaFiles:
 
     async def _until_over(self, is_meant: Callable[[Job], bool]) -> None:
         """Wait for some of the jobs; a job that is retried later counts as over."""
-        while tasks := [task for job, task in self._under_way.items() if is_meant(job)]:
+        while tasks := [task for task, job in self._under_way.items() if is_meant(job)]:
             await asyncio.wait(tasks)
 
     async def stop(self) -> None:
@@ -203,49 +202,49 @@ class ReplicaFiles:
 
     def _begin(self) -> None:
         for job in self._jobs.ready(monotonic_now()):
-            if isinstance(job, ChangeLog) and isinstance(job.change, Flush):
+            if isinstance(job, ChangeLog) and job.change is Change.FLUSH:
                 self._flush(job)
             else:
-                self._under_way[job] = self._tasks.begin(self._do(job))
+                task = self._tasks.begin(self._do(job))
+                self._under_way[task] = job
+                task.add_done_callback(self._under_way.pop)
 
     async def _do(self, job: Job) -> None:
         try:
             match job:
-                case OpenFiles():
+                case OpenLog():
                     await self._open(job)
                 case ChangeLog():
                     await self._change(job)
-                case CloseFiles(topic_partition):
+                case CloseReplica(topic_partition):
                     await self._close(topic_partition)
-                case DropFiles(topic_partition):
+                case DropReplica(topic_partition):
                     await self._drop(topic_partition)
-                case SetFilesAside(topic_partition):
+                case SetAside(topic_partition):
                     await self._set_aside(topic_partition)
-                case MoveFiles(move):
-                    await self._move(move)
+                case Move():
+                    await self._move(job)
                 case DeleteTopics(topic_ids):
                     await self._delete_topics(topic_ids)
         except MillraceError as error:
             self._on_failed(job, error)
         else:
             self._jobs.on_done(job)
-        finally:
-            del self._under_way[job]
         self._begin()
 
     def _on_failed(self, job: Job, error: MillraceError) -> None:
         now, is_log_lost = monotonic_now(), False
-        if isinstance(job, MoveFiles):
+        if isinstance(job, Move):
             partition = self._owner.find(job.topic_partition)
             is_log_lost = partition is not None and (
                 isinstance(partition.appender, HeldAppends) or partition.log.failure is not None
             )
             self.placement.moves.on_ended(job.topic_partition, now, is_refused=True)
-            self._tell(events.REPLICA_NOT_MOVED, job.move, error=error.message)
+            self._tell(events.REPLICA_NOT_MOVED, job, error=error.message)
         outcome = self._jobs.on_failed(job, error, now, is_log_lost=is_log_lost)
         self._owner.on_job_failed(job, outcome, error)
 
-    async def _open(self, job: OpenFiles) -> None:
+    async def _open(self, job: OpenLog) -> None:
         topic_partition, topic = job.topic_partition, job.topic
         opened = self.placement.place(topic_partition, topic, is_first=job.is_first)
         directories = self.placement.directories
@@ -284,12 +283,12 @@ class ReplicaFiles:
             return
         call = partial(partition.appender.call, _with_log, partition)
         match job.change:
-            case Truncate(end_offset):
-                await call(PartitionLog.truncate_to, end_offset, wall_now())
-            case StartOver(start_offset):
-                await call(PartitionLog.start_over, start_offset)
-            case AdvanceLogStart(start_offset):
-                await call(PartitionLog.advance_log_start, start_offset)
+            case Change.TRUNCATE:
+                await call(PartitionLog.truncate_to, job.offset, wall_now())
+            case Change.START_OVER:
+                await call(PartitionLog.start_over, job.offset)
+            case Change.ADVANCE_START:
+                await call(PartitionLog.advance_log_start, job.offset)
         if not self._jobs.is_void(job):
             self._owner.on_log_changed(partition, job.change)
 
@@ -382,8 +381,10 @@ class ReplicaFiles:
         await self._retire_tiers(tiers, now, is_damaged=True)
         self._owner.on_set_aside(topic_partition, path)
 
-    async def _move(self, move: Move[OpenDirectory]) -> None:
-        topic_partition, source, target = move
+    async def _move(self, move: Move[Any]) -> None:
+        topic_partition = move.topic_partition
+        source: OpenDirectory = move.source
+        target: OpenDirectory = move.target
         partition = self._owner.find(topic_partition)
         if partition is not None:
             self._tell(events.REPLICA_MOVES, move)

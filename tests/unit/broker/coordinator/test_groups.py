@@ -55,9 +55,10 @@ from millrace.core.metadata.model import (
     shard_of,
 )
 from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.replica.replication.effects import Complete, Effect
 from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.core.replica.replication.replica import Complete, Effect, Replica
+from millrace.core.replica.replication.replica import Replica
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 from millrace.core.topics import TopicName
 from millrace.runtime.clock import monotonic_now, wall_now
@@ -183,7 +184,7 @@ class Stage:
             monotonic_now(),
             log_start_offset=self.log.log_start_offset,
         )
-        self.perform([Complete(waiters)])
+        self.perform([Complete(TOPIC_PARTITION, waiters)])
 
     def on_written(self, partition: Partition, end_offset: Offset) -> None:
         self.perform(partition.replica.on_written(end_offset, monotonic_now()))

@@ -27,10 +27,11 @@ from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
+from millrace.core.replica.replication.effects import Complete, Effect
 from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.leader import Acks, Waiter
 from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.core.replica.replication.replica import Complete, Effect, Replica
+from millrace.core.replica.replication.replica import Replica
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 from millrace.runtime.clock import monotonic_now, wall_now
 from millrace.runtime.mailbox import Mailbox

@@ -64,8 +64,8 @@ from millrace.core.metadata.requests import (
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
-from millrace.core.replica.replication.file_jobs import ChangeLog, Outcome
-from millrace.core.replica.replication.follower import AdvanceLogStart
+from millrace.core.replica.replication.effects import Change, ChangeLog
+from millrace.core.replica.replication.file_jobs import Outcome
 from millrace.core.replica.replication.leader import Acks, Waiter
 from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.runtime.clock import wall_now
@@ -473,7 +473,7 @@ def test_a_full_disk_that_refuses_a_change_again_and_again_is_told_once_until_it
 ) -> None:
     world = World()
     partition = TopicPartition(world.create(), 0)
-    job = ChangeLog(partition, AdvanceLogStart(Offset(0)))
+    job = ChangeLog(partition, Change.ADVANCE_START, Offset(0))
 
     def told() -> int:
         return sum(each.message == "a log cannot be changed yet" for each in caplog.records)

@@ -25,7 +25,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.metadata.model import BrokerLife
-from millrace.core.replica.replication.follower import FetchFrom
+from millrace.core.replica.replication.effects import FetchFrom
 from millrace.core.replica.replication.leader_session import LeaderSession
 from millrace.core.replica.replication.progress import NO_PROGRESS
 from millrace.core.replica.replication.rules import ReplicationConfig
@@ -91,13 +91,13 @@ async def following(port: int) -> AsyncIterator[Following]:
     """Follow the leader at a port."""
     session = LeaderSession(1 << 20)
     the = Following(SimpleNamespace(replica_address=f"127.0.0.1:{port}"), session)
-    position = FetchFrom(LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1)
-    session.open(PLACE, position, NO_PROGRESS, MonotonicMs(0))
+    position = FetchFrom(PLACE, LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1)
+    session.open(position, NO_PROGRESS, MonotonicMs(0))
 
     def on_broken(_: BrokerId, now: MonotonicMs) -> list[object]:
         the.broken.append(now)
-        for place, lost in session.on_broken():
-            session.open(place, lost, NO_PROGRESS, now)
+        for lost in session.on_broken():
+            session.open(lost, NO_PROGRESS, now)
         return []
 
     callbacks: list[Callable[[], None]] = []
@@ -184,9 +184,9 @@ async def test_a_position_that_pauses_is_said_in_time_although_nobody_asks_again
     try:
         async with following(leader.port) as the:
             await until(lambda: said == [0])
-            position = FetchFrom(LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1, 30)
             other = TopicPartition(PLACE.topic_id, 1)
-            the.session.open(other, position, NO_PROGRESS, monotonic_now())
+            position = FetchFrom(other, LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1, 30)
+            the.session.open(position, NO_PROGRESS, monotonic_now())
             the.on_concerned()
             await until(lambda: said == [0, 1])
     finally:

@@ -44,9 +44,10 @@ from millrace.core.quotas.config import QuotasConfig
 from millrace.core.quotas.quota import QuotaEntity, QuotaKind
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
+from millrace.core.replica.replication.effects import Complete, Effect, Wake
 from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.leader import Waiter
-from millrace.core.replica.replication.replica import Complete, Effect, Replica, RoleChanged
+from millrace.core.replica.replication.replica import Replica
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 from millrace.proto.codec import encode_produce_request
 from millrace.proto.v1 import common_pb2
@@ -165,7 +166,7 @@ class Served:
             if isinstance(effect, Complete):
                 for waiter in effect.waiters:
                     waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
-            elif isinstance(effect, RoleChanged):
+            elif isinstance(effect, Wake):
                 self.partition.on_readers_concerned()
 
 

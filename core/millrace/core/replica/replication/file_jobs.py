@@ -1,32 +1,37 @@
 """Jobs on the files of replicas: their order and their retries.
 
-A job concerns the files of one partition as a whole, or changes its open log, or deletes topics:
+A job is an effect of the replicas (`effects`), a move (`placement`), or the deletion of topics. It
+concerns the files of one partition as a whole, or changes its open log, or deletes topics:
 
-| job             | waits for                                  | where the disk is full or busy |
-|-----------------|--------------------------------------------|--------------------------------|
-| `OpenFiles`     | the jobs before it on the partition        | again; offline meanwhile (P64) |
-| `CloseFiles`    | likewise                                   | over: recovered when opened    |
-| `DropFiles`     | likewise                                   | again                          |
-| `SetFilesAside` | likewise                                   | `Replicas` wants it again      |
-| `MoveFiles`     | likewise                                   | `ReplicaMoves` wants it again  |
-| `ChangeLog`     | nothing: the append thread keeps the order | again                          |
-| `DeleteTopics`  | openings; moves, closings of these topics  | again, as after any failure    |
+| job            | waits for                                  | where the disk is full or busy |
+|----------------|--------------------------------------------|--------------------------------|
+| `OpenLog`      | the jobs before it on the partition        | again; offline meanwhile (P64) |
+| `CloseReplica` | likewise                                   | over: recovered when opened    |
+| `DropReplica`  | likewise                                   | again                          |
+| `SetAside`     | likewise                                   | `Replicas` wants it again      |
+| `Move`         | likewise                                   | `ReplicaMoves` wants it again  |
+| `ChangeLog`    | nothing: the append thread keeps the order | again                          |
+| `DeleteTopics` | openings; moves, closings of these topics  | again, as after any failure    |
 
 A log directory that fails takes its replicas offline by itself (P63). Any other failure to open or
 to change a log takes the replica offline: it is damaged (P65). Files that cannot be dropped stay
 where they are: nothing reads them.
 
+`CloseReplica` keeps the files of a deleted topic, which may be brought back (P75).
+
 A replica that is given up needs neither its opening nor its changes: those that wait for a retry
 are forgotten, and those under way are void when they end.
+
+A job is known by identity: two of equal content are two jobs.
 
 Pure: `ready` returns the jobs that should begin; `on_done` or `on_failed` follows for each.
 """
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from millrace.core.errors import (
     LogDirFailedError,
@@ -35,82 +40,30 @@ from millrace.core.errors import (
     StorageFullError,
 )
 from millrace.core.ids import MonotonicMs, TopicId, TopicPartition
-from millrace.core.metadata.model import Topic
-from millrace.core.replica.replication.follower import AdvanceLogStart, StartOver, Truncate
+from millrace.core.replica.replication.effects import (
+    Change,
+    ChangeLog,
+    CloseReplica,
+    DropReplica,
+    OpenLog,
+    SetAside,
+)
 from millrace.core.replica.replication.placement import Move
 
 RETRY_MS: Final = 1000
 """Pause before a retry on a disk that is full or busy."""
 
 
-@dataclass(slots=True, frozen=True)
-class Flush:
-    """A change of a log: make all of it durable."""
-
-
-Change = Truncate | StartOver | AdvanceLogStart | Flush
-
-
-@dataclass(slots=True, eq=False)
-class OpenFiles:
-    """Open the log of a replica, or begin one."""
-
-    topic_partition: TopicPartition
-    topic: Topic
-    is_first: bool
-    """Whether the first image after the start names the replica."""
-
-
-@dataclass(slots=True, eq=False)
-class CloseFiles:
-    """Close the log of a replica in order: its topic was deleted, and may be brought back (P75)."""
-
-    topic_partition: TopicPartition
-
-
-@dataclass(slots=True, eq=False)
-class DropFiles:
-    """Move the files of a replica to the trash: others have the partition (P33, P70)."""
-
-    topic_partition: TopicPartition
-
-
-@dataclass(slots=True, eq=False)
-class SetFilesAside:
-    """Free the name of a damaged log for a new one (P65)."""
-
-    topic_partition: TopicPartition
-
-
-@dataclass(slots=True, eq=False)
-class MoveFiles:
-    """Move a replica to another log directory."""
-
-    move: Move[Any]
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition whose files move."""
-        return self.move.topic_partition
-
-
-@dataclass(slots=True, eq=False)
-class ChangeLog:
-    """Change the log of a replica that is open."""
-
-    topic_partition: TopicPartition
-    change: Change
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class DeleteTopics:
     """Move the files of deleted topics to the trash, and confirm that to the controller."""
 
     topic_ids: Sequence[TopicId]
 
 
-QueuedJob = OpenFiles | CloseFiles | DropFiles | SetFilesAside | MoveFiles
+QueuedJob = OpenLog | CloseReplica | DropReplica | SetAside | Move[Any]
 Job = QueuedJob | ChangeLog | DeleteTopics
+_J = TypeVar("_J", bound=Job)
 
 
 class Outcome(Enum):
@@ -126,6 +79,20 @@ class Outcome(Enum):
     """The job is over. The machine that wanted it may want it again."""
 
 
+@dataclass(slots=True)
+class _Files:
+    """The jobs on the files of one partition."""
+
+    queue: deque[QueuedJob] = field(default_factory=deque)
+    """The first one has begun."""
+    changes: list[ChangeLog] = field(default_factory=list)
+    """Those that have an effect, under way or to be tried again."""
+    retries: list[Job] = field(default_factory=list)
+    """Those of both that wait to be tried again."""
+    is_void: bool = False
+    """Whether the first in the queue, an opening, has no effect any more."""
+
+
 class FileJobs:
     """See the module.
 
@@ -136,36 +103,34 @@ class FileJobs:
     def __init__(self, retry_ms: int = RETRY_MS) -> None:
         self._retry_ms = retry_ms
         self._ready: list[Job] = []
-        self._queues: dict[TopicPartition, deque[QueuedJob]] = {}  # The first one has begun.
-        self._changes: dict[TopicPartition, set[ChangeLog]] = {}  # Those that have an effect.
-        self._void: set[Job] = set()  # Openings under way that have none any more.
-        self._again_at: dict[Job, MonotonicMs] = {}
-        self._opening: set[OpenFiles] = set()  # Under way.
-        self._leaving: set[MoveFiles | CloseFiles] = set()
+        self._files: dict[TopicPartition, _Files] = {}
+        # When, in this order; only those count that are also `retries` of their files.
+        self._again: deque[tuple[MonotonicMs, QueuedJob | ChangeLog]] = deque()
+        self._opening: set[TopicPartition] = set()  # Under way.
+        self._leaving: set[TopicPartition] = set()
         self._deleting: DeleteTopics | None = None
         self._to_delete: Sequence[TopicId] | None = None  # None: no image since the start.
         self._deletes_at = MonotonicMs(0)
 
     def leads_to_opening(self, job: Job) -> bool:
         """Return whether this job, or a queued job of the same partition, opens files."""
-        match job:
-            case ChangeLog() | DeleteTopics():
-                return False
-            case _:
-                queue = self._queues.get(job.topic_partition, ())
-                return any(isinstance(each, OpenFiles) for each in queue)
+        if isinstance(job, ChangeLog | DeleteTopics):
+            return False
+        files = self._files.get(job.topic_partition)
+        return files is not None and any(isinstance(each, OpenLog) for each in files.queue)
 
-    def is_void(self, job: OpenFiles | ChangeLog) -> bool:
+    def is_void(self, job: OpenLog | ChangeLog) -> bool:
         """Return whether a job that is under way has no effect any more."""
+        files = self._files.get(job.topic_partition)
         if isinstance(job, ChangeLog):
-            return job not in self._changes.get(job.topic_partition, ())
-        return job in self._void
+            return files is None or not _holds(files.changes, job)
+        return files is not None and files.is_void
 
     # --- Requests ----------------------------------------------------------------------------
 
     def want(self, job: QueuedJob) -> None:
         """Begin a job when those before it on its partition are over."""
-        queue = self._queues.setdefault(job.topic_partition, deque())
+        queue = self._files.setdefault(job.topic_partition, _Files()).queue
         queue.append(job)
         if len(queue) == 1:
             self._begin(job)
@@ -175,11 +140,10 @@ class FileJobs:
 
         While the disk refuses to advance the log's start, one job is tried again: the latest start.
         """
-        changes = self._changes.setdefault(job.topic_partition, set())
-        if any(_covers(each.change, job.change) for each in changes):
-            return
-        changes.add(job)
-        self._begin(job)
+        changes = self._files.setdefault(job.topic_partition, _Files()).changes
+        if not any(_covers(each, job) for each in changes):
+            changes.append(job)
+            self._begin(job)
 
     def delete(self, topic_ids: Sequence[TopicId]) -> None:
         """Delete topics; each image names them, until it shows that they were confirmed."""
@@ -188,27 +152,32 @@ class FileJobs:
 
     def on_closed(self, topic_partition: TopicPartition) -> None:
         """A replica is given up or offline: it needs neither its opening nor its changes."""
-        for change in self._changes.pop(topic_partition, ()):
-            self._again_at.pop(change, None)
-        queue = self._queues.get(topic_partition)
-        if queue is None:
+        files = self._files.get(topic_partition)
+        if files is None:
             return
-        first, *others = queue
-        waiting = (each for each in others if not isinstance(each, OpenFiles))
-        self._queues[topic_partition] = deque([first, *waiting])
-        if isinstance(first, OpenFiles):
-            if first in self._again_at:
-                self._end(first)
-            else:
-                self._void.add(first)
+        files.retries = [each for each in files.retries if not isinstance(each, ChangeLog)]
+        files.changes.clear()
+        if files.queue:
+            first, *others = files.queue
+            waiting = (each for each in others if not isinstance(each, OpenLog))
+            files.queue = deque([first, *waiting])
+            if isinstance(first, OpenLog):
+                if files.retries:
+                    self._end(first)
+                else:
+                    files.is_void = True
+        self._forget_idle(topic_partition)
 
     # --- Events ------------------------------------------------------------------------------
 
     def ready(self, now: MonotonicMs) -> list[Job]:
         """Return the jobs to begin now; to be called after each event and as time passes."""
-        for job in [job for job, at in self._again_at.items() if now >= at]:
-            del self._again_at[job]
-            self._begin(job)
+        while self._again and now >= self._again[0][0]:
+            _, job = self._again.popleft()
+            files = self._files.get(job.topic_partition)
+            if files is not None and _holds(files.retries, job):
+                files.retries = _without(files.retries, job)
+                self._begin(job)
         if self._to_delete and now >= self._deletes_at and self._may_delete(self._to_delete):
             self._deleting, self._to_delete = DeleteTopics(self._to_delete), None
             self._ready.append(self._deleting)
@@ -231,31 +200,35 @@ class FileJobs:
             is_log_lost: whether a move has left no log that can be used.
         """
         outcome = Outcome.OFFLINE if is_log_lost else self._outcome(job, error)
+        again_at = MonotonicMs(now + self._retry_ms)
         if outcome is not Outcome.AGAIN:
             self._end(job)
         elif isinstance(job, DeleteTopics):
             self._end(job)
             self._to_delete = job.topic_ids if self._to_delete is None else self._to_delete
-            self._deletes_at = MonotonicMs(now + self._retry_ms)
+            self._deletes_at = again_at
         else:
-            self._opening.discard(job)
+            files = self._files[job.topic_partition]
             if isinstance(job, ChangeLog):
-                self._forget_covered(job)
-            self._again_at[job] = MonotonicMs(now + self._retry_ms)
+                _forget_covered(files, job)
+            else:
+                self._opening.discard(job.topic_partition)
+            files.retries.append(job)
+            self._again.append((again_at, job))
         return outcome
 
     def _outcome(self, job: Job, error: MillraceError) -> Outcome:
         may_pass = isinstance(error, StorageFullError | StorageBusyError)
         match job:
-            case OpenFiles() | ChangeLog() if self.is_void(job):
+            case OpenLog() | ChangeLog() if self.is_void(job):
                 return Outcome.VOID
             case DeleteTopics():
                 return Outcome.AGAIN
-            case OpenFiles():
+            case OpenLog():
                 return Outcome.AGAIN if may_pass else Outcome.OFFLINE
             case ChangeLog() if not isinstance(error, LogDirFailedError):
                 return Outcome.AGAIN if may_pass else Outcome.OFFLINE
-            case DropFiles() if may_pass:
+            case DropReplica() if may_pass:
                 return Outcome.AGAIN
             case _:
                 return Outcome.OVER
@@ -263,53 +236,60 @@ class FileJobs:
     def _begin(self, job: Job) -> None:
         self._ready.append(job)
         match job:
-            case OpenFiles():
-                self._opening.add(job)
-            case MoveFiles() | CloseFiles():
-                self._leaving.add(job)
+            case OpenLog(topic_partition):
+                self._opening.add(topic_partition)
+            case Move(topic_partition) | CloseReplica(topic_partition):
+                self._leaving.add(topic_partition)
 
     def _end(self, job: Job) -> None:
-        match job:
-            case DeleteTopics():
-                self._deleting = None
-            case ChangeLog():
-                changes = self._changes.get(job.topic_partition, set())
-                changes.discard(job)
-                if not changes:
-                    self._changes.pop(job.topic_partition, None)
-            case _:
-                self._leave_queue(job)
-
-    def _forget_covered(self, job: ChangeLog) -> None:
-        """Forget the changes that wait to be tried again, and that this one makes needless."""
-        waiting = [each for each in self._changes[job.topic_partition] if each in self._again_at]
-        for each in waiting:
-            if _covers(job.change, each.change):
-                del self._again_at[each]
-                self._end(each)
-
-    def _leave_queue(self, job: QueuedJob) -> None:
-        self._again_at.pop(job, None)
-        self._void.discard(job)
-        self._opening.discard(job)
-        self._leaving.discard(job)
-        queue = self._queues[job.topic_partition]
-        assert queue[0] is job
-        queue.popleft()
-        if queue:
-            self._begin(queue[0])
+        if isinstance(job, DeleteTopics):
+            self._deleting = None
+            return
+        files = self._files.get(job.topic_partition)
+        if isinstance(job, ChangeLog):
+            if files is None:
+                return  # It was void.
+            files.changes = _without(files.changes, job)
         else:
-            del self._queues[job.topic_partition]
+            assert files is not None
+            assert files.queue[0] is job
+            files.queue.popleft()
+            files.retries = _without(files.retries, job)
+            files.is_void = False
+            self._opening.discard(job.topic_partition)
+            self._leaving.discard(job.topic_partition)
+            if files.queue:
+                self._begin(files.queue[0])
+        self._forget_idle(job.topic_partition)
+
+    def _forget_idle(self, topic_partition: TopicPartition) -> None:
+        files = self._files.get(topic_partition)
+        if files is not None and not files.queue and not files.changes:
+            del self._files[topic_partition]
 
     def _may_delete(self, topic_ids: Sequence[TopicId]) -> bool:
         """Whether no log is being opened, and none of the topics moves or is closed or deleted."""
-        is_leaving = any(each.topic_partition.topic_id in topic_ids for each in self._leaving)
+        is_leaving = any(each.topic_id in topic_ids for each in self._leaving)
         return self._deleting is None and not self._opening and not is_leaving
 
 
-def _covers(change: Change, other: Change) -> bool:
-    """Return whether a change of a log makes another one needless."""
-    match change, other:
-        case AdvanceLogStart(start_offset), AdvanceLogStart(others_start_offset):
-            return start_offset >= others_start_offset
-    return False
+def _holds(jobs: Iterable[Job], job: Job) -> bool:
+    return any(each is job for each in jobs)
+
+
+def _without(jobs: Iterable[_J], job: Job) -> list[_J]:
+    return [each for each in jobs if each is not job]
+
+
+def _forget_covered(files: _Files, job: ChangeLog) -> None:
+    """Forget the changes that wait to be tried again, and that this one makes needless."""
+    for each in files.retries:
+        if isinstance(each, ChangeLog) and _covers(job, each):
+            files.retries = _without(files.retries, each)
+            files.changes = _without(files.changes, each)
+
+
+def _covers(change: ChangeLog, other: ChangeLog) -> bool:
+    """Return whether a change of a log makes another one of it needless."""
+    is_start = change.change is other.change is Change.ADVANCE_START
+    return is_start and change.offset >= other.offset

@@ -14,21 +14,16 @@ Batches are kept byte for byte as the leader has them (P1), one whole batch or n
 batch that came damaged is fetched again, and the leader verifies its copy first (P65).
 With one exception: a leader whose log is compacted may have put batches together, and then one of
 them may begin before the end of this log. The follower takes the end of it. The shell changes the
-log, in the order of the effects, and each change comes back as an event:
+log, in the order of the effects (`effects`), and each change comes back as an event:
 
-| effect            | the shell                             | and then calls                     |
-|-------------------|---------------------------------------|------------------------------------|
-| `FetchFrom`       | opens the position, leaves any other  | `on_fetch_response`, or            |
-|                   |                                       | `on_out_of_range`,                 |
-|                   |                                       | `on_fetch_failed`                  |
-| `StopFetching`    | leaves the position                   |                                    |
-| `Append`          | writes; flushes as durability says    | `on_written`, `on_flushed`, or     |
-|                   |                                       | `on_write_failed`                  |
-| `Truncate`        | cuts the end, and what follows from   | `on_truncated`                     |
-|                   | it: producer states, indexes (P45)    |                                    |
-| `StartOver`       | deletes all, begins at an offset      | `on_started_over`                  |
-| `AdvanceLogStart` | gives up the oldest batches, durably  | `on_log_start_advanced`            |
-| `RecordsLost`     | tells people                          |                                    |
+| effect          | answered by                                                                |
+|-----------------|----------------------------------------------------------------------------|
+| `FetchFrom`     | `on_fetched`, or `on_out_of_range`, `on_fetch_failed`                      |
+| `StopFetching`  |                                                                            |
+| `Append`        | `on_written`, `on_flushed`, or `on_write_failed`                           |
+| `ChangeLog`     | `on_truncated`, with producer states and indexes (P45); `on_started_over`; |
+|                 | `on_log_start_advanced`                                                    |
+| `RecordsLost`   |                                                                            |
 
 The shell verifies both checksums of every batch before it passes a response on (P8, P66). The
 producer states are not here either: the log's append and truncation maintain them (P45), and a
@@ -56,7 +51,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
-from typing import Final, Protocol, Self
+from typing import Final
 
 from millrace.core.errors import (
     NotLeaderError,
@@ -77,111 +72,39 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import PartitionState
 from millrace.core.replica.log.leader_epochs import LeaderEpochs, wrong_epoch
+from millrace.core.replica.replication.effects import (
+    Append,
+    Change,
+    ChangeLog,
+    Effect,
+    FetchFrom,
+    RecordsLost,
+    ReplicaBatch,
+    StopFetching,
+)
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.rules import ReplicationConfig
 
 _DEFAULTS: Final = ReplicationConfig()
 
 
-class ReplicaBatch(Protocol):
-    """The fields of a batch that the machine needs; the shell has the bytes."""
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Fetched:
+    """A leader's answer for one open position."""
 
-    @property
-    def base_offset(self) -> Offset: ...
-    @property
-    def next_offset(self) -> Offset: ...
-    @property
-    def leader_epoch(self) -> LeaderEpoch: ...
-    def cut(self, topic_partition: TopicPartition, offset: Offset) -> Self:
-        """Return the end of the batch, from `offset` on, as a batch of its own."""
-
-
-@dataclass(slots=True)
-class FetchFrom:
-    """Effect: open this position at the leader; an earlier one gets no more answers (P4)."""
-
-    leader: BrokerId
-    leader_epoch: LeaderEpoch
+    handle: int
+    """The position's, in the session with the leader."""
     fetch_offset: Offset
-    last_fetched_epoch: LeaderEpoch
-    number: int
-    """Different for each position, also at the same offset: an old answer must not be taken
-    twice."""
-    pause_ms: int = 0
-    """Pause before, after a refusal."""
-    verify_until: Offset = VERIFY_NOTHING
-    """The leader verifies what it sends of the records below: a batch came damaged."""
-
-
-@dataclass(slots=True)
-class FetchResponse:
-    """A leader's answer to an open position."""
-
-    position: FetchFrom
-    """The position, as it was opened."""
-    fetch_offset: Offset
-    """Where the batches begin: the position's offset, or the end of the response before."""
+    """Where the batches begin: the position's offset, or the end of the answer before."""
     high_watermark: Offset
     log_start_offset: Offset
     batches: Sequence[ReplicaBatch] = ()
     """The batches before the first one with a wrong checksum."""
+    size: int = 0
+    """Bytes of the batches, which were paid from the credit."""
     is_damaged: bool = False
     """Whether a batch had a wrong checksum."""
     diverging: EpochEnd | None = None
-
-
-@dataclass(slots=True)
-class StopFetching:
-    """Effect: leave the position."""
-
-
-@dataclass(slots=True)
-class Append:
-    """Effect: append these batches unchanged (P1)."""
-
-    batches: Sequence[ReplicaBatch]
-
-
-@dataclass(slots=True)
-class Truncate:
-    """Effect: end the log here, or at the start of the batch that holds this offset."""
-
-    end_offset: Offset
-
-
-@dataclass(slots=True)
-class StartOver:
-    """Effect: delete all batches; the log is empty and begins here."""
-
-    start_offset: Offset
-
-
-@dataclass(slots=True)
-class AdvanceLogStart:
-    """Effect: delete batches before this offset."""
-
-    start_offset: Offset
-
-
-@dataclass(slots=True)
-class RecordsLost:
-    """Effect: report records lost by an unclean election (P30); the log is cut next.
-
-    Producers had acknowledgements for the committed ones. Which of them were committed is known
-    here only up to the high watermark, which is always a step behind.
-    """
-
-    leader_epoch: LeaderEpoch
-    """Leader epoch of the log without these records."""
-    start_offset: Offset
-    """Both logs are equal before this offset."""
-    end_offset: Offset
-    """The former end of this log."""
-    committed_offset: Offset
-    """All records before it were certainly committed; at least `start_offset`."""
-
-
-Effect = FetchFrom | StopFetching | Append | Truncate | StartOver | AdvanceLogStart | RecordsLost
 
 
 class Phase(Enum):
@@ -294,6 +217,7 @@ class PartitionFollower:
 
     def _position(self, pause_ms: int = 0) -> FetchFrom:
         return FetchFrom(
+            self.topic_partition,
             self.leader,
             self.leader_epoch,
             self._fetch_offset,
@@ -397,46 +321,46 @@ class PartitionFollower:
             return []  # When that is done.
         if self.leader == NO_BROKER:
             self.phase = Phase.LEADERLESS
-            return [StopFetching()]
+            return [StopFetching(self.topic_partition)]
         if self.next_offset != self.written_offset:
             self.phase = Phase.SETTLING
             self._pause_ms = pause_ms
-            return [StopFetching()]
+            return [StopFetching(self.topic_partition)]
         self.phase = Phase.FETCHING
         self._opened += 1
         return [self._position(pause_ms)]
 
     # --- Answers of the leader ---------------------------------------------------------------
 
-    def on_fetch_response(self, response: FetchResponse) -> list[Effect]:
-        """Apply a response; ignore one that is not of the open position any more (P7).
+    def on_fetched(self, position: FetchFrom, fetched: Fetched) -> list[Effect]:
+        """Take an answer to a position; ignore one that is not open any more (P7).
 
         Raises:
             SafetyViolationError: committed batches would be cut; the replica is halted (P5).
         """
-        if not self._is_open(response.position) or response.fetch_offset != self._fetch_offset:
+        if not self._is_open(position) or fetched.fetch_offset != self._fetch_offset:
             return []
         self._refusal_pause_ms = 0
-        if response.diverging is not None:
-            return self._cut_back(response.diverging, response.log_start_offset)
-        if response.log_start_offset > self._fetch_offset:
-            return self._start_over(response.log_start_offset)
-        if (base_offset := self._begins_before(response.batches)) is not None:
+        if fetched.diverging is not None:
+            return self._cut_back(fetched.diverging, fetched.log_start_offset)
+        if fetched.log_start_offset > self._fetch_offset:
+            return self._start_over(fetched.log_start_offset)
+        if (base_offset := self._begins_before(fetched.batches)) is not None:
             return self._restart_at(base_offset, self._fetch_offset)  # Nothing is lost.
-        batches = self._follow_on(response.batches)
+        batches = self._follow_on(fetched.batches)
         effects: list[Effect] = []
         if batches:
-            effects.append(Append(batches))
+            effects.append(Append(self.topic_partition, batches, self.generation))
             for batch in batches:
                 self._epochs.append(batch.leader_epoch, batch.base_offset)
             self.next_offset = batches[-1].next_offset
-        self._leader_high_watermark = response.high_watermark
+        self._leader_high_watermark = fetched.high_watermark
         self._high_watermark_epoch = self.leader_epoch
-        self._leader_log_start_offset = response.log_start_offset
+        self._leader_log_start_offset = fetched.log_start_offset
         effects += self._advance()
-        if response.is_damaged:
+        if fetched.is_damaged:
             self._verify_until = Offset(self._fetch_offset + 1)
-        if response.is_damaged or len(batches) < len(response.batches):
+        if fetched.is_damaged or len(batches) < len(fetched.batches):
             effects += self._open(self._config.replica_fetch_backoff_ms)  # P8: fetch it again.
         return effects
 
@@ -485,7 +409,7 @@ class PartitionFollower:
         the leader's end is no reason to cut anything: only epochs are (P5).
 
         Raises:
-            SafetyViolationError: as in `on_fetch_response`.
+            SafetyViolationError: as in `on_fetched`.
         """
         if not self._is_open(position):
             return []
@@ -526,7 +450,7 @@ class PartitionFollower:
             return [*lost, *self._start_over(leader_log_start_offset)]
         self._guard(end_offset)
         self.phase = Phase.CHANGING
-        return [*lost, Truncate(end_offset)]
+        return [*lost, self._change(Change.TRUNCATE, end_offset)]
 
     def _start_over(self, start_offset: Offset) -> list[Effect]:
         self._guard(start_offset)
@@ -537,7 +461,10 @@ class PartitionFollower:
     ) -> list[Effect]:
         self.phase = Phase.CHANGING
         self._starts_within = start_offset if starts_within is None else starts_within
-        return [StartOver(start_offset)]
+        return [self._change(Change.START_OVER, start_offset)]
+
+    def _change(self, change: Change, offset: Offset) -> ChangeLog:
+        return ChangeLog(self.topic_partition, change, offset)
 
     @property
     def _is_void(self) -> bool:
@@ -550,12 +477,20 @@ class PartitionFollower:
         return self._unclean_epoch > known_in
 
     def _lost(self, end_offset: Offset) -> list[Effect]:
-        """Report the records of a cut after an unclean election: any may have been committed."""
+        """Report the records of a cut after an unclean election (P30): any may be committed."""
         start_offset = max(end_offset, self.log_start_offset)
         if not self._is_void or start_offset >= self.next_offset:
             return []
         committed_offset = max(start_offset, self.high_watermark)
-        return [RecordsLost(self.leader_epoch, start_offset, self.next_offset, committed_offset)]
+        return [
+            RecordsLost(
+                self.topic_partition,
+                self.leader_epoch,
+                start_offset,
+                self.next_offset,
+                committed_offset,
+            )
+        ]
 
     def _guard(self, end_offset: Offset) -> None:
         """Halt rather than cut committed records (P5)."""
@@ -652,4 +587,4 @@ class PartitionFollower:
             return []
         self.log_start_offset = start_offset
         self._epochs.truncate_from_start(start_offset)
-        return [AdvanceLogStart(start_offset)]
+        return [self._change(Change.ADVANCE_START, start_offset)]

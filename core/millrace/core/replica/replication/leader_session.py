@@ -26,7 +26,7 @@ from itertools import islice
 from typing import Final
 
 from millrace.core.ids import MonotonicMs, TopicPartition
-from millrace.core.replica.replication.follower import FetchFrom
+from millrace.core.replica.replication.effects import FetchFrom
 from millrace.core.replica.replication.progress import FollowerProgress
 
 _GRANT_FRACTION: Final = 4
@@ -41,9 +41,7 @@ ENTRIES_IN_REQUEST: Final = 5000
 class SessionRequest:
     """The content of one message to the leader."""
 
-    added: list[tuple[int, TopicPartition, FetchFrom, FollowerProgress]] = field(
-        default_factory=list
-    )
+    added: list[tuple[int, FetchFrom, FollowerProgress]] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
     progress: list[tuple[int, FollowerProgress]] = field(default_factory=list)
     credit_bytes: int = 0
@@ -51,7 +49,6 @@ class SessionRequest:
 
 @dataclass(slots=True)
 class _Open:
-    topic_partition: TopicPartition
     position: FetchFrom
     progress: FollowerProgress
     """As it was sent last; until the position is sent, the current one."""
@@ -96,19 +93,13 @@ class LeaderSession:
     def __len__(self) -> int:
         return len(self._handles)
 
-    def open(
-        self,
-        topic_partition: TopicPartition,
-        position: FetchFrom,
-        progress: FollowerProgress,
-        now: MonotonicMs,
-    ) -> None:
+    def open(self, position: FetchFrom, progress: FollowerProgress, now: MonotonicMs) -> None:
         """Replace a partition's position."""
-        self.close(topic_partition)
+        self.close(position.topic_partition)
         handle = self._next_handle
         self._next_handle += 1
-        self._open[handle] = _Open(topic_partition, position, progress)
-        self._handles[topic_partition] = handle
+        self._open[handle] = _Open(position, progress)
+        self._handles[position.topic_partition] = handle
         if position.pause_ms:
             heapq.heappush(self._due, (MonotonicMs(now + position.pause_ms), handle))
         else:
@@ -146,10 +137,10 @@ class LeaderSession:
         """Note that batches of so many bytes are written, or dropped."""
         self._unwritten -= size
 
-    def position(self, handle: int) -> tuple[TopicPartition, FetchFrom] | None:
-        """Return the partition and position of a handle; None if it was closed (P7)."""
+    def position(self, handle: int) -> FetchFrom | None:
+        """Return the position of a handle; None if it was closed (P7)."""
         found = self._open.get(handle)
-        return None if found is None else (found.topic_partition, found.position)
+        return None if found is None else found.position
 
     def next_due(self) -> MonotonicMs | None:
         """Return when a pause ends."""
@@ -188,7 +179,7 @@ class LeaderSession:
             del self._to_say[handle]
             found = self._open[handle]
             found.is_said = True
-            request.added.append((handle, found.topic_partition, found.position, found.progress))
+            request.added.append((handle, found.position, found.progress))
         self._is_begun = True
         for handle in list(islice(self._progress, ENTRIES_IN_REQUEST)):
             progress = self._progress.pop(handle)
@@ -199,7 +190,7 @@ class LeaderSession:
             self._granted += request.credit_bytes
         return request
 
-    def on_broken(self) -> list[tuple[TopicPartition, FetchFrom]]:
+    def on_broken(self) -> list[FetchFrom]:
         """The stream is gone, with the positions that were sent; return them.
 
         Their followers may have received more since, and open new ones. The others stay.
@@ -207,9 +198,9 @@ class LeaderSession:
         lost = {handle: each for handle, each in self._open.items() if each.is_said}
         for handle, each in lost.items():
             del self._open[handle]
-            del self._handles[each.topic_partition]
+            del self._handles[each.position.topic_partition]
         self._progress.clear()
         self._removed = []
         self._granted = 0
         self._is_begun = False
-        return [(each.topic_partition, each.position) for each in lost.values()]
+        return [each.position for each in lost.values()]

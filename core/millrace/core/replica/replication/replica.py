@@ -21,7 +21,6 @@ Source: Kafka's Partition, `makeLeader` and `makeFollower`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from millrace.core.errors import Appended, MillraceError, NotLeaderError
@@ -37,8 +36,8 @@ from millrace.core.ids import (
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
 from millrace.core.replica.log.producer_states import ProducerStates
-from millrace.core.replica.replication import follower as following
-from millrace.core.replica.replication.follower import FetchResponse, PartitionFollower
+from millrace.core.replica.replication.effects import Complete, Effect, FetchFrom, Wake
+from millrace.core.replica.replication.follower import Fetched, PartitionFollower
 from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal
 from millrace.core.replica.replication.leader import PartitionLeader, Waiter
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
@@ -60,21 +59,6 @@ class ReplicaLog(Protocol):
     def leader_epochs(self) -> LeaderEpochs: ...
     @property
     def producer_states(self) -> ProducerStates: ...
-
-
-@dataclass(slots=True)
-class Complete:
-    """Effect: tell the owners of these appends how they ended."""
-
-    waiters: list[Waiter]
-
-
-@dataclass(slots=True)
-class RoleChanged:
-    """Effect: readers of this replica must check it again: its role or its epoch has changed."""
-
-
-Effect = following.Effect | Complete | RoleChanged
 
 
 class Replica:
@@ -222,9 +206,9 @@ class Replica:
         self._standings = standings
         if self.leader is not None:
             led, epoch = self.leads, self.leader.leader_epoch
-            effects = _complete(self.leader.on_state(state, standings, now))
+            effects = self._complete(self.leader.on_state(state, standings, now))
             if led and (not self.leads or self.leader.leader_epoch > epoch):
-                effects.append(RoleChanged())
+                effects.append(Wake(self.topic_partition))
         else:
             assert self.follower is not None
             effects = list(
@@ -272,7 +256,7 @@ class Replica:
             )
             self.leader.generation = self.follower.generation
             self.follower = None
-            effects.append(RoleChanged())
+            effects.append(Wake(self.topic_partition))
         return effects
 
     def _follower(
@@ -297,23 +281,23 @@ class Replica:
         """Give up the role: the log went offline, or the partition is deleted."""
         self.state = None
         if self.leader is not None:
-            return [*_complete(self.leader.resign(error)), RoleChanged()]
+            return [*self._complete(self.leader.resign(error)), Wake(self.topic_partition)]
         assert self.follower is not None
-        return [*self.follower.stop(), RoleChanged()]
+        return [*self.follower.stop(), Wake(self.topic_partition)]
 
     # --- Events of the disk ------------------------------------------------------------------
 
     def on_written(self, end_offset: Offset, now: MonotonicMs) -> list[Effect]:
         """All before `end_offset` is in the file."""
         if self.leader is not None:
-            return _complete(self.leader.on_written(end_offset, now)) + self._settle(now)
+            return self._complete(self.leader.on_written(end_offset, now)) + self._settle(now)
         assert self.follower is not None
         return [*self.follower.on_written(end_offset), *self._settle(now)]
 
     def on_flushed(self, flushed_offset: Offset) -> list[Effect]:
         """All before `flushed_offset` survives a power cut."""
         if self.leader is not None:
-            return _complete(self.leader.on_flushed(flushed_offset))
+            return self._complete(self.leader.on_flushed(flushed_offset))
         assert self.follower is not None
         self.follower.on_flushed(flushed_offset)
         return []
@@ -323,7 +307,9 @@ class Replica:
     ) -> list[Effect]:
         """The batches from `base_offset` on were not written, and will not be."""
         if self.leader is not None:
-            return _complete(self.leader.on_write_failed(base_offset, error)) + self._settle(now)
+            return self._complete(self.leader.on_write_failed(base_offset, error)) + self._settle(
+                now
+            )
         assert self.follower is not None
         return [*self.follower.on_write_failed(base_offset), *self._settle(now)]
 
@@ -350,13 +336,13 @@ class Replica:
 
     # --- Answers of the leader ---------------------------------------------------------------
 
-    def on_fetch_response(self, response: FetchResponse) -> list[Effect]:
+    def on_fetched(self, position: FetchFrom, fetched: Fetched) -> list[Effect]:
         """Pass a leader's answer on to the follower; one that leads now takes none (P7).
 
         Raises:
             SafetyViolationError: committed batches would be cut; the replica is halted (P5).
         """
-        return [] if self.follower is None else list(self.follower.on_fetch_response(response))
+        return [] if self.follower is None else self.follower.on_fetched(position, fetched)
 
     # --- Time --------------------------------------------------------------------------------
 
@@ -369,8 +355,7 @@ class Replica:
         if self.leader is None:
             return [], None
         waiters, proposal = self.leader.tick(now, self._log.leader_epochs)
-        return _complete(waiters), proposal
+        return self._complete(waiters), proposal
 
-
-def _complete(waiters: list[Waiter]) -> list[Effect]:
-    return [Complete(waiters)] if waiters else []
+    def _complete(self, waiters: list[Waiter]) -> list[Effect]:
+        return [Complete(self.topic_partition, waiters)] if waiters else []

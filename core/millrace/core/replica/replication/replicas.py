@@ -1,6 +1,6 @@
 """All replicas of one broker: their roles, their leaders, and proposals to the controller.
 
-The shell passes events to this machine, and performs its effects in order:
+The shell passes events to this machine, and performs its effects (`effects`) in order:
 
 | event                          | from                                                      |
 |--------------------------------|-----------------------------------------------------------|
@@ -56,7 +56,6 @@ from millrace.core.ids import (
     NO_BROKER,
     UNKNOWN_OFFSET,
     BrokerId,
-    EpochEnd,
     LeaderEpoch,
     MonotonicMs,
     Offset,
@@ -65,171 +64,34 @@ from millrace.core.ids import (
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
-from millrace.core.metadata.requests import LogEnd, ReplicaRenewal
-from millrace.core.replica.replication.follower import (
-    AdvanceLogStart,
+from millrace.core.metadata.requests import LogEnd
+from millrace.core.replica.replication.effects import (
     Append,
+    CloseReplica,
+    Complete,
+    Configure,
+    DropReplica,
+    Effect,
     FetchFrom,
-    FetchResponse,
-    RecordsLost,
-    ReplicaBatch,
-    StartOver,
+    Halted,
+    OpenLog,
+    ProposeIsr,
+    ProposeRenewals,
+    SetAside,
     StopFetching,
-    Truncate,
+    Wake,
 )
+from millrace.core.replica.replication.follower import Fetched
 from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal, standings_of
 from millrace.core.replica.replication.leader import Waiter
 from millrace.core.replica.replication.leader_session import LeaderSession
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.renewals import Renewals
-from millrace.core.replica.replication.replica import Complete, Replica, ReplicaLog, RoleChanged
-from millrace.core.replica.replication.replica import Effect as ReplicaEffect
+from millrace.core.replica.replication.replica import Replica, ReplicaLog
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 
 _RENEWALS_AT_ONCE: Final = 100
 """Damaged replicas in one request: each is fetched whole, so they need not begin together."""
-
-
-@dataclass(slots=True)
-class OpenLog:
-    """Effect: open the partition's log, or begin one, and call `on_opened` or `on_failed`.
-
-    Recovered batches are flushed before: without a later append nothing else would flush them, and
-    the high watermark, and a producer that repeats its last batch, would wait for ever.
-    """
-
-    topic_partition: TopicPartition
-    topic: Topic
-
-
-@dataclass(slots=True)
-class Configure:
-    """Effect: the topic's settings have changed."""
-
-    topic_partition: TopicPartition
-    topic: Topic
-
-
-@dataclass(slots=True)
-class CloseReplica:
-    """Effect: stop serving the partition, and close its log; the topic was deleted.
-
-    Its data stays: the topic may be brought back (P75).
-    """
-
-    topic_partition: TopicPartition
-
-
-@dataclass(slots=True)
-class DropReplica:
-    """Effect: likewise, and move its data to the trash: others have it (P33, P70)."""
-
-    topic_partition: TopicPartition
-
-
-@dataclass(slots=True)
-class LogChange:
-    """Effect: append to, cut or empty a log; the disk's answer comes back as an event."""
-
-    topic_partition: TopicPartition
-    change: Append | Truncate | StartOver | AdvanceLogStart
-    generation: int
-    """Generation of the follower; after a failed write earlier orders are void."""
-
-
-@dataclass(slots=True)
-class Completed:
-    """Effect: tell the owners of these appends how they ended."""
-
-    topic_partition: TopicPartition
-    waiters: list[Waiter]
-
-
-@dataclass(slots=True)
-class Advanced:
-    """Effect: wake all readers of the partition: its role, high watermark or start has changed."""
-
-    topic_partition: TopicPartition
-
-
-@dataclass(slots=True)
-class Extended:
-    """Effect: wake its followers: more is written, and not committed yet."""
-
-    topic_partition: TopicPartition
-
-
-@dataclass(slots=True)
-class Halted:
-    """Effect: report that the replica has halted, so that no committed record is lost (P5)."""
-
-    topic_partition: TopicPartition
-    error: SafetyViolationError
-
-
-@dataclass(slots=True)
-class Lost:
-    """Effect: report and count the records lost by an unclean election (P30)."""
-
-    topic_partition: TopicPartition
-    records: RecordsLost
-
-
-@dataclass(slots=True)
-class ProposeIsr:
-    """Effect: ask the controller, and call `on_isr_answers` with its answers or with the error."""
-
-    proposals: list[tuple[TopicPartition, IsrProposal]]
-
-
-@dataclass(slots=True)
-class ProposeRenewals:
-    """Effect: ask the controller, and call `on_renewal_answers` with its answers or the error."""
-
-    renewals: list[ReplicaRenewal]
-
-
-@dataclass(slots=True)
-class SetAside:
-    """Effect: rename a damaged log, and call `on_set_aside`, or `.._failed`.
-
-    The metadata no longer counts on it. Its name must be free for a new log, durably, and no
-    remembered state of the old log may be used for the new one.
-    """
-
-    topic_partition: TopicPartition
-
-
-Effect = (
-    OpenLog
-    | Configure
-    | CloseReplica
-    | DropReplica
-    | LogChange
-    | Completed
-    | Advanced
-    | Extended
-    | Halted
-    | Lost
-    | ProposeIsr
-    | ProposeRenewals
-    | SetAside
-)
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class Fetched:
-    """A leader's answer for one handle; see `FetchResponse`."""
-
-    handle: int
-    fetch_offset: Offset
-    high_watermark: Offset
-    log_start_offset: Offset
-    batches: Sequence[ReplicaBatch] = ()
-    size: int = 0
-    """Bytes of the batches, which were paid from the credit."""
-    is_damaged: bool = False
-    diverging: EpochEnd | None = None
 
 
 @dataclass(slots=True)
@@ -406,11 +268,12 @@ class Replicas:
             altered += [(None, topic) for topic in changes.created]
             altered += changes.altered
             for topic in changes.deleted:
-                effects += self._on_deleted(topic)
+                may_return = image.may_return(topic.topic_id)
+                effects += self._on_deleted(topic, may_return=may_return)
         self._standings, had = standings, self._standings
         for old, topic in altered:
             for number in _altered(old, topic):
-                effects += self._on_state(topic, number, topic.partitions[number], now)
+                effects += self._on_state(topic, number, now, is_first=before is None)
         if standings != had:
             # The brokers that may join, and whose reports count, have changed for all leaders, also
             # for those that wait for their disk.
@@ -422,21 +285,30 @@ class Replicas:
                     self._schedule(topic_partition, held, now)
         return effects
 
-    def _on_deleted(self, topic: Topic) -> list[Effect]:
+    def _on_deleted(self, topic: Topic, *, may_return: bool) -> list[Effect]:
         effects: list[Effect] = []
         error = UnknownTopicOrPartitionError(f"the topic {topic.name} was deleted")
         for number in range(len(topic.partitions)):
             topic_partition = TopicPartition(topic.topic_id, number)
-            effects += self._give_up(topic_partition, error)
-            effects.append(CloseReplica(topic_partition))
+            if self._is_here(topic_partition):
+                effects += self._give_up(topic_partition, error)
+                effects.append(CloseReplica(topic_partition, may_return=may_return))
         return effects
 
+    def _is_here(self, topic_partition: TopicPartition) -> bool:
+        return (
+            topic_partition in self._held
+            or topic_partition in self._opening
+            or topic_partition in self._failed
+        )
+
     def _on_state(
-        self, topic: Topic, number: int, state: PartitionState, now: MonotonicMs
+        self, topic: Topic, number: int, now: MonotonicMs, *, is_first: bool
     ) -> list[Effect]:
+        state = topic.partitions[number]
         topic_partition = TopicPartition(topic.topic_id, number)
         held = self._held.get(topic_partition)
-        is_here = held or topic_partition in self._opening or topic_partition in self._failed
+        is_here = self._is_here(topic_partition)
         if topic_partition in self._left_behind:
             self._left_behind.discard(topic_partition)
             is_here = True
@@ -454,7 +326,7 @@ class Replicas:
         if topic_partition in self._opening or topic_partition in self._failed:
             return []
         self._opening[topic_partition] = None
-        return [OpenLog(topic_partition, topic)]
+        return [OpenLog(topic_partition, topic, is_first=is_first)]
 
     def _give_up(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
         """Give a partition up."""
@@ -466,12 +338,9 @@ class Replicas:
         held = self._held.pop(topic_partition, None)
         if held is None:
             return []
-        effects: list[Effect] = []
-        for effect in held.replica.resign(error):
-            if isinstance(effect, Complete):
-                effects.append(Completed(topic_partition, effect.waiters))
+        effects = held.replica.resign(error)
         self._repay(held, held.log.log_end_offset, is_void=True)
-        return [*effects, Advanced(topic_partition)]
+        return [effect for effect in effects if not isinstance(effect, StopFetching)]
 
     # --- Events of logs ----------------------------------------------------------------------
 
@@ -487,7 +356,9 @@ class Replicas:
         state = self._image.partition(topic_partition)
         is_wanted = self._opening.pop(topic_partition, topic_partition) is None
         if not is_wanted or state is None or self.broker.broker_id not in state.replicas:
-            return [CloseReplica(topic_partition)]  # It was given up meanwhile.
+            # It was given up meanwhile.
+            may_return = self._image.may_return(topic_partition.topic_id)
+            return [CloseReplica(topic_partition, may_return=may_return)]
         if self._failed.pop(topic_partition, None) is not None:  # Its opening was refused before.
             self._renewals.begin_keeping(topic_partition)
         topic = self._image.topics_by_id[topic_partition.topic_id]
@@ -609,7 +480,7 @@ class Replicas:
         return effects
 
     def on_truncated(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
-        """A log was cut as `LogChange` said."""
+        """A log was cut as `ChangeLog` said."""
         held = self._held.get(topic_partition)
         if held is None:
             return []
@@ -619,7 +490,7 @@ class Replicas:
             return [Halted(topic_partition, error)]
 
     def on_started_over(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
-        """A log was emptied as `LogChange` said."""
+        """A log was emptied as `ChangeLog` said."""
         held = self._held.get(topic_partition)
         if held is None:
             return []
@@ -633,7 +504,7 @@ class Replicas:
         if held is None:
             return []
         held.replica.on_log_start_advanced()
-        return [*self._note(topic_partition, held, [], now), Advanced(topic_partition)]
+        return [*self._note(topic_partition, held, [], now), Wake(topic_partition)]
 
     def _repay(self, held: _Held, end_offset: Offset, *, is_void: bool = False) -> None:
         """Give credit back for what is written, or, with `is_void`, never will be."""
@@ -648,23 +519,14 @@ class Replicas:
         """Take a leader's response for one handle; drop it if the position was closed."""
         session = self.sessions[leader]
         session.on_received(fetched.size)
-        found = session.position(fetched.handle)
-        held = None if found is None else self._held.get(found[0])
-        if found is None or held is None:
+        position = session.position(fetched.handle)
+        held = None if position is None else self._held.get(position.topic_partition)
+        if position is None or held is None:
             session.on_done(fetched.size)
             return []
-        topic_partition, position = found
-        response = FetchResponse(
-            position,
-            fetched.fetch_offset,
-            fetched.high_watermark,
-            fetched.log_start_offset,
-            fetched.batches,
-            fetched.is_damaged,
-            fetched.diverging,
-        )
+        topic_partition = position.topic_partition
         try:
-            effects = held.replica.on_fetch_response(response)
+            effects = held.replica.on_fetched(position, fetched)
         except SafetyViolationError as error:
             session.on_done(fetched.size)
             session.close(topic_partition)
@@ -685,11 +547,11 @@ class Replicas:
         Args:
             log_start_offset: the leader's, where the position is out of its range; else None.
         """
-        found = self.sessions[leader].position(handle)
-        held = None if found is None else self._held.get(found[0])
-        if found is None or held is None or held.replica.follower is None:
+        position = self.sessions[leader].position(handle)
+        held = None if position is None else self._held.get(position.topic_partition)
+        if position is None or held is None or held.replica.follower is None:
             return []
-        topic_partition, position = found
+        topic_partition = position.topic_partition
         follower = held.replica.follower
         try:
             if log_start_offset is None:
@@ -705,7 +567,8 @@ class Replicas:
         """The stream to a leader is gone: open every position at it again."""
         effects: list[Effect] = []
         session = self.sessions.get(leader)
-        for topic_partition, position in [] if session is None else session.on_broken():
+        for position in [] if session is None else session.on_broken():
+            topic_partition = position.topic_partition
             held = self._held.get(topic_partition)
             if held is not None and held.replica.follower is not None:
                 effects += self._note(
@@ -713,9 +576,8 @@ class Replicas:
                 )
         return effects
 
-    def _enter(
-        self, topic_partition: TopicPartition, held: _Held, position: FetchFrom, now: MonotonicMs
-    ) -> None:
+    def _enter(self, held: _Held, position: FetchFrom, now: MonotonicMs) -> None:
+        topic_partition = position.topic_partition
         if self._followed.get(topic_partition) != position.leader:
             self._leave(topic_partition)
         session = self.sessions.get(position.leader)
@@ -724,7 +586,7 @@ class Replicas:
             self.sessions[position.leader] = session
         self._followed[topic_partition] = position.leader
         assert held.replica.follower is not None
-        session.open(topic_partition, position, held.replica.follower.progress, now)
+        session.open(position, held.replica.follower.progress, now)
 
     def _leave(self, topic_partition: TopicPartition) -> None:
         leader = self._followed.pop(topic_partition, NO_BROKER)
@@ -759,7 +621,9 @@ class Replicas:
             now,
             log_start_offset=held.log.log_start_offset,
         )
-        effects = self._note(topic_partition, held, [Complete(waiters)] if waiters else [], now)
+        effects = self._note(
+            topic_partition, held, [Complete(topic_partition, waiters)] if waiters else [], now
+        )
         if replica.leader.is_expansion_due(now):
             self._note_time(now)
             effects += self._tick(topic_partition, held, now) + self._propose()
@@ -792,7 +656,7 @@ class Replicas:
                 waiters = leader.on_isr_refused(proposal, now)
             else:
                 leader.on_isr_unknown(proposal, now)
-            done: list[ReplicaEffect] = [Complete(waiters)] if waiters else []
+            done: list[Effect] = [Complete(topic_partition, waiters)] if waiters else []
             effects += self._note(topic_partition, held, done, now)
             self._schedule(topic_partition, held, now)
         return effects + self._propose()
@@ -863,28 +727,22 @@ class Replicas:
         self,
         topic_partition: TopicPartition,
         held: _Held,
-        effects: Sequence[ReplicaEffect],
+        effects: Sequence[Effect],
         now: MonotonicMs,
     ) -> list[Effect]:
-        """Translate a replica's effects into the broker's, and update the sessions."""
+        """Update the sessions; return the effects for the shell."""
         said: list[Effect] = []
         replica = held.replica
         for effect in effects:
             match effect:
                 case FetchFrom():
-                    self._enter(topic_partition, held, effect, now)
+                    self._enter(held, effect, now)
                 case StopFetching():
                     self._leave(topic_partition)
-                case Complete(waiters):
-                    said.append(Completed(topic_partition, waiters))
-                case RecordsLost():
-                    said.append(Lost(topic_partition, effect))
-                case RoleChanged():
-                    said.append(Advanced(topic_partition))
-                    self._schedule(topic_partition, held, now)
                 case _:
-                    generation = 0 if replica.follower is None else replica.follower.generation
-                    said.append(LogChange(topic_partition, effect, generation))
+                    said.append(effect)
+                    if isinstance(effect, Wake):  # Its role has changed.
+                        self._schedule(topic_partition, held, now)
         if replica.follower is not None and topic_partition in self._followed:
             session = self.sessions[self._followed[topic_partition]]
             session.on_progress(topic_partition, replica.follower.progress)
@@ -893,9 +751,9 @@ class Replicas:
             written_offset = replica.leader.written_offset
         is_extended = written_offset != held.told_written_offset
         if replica.high_watermark != held.told_high_watermark:
-            said.append(Advanced(topic_partition))
+            said.append(Wake(topic_partition))
         elif is_extended:
-            said.append(Extended(topic_partition))
+            said.append(Wake(topic_partition, only_followers=True))
         held.told_high_watermark = replica.high_watermark
         held.told_written_offset = written_offset
         if is_extended and topic_partition not in self._turn_of:

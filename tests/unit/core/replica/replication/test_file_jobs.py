@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -15,20 +16,20 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import MonotonicMs, Offset, TopicId, TopicPartition
 from millrace.core.metadata.model import Topic
-from millrace.core.replica.replication.file_jobs import (
+from millrace.core.replica.replication.effects import (
+    Change,
     ChangeLog,
+    DropReplica,
+    OpenLog,
+    SetAside,
+)
+from millrace.core.replica.replication.file_jobs import (
     DeleteTopics,
-    DropFiles,
     FileJobs,
-    Flush,
     Job,
-    MoveFiles,
-    OpenFiles,
     Outcome,
     QueuedJob,
-    SetFilesAside,
 )
-from millrace.core.replica.replication.follower import AdvanceLogStart, Truncate
 from millrace.core.replica.replication.placement import Move
 from millrace.core.topics import parse_topic_name
 
@@ -41,20 +42,20 @@ def of(number: int = 0, topic: int = 0) -> TopicPartition:
     return TopicPartition(TopicId(bytes([topic]) * 16), number)
 
 
-def opening(replica: TopicPartition | None = None) -> OpenFiles:
+def opening(replica: TopicPartition | None = None) -> OpenLog:
     replica = replica or of()
     topic = Topic(
         name=parse_topic_name("t"), topic_id=replica.topic_id, partitions=(), overrides={}
     )
-    return OpenFiles(replica, topic, is_first=False)
+    return OpenLog(replica, topic)
 
 
-def moving(replica: TopicPartition | None = None) -> MoveFiles:
-    return MoveFiles(Move(replica or of(), None, None))
+def moving(replica: TopicPartition | None = None) -> Move[Any]:
+    return Move(replica or of(), None, None)
 
 
 def cut() -> ChangeLog:
-    return ChangeLog(of(), Truncate(Offset(5)))
+    return ChangeLog(of(), Change.TRUNCATE, Offset(5))
 
 
 class Shell:
@@ -100,7 +101,7 @@ class Shell:
     def is_idle(self) -> bool:
         """Whether nothing is remembered of any job."""
         jobs = self.jobs
-        return not (jobs._queues or jobs._changes or jobs._void or jobs._again_at)
+        return not (jobs._files or jobs._opening or jobs._leaving)
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ def shell() -> Shell:
 
 
 def test_one_job_at_a_time_concerns_the_files_of_a_partition(shell: Shell) -> None:
-    jobs: list[QueuedJob] = [opening(), moving(), DropFiles(of()), opening(), SetFilesAside(of())]
+    jobs: list[QueuedJob] = [opening(), moving(), DropReplica(of()), opening(), SetAside(of())]
     other = opening(of(1))
     assert shell.want(*jobs) == [jobs[0]]
     assert shell.want(other) == [other]
@@ -125,12 +126,12 @@ def test_one_job_at_a_time_concerns_the_files_of_a_partition(shell: Shell) -> No
 
 def test_a_change_of_a_log_waits_for_nothing(shell: Shell) -> None:
     shell.want(moving())
-    first, second = shell.change(cut()), shell.change(ChangeLog(of(), Flush()))
+    first, second = shell.change(cut()), shell.change(ChangeLog(of(), Change.FLUSH))
     assert shell.done(second) == shell.done(first) == []
 
 
 def test_a_partition_that_comes_back_is_opened_when_its_old_files_are_gone(shell: Shell) -> None:
-    before, drop, after = opening(), DropFiles(of()), opening()
+    before, drop, after = opening(), DropReplica(of()), opening()
     shell.want(before)
     shell.close()
     assert shell.want(drop, after) == []
@@ -145,7 +146,7 @@ def test_a_partition_that_comes_back_is_opened_when_its_old_files_are_gone(shell
 def test_an_opening_that_waits_is_not_needed_when_the_partition_is_given_up_again(
     shell: Shell,
 ) -> None:
-    first, second = DropFiles(of()), DropFiles(of())
+    first, second = DropReplica(of()), DropReplica(of())
     shell.want(first, opening())
     shell.close()
     assert shell.want(second) == []
@@ -161,9 +162,9 @@ def test_an_opening_that_waits_is_not_needed_when_the_partition_is_given_up_agai
     [
         (opening(), (Outcome.AGAIN, Outcome.OFFLINE, Outcome.OFFLINE)),
         (cut(), (Outcome.AGAIN, Outcome.OVER, Outcome.OFFLINE)),
-        (ChangeLog(of(), Flush()), (Outcome.AGAIN, Outcome.OVER, Outcome.OFFLINE)),
-        (DropFiles(of()), (Outcome.AGAIN, Outcome.OVER, Outcome.OVER)),
-        (SetFilesAside(of()), (Outcome.OVER, Outcome.OVER, Outcome.OVER)),
+        (ChangeLog(of(), Change.FLUSH), (Outcome.AGAIN, Outcome.OVER, Outcome.OFFLINE)),
+        (DropReplica(of()), (Outcome.AGAIN, Outcome.OVER, Outcome.OVER)),
+        (SetAside(of()), (Outcome.OVER, Outcome.OVER, Outcome.OVER)),
         (moving(), (Outcome.OVER, Outcome.OVER, Outcome.OVER)),
     ],
     ids=lambda value: type(value).__name__,
@@ -198,7 +199,7 @@ def test_a_move_that_leaves_no_log_takes_the_replica_offline(shell: Shell) -> No
 
 
 def test_what_waits_to_be_tried_again_holds_back_what_comes_after_it(shell: Shell) -> None:
-    drop, after = DropFiles(of()), opening()
+    drop, after = DropReplica(of()), opening()
     shell.want(drop, after)
     shell.fail(drop, FULL)
     assert shell.ready() == []
@@ -207,7 +208,7 @@ def test_what_waits_to_be_tried_again_holds_back_what_comes_after_it(shell: Shel
 
 
 def test_an_opening_is_not_tried_again_for_a_replica_that_is_given_up(shell: Shell) -> None:
-    job, drop = opening(), DropFiles(of())
+    job, drop = opening(), DropReplica(of())
     shell.want(job)
     shell.fail(job, FULL)
     shell.close()
@@ -232,28 +233,28 @@ def test_what_fails_of_a_replica_that_is_given_up_has_no_consequence(shell: Shel
 def test_a_log_start_that_waits_for_the_disk_is_not_ordered_again_unless_it_is_later(
     shell: Shell,
 ) -> None:
-    first = shell.change(ChangeLog(of(), AdvanceLogStart(Offset(5))))
+    first = shell.change(ChangeLog(of(), Change.ADVANCE_START, Offset(5)))
     shell.fail(first, FULL)
     for offset in (4, 5):
-        shell.jobs.change(ChangeLog(of(), AdvanceLogStart(Offset(offset))))
+        shell.jobs.change(ChangeLog(of(), Change.ADVANCE_START, Offset(offset)))
     assert shell.ready() == []
-    later = shell.change(ChangeLog(of(), AdvanceLogStart(Offset(6))))
+    later = shell.change(ChangeLog(of(), Change.ADVANCE_START, Offset(6)))
     assert shell.wait(RETRY_MS) == [first]
     for each in (first, later):
         shell.done(each)
     assert shell.is_idle
-    shell.done(shell.change(ChangeLog(of(), AdvanceLogStart(Offset(6)))))
+    shell.done(shell.change(ChangeLog(of(), Change.ADVANCE_START, Offset(6))))
 
 
 def test_of_many_log_starts_that_wait_for_the_disk_only_the_latest_is_tried_again(
     shell: Shell,
 ) -> None:
     def advance(offset: int) -> ChangeLog:
-        return shell.change(ChangeLog(of(), AdvanceLogStart(Offset(offset))))
+        return shell.change(ChangeLog(of(), Change.ADVANCE_START, Offset(offset)))
 
     truncation = shell.change(cut())
     shell.fail(truncation, FULL)
-    other = shell.change(ChangeLog(of(1), AdvanceLogStart(Offset(1))))
+    other = shell.change(ChangeLog(of(1), Change.ADVANCE_START, Offset(1)))
     shell.fail(other, FULL)
     for offset in range(1, 100):  # One after the other.
         assert shell.fail(advance(offset), FULL) is Outcome.AGAIN

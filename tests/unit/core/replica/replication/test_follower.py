@@ -25,17 +25,18 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.replica.log.leader_epochs import UNDEFINED_EPOCH_END, LeaderEpochs
-from millrace.core.replica.replication.follower import (
-    AdvanceLogStart,
+from millrace.core.replica.replication.effects import (
     Append,
+    Change,
+    ChangeLog,
     FetchFrom,
-    FetchResponse,
+    RecordsLost,
+    StopFetching,
+)
+from millrace.core.replica.replication.follower import (
+    Fetched,
     PartitionFollower,
     Phase,
-    RecordsLost,
-    StartOver,
-    StopFetching,
-    Truncate,
 )
 from millrace.core.replica.replication.rules import ReplicationConfig
 
@@ -97,19 +98,37 @@ def response(
     *batches: Batch,
     high_watermark: int = 0,
     log_start: int = 0,
+    is_damaged: bool = False,
     diverging: tuple[int, int] | None = None,
-) -> FetchResponse:
-    """Return the leader's answer to the open position."""
+) -> tuple[FetchFrom, Fetched]:
+    """Return the open position and the leader's answer to it."""
     position = machine.position
     assert position is not None
-    return FetchResponse(
-        position,
-        position.fetch_offset,
-        Offset(high_watermark),
-        Offset(log_start),
-        batches,
+    return position, Fetched(
+        handle=1,
+        fetch_offset=position.fetch_offset,
+        high_watermark=Offset(high_watermark),
+        log_start_offset=Offset(log_start),
+        batches=batches,
+        is_damaged=is_damaged,
         diverging=EpochEnd(LeaderEpoch(diverging[0]), Offset(diverging[1])) if diverging else None,
     )
+
+
+def append(*batches: Batch) -> Append:
+    return Append(PARTITION, list(batches), 0)
+
+
+def truncate(offset: int) -> ChangeLog:
+    return ChangeLog(PARTITION, Change.TRUNCATE, Offset(offset))
+
+
+def start_over(offset: int) -> ChangeLog:
+    return ChangeLog(PARTITION, Change.START_OVER, Offset(offset))
+
+
+def advance_start(offset: int) -> ChangeLog:
+    return ChangeLog(PARTITION, Change.ADVANCE_START, Offset(offset))
 
 
 def position(
@@ -122,6 +141,7 @@ def position(
     verify_until: int = 0,
 ) -> FetchFrom:
     return FetchFrom(
+        PARTITION,
         LEADER,
         LeaderEpoch(epoch),
         Offset(offset),
@@ -150,7 +170,7 @@ def test_an_epoch_that_was_noted_for_a_batch_that_was_never_written_is_not_claim
 
 def test_without_a_leader_nothing_is_fetched() -> None:
     machine = follower()
-    assert machine.on_state(state_of(NO_BROKER, 6, 8)) == [StopFetching()]
+    assert machine.on_state(state_of(NO_BROKER, 6, 8)) == [StopFetching(PARTITION)]
     assert machine.position is None
 
 
@@ -163,8 +183,10 @@ def test_a_state_from_the_past_and_one_that_changes_nothing_here_open_nothing() 
 
 def test_a_position_at_another_leader_is_opened_when_all_appends_are_written() -> None:
     machine = follower()
-    machine.on_fetch_response(response(machine, batch(0, 2), batch(2, 3)))
-    assert machine.on_state(state_of(leader_epoch=6, partition_epoch=8)) == [StopFetching()]
+    machine.on_fetched(*response(machine, batch(0, 2), batch(2, 3)))
+    assert machine.on_state(state_of(leader_epoch=6, partition_epoch=8)) == [
+        StopFetching(PARTITION)
+    ]
     assert machine.on_written(Offset(2)) == []
     assert machine.on_written(Offset(3)) == [position(3, 5, 2, epoch=6)]
 
@@ -186,7 +208,7 @@ def test_a_refused_position_is_opened_again_after_a_pause_that_grows() -> None:
         return found
 
     assert pauses(7) == [40, 80, 160, 320, 640, PAUSE, PAUSE]
-    machine.on_fetch_response(response(machine))
+    machine.on_fetched(*response(machine))
     assert pauses(2) == [FIRST_PAUSE, 40]
     machine.on_state(state_of(leader_epoch=6, partition_epoch=8))
     assert pauses(1) == [FIRST_PAUSE]
@@ -198,10 +220,10 @@ def test_a_refused_position_is_opened_again_after_a_pause_that_grows() -> None:
 def test_batches_are_handed_over_and_the_position_moves_on_before_they_are_written() -> None:
     machine = follower((1, 0), end=2)
     first, second = batch(2, 4, epoch=1), batch(4, 5)
-    assert machine.on_fetch_response(response(machine, first, second)) == [Append([first, second])]
+    assert machine.on_fetched(*response(machine, first, second)) == [append(first, second)]
     assert (machine.next_offset, machine.written_offset) == (5, 2)
     third = batch(5, 9)
-    assert machine.on_fetch_response(response(machine, third)) == [Append([third])]
+    assert machine.on_fetched(*response(machine, third)) == [append(third)]
 
 
 @pytest.mark.parametrize(
@@ -217,11 +239,11 @@ def test_batches_are_handed_over_and_the_position_moves_on_before_they_are_writt
 def test_what_does_not_follow_on_is_not_appended_and_fetched_again(bad: Batch) -> None:
     machine = follower((3, 0), end=2)
     good = batch(2, 4)
-    effects = machine.on_fetch_response(response(machine, good, bad, batch(6, 7)))
-    assert effects[0] == Append([good])
+    effects = machine.on_fetched(*response(machine, good, bad, batch(6, 7)))
+    assert effects[0] == append(good)
     assert machine.next_offset == 4
     # At the other position once what is good is written.
-    assert effects[1:] == [StopFetching()]
+    assert effects[1:] == [StopFetching(PARTITION)]
     assert machine.on_written(Offset(4)) == [position(4, 5, 2, pause_ms=PAUSE)]
 
 
@@ -229,25 +251,25 @@ def test_of_a_batch_that_begins_before_the_end_the_rest_is_taken() -> None:
     """A leader whose log is compacted puts batches together."""
     machine = follower((1, 0), (3, 1), end=4)
     joined, following = batch(2, 7, epoch=3), batch(7, 9)
-    effects = machine.on_fetch_response(response(machine, joined, following))
-    assert effects == [Append([joined.cut(PARTITION, Offset(4)), following])]
+    effects = machine.on_fetched(*response(machine, joined, following))
+    assert effects == [append(joined.cut(PARTITION, Offset(4)), following)]
     assert machine.next_offset == 9
     # An earlier one does not hold the next offset, and is not taken.
-    effects = machine.on_fetch_response(response(machine, batch(2, 9)))
+    effects = machine.on_fetched(*response(machine, batch(2, 9)))
     assert not any(isinstance(effect, Append) for effect in effects)
 
 
 def test_batches_before_a_damaged_one_are_kept_and_it_is_fetched_again() -> None:
     machine = follower()
-    damaged = replace(response(machine), is_damaged=True)
+    damaged = response(machine, is_damaged=True)
     again = position(0, NO_LEADER_EPOCH, 2, pause_ms=PAUSE, verify_until=1)
-    assert machine.on_fetch_response(damaged) == [again]
+    assert machine.on_fetched(*damaged) == [again]
 
 
 def test_the_leader_verifies_a_batch_that_came_damaged_and_the_next_leader_does_not() -> None:
     machine = follower()
-    damaged = replace(response(machine, batch(0, 2)), is_damaged=True)
-    assert machine.on_fetch_response(damaged) == [Append([batch(0, 2)]), StopFetching()]
+    damaged = response(machine, batch(0, 2), is_damaged=True)
+    assert machine.on_fetched(*damaged) == [append(batch(0, 2)), StopFetching(PARTITION)]
     (again,) = machine.on_written(Offset(2))
     assert again == position(2, 5, 2, pause_ms=PAUSE, verify_until=3)
     (after,) = machine.on_state(state_of(OTHER, 6, 8))
@@ -258,12 +280,12 @@ def test_the_leader_verifies_a_batch_that_came_damaged_and_the_next_leader_does_
 def test_an_answer_is_dropped_when_leader_epoch_or_offset_have_moved_on() -> None:
     machine = follower()
     answer = response(machine, batch(0, 2))
-    machine.on_fetch_response(answer)
+    machine.on_fetched(*answer)
     machine.on_written(Offset(2))
-    assert machine.on_fetch_response(answer) == [], "it comes twice"
+    assert machine.on_fetched(*answer) == [], "it comes twice"
     late = response(machine, batch(2, 3))
     machine.on_state(state_of(OTHER, 6, 8))
-    assert machine.on_fetch_response(late) == [], "of the last leader"
+    assert machine.on_fetched(*late) == [], "of the last leader"
     assert machine.next_offset == 2
     opened = machine.position
     assert opened is not None
@@ -272,23 +294,23 @@ def test_an_answer_is_dropped_when_leader_epoch_or_offset_have_moved_on() -> Non
         replace(opened, leader_epoch=EPOCH),
         replace(opened, number=opened.number - 1),
     ):
-        assert machine.on_fetch_response(replace(late, position=forged)) == []
+        assert machine.on_fetched(forged, late[1]) == []
 
 
 def test_a_write_that_failed_is_fetched_again_after_a_pause() -> None:
     machine = follower((1, 0), end=2)
-    machine.on_fetch_response(response(machine, batch(2, 4), batch(4, 5)))
+    machine.on_fetched(*response(machine, batch(2, 4), batch(4, 5)))
     machine.on_written(Offset(4))
     assert machine.on_write_failed(Offset(4)) == [position(4, 5, 2, pause_ms=PAUSE)]
     assert machine.generation == 1
     machine = follower((1, 0), end=2)
-    machine.on_fetch_response(response(machine, batch(2, 4)))
+    machine.on_fetched(*response(machine, batch(2, 4)))
     assert machine.on_write_failed(Offset(2)) == [position(2, 1, 2, pause_ms=PAUSE)]
 
 
 def test_progress_is_of_what_is_written_and_flushed() -> None:
     machine = follower((1, 0), end=2)
-    machine.on_fetch_response(response(machine, batch(2, 4), batch(4, 5)))
+    machine.on_fetched(*response(machine, batch(2, 4), batch(4, 5)))
     assert machine.progress == (2, 2, 0, 1)
     machine.on_written(Offset(4))
     assert machine.progress == (4, 2, 0, 5)
@@ -301,32 +323,32 @@ def test_progress_is_of_what_is_written_and_flushed() -> None:
 
 def test_a_diverging_log_is_cut_where_the_named_epoch_ends_in_the_shorter_of_both() -> None:
     machine = follower((1, 0), (2, 3), (4, 6), end=9)
-    assert machine.on_fetch_response(response(machine, diverging=(2, 5))) == [Truncate(Offset(5))]
+    assert machine.on_fetched(*response(machine, diverging=(2, 5))) == [truncate(5)]
     machine = follower((1, 0), (2, 3), (4, 6), end=9)
-    assert machine.on_fetch_response(response(machine, diverging=(2, 8))) == [Truncate(Offset(6))]
+    assert machine.on_fetched(*response(machine, diverging=(2, 8))) == [truncate(6)]
     machine = follower((1, 0), (4, 6), end=9)
-    assert machine.on_fetch_response(response(machine, diverging=(3, 8))) == [Truncate(Offset(6))]
+    assert machine.on_fetched(*response(machine, diverging=(3, 8))) == [truncate(6)]
 
 
 def test_after_a_truncation_it_is_asked_again_whether_the_rest_diverges() -> None:
     machine = follower((1, 0), (3, 4), end=9)
-    machine.on_fetch_response(response(machine, diverging=(2, 8)))
+    machine.on_fetched(*response(machine, diverging=(2, 8)))
     assert machine.phase is Phase.CHANGING
     assert machine.on_truncated(Offset(4)) == [position(4, 1, 2)]
-    assert machine.on_fetch_response(response(machine, diverging=(1, 2))) == [Truncate(Offset(2))]
+    assert machine.on_fetched(*response(machine, diverging=(1, 2))) == [truncate(2)]
     assert machine.on_truncated(Offset(2)) == [position(2, 1, 3)]
     assert machine.progress == (2, 2, 0, 1)
 
 
 def test_a_truncation_does_not_go_by_the_high_watermark() -> None:
     machine = follower((1, 0), (2, 7), end=9, high_watermark=3)
-    assert machine.on_fetch_response(response(machine, diverging=(1, 7))) == [Truncate(Offset(7))]
+    assert machine.on_fetched(*response(machine, diverging=(1, 7))) == [truncate(7)]
 
 
 def test_below_the_high_watermark_nothing_is_cut_and_the_replica_is_halted() -> None:
     machine = follower((1, 0), (2, 3), end=9, high_watermark=6)
     with pytest.raises(SafetyViolationError):
-        machine.on_fetch_response(response(machine, diverging=(2, 5)))
+        machine.on_fetched(*response(machine, diverging=(2, 5)))
     assert machine.phase is Phase.HALTED
     assert machine.on_state(state_of(OTHER, 6, 8)) == []
     assert machine.position is None
@@ -336,7 +358,7 @@ def test_below_the_high_watermark_nothing_is_cut_and_the_replica_is_halted() -> 
 
 def test_a_committed_batch_that_would_be_cut_through_halts_the_replica_too() -> None:
     machine = follower((1, 0), (2, 5), end=9, high_watermark=5)
-    machine.on_fetch_response(response(machine, diverging=(1, 5)))
+    machine.on_fetched(*response(machine, diverging=(1, 5)))
     with pytest.raises(SafetyViolationError):
         machine.on_truncated(Offset(4))
 
@@ -344,31 +366,31 @@ def test_a_committed_batch_that_would_be_cut_through_halts_the_replica_too() -> 
 def test_after_an_unclean_election_the_high_watermark_goes_back_with_the_log() -> None:
     unclean = state_of(unclean_epoch=5)
     machine = follower((1, 0), (2, 3), end=9, high_watermark=6, state=unclean)
-    _, cut = machine.on_fetch_response(response(machine, diverging=(2, 5)))
-    assert cut == Truncate(Offset(5))
+    _, cut = machine.on_fetched(*response(machine, diverging=(2, 5)))
+    assert cut == truncate(5)
     machine.on_truncated(Offset(5))
     assert machine.high_watermark == 5
 
 
 def lost(start: int, end: int, committed: int) -> RecordsLost:
-    return RecordsLost(EPOCH, Offset(start), Offset(end), Offset(committed))
+    return RecordsLost(PARTITION, EPOCH, Offset(start), Offset(end), Offset(committed))
 
 
 def test_what_an_unclean_election_has_cost_is_reported_before_it_is_cut() -> None:
     """P30: all of it may have been committed; up to the high watermark it was."""
     unclean = state_of(unclean_epoch=5)
     machine = follower((1, 0), (2, 3), (4, 7), end=9, high_watermark=6, state=unclean)
-    effects = machine.on_fetch_response(response(machine, diverging=(3, 8)))
-    assert effects == [lost(7, 9, committed=7), Truncate(Offset(7))]
+    effects = machine.on_fetched(*response(machine, diverging=(3, 8)))
+    assert effects == [lost(7, 9, committed=7), truncate(7)]
     machine.on_truncated(Offset(7))
-    effects = machine.on_fetch_response(response(machine, diverging=(1, 2)))
-    assert effects == [lost(2, 7, committed=6), Truncate(Offset(2))]
+    effects = machine.on_fetched(*response(machine, diverging=(1, 2)))
+    assert effects == [lost(2, 7, committed=6), truncate(2)]
 
 
 def test_a_log_that_lies_before_and_after_all_that_the_leader_shares_is_lost_as_a_whole() -> None:
     machine = follower((2, 4), start=4, end=9, state=state_of(unclean_epoch=5))
-    effects = machine.on_fetch_response(response(machine, diverging=(1, 2)))
-    assert effects == [lost(4, 9, committed=4), StartOver(Offset(0))]
+    effects = machine.on_fetched(*response(machine, diverging=(1, 2)))
+    assert effects == [lost(4, 9, committed=4), start_over(0)]
 
 
 def test_a_tail_that_was_never_committed_is_nothing_lost() -> None:
@@ -376,20 +398,20 @@ def test_a_tail_that_was_never_committed_is_nothing_lost() -> None:
     for unclean_epoch in (-1, 3):
         state = state_of(unclean_epoch=unclean_epoch)
         machine = follower((1, 0), (3, 5), end=9, high_watermark=5, state=state)
-        effects = machine.on_fetch_response(response(machine, diverging=(2, 5)))
-        assert effects == [Truncate(Offset(5))]
+        effects = machine.on_fetched(*response(machine, diverging=(2, 5)))
+        assert effects == [truncate(5)]
 
 
 def test_an_unclean_election_is_no_excuse_for_what_was_committed_after_it() -> None:
     unclean = state_of(unclean_epoch=5)
     machine = follower((1, 0), (2, 3), end=9, high_watermark=6, known_in=5, state=unclean)
     with pytest.raises(SafetyViolationError):
-        machine.on_fetch_response(response(machine, diverging=(2, 5)))
+        machine.on_fetched(*response(machine, diverging=(2, 5)))
     machine = follower((1, 0), (2, 3), end=9, high_watermark=6, state=unclean)
-    machine.on_fetch_response(response(machine))
+    machine.on_fetched(*response(machine))
     machine.on_state(state_of(OTHER, 6, 8, unclean_epoch=5))
     with pytest.raises(SafetyViolationError):
-        machine.on_fetch_response(response(machine, diverging=(2, 5)))
+        machine.on_fetched(*response(machine, diverging=(2, 5)))
 
 
 def test_a_follower_that_forgot_when_goes_by_its_last_batch() -> None:
@@ -397,17 +419,17 @@ def test_a_follower_that_forgot_when_goes_by_its_last_batch() -> None:
         (1, 0), (5, 3), end=9, high_watermark=6, known_in=-1, state=state_of(unclean_epoch=5)
     )
     with pytest.raises(SafetyViolationError):
-        since.on_fetch_response(response(since, diverging=(1, 3)))
+        since.on_fetched(*response(since, diverging=(1, 3)))
     before = follower(
         (1, 0), (2, 3), end=9, high_watermark=6, known_in=-1, state=state_of(unclean_epoch=5)
     )
-    assert Truncate(Offset(3)) in before.on_fetch_response(response(before, diverging=(1, 3)))
+    assert truncate(3) in before.on_fetched(*response(before, diverging=(1, 3)))
 
 
 def test_an_answer_that_no_leader_gives_is_not_obeyed() -> None:
     machine = follower((1, 0), end=9)
     for diverging in (UNDEFINED_EPOCH_END, (4, 3), (NO_LEADER_EPOCH, 9)):
-        effects = machine.on_fetch_response(response(machine, diverging=diverging))
+        effects = machine.on_fetched(*response(machine, diverging=diverging))
         assert [type(each) for each in effects] == [FetchFrom]
     assert machine.next_offset == 9
 
@@ -415,7 +437,7 @@ def test_an_answer_that_no_leader_gives_is_not_obeyed() -> None:
 def test_what_a_flush_tells_while_the_log_is_being_cut_does_not_count_beyond_the_cut() -> None:
     machine = follower((1, 0), (2, 7), end=9)
     machine.flushed_offset = Offset(5)
-    assert machine.on_fetch_response(response(machine, diverging=(1, 7))) == [Truncate(Offset(7))]
+    assert machine.on_fetched(*response(machine, diverging=(1, 7))) == [truncate(7)]
     assert machine.on_written(Offset(7)) == []  # Of the log that is cut already.
     machine.on_flushed(Offset(7))
     machine.on_truncated(Offset(7))
@@ -425,8 +447,8 @@ def test_what_a_flush_tells_while_the_log_is_being_cut_does_not_count_beyond_the
 def test_what_arrives_while_the_log_is_being_cut_is_dropped() -> None:
     machine = follower((1, 0), (2, 3), end=9)
     answer = response(machine, batch(9, 10), high_watermark=9)
-    machine.on_fetch_response(response(machine, diverging=(1, 3)))
-    assert machine.on_fetch_response(answer) == []
+    machine.on_fetched(*response(machine, diverging=(1, 3)))
+    assert machine.on_fetched(*answer) == []
     assert machine.on_state(state_of(OTHER, 6, 8)) == []
     (opened,) = machine.on_truncated(Offset(3))
     assert isinstance(opened, FetchFrom)
@@ -439,13 +461,13 @@ def test_what_arrives_while_the_log_is_being_cut_is_dropped() -> None:
 def test_a_log_that_ends_before_the_leaders_begins_is_begun_anew_there() -> None:
     machine = follower((1, 0), end=4, high_watermark=4)
     assert machine.position is not None
-    assert machine.on_out_of_range(machine.position, Offset(10)) == [StartOver(Offset(10))]
+    assert machine.on_out_of_range(machine.position, Offset(10)) == [start_over(10)]
     assert machine.on_started_over(Offset(10)) == [position(10, NO_LEADER_EPOCH, 2)]
     assert (machine.log_start_offset, machine.high_watermark) == (10, 10)
     assert machine.progress == (10, 10, 10, NO_LEADER_EPOCH)
     machine = follower((1, 0), end=4)
-    effects = machine.on_fetch_response(response(machine, log_start=10))
-    assert effects == [StartOver(Offset(10))]
+    effects = machine.on_fetched(*response(machine, log_start=10))
+    assert effects == [start_over(10)]
 
 
 def test_a_position_after_the_leaders_end_cuts_nothing() -> None:
@@ -459,17 +481,17 @@ def test_a_position_after_the_leaders_end_cuts_nothing() -> None:
 
 def test_a_log_that_shares_nothing_with_the_leaders_is_begun_anew() -> None:
     machine = follower((3, 5), end=9, start=5, high_watermark=5)
-    effects = machine.on_fetch_response(response(machine, diverging=(2, 3), log_start=6))
-    assert effects == [StartOver(Offset(6))]
+    effects = machine.on_fetched(*response(machine, diverging=(2, 3), log_start=6))
+    assert effects == [start_over(6)]
     machine = follower((3, 5), end=9, start=5, high_watermark=8)
     with pytest.raises(SafetyViolationError):
-        machine.on_fetch_response(response(machine, diverging=(2, 3), log_start=6))
+        machine.on_fetched(*response(machine, diverging=(2, 3), log_start=6))
 
 
 def test_an_empty_log_that_the_leader_cannot_place_is_begun_anew() -> None:
     machine = follower(end=8, start=8, high_watermark=8)
-    effects = machine.on_fetch_response(response(machine, diverging=(-1, 9), log_start=6))
-    assert effects == [StartOver(Offset(6))]
+    effects = machine.on_fetched(*response(machine, diverging=(-1, 9), log_start=6))
+    assert effects == [start_over(6)]
     assert machine.on_started_over(Offset(6)) == [position(6, NO_LEADER_EPOCH, 2)]
     assert machine.progress == (6, 6, 6, NO_LEADER_EPOCH)
 
@@ -477,29 +499,27 @@ def test_an_empty_log_that_the_leader_cannot_place_is_begun_anew() -> None:
 def test_an_empty_log_is_not_begun_anew_where_its_leader_has_lost_what_was_committed() -> None:
     machine = follower(end=8, start=8, high_watermark=8)
     with pytest.raises(SafetyViolationError):
-        machine.on_fetch_response(response(machine, diverging=(-1, 7), log_start=6))
+        machine.on_fetched(*response(machine, diverging=(-1, 7), log_start=6))
     machine = follower(end=8, start=8, high_watermark=8, state=state_of(unclean_epoch=5))
-    effects = machine.on_fetch_response(response(machine, diverging=(-1, 7), log_start=6))
-    assert effects == [StartOver(Offset(6))]
+    effects = machine.on_fetched(*response(machine, diverging=(-1, 7), log_start=6))
+    assert effects == [start_over(6)]
 
 
 def test_the_log_start_follows_the_leaders_as_far_as_the_log_is_committed() -> None:
     machine = follower((1, 0), end=4)
-    effects = machine.on_fetch_response(
-        response(machine, batch(4, 8), high_watermark=8, log_start=3)
-    )
-    assert effects == [Append([batch(4, 8)]), AdvanceLogStart(Offset(3))]
+    effects = machine.on_fetched(*response(machine, batch(4, 8), high_watermark=8, log_start=3))
+    assert effects == [append(batch(4, 8)), advance_start(3)]
     assert machine.log_start_offset == 3
-    effects = machine.on_fetch_response(response(machine, high_watermark=8, log_start=6))
-    assert effects == [AdvanceLogStart(Offset(4))], "the rest is not written yet"
-    assert machine.on_written(Offset(8)) == [AdvanceLogStart(Offset(6))]
-    assert machine.on_fetch_response(response(machine, high_watermark=8, log_start=2)) == []
+    effects = machine.on_fetched(*response(machine, high_watermark=8, log_start=6))
+    assert effects == [advance_start(4)], "the rest is not written yet"
+    assert machine.on_written(Offset(8)) == [advance_start(6)]
+    assert machine.on_fetched(*response(machine, high_watermark=8, log_start=2)) == []
     assert machine.position == position(8, 5, 1)
 
 
 def test_a_follower_reports_a_log_start_once_it_is_durable() -> None:
     machine = follower((1, 0), end=4, high_watermark=4)
-    machine.on_fetch_response(response(machine, high_watermark=4, log_start=3))
+    machine.on_fetched(*response(machine, high_watermark=4, log_start=3))
     assert (machine.log_start_offset, machine.progress.log_start_offset) == (3, 0)
     machine.on_log_start_advanced(Offset(2))  # An earlier one.
     assert machine.progress.log_start_offset == 2
@@ -511,7 +531,7 @@ def test_a_log_start_that_is_durable_while_the_log_starts_over_is_not_taken_for_
     None
 ):
     machine = follower((1, 0), end=4, high_watermark=4)
-    assert machine.on_fetch_response(response(machine, log_start=9)) == [StartOver(Offset(9))]
+    assert machine.on_fetched(*response(machine, log_start=9)) == [start_over(9)]
     machine.on_log_start_advanced(Offset(9))  # The disk is ahead of its report.
     assert machine.progress.log_start_offset == 0
     machine.on_started_over(Offset(9))
@@ -520,16 +540,16 @@ def test_a_log_start_that_is_durable_while_the_log_starts_over_is_not_taken_for_
 
 def test_an_empty_log_starts_over_where_the_batch_begins_that_holds_the_leaders_start() -> None:
     machine = follower(high_watermark=0)
-    assert machine.on_fetch_response(response(machine, log_start=5)) == [StartOver(Offset(5))]
+    assert machine.on_fetched(*response(machine, log_start=5)) == [start_over(5)]
     machine.on_started_over(Offset(5))
     first, second = batch(3, 8), batch(8, 9)
     answer = response(machine, first, second, high_watermark=9, log_start=5)
-    assert machine.on_fetch_response(answer) == [StartOver(Offset(3))]
+    assert machine.on_fetched(*answer) == [start_over(3)]
     # It does not ask for what its leader has deleted: that would be out of its range.
     assert machine.on_started_over(Offset(3)) == [position(5, NO_LEADER_EPOCH, 3)]
     answer = response(machine, first, second, high_watermark=9, log_start=5)
-    assert machine.on_fetch_response(answer) == [Append([first, second])]
-    assert machine.on_written(Offset(9)) == [AdvanceLogStart(Offset(5))]
+    assert machine.on_fetched(*answer) == [append(first, second)]
+    assert machine.on_written(Offset(9)) == [advance_start(5)]
     assert machine.position == position(9, EPOCH, 3)
     assert machine.progress.log_start_offset == 3
     machine.on_log_start_advanced(Offset(5))
@@ -538,24 +558,24 @@ def test_an_empty_log_starts_over_where_the_batch_begins_that_holds_the_leaders_
 
 def test_a_first_batch_that_was_not_written_is_asked_for_again() -> None:
     machine = follower()
-    machine.on_fetch_response(response(machine, log_start=5))
+    machine.on_fetched(*response(machine, log_start=5))
     machine.on_started_over(Offset(5))
-    machine.on_fetch_response(response(machine, batch(3, 8), high_watermark=8, log_start=5))
+    machine.on_fetched(*response(machine, batch(3, 8), high_watermark=8, log_start=5))
     machine.on_started_over(Offset(3))
-    machine.on_fetch_response(response(machine, batch(3, 8), high_watermark=8, log_start=5))
+    machine.on_fetched(*response(machine, batch(3, 8), high_watermark=8, log_start=5))
     assert machine.on_write_failed(Offset(3)) == [
         position(5, NO_LEADER_EPOCH, 4, pause_ms=PAUSE),
     ]
     # Another leader may begin earlier.
     assert machine.on_state(state_of(OTHER, 6, 8)) == [
-        FetchFrom(OTHER, LeaderEpoch(6), Offset(3), NO_LEADER_EPOCH, 5)
+        FetchFrom(PARTITION, OTHER, LeaderEpoch(6), Offset(3), NO_LEADER_EPOCH, 5)
     ]
 
 
 def test_a_log_with_records_never_starts_over_for_a_batch_that_begins_before_its_end() -> None:
     machine = follower((1, 0), end=4, high_watermark=2)
     answer = response(machine, batch(3, 8), high_watermark=8)
-    assert machine.on_fetch_response(answer) == [Append([batch(3, 8).cut(PARTITION, Offset(4))])]
+    assert machine.on_fetched(*answer) == [append(batch(3, 8).cut(PARTITION, Offset(4)))]
 
 
 # --- The high watermark --------------------------------------------------------------------------
@@ -563,17 +583,17 @@ def test_a_log_with_records_never_starts_over_for_a_batch_that_begins_before_its
 
 def test_the_high_watermark_is_the_leaders_as_far_as_the_own_log_is_written() -> None:
     machine = follower((1, 0), end=2)
-    machine.on_fetch_response(response(machine, batch(2, 4), high_watermark=9))
+    machine.on_fetched(*response(machine, batch(2, 4), high_watermark=9))
     assert machine.high_watermark == 2
     machine.on_written(Offset(4))
     assert machine.high_watermark == 4
-    machine.on_fetch_response(response(machine, high_watermark=3))
+    machine.on_fetched(*response(machine, high_watermark=3))
     assert machine.high_watermark == 4, "a new leader's may be late"
 
 
 def test_what_a_diverging_answer_says_is_committed_is_not_what_lies_here() -> None:
     machine = follower((1, 0), (2, 3), end=9)
-    machine.on_fetch_response(response(machine, diverging=(1, 3), high_watermark=6))
+    machine.on_fetched(*response(machine, diverging=(1, 3), high_watermark=6))
     assert machine.high_watermark == 0
     machine.on_truncated(Offset(3))
     assert machine.high_watermark == 0
@@ -581,7 +601,7 @@ def test_what_a_diverging_answer_says_is_committed_is_not_what_lies_here() -> No
 
 def test_what_the_last_leader_said_does_not_commit_what_is_written_under_the_next() -> None:
     machine = follower()
-    machine.on_fetch_response(response(machine, batch(0, 2), high_watermark=2))
+    machine.on_fetched(*response(machine, batch(0, 2), high_watermark=2))
     machine.on_state(state_of(OTHER, 6, 8))
     machine.on_written(Offset(2))
     assert machine.high_watermark == 0

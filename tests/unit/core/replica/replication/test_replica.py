@@ -16,16 +16,19 @@ from millrace.core.ids import (
     PartitionEpoch,
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
-from millrace.core.replica.replication.follower import (
+from millrace.core.replica.replication.effects import (
     Append,
+    Change,
+    ChangeLog,
+    Complete,
     FetchFrom,
-    FetchResponse,
     StopFetching,
-    Truncate,
+    Wake,
 )
+from millrace.core.replica.replication.follower import Fetched
 from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.leader import Acks
-from millrace.core.replica.replication.replica import Complete, Replica, RoleChanged
+from millrace.core.replica.replication.replica import Replica
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 
 HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
@@ -74,20 +77,34 @@ def following(log: FakeReplicaLog, high_watermark: int = 0) -> tuple[Replica, Fe
     return made, position
 
 
-def response(position: FetchFrom, *ends: int, high_watermark: int = 0) -> FetchResponse:
+def response(position: FetchFrom, *ends: int, high_watermark: int = 0) -> Fetched:
     """Return batches that follow on each other up to these ends."""
     batches, at = [], position.fetch_offset
     for end in ends:
         batches.append(Batch(at, Offset(end), LeaderEpoch(1), f"{end}"))
         at = Offset(end)
-    return FetchResponse(
-        position, position.fetch_offset, Offset(high_watermark), Offset(0), batches
+    return answer(position, *batches, high_watermark=high_watermark)
+
+
+def answer(
+    position: FetchFrom,
+    *batches: Batch,
+    high_watermark: int = 0,
+    diverging: EpochEnd | None = None,
+) -> Fetched:
+    return Fetched(
+        handle=1,
+        fetch_offset=position.fetch_offset,
+        high_watermark=Offset(high_watermark),
+        log_start_offset=Offset(0),
+        batches=batches,
+        diverging=diverging,
     )
 
 
 def test_it_leads_if_the_state_names_this_life() -> None:
     made = replica(FakeReplicaLog())
-    assert RoleChanged() in made.on_state(state_of(HERE, 1), STANDINGS, NOW)
+    assert Wake(PARTITION) in made.on_state(state_of(HERE, 1), STANDINGS, NOW)
     assert made.leads
     assert made.follower is None
 
@@ -113,7 +130,7 @@ def test_only_one_that_leads_has_a_leader_to_ask() -> None:
 
 def test_without_a_leader_it_waits() -> None:
     made = replica(FakeReplicaLog())
-    assert made.on_state(state_of(None, 1), STANDINGS, NOW) == [StopFetching()]
+    assert made.on_state(state_of(None, 1), STANDINGS, NOW) == [StopFetching(PARTITION)]
     assert made.follower is not None
 
 
@@ -131,7 +148,7 @@ def test_a_leader_that_resigns_follows_only_when_its_appends_are_done() -> None:
     effects = made.on_state(state_of(THERE, 2), STANDINGS, NOW)
     completed = [each for each in effects if isinstance(each, Complete)]
     assert [type(waiter.error) for waiter in completed[0].waiters] == [NotLeaderError]  # P17
-    assert RoleChanged() in effects
+    assert Wake(PARTITION) in effects
     assert not made.leads
     assert made.follower is None  # The append is still on its way to the disk.
     log.end_at(2, epoch=1)
@@ -165,14 +182,14 @@ def test_a_leader_in_one_epoch_and_again_in_a_later_one_is_another_machine() -> 
 def test_a_follower_leads_only_when_its_writes_are_done() -> None:
     log = FakeReplicaLog()
     made, position = following(log)
-    effects = made.on_fetch_response(response(position, 3, 5))
+    effects = made.on_fetched(position, response(position, 3, 5))
     assert [type(each) for each in effects] == [Append]
-    assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == [StopFetching()]
+    assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == [StopFetching(PARTITION)]
     assert not made.leads
     assert made.on_written(Offset(3), NOW) == []
     assert not made.leads
     log.end_at(5, epoch=1)
-    assert made.on_written(Offset(5), NOW) == [RoleChanged()]
+    assert made.on_written(Offset(5), NOW) == [Wake(PARTITION)]
     assert made.leader is not None
     assert made.leader.next_offset == 5
 
@@ -183,7 +200,7 @@ def test_who_has_yet_to_hear_of_an_epoch_or_to_write_may_yet_lead() -> None:
     assert made.may_yet_lead(LeaderEpoch(2)), "whoever asks has heard of more"
     assert not made.may_yet_lead(LeaderEpoch(1)), "another leads in this one"
     assert not made.may_yet_lead(LeaderEpoch(-1)), "it is not known what is asked for"
-    made.on_fetch_response(response(position, 3))
+    made.on_fetched(position, response(position, 3))
     made.on_state(state_of(HERE, 2), STANDINGS, NOW)
     assert made.may_yet_lead(LeaderEpoch(2)), "what it fetched is not written yet"
     log.end_at(3, epoch=1)
@@ -196,14 +213,14 @@ def test_who_has_yet_to_hear_of_an_epoch_or_to_write_may_yet_lead() -> None:
 
 def test_a_leader_that_leads_on_in_a_later_epoch_has_its_readers_look_again() -> None:
     made = leading(FakeReplicaLog())
-    assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == [RoleChanged()]
+    assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == [Wake(PARTITION)]
     assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == []
 
 
 def test_a_new_leader_begins_with_the_high_watermark_that_it_knew_as_a_follower() -> None:
     log = FakeReplicaLog()
     made, position = following(log)
-    made.on_fetch_response(response(position, 3, 5, high_watermark=3))
+    made.on_fetched(position, response(position, 3, 5, high_watermark=3))
     log.end_at(5, epoch=1)
     made.on_written(Offset(5), NOW)
     made.on_state(state_of(HERE, 2), STANDINGS, NOW)
@@ -216,16 +233,10 @@ def test_a_follower_leads_only_when_its_log_is_cut() -> None:
     log = FakeReplicaLog()
     log.end_at(5)
     made, position = following(log)
-    diverging = FetchResponse(
-        position,
-        position.fetch_offset,
-        Offset(0),
-        Offset(0),
-        (),
-        False,
-        EpochEnd(LeaderEpoch(0), Offset(3)),
-    )
-    assert made.on_fetch_response(diverging) == [Truncate(Offset(3))]
+    diverging = answer(position, diverging=EpochEnd(LeaderEpoch(0), Offset(3)))
+    assert made.on_fetched(position, diverging) == [
+        ChangeLog(PARTITION, Change.TRUNCATE, Offset(3))
+    ]
     made.on_state(state_of(HERE, 2), STANDINGS, NOW)
     assert not made.leads
     log.end_at(3)
@@ -238,7 +249,7 @@ def test_an_answer_that_comes_when_it_leads_is_passed_over() -> None:
     made, position = following(FakeReplicaLog())
     made.on_state(state_of(HERE, 2), STANDINGS, NOW)
     assert made.leads
-    assert made.on_fetch_response(response(position, 3)) == []  # P7
+    assert made.on_fetched(position, response(position, 3)) == []  # P7
 
 
 @pytest.mark.parametrize(("unclean_epoch", "is_cut"), [(0, False), (2, True)])
@@ -254,20 +265,14 @@ def test_what_a_leader_committed_is_void_only_by_an_unclean_election_after_it(
         for each in made.on_state(state_of(THERE, 2, unclean_epoch=unclean_epoch), STANDINGS, NOW)
         if isinstance(each, FetchFrom)
     )
-    answer = FetchResponse(
-        position,
-        position.fetch_offset,
-        Offset(0),
-        Offset(0),
-        (),
-        False,
-        EpochEnd(LeaderEpoch(1), Offset(2)),
-    )
+    diverging = answer(position, diverging=EpochEnd(LeaderEpoch(1), Offset(2)))
     if is_cut:
-        assert made.on_fetch_response(answer)[-1] == Truncate(Offset(2))
+        assert made.on_fetched(position, diverging)[-1] == ChangeLog(
+            PARTITION, Change.TRUNCATE, Offset(2)
+        )
     else:
         with pytest.raises(SafetyViolationError):  # P5
-            made.on_fetch_response(answer)
+            made.on_fetched(position, diverging)
 
 
 def test_failed_writes_are_counted_on_from_role_to_role() -> None:
@@ -280,7 +285,7 @@ def test_failed_writes_are_counted_on_from_role_to_role() -> None:
     assert isinstance(position, FetchFrom)
     assert made.follower is not None
     assert made.follower.generation == 1
-    made.on_fetch_response(response(position, 3))
+    made.on_fetched(position, response(position, 3))
     made.on_write_failed(Offset(0), StorageFullError("full"), NOW)
     made.on_state(state_of(HERE, 3), STANDINGS, NOW)
     assert made.leader is not None
@@ -292,7 +297,7 @@ def test_one_that_goes_offline_has_no_role_and_fails_what_waits() -> None:
     assert made.leader is not None
     waiter = made.leader.append(header_of(1), Acks.LEADER, "owner", WALL)
     effects = made.resign(StorageFullError("gone"))
-    assert effects == [Complete([waiter]), RoleChanged()]
+    assert effects == [Complete(PARTITION, [waiter]), Wake(PARTITION)]
     assert isinstance(waiter.error, StorageFullError)
     assert not made.leads
 

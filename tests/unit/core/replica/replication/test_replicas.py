@@ -45,26 +45,26 @@ from millrace.core.metadata.requests import (
     TopicChange,
     TopicRef,
 )
-from millrace.core.replica.replication.follower import AdvanceLogStart, Append, Truncate
-from millrace.core.replica.replication.leader import Acks
-from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.core.replica.replication.replicas import (
-    Advanced,
+from millrace.core.replica.replication.effects import (
+    Append,
+    Change,
+    ChangeLog,
     CloseReplica,
-    Completed,
+    Complete,
     Configure,
     DropReplica,
     Effect,
-    Extended,
-    Fetched,
     Halted,
-    LogChange,
     OpenLog,
     ProposeIsr,
     ProposeRenewals,
-    Replicas,
     SetAside,
+    Wake,
 )
+from millrace.core.replica.replication.follower import Fetched
+from millrace.core.replica.replication.leader import Acks
+from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.replicas import Replicas
 from millrace.core.replica.replication.rules import ReplicationConfig
 
 CONFIG = ReplicationConfig(replica_lag_time_max_ms=1000, isr_retry_ms=100)
@@ -163,9 +163,14 @@ def follower_of(world: World) -> BrokerId:
 
 def test_a_partition_that_is_new_here_is_opened_once() -> None:
     world = World(leads=True)
-    assert world.learn() == [OpenLog(world.partition, world.image.topics_by_id[world.topic_id])]
-    world.cluster.create("other")
-    assert OpenLog(world.partition, world.image.topics_by_id[world.topic_id]) not in world.learn()
+    topic = world.image.topics_by_id[world.topic_id]
+    assert world.learn() == [OpenLog(world.partition, topic, is_first=True)]
+    other = world.cluster.create("other")
+    opened = {
+        each.topic_partition: each.is_first for each in world.learn() if isinstance(each, OpenLog)
+    }
+    assert opened.get(TopicPartition(other, 0), False) is False
+    assert world.partition not in opened
     with pytest.raises(UnknownTopicOrPartitionError):
         world.machine.get(world.partition)
 
@@ -219,7 +224,7 @@ def test_a_deleted_topic_is_closed_and_not_dropped(leader: World) -> None:
         DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(topic_id=leader.topic_id)])
     )
     effects = leader.learn()
-    assert [Completed(leader.partition, [waiter]), Advanced(leader.partition)] == effects[:2]
+    assert [Complete(leader.partition, [waiter]), Wake(leader.partition)] == effects[:2]
     assert effects[-1] == CloseReplica(leader.partition)
     assert isinstance(waiter.error, UnknownTopicOrPartitionError)
     assert list(leader.machine) == []
@@ -254,7 +259,7 @@ def test_what_was_given_to_others_while_the_broker_was_down_is_dropped_at_the_fi
     for here, expected in ((world.here, OpenLog), (spare, DropReplica)):
         life = world.cluster.life(here)
         world.machine = Replicas(life, CONFIG, [world.partition, orphan])
-        (effect,) = [each for each in world.learn() if not isinstance(each, Advanced)]
+        (effect,) = [each for each in world.learn() if not isinstance(each, Wake)]
         assert isinstance(effect, expected)
         assert effect.topic_partition == world.partition
         world.cluster.driver.tick()
@@ -533,8 +538,7 @@ def test_what_is_fetched_is_appended_and_its_credit_comes_back_when_it_is_writte
     session = follower.machine.sessions[follower.leader]
     size = CONFIG.replica_fetch_window_bytes
     (change,) = follower.fetched(handle, 3, 5, size=size)
-    assert isinstance(change, LogChange)
-    assert isinstance(change.change, Append)
+    assert isinstance(change, Append)
     request = session.take_request(NOW)
     assert request is None or not request.credit_bytes
     follower.log.end_at(5)
@@ -551,10 +555,10 @@ def test_a_log_start_is_reported_and_readers_are_woken_once_it_is_durable(follow
     follower.log.log_start_offset = Offset(2)
     # The disk may be ahead of what the follower has ordered.
     assert follower.machine.on_log_start_advanced(follower.partition, NOW) == [
-        Advanced(follower.partition)
+        Wake(follower.partition)
     ]
     (change,) = follower.fetched(handle, 5)
-    assert isinstance(change, LogChange)
+    assert isinstance(change, Append)
     follower.machine.on_written(follower.partition, Offset(5), NOW)
     fetched = Fetched(
         handle=handle,
@@ -565,9 +569,7 @@ def test_a_log_start_is_reported_and_readers_are_woken_once_it_is_durable(follow
         size=0,
     )
     effects = follower.machine.on_fetched(follower.leader, fetched, NOW)
-    assert [each.change for each in effects if isinstance(each, LogChange)] == [
-        AdvanceLogStart(Offset(2))
-    ]
+    assert ChangeLog(follower.partition, Change.ADVANCE_START, Offset(2)) in effects
     session = follower.machine.sessions[follower.leader]
     request = session.take_request(NOW)
     assert request is not None
@@ -594,7 +596,7 @@ def test_a_failed_write_gives_its_credit_back_and_voids_what_was_ordered(followe
     handle = follower.handle()
     size = CONFIG.replica_fetch_window_bytes
     (first,) = follower.fetched(handle, 3, size=size)
-    assert isinstance(first, LogChange)
+    assert isinstance(first, Append)
     follower.machine.on_write_failed(follower.partition, Offset(0), StorageFullError("full"), NOW)
     request = follower.machine.sessions[follower.leader].take_request(NOW)
     assert request is not None
@@ -604,7 +606,7 @@ def test_a_failed_write_gives_its_credit_back_and_voids_what_was_ordered(followe
     )
     assert again is not None
     (second,) = follower.fetched(again.added[0][0], 3, size=size)
-    assert isinstance(second, LogChange)
+    assert isinstance(second, Append)
     assert second.generation > first.generation
 
 
@@ -618,7 +620,9 @@ def test_a_broken_session_is_begun_anew_from_where_the_log_ends(follower: World)
         MonotonicMs(CONFIG.replica_fetch_backoff_ms)
     )
     assert request is not None
-    assert [(each[1], each[2].fetch_offset) for each in request.added] == [(follower.partition, 3)]
+    assert [(each[1].topic_partition, each[1].fetch_offset) for each in request.added] == [
+        (follower.partition, 3)
+    ]
 
 
 def test_a_session_that_breaks_over_unwritten_batches_waits_for_them(follower: World) -> None:
@@ -659,7 +663,7 @@ def test_a_log_that_diverges_is_cut(follower: World) -> None:
         ),
         NOW,
     )
-    assert [each.change for each in effects if isinstance(each, LogChange)] == [Truncate(Offset(1))]
+    assert effects == [ChangeLog(follower.partition, Change.TRUNCATE, Offset(1))]
     follower.log.end_at(0)
     follower.machine.on_truncated(follower.partition, NOW)
     assert follower.machine.sessions[follower.leader].take_request(NOW) is not None
@@ -711,7 +715,7 @@ def test_an_append_is_completed_when_all_in_sync_replicas_have_it(leader: World)
     others = [n for n in leader.cluster.state(leader.topic_id).replicas if n != leader.here]
     assert report(leader, others[0], 2) == []
     effects = report(leader, others[1], 2)
-    assert effects == [Completed(leader.partition, [waiter]), Advanced(leader.partition)]
+    assert effects == [Complete(leader.partition, [waiter]), Wake(leader.partition)]
     assert waiter.error is None
 
 
@@ -721,7 +725,7 @@ def test_followers_hear_of_what_is_written_before_it_is_committed(leader: World)
     machine.append(header_of(2), Acks.ALL, "owner", WALL)
     leader.log.end_at(2)
     written = leader.machine.on_written(leader.partition, Offset(2), NOW)
-    assert written == [Extended(leader.partition)]
+    assert written == [Wake(leader.partition, only_followers=True)]
     assert machine.high_watermark == 0
 
 
@@ -798,7 +802,7 @@ def test_readers_hear_of_what_is_committed_because_nobody_waits_for_the_silent(
     for at in range(1500, 3000, 100):
         effects += leader.machine.tick(MonotonicMs(at))
     assert machine.high_watermark == 2
-    assert Advanced(leader.partition) in effects
+    assert Wake(leader.partition) in effects
 
 
 def test_one_request_with_proposals_is_in_flight_at_a_time(leader: World) -> None:
