@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.fakes.batch import PARTITION, WALL, header_of
+from tests.fakes.completed import completed
 
 from millrace.core.errors import (
     Appended,
@@ -173,7 +174,7 @@ class LeaderModel(RuleBasedStateMachine):
     def write(self, count: int) -> None:
         """The next batches are in the file."""
         self.written = min(self.written + count, len(self.log))
-        self._take(self.leader.on_written(Offset(self.written_offset), MonotonicMs(0)))
+        self._take(completed(self.leader.on_written(Offset(self.written_offset), MonotonicMs(0))))
 
     @rule(back=st.integers(0, 2))
     def flush(self, back: int) -> None:
@@ -181,7 +182,7 @@ class LeaderModel(RuleBasedStateMachine):
         reached = max(self.written - back, 0)
         offset = self.log[reached - 1].next_offset if reached else 0
         self.flushed_offset = max(self.flushed_offset, offset)
-        self._take(self.leader.on_flushed(Offset(offset)))
+        self._take(completed(self.leader.on_flushed(Offset(offset))))
 
     @precondition(lambda self: self.written < len(self.log))
     @rule(data=st.data())
@@ -191,7 +192,7 @@ class LeaderModel(RuleBasedStateMachine):
         lost, self.log = self.log[first:], self.log[:first]
         generation = self.leader.generation
         error = StorageFullError("full")
-        failed = self.leader.on_write_failed(Offset(lost[0].base_offset), error)
+        failed = completed(self.leader.on_write_failed(Offset(lost[0].base_offset), error))
         assert self.leader.generation == generation + 1
         expected = [] if self.resigned else [w for batch in lost for w in batch.waiters]
         assert failed == expected
@@ -205,7 +206,7 @@ class LeaderModel(RuleBasedStateMachine):
         self.resigned = True
         error = NotLeaderError("resigned")
         waiting = [w for batch in self.log for w in batch.waiters if not w.is_done]
-        failed = self.leader.resign(error)
+        failed = completed(self.leader.resign(error))
         assert {id(w) for w in failed} == {id(w) for w in waiting}
         assert [w.last_offset for w in failed] == sorted(w.last_offset for w in failed)
         for waiter in failed:

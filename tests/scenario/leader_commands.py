@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tests.fakes.completed import completed
 from tests.scenario.transcript import Command
 
 from millrace.core.errors import MillraceError, NotLeaderError, StorageFullError
@@ -24,7 +25,8 @@ from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
 from millrace.core.replica.log.producer_states import ProducerStates
-from millrace.core.replica.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replica.replication.effects import Effect
+from millrace.core.replica.replication.leader import Acks, PartitionLeader
 from millrace.core.replica.replication.rules import AppendRules
 
 PARTITION = TopicPartition(TopicId(b"t" * 16), 0)
@@ -118,10 +120,10 @@ class LeaderCommands:
         )
 
 
-def _outcomes(waiters: Iterable[Waiter]) -> list[str]:
+def _outcomes(effects: Iterable[Effect]) -> list[str]:
     return [
         f"{waiter.owner} is acknowledged at offset {waiter.base_offset}"
         if waiter.error is None
         else f"{waiter.owner} fails: {waiter.error.name()}, appended={waiter.error.appended.name}"
-        for waiter in waiters
+        for waiter in completed(effects)
     ]

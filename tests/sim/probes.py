@@ -50,6 +50,7 @@ from millrace.core.replica.replication.effects import (
     SetAside,
     Wake,
 )
+from millrace.core.replica.replication.events import Failed
 from millrace.core.replica.replication.follower import PartitionFollower
 from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.leader_session import LeaderSession
@@ -63,8 +64,7 @@ _FAILED_US: Final = SECOND
 """A failed flush ends all appends to its directory within this time."""
 _REPLICAS: Final = (
     "on_image", "on_opened", "on_failed", "on_renewal_answers", "on_set_aside",
-    "on_set_aside_failed", "on_written", "on_flushed", "on_write_failed", "on_truncated",
-    "on_started_over", "on_fetched", "on_fetch_error", "on_session_broken",
+    "on_set_aside_failed", "on_disk", "on_fetched", "on_fetch_error", "on_session_broken",
     "on_follower_progress", "on_isr_answers", "tick",
 )  # fmt: skip
 _CONTROLLER: Final = (
@@ -289,19 +289,19 @@ class Probes:
         self._replicas.on_report(replicas.get(topic_partition), life, leader_epoch, progress)
         self._look_at(process, replicas, effects)
 
-    def _on_on_write_failed(
+    def _on_on_disk(
         self,
         process: BrokerProcess,
         _: Any,
         effects: list[Effect],
         replicas: Replicas,
         topic_partition: Any,
-        base_offset: Any,
+        event: Any,
         *__: Any,
     ) -> None:
         replica = replicas.find(topic_partition)
-        if replica is not None:
-            self._replicas.on_taken_back(replica, base_offset)
+        if replica is not None and isinstance(event, Failed):
+            self._replicas.on_taken_back(replica, event.base_offset)
         self._look_at(process, replicas, effects)
 
     def _on_on_isr_answers(

@@ -22,7 +22,7 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
     mutant(
         "a follower cuts its log once, and does not ask again whether it diverges",
         "P3",
-        f"{_FOLLOWER}.on_truncated",
+        f"{_FOLLOWER}._on_truncated",
         "return self._changed(self.log_start_offset, log_end_offset)",
         "effects = self._changed(self.log_start_offset, log_end_offset)\n"
         "    for effect in effects:\n"
@@ -231,9 +231,9 @@ APPENDS: Final[tuple[Mutant, ...]] = (
         "who no longer leads acknowledges what waits",
         "P17",
         f"{_LEADER}.resign",
-        "return self._fail_all(error)",
-        "done = _completed(self._waiting_for_all, self.next_offset)\n"
-        "    return done + self._fail_all(error)",
+        "self._complete(self._fail_all(error))",
+        "self._complete(_completed(self._waiting_for_all, self.next_offset)"
+        " + self._fail_all(error))",
     ),
     mutant(
         "a repetition is acknowledged before its original is committed",

@@ -34,13 +34,13 @@ from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import (
     CorruptLogError,
     LogDirFailedError,
-    MillraceError,
     StorageBusyError,
     StorageError,
     StorageFullError,
 )
 from millrace.core.ids import MonotonicMs, Offset
 from millrace.core.replica.replication.disk_health import FLUSHES_JUDGED, DiskReading
+from millrace.core.replica.replication.events import Corrupt, DiskEvent, Failed, Flushed, Written
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now, wall_now
 from millrace.runtime.mailbox import Mailbox, Worker, settle
@@ -53,7 +53,7 @@ _FLUSH_AGAIN_SECONDS: Final = 0.1
 
 
 class Target(Protocol):
-    """The target of appends: a log, and the machine that waits for the outcome.
+    """The target of appends.
 
     Attributes:
         log: where the batches go.
@@ -67,18 +67,6 @@ class Target(Protocol):
     @property
     def is_flushed_before_ack(self) -> bool: ...
 
-    def on_written(self, end_offset: Offset) -> None:
-        """On the loop: all before `end_offset` is in the file."""
-
-    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
-        """On the loop: likewise, and all before `flushed_offset` is durable."""
-
-    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
-        """On the loop: the batches from `base_offset` on were not written."""
-
-    def on_corrupt(self, error: CorruptLogError) -> None:
-        """On the loop: the log is damaged, and takes no more appends."""
-
 
 _Append = tuple[Target, StampedBatch, int]
 _Call = tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any, BaseException | None], None]]
@@ -91,6 +79,7 @@ class Appender:
         name: the threads' name.
         mailbox: where outcomes go.
         checkpoint: advances the recovery points that are due; run beside the appends.
+        on_disk: called on the loop with what became of a target's log.
         on_failed: called on the loop, once, when the directory's disk failed (P63).
         check_room: called before appends; raises if there is no room for them.
 
@@ -103,6 +92,8 @@ class Appender:
         name: str,
         mailbox: Mailbox,
         checkpoint: Callable[[MonotonicMs], object],
+        *,
+        on_disk: Callable[[Any, DiskEvent], None],
         on_failed: Callable[[LogDirFailedError], None],
         check_room: Callable[[], None] = lambda: None,
     ) -> None:
@@ -110,6 +101,7 @@ class Appender:
         self._check_room = check_room
         self._checkpoint = checkpoint
         self._is_checkpointing = False
+        self._on_disk = on_disk
         self._on_failed = on_failed
         self._failure: LogDirFailedError | None = None
         self._work: host.Queue = host.current.new_queue()
@@ -255,12 +247,12 @@ class Appender:
             if written:
                 if not self._is_checkpointing and target.log.checkpoint_due(monotonic_now()):
                     self._checkpoint_beside()
-                self._mailbox.post(target.on_written, target.log.log_end_offset)
+                self._report(target, Written(target.log.log_end_offset))
                 if target.is_flushed_before_ack:
                     to_flush.append(target)
             if error is not None:
                 target.generation_written += 1
-                self._mailbox.post(target.on_write_failed, batches[written].base_offset, error)
+                self._report(target, Failed(batches[written].base_offset, error))
                 self._on_refused(target, error)
         self._flush([*self._unflushed, *(each for each in to_flush if each not in self._unflushed)])
 
@@ -302,7 +294,7 @@ class Appender:
             except StorageError as error:
                 self._on_refused(target, error)  # The log is dead, and so are all its appends.
             else:
-                self._mailbox.post(target.on_flushed, target.log.log_end_offset, flushed)
+                self._report(target, Flushed(target.log.log_end_offset, flushed))
 
     def _flush_one(self, target: Target) -> Offset:
         begun = host.monotonic_s()
@@ -319,13 +311,16 @@ class Appender:
         finally:
             self._busy_since = None
 
+    def _report(self, target: Target, event: DiskEvent) -> None:
+        self._mailbox.post(self._on_disk, target, event)
+
     def _on_refused(self, target: Target, error: StorageError) -> None:
         if isinstance(error, LogDirFailedError):
             self.fail(error)
         elif isinstance(error, StorageFullError):
             self._was_full = True
         elif isinstance(error, CorruptLogError):
-            self._mailbox.post(target.on_corrupt, error)
+            self._report(target, Corrupt(error))
 
 
 class HeldAppends:

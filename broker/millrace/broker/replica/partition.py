@@ -6,11 +6,13 @@ from typing import Protocol
 from millrace.broker.replica.appender import Appender, HeldAppends
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import CorruptLogError, MillraceError, StorageError
+from millrace.core.errors import MillraceError, StorageError
 from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.topic_config import CleanupPolicy, Durability, TopicConfig
 from millrace.core.records.batch import BatchLimits
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
+from millrace.core.replica.replication.effects import Change
+from millrace.core.replica.replication.events import Changed
 from millrace.core.replica.replication.leader import Acks, PartitionLeader, Waiter
 from millrace.core.replica.replication.replica import Replica
 from millrace.core.topics import parse_topic_name
@@ -30,17 +32,6 @@ class Reader(Protocol):
 
     def on_advanced(self, handle: int) -> None:
         """The partition's role, its end for this reader, or its log start offset moved."""
-
-
-class Owner(Protocol):
-    """Gets the outcomes of a partition's file operations, on the event loop."""
-
-    def on_written(self, partition: "Partition", end_offset: Offset) -> None: ...
-    def on_flushed(self, partition: "Partition", end: Offset, flushed: Offset) -> None: ...
-    def on_write_failed(
-        self, partition: "Partition", base_offset: Offset, error: MillraceError
-    ) -> None: ...
-    def take_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None: ...
 
 
 class Partition:
@@ -77,7 +68,6 @@ class Partition:
         "is_internal",
         "limits",
         "log",
-        "owner",
         "replica",
         "topic",
         "topic_partition",
@@ -96,7 +86,6 @@ class Partition:
         log: PartitionLog,
         appender: Appender,
         inflated_bytes_max: int,
-        owner: Owner,
     ) -> None:
         self.topic = topic
         self.is_internal = parse_topic_name(topic).is_internal
@@ -104,7 +93,6 @@ class Partition:
         self.replica = replica
         self.log = log
         self.appender: Appender | HeldAppends = appender
-        self.owner = owner
         self._inflated_bytes_max = inflated_bytes_max
         self._readers: dict[tuple[Reader, int], None] = {}
         self._followers: dict[tuple[Reader, int], None] = {}
@@ -174,21 +162,9 @@ class Partition:
         for batch in batches:
             self.appender.append(self, batch, generation)
 
-    def on_written(self, end_offset: Offset) -> None:
-        """Implement `Target`."""
-        self.owner.on_written(self, end_offset)
-
-    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
-        """Implement `Target`."""
-        self.owner.on_flushed(self, end_offset, flushed_offset)
-
-    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
-        """Implement `Target`."""
-        self.owner.on_write_failed(self, base_offset, error)
-
-    def on_corrupt(self, error: CorruptLogError) -> None:
-        """Implement `Target`."""
-        self.owner.take_offline(self.topic_partition, error)
+    def changed(self, change: Change) -> Changed:
+        """Return what the disk has made of the log: an event for `Partitions.on_disk`."""
+        return Changed(change, self.log.log_start_offset, self.log.log_end_offset)
 
     # --- How long replication takes; one measurement at a time --------------------------------
 

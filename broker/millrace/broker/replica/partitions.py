@@ -16,23 +16,21 @@ is logged, and the damaged files are left for people.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from millrace.broker import events
-from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.open_directory import OpenDirectory
+from millrace.broker.replica.open_partitions import OpenPartitions
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.reader import LogReader
-from millrace.broker.replica.replica_files import ReplicaFiles
-from millrace.broker.storage.log import PartitionLog
+from millrace.broker.replica.replica_files import Opened, ReplicaFiles
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.core.errors import (
     Appended,
     LogDirFailedError,
     MillraceError,
-    UnknownTopicOrPartitionError,
 )
 from millrace.core.events import Event
 from millrace.core.ids import (
@@ -44,7 +42,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
-from millrace.core.metadata.model import BrokerLife, Topic
+from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import (
     AlterPartition,
     AlterPartitions,
@@ -71,6 +69,7 @@ from millrace.core.replica.replication.effects import (
     SetAside,
     Wake,
 )
+from millrace.core.replica.replication.events import Corrupt, DiskEvent
 from millrace.core.replica.replication.file_jobs import RETRY_MS, DeleteTopics, Job, Outcome
 from millrace.core.replica.replication.in_sync import IsrProposal
 from millrace.core.replica.replication.placement import Move
@@ -90,12 +89,10 @@ _TICK_SECONDS: Final = 0.1
 """Pause between ticks of the machine; `replica_lag_time_max_ms` is at least as long."""
 
 
-class Partitions:
-    """See the module. Iterates over the replicas that are open here.
+class Partitions(OpenPartitions):
+    """See the module.
 
     Attributes:
-        replicas: the machine.
-        image: the metadata that was applied last.
         placement: the log directory of each replica.
     """
 
@@ -119,8 +116,7 @@ class Partitions:
         retry_ms: int = RETRY_MS,
     ) -> None:
         on_disk = [found for each in directories for found in each.found]
-        self.replicas = Replicas(broker, config, on_disk)
-        self.image: MetadataImage | None = None
+        super().__init__(Replicas(broker, config, on_disk))
         self._sessions_callbacks: list[Callable[[], None]] = []
         self._opened_callbacks: list[Callable[[Partition], None]] = []
         self._broker = broker
@@ -131,7 +127,6 @@ class Partitions:
         self._on_lost = on_lost
         self._on_replicated = on_replicated
         self._on_all_failed = on_all_failed
-        self._open_here: dict[TopicPartition, Partition] = {}
         self._tasks = Tasks(on_failure)
         self._files = ReplicaFiles(
             broker=broker,
@@ -141,7 +136,11 @@ class Partitions:
             reader=reader,
             log_config=log_config,
             confirm=self._confirm_deletions,
-            owner=self,
+            open_here=self,
+            on_disk=self.on_disk,
+            on_done=self._on_job_done,
+            on_refused=self._on_job_refused,
+            on_directory_failed=self.on_directory_failed,
             on_failure=on_failure,
             misses_a_directory=misses_a_directory,
             retry_ms=retry_ms,
@@ -152,41 +151,6 @@ class Partitions:
     def directories(self) -> Sequence[OpenDirectory]:
         """All log directories, also those that have failed."""
         return self.placement.directories
-
-    def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(self._open_here)
-
-    def __len__(self) -> int:
-        return len(self._open_here)
-
-    def all(self) -> list[Partition]:
-        """Return every replica that is open here."""
-        return list(self._open_here.values())
-
-    def find(self, topic_partition: TopicPartition) -> Partition | None:
-        """Return a replica that is open here; from any thread."""
-        return self._open_here.get(topic_partition)
-
-    def get(self, topic_partition: TopicPartition) -> Partition:
-        """Return a replica that is open here; from any thread.
-
-        Raises:
-            UnknownTopicOrPartitionError: this broker has no such replica.
-            LogDirFailedError, CorruptLogError: it has, but its log is offline.
-        """
-        partition = self._open_here.get(topic_partition)
-        if partition is None:
-            self.replicas.get(topic_partition)  # Says why.
-            raise UnknownTopicOrPartitionError(
-                "this broker has no replica of it: refresh the metadata",
-                topic_partition=topic_partition,
-            )
-        return partition
-
-    def named(self, topic_partition: TopicPartition) -> str:
-        """Return a partition's name for people."""
-        topic = None if self.image is None else self.image.topics_by_id.get(topic_partition[0])
-        return str(topic_partition if topic is None else f"{topic.name}-{topic_partition[1]}")
 
     def not_ours(self) -> list[TopicPartition]:
         """Return the partitions on disk that the metadata does not assign to this broker.
@@ -231,40 +195,16 @@ class Partitions:
             self.perform(self.replicas.tick(now))
             self._files.tick(now)
 
-    def on_written(self, partition: Partition, end_offset: Offset) -> None:
-        """All before `end_offset` is in the file."""
-        if self._open_here.get(partition.topic_partition) is partition:
-            self.perform(
-                self.replicas.on_written(partition.topic_partition, end_offset, monotonic_now())
-            )
-            partition.note_durable()
-
-    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
-        """All before `end` is in the file, and before `flushed` durable."""
-        if self._open_here.get(partition.topic_partition) is partition:
-            now = monotonic_now()
-            effects = self.replicas.on_written(partition.topic_partition, end, now)
-            self.perform(effects)
-            self.perform(self.replicas.on_flushed(partition.topic_partition, flushed, now))
-            partition.note_durable()
-
-    def on_write_failed(
-        self, partition: Partition, base_offset: Offset, error: MillraceError
-    ) -> None:
-        """The batches from `base_offset` on were not written."""
-        if self._open_here.get(partition.topic_partition) is partition:
-            self.perform(
-                self.replicas.on_write_failed(
-                    partition.topic_partition, base_offset, error, monotonic_now()
-                )
-            )
-
-    def on_log_start_advanced(self, partition: Partition) -> None:
-        """The oldest records of a log are deleted."""
-        if self._open_here.get(partition.topic_partition) is partition:
-            self.perform(
-                self.replicas.on_log_start_advanced(partition.topic_partition, monotonic_now())
-            )
+    def on_disk(self, partition: Partition, event: DiskEvent) -> None:
+        """Something became of a replica's log."""
+        topic_partition = partition.topic_partition
+        if self._open.get(topic_partition) is not partition:
+            return
+        if isinstance(event, Corrupt):
+            self.take_offline(topic_partition, event.error)
+            return
+        self.perform(self.replicas.on_disk(topic_partition, event, monotonic_now()))
+        partition.note_durable()
 
     def on_follower_progress(
         self,
@@ -290,7 +230,7 @@ class Partitions:
         An error of an earlier log, which was set aside meanwhile, does not concern the one that
         replaced it.
         """
-        partition = self._open_here.get(topic_partition)
+        partition = self._open.get(topic_partition)
         if partition is not None and partition.log.failure is not None:
             self._go_offline(topic_partition, error)
 
@@ -303,12 +243,12 @@ class Partitions:
 
     def _forget(self, topic_partition: TopicPartition) -> Partition | None:
         """Forget a partition's open log; return the replica that had it."""
-        partition = self._open_here.pop(topic_partition, None)
+        partition = self._open.pop(topic_partition, None)
         self._files.on_closed(topic_partition)
         return partition
 
     def on_directory_failed(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
-        """Implement `FilesOwner`."""
+        """Take the replicas there offline; without any directory left, the process ends."""
         events.LOG_DIR_FAILED.log(_log, log_dir=opened.directory.path, error=error.message)
         self.on_unreadable(opened, error)
         if self.placement.has_failed:
@@ -316,7 +256,7 @@ class Partitions:
 
     def on_unreadable(self, opened: OpenDirectory, error: LogDirFailedError) -> None:
         """Take the replicas offline that have segments on a directory that has failed (P63)."""
-        for topic_partition, partition in list(self._open_here.items()):
+        for topic_partition, partition in list(self._open.items()):
             tier = partition.log.tier
             is_tier_there = tier is not None and tier.log_dir == opened.directory.path
             if topic_partition in opened.replicas or is_tier_there:
@@ -335,7 +275,7 @@ class Partitions:
         for effect in effects:
             match effect:
                 case Append(topic_partition, batches, generation):
-                    replicated = self._open_here[topic_partition].append_replicated
+                    replicated = self._open[topic_partition].append_replicated
                     replicated(batches, generation)  # type: ignore[arg-type]
                 case ChangeLog():
                     self._files.change(effect)
@@ -370,7 +310,7 @@ class Partitions:
             each()
 
     def _wake(self, effect: Wake) -> None:
-        partition = self._open_here.get(effect.topic_partition)
+        partition = self._open.get(effect.topic_partition)
         if partition is None:
             return
         if effect.only_followers:
@@ -396,7 +336,7 @@ class Partitions:
                 await self._ask_for_renewals(renewals)
 
     def _report_lost(self, lost: RecordsLost) -> None:
-        topic = self._open_here[lost.topic_partition].topic
+        topic = self._open[lost.topic_partition].topic
         events.RECORDS_TAKEN_BACK.log(
             _log,
             topic=topic,
@@ -411,13 +351,13 @@ class Partitions:
 
     def advance_log_start(self, partition: Partition, start_offset: Offset) -> None:
         """Begin to delete all records before an offset; all of them are committed."""
-        if self._open_here.get(partition.topic_partition) is partition:
+        if self._open.get(partition.topic_partition) is partition:
             self._files.change(
                 ChangeLog(partition.topic_partition, Change.ADVANCE_START, start_offset)
             )
 
     def _configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
-        partition = self._open_here[topic_partition]
+        partition = self._open[topic_partition]
         self.placement.on_opened(topic_partition, config.media)
         if config == partition.config:
             return
@@ -469,57 +409,36 @@ class Partitions:
 
     # --- Events of files ---------------------------------------------------------------------
 
-    def on_log_opened(
-        self, topic_partition: TopicPartition, topic: Topic, log: PartitionLog, appender: Appender
-    ) -> None:
-        """Implement `FilesOwner`."""
+    def _on_job_done(self, job: OpenLog | SetAside, found: Any) -> None:
+        match job:
+            case OpenLog():
+                self._on_log_opened(job, found)
+            case SetAside(topic_partition):
+                events.LOG_SET_ASIDE.log(_log, partition=self.named(topic_partition), kept_in=found)
+                self.perform(self.replicas.on_set_aside(topic_partition))
+
+    def _on_log_opened(self, job: OpenLog, opened: Opened) -> None:
+        topic_partition, topic, log = job.topic_partition, job.topic, opened.log
         effects = self.replicas.on_opened(topic_partition, log, log.high_watermark, monotonic_now())
         replica = self.replicas.find(topic_partition)
         if replica is None:
             self.perform(effects)
             return
-        partition = self._open_here[topic_partition] = Partition(
+        partition = self._open[topic_partition] = Partition(
             topic=str(topic.name),
             topic_partition=topic_partition,
             config=topic.config,
             replica=replica,
             log=log,
-            appender=appender,
+            appender=opened.appender,
             inflated_bytes_max=self._inflated_bytes_max,
-            owner=self,
         )
         self.perform(effects)
-        if self._open_here.get(topic_partition) is partition:
+        if self._open.get(topic_partition) is partition:
             for each in self._opened_callbacks:
                 each(partition)
 
-    def on_log_changed(self, partition: Partition, change: Change) -> None:
-        """Implement `FilesOwner`."""
-        partition.unchanged = None
-        match change:
-            case Change.TRUNCATE:
-                effects = self.replicas.on_truncated(partition.topic_partition, monotonic_now())
-                self.perform(effects)
-            case Change.START_OVER:
-                effects = self.replicas.on_started_over(partition.topic_partition, monotonic_now())
-                self.perform(effects)
-            case Change.ADVANCE_START:
-                self.on_log_start_advanced(partition)
-
-    def on_log_moved(self, partition: Partition, log: PartitionLog) -> None:
-        """Implement `FilesOwner`."""
-        log.high_watermark = partition.replica.high_watermark
-        self.replicas.replace_log(partition.topic_partition, log)
-        self.on_log_start_advanced(partition)  # Retention may have run just before.
-        self.on_flushed(partition, log.log_end_offset, log.flushed_offset)
-
-    def on_set_aside(self, topic_partition: TopicPartition, kept_in: str) -> None:
-        """Implement `FilesOwner`."""
-        events.LOG_SET_ASIDE.log(_log, partition=self.named(topic_partition), kept_in=kept_in)
-        self.perform(self.replicas.on_set_aside(topic_partition))
-
-    def on_job_failed(self, job: Job, outcome: Outcome, error: MillraceError) -> None:
-        """Implement `FilesOwner`."""
+    def _on_job_refused(self, job: Job, outcome: Outcome, error: MillraceError) -> None:
         match job, outcome:
             case ((OpenLog() | ChangeLog() | Move()), Outcome.OFFLINE):
                 self._go_offline(job.topic_partition, error)

@@ -24,7 +24,7 @@ from millrace.core.ids import BrokerId, EpochEnd, LeaderEpoch, MonotonicMs, Offs
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.records.batch import walk
 from millrace.core.records.header import HEADER_BYTES, verify_body
-from millrace.core.replica.replication.follower import Fetched
+from millrace.core.replica.replication.events import Fetched
 from millrace.core.replica.replication.leader_session import LeaderSession, SessionRequest
 from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.proto.codec import decode_fetch_response

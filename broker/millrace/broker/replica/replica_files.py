@@ -1,7 +1,7 @@
 """The files of this broker's replicas: runs the jobs of `FileJobs`, as `ReplicaPlacement` places.
 
 A read thread of the directory opens a log, the append thread changes and deletes it, and the mover
-copies it to another directory. The owner gets the outcomes on the event loop.
+copies it to another directory. All outcomes are reported on the event loop.
 """
 
 import asyncio
@@ -9,11 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 from millrace.broker import events
 from millrace.broker.replica.appender import Appender, HeldAppends
 from millrace.broker.replica.open_directory import OpenDirectory
+from millrace.broker.replica.open_partitions import OpenPartitions
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.replica.replica_mover import ReplicaMover
@@ -23,7 +24,7 @@ from millrace.broker.storage.log_directory import LogDirectory
 from millrace.core.errors import LogDirFailedError, MillraceError, StorageError
 from millrace.core.events import Event
 from millrace.core.ids import MonotonicMs, Offset, TopicId, TopicPartition, WallMs
-from millrace.core.metadata.model import BrokerLife, Topic
+from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.topic_config import Durability, TopicConfig
 from millrace.core.replica.replication.effects import (
     Change,
@@ -33,6 +34,7 @@ from millrace.core.replica.replication.effects import (
     OpenLog,
     SetAside,
 )
+from millrace.core.replica.replication.events import DiskEvent, Flushed
 from millrace.core.replica.replication.file_jobs import (
     RETRY_MS,
     DeleteTopics,
@@ -55,24 +57,11 @@ _NAMED_MAX: Final = 20
 """Partitions that one line of the log names."""
 
 
-class FilesOwner(Protocol):
-    """Gets the outcomes of file jobs, on the event loop."""
+class Opened(NamedTuple):
+    """A log that was opened, and what writes to it."""
 
-    def find(self, topic_partition: TopicPartition) -> Partition | None:
-        """Return a replica that is open."""
-
-    def named(self, topic_partition: TopicPartition) -> str:
-        """Return what people call a partition."""
-
-    def on_log_opened(
-        self, topic_partition: TopicPartition, topic: Topic, log: PartitionLog, appender: Appender
-    ) -> None: ...
-    def on_log_changed(self, partition: Partition, change: Change) -> None: ...
-    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None: ...
-    def on_log_moved(self, partition: Partition, log: PartitionLog) -> None: ...
-    def on_set_aside(self, topic_partition: TopicPartition, kept_in: str) -> None: ...
-    def on_job_failed(self, job: Job, outcome: Outcome, error: MillraceError) -> None: ...
-    def on_directory_failed(self, opened: OpenDirectory, error: LogDirFailedError) -> None: ...
+    log: PartitionLog
+    appender: Appender
 
 
 class ReplicaFiles:
@@ -86,7 +75,12 @@ class ReplicaFiles:
         reader: its threads open logs.
         log_config: returns the settings of a topic's files.
         confirm: tells the controller that the data of topics is gone; raises if that failed.
-        owner: gets the outcomes.
+        open_here: the replicas whose log is open.
+        on_disk: called with what became of a log that is open.
+        on_done: called with a job that succeeded, and with what it found: an `Opened` log, or the
+            path of a log that was set aside.
+        on_refused: called with a job that failed, and with what follows.
+        on_directory_failed: called once for a directory.
         on_failure: called with an unexpected error.
         misses_a_directory: see `ReplicaPlacement`.
         retry_ms: see `FileJobs`.
@@ -106,7 +100,11 @@ class ReplicaFiles:
         reader: LogReader,
         log_config: Callable[[TopicConfig], LogConfig],
         confirm: Callable[[Sequence[TopicId]], Awaitable[object]],
-        owner: FilesOwner,
+        open_here: OpenPartitions,
+        on_disk: Callable[[Partition, DiskEvent], None],
+        on_done: Callable[[OpenLog | SetAside, Any], None],
+        on_refused: Callable[[Job, Outcome, MillraceError], None],
+        on_directory_failed: Callable[[OpenDirectory, LogDirFailedError], None],
         on_failure: Callable[[BaseException], None],
         misses_a_directory: bool,
         retry_ms: int = RETRY_MS,
@@ -114,7 +112,11 @@ class ReplicaFiles:
         self._reader = reader
         self._log_config = log_config
         self._confirm = confirm
-        self._owner = owner
+        self._open_here = open_here
+        self._on_disk = on_disk
+        self._on_done = on_done
+        self._on_refused = on_refused
+        self._on_directory_failed = on_directory_failed
         self._jobs = FileJobs(retry_ms)
         self._tasks = Tasks(on_failure)
         self._under_way: dict[asyncio.Task[None], Job] = {}
@@ -137,10 +139,15 @@ class ReplicaFiles:
 
         def on_failed(error: LogDirFailedError) -> None:
             if self.placement.on_failed(opened, error):
-                self._owner.on_directory_failed(opened, error)
+                self._on_directory_failed(opened, error)
 
         appender = Appender(
-            directory.path, mailbox, directory.checkpoint, on_failed, directory.ballast.check
+            directory.path,
+            mailbox,
+            directory.checkpoint,
+            on_disk=self._on_disk,
+            on_failed=on_failed,
+            check_room=directory.ballast.check,
         )
         opened = OpenDirectory(
             media=directory.media,
@@ -220,8 +227,8 @@ class ReplicaFiles:
                     await self._close(topic_partition)
                 case DropReplica(topic_partition):
                     await self._drop(topic_partition)
-                case SetAside(topic_partition):
-                    await self._set_aside(topic_partition)
+                case SetAside():
+                    await self._set_aside(job)
                 case Move():
                     await self._move(job)
                 case DeleteTopics(topic_ids):
@@ -235,14 +242,14 @@ class ReplicaFiles:
     def _on_failed(self, job: Job, error: MillraceError) -> None:
         now, is_log_lost = monotonic_now(), False
         if isinstance(job, Move):
-            partition = self._owner.find(job.topic_partition)
+            partition = self._open_here.find(job.topic_partition)
             is_log_lost = partition is not None and (
                 isinstance(partition.appender, HeldAppends) or partition.log.failure is not None
             )
             self.placement.moves.on_ended(job.topic_partition, now, is_refused=True)
             self._tell(events.REPLICA_NOT_MOVED, job, error=error.message)
         outcome = self._jobs.on_failed(job, error, now, is_log_lost=is_log_lost)
-        self._owner.on_job_failed(job, outcome, error)
+        self._on_refused(job, outcome, error)
 
     async def _open(self, job: OpenLog) -> None:
         topic_partition, topic = job.topic_partition, job.topic
@@ -264,7 +271,7 @@ class ReplicaFiles:
         opened.check()  # It may have failed before this log was open.
         self._note_tier(topic_partition, log)
         if not self._jobs.is_void(job):
-            self._owner.on_log_opened(topic_partition, topic, log, opened.appender)
+            self._on_done(job, Opened(log, opened.appender))
 
     def _note_tier(self, topic_partition: TopicPartition, log: PartitionLog) -> None:
         """Note in which log directory the oldest segments of a replica lie.
@@ -278,7 +285,7 @@ class ReplicaFiles:
                 self.placement.on_tier(topic_partition, each)
 
     async def _change(self, job: ChangeLog) -> None:
-        partition = self._owner.find(job.topic_partition)
+        partition = self._open_here.find(job.topic_partition)
         if partition is None or self._jobs.is_void(job):
             return
         call = partial(partition.appender.call, _with_log, partition)
@@ -290,18 +297,19 @@ class ReplicaFiles:
             case Change.ADVANCE_START:
                 await call(PartitionLog.advance_log_start, job.offset)
         if not self._jobs.is_void(job):
-            self._owner.on_log_changed(partition, job.change)
+            partition.unchanged = None
+            self._on_disk(partition, partition.changed(job.change))
 
     def _flush(self, job: ChangeLog) -> None:
-        """Make a log durable; the owner is called before it hears of any later write."""
-        partition = self._owner.find(job.topic_partition)
+        """Make a log durable; that is reported before any later write."""
+        partition = self._open_here.find(job.topic_partition)
         assert partition is not None
 
         def done(flushed: Offset | None, error: BaseException | None) -> None:
             if flushed is not None:
                 self._jobs.on_done(job)
                 partition.unchanged = None
-                self._owner.on_flushed(partition, flushed, flushed)
+                self._on_disk(partition, Flushed(flushed, flushed))
             elif isinstance(error, MillraceError):
                 self._on_failed(job, error)
             else:
@@ -372,20 +380,21 @@ class ReplicaFiles:
                     error=error.message,
                 )
 
-    async def _set_aside(self, topic_partition: TopicPartition) -> None:
+    async def _set_aside(self, job: SetAside) -> None:
+        topic_partition = job.topic_partition
         opened = self.placement.holder(topic_partition)
         assert opened is not None
         directory, call, now = opened.directory, opened.appender.call, wall_now()
         tiers = await call(directory.tiers_of, [topic_partition])
         path: str = await call(directory.set_aside, topic_partition, now)
         await self._retire_tiers(tiers, now, is_damaged=True)
-        self._owner.on_set_aside(topic_partition, path)
+        self._on_done(job, path)
 
     async def _move(self, move: Move[Any]) -> None:
         topic_partition = move.topic_partition
         source: OpenDirectory = move.source
         target: OpenDirectory = move.target
-        partition = self._owner.find(topic_partition)
+        partition = self._open_here.find(topic_partition)
         if partition is not None:
             self._tell(events.REPLICA_MOVES, move)
             log = partition.log
@@ -399,7 +408,7 @@ class ReplicaFiles:
     def _tell(self, event: Event, move: Move[OpenDirectory], **more: Any) -> None:
         event.log(
             _log,
-            partition=self._owner.named(move.topic_partition),
+            partition=self._open_here.named(move.topic_partition),
             source=move.source.directory.path,
             target=move.target.directory.path,
             **more,
@@ -407,7 +416,7 @@ class ReplicaFiles:
 
     def _is_to_move(self, partition: Partition, target: OpenDirectory) -> bool:
         topic_partition = partition.topic_partition
-        is_open = self._owner.find(topic_partition) is partition
+        is_open = self._open_here.find(topic_partition) is partition
         return is_open and self.placement.is_to_move(topic_partition, target)
 
     def _on_taken_in(
@@ -421,10 +430,14 @@ class ReplicaFiles:
         topic_partition = partition.topic_partition
         self.placement.on_moved(Move(topic_partition, source, target))
         partition.log = log
-        if self._owner.find(topic_partition) is partition:
+        if self._open_here.find(topic_partition) is partition:
             log.config = self._log_config(partition.config)
+            log.high_watermark = partition.replica.high_watermark
             self.placement.on_opened(topic_partition, partition.config.media)
-            self._owner.on_log_moved(partition, log)
+            partition.replica.log = log
+            # Retention may have run just before.
+            self._on_disk(partition, partition.changed(Change.ADVANCE_START))
+            self._on_disk(partition, Flushed(log.log_end_offset, log.flushed_offset))
 
 
 def _nothing() -> None:

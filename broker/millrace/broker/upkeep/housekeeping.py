@@ -29,6 +29,8 @@ from millrace.core.errors import (
     StorageFullError,
 )
 from millrace.core.ids import Offset, WallMs
+from millrace.core.replica.replication.effects import Change
+from millrace.core.replica.replication.events import Corrupt
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now, wall_now
 
@@ -130,14 +132,14 @@ class Housekeeping:
 
     def _on_retained(self, partition: Partition, outcome: int | StorageError) -> None:
         if isinstance(outcome, CorruptLogError):  # Go on with the others.
-            partition.on_corrupt(outcome)
+            self._partitions.on_disk(partition, Corrupt(outcome))
         elif isinstance(outcome, StorageFullError | StorageBusyError):
             events.RETENTION_REFUSED.log(
                 _log, partition=str(partition.topic_partition), error=outcome.message
             )
         elif isinstance(outcome, int) and outcome:
             self._metrics.retention_deleted_segments.inc(outcome)
-            self._partitions.on_log_start_advanced(partition)
+            self._partitions.on_disk(partition, partition.changed(Change.ADVANCE_START))
 
     async def scrub(self, opened: OpenDirectory) -> None:
         """Read some stored batches again."""

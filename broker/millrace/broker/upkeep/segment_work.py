@@ -15,6 +15,7 @@ from millrace.broker.storage.log import PartitionLog
 from millrace.core.errors import CorruptLogError, LogDirFailedError, StorageError
 from millrace.core.ids import MonotonicMs, TopicPartition
 from millrace.core.replica.fetch.catch_up import CatchUpAllowance
+from millrace.core.replica.replication.events import Corrupt
 from millrace.runtime.clock import monotonic_now, wall_now
 
 _JOB_BYTES: Final = 8 << 20
@@ -95,7 +96,7 @@ class SegmentWork:
         self._tell(partition, error)
         self.leave_alone(partition.topic_partition, _REFUSED_MS)
         if isinstance(error, CorruptLogError):
-            partition.on_corrupt(error)
+            self._partitions.on_disk(partition, Corrupt(error))
         elif isinstance(error, LogDirFailedError):
             failed = log.failed_log_dir or log_dir
             for opened in self._partitions.directories:

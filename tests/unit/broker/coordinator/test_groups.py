@@ -56,6 +56,7 @@ from millrace.core.metadata.model import (
 )
 from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.replica.replication.effects import Complete, Effect
+from millrace.core.replica.replication.events import Corrupt, DiskEvent
 from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.replica import Replica
@@ -103,7 +104,9 @@ class Stage:
         mailbox = Mailbox(asyncio.get_running_loop())
         self.disk = Disk()
         self.log = LogOnDisk(self.disk).log
-        self.appender = Appender("a", mailbox, lambda _: None, raise_it)
+        self.appender = Appender(
+            "a", mailbox, lambda _: None, on_disk=self.on_disk, on_failed=raise_it
+        )
         self.reader = NotedReader(mailbox)
         self.config = config or PositionsConfig()
         self.limits = limits
@@ -125,7 +128,6 @@ class Stage:
             log=self.log,
             appender=self.appender,
             inflated_bytes_max=1 << 20,
-            owner=self,
         )
         self._epoch = 0
         self.open()
@@ -176,7 +178,7 @@ class Stage:
         end = self.log.log_end_offset
         epochs = self.log.leader_epochs
         progress = FollowerProgress(end, end, Offset(0), epochs.latest_epoch)
-        waiters = leader.on_follower_fetch(
+        effects = leader.on_follower_fetch(
             THERE,
             leader.leader_epoch,
             progress,
@@ -184,19 +186,11 @@ class Stage:
             monotonic_now(),
             log_start_offset=self.log.log_start_offset,
         )
-        self.perform([Complete(TOPIC_PARTITION, waiters)])
+        self.perform(effects)
 
-    def on_written(self, partition: Partition, end_offset: Offset) -> None:
-        self.perform(partition.replica.on_written(end_offset, monotonic_now()))
-
-    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
-        self.on_written(partition, end)
-        self.perform(partition.replica.on_flushed(flushed))
-
-    def on_write_failed(
-        self, partition: Partition, base_offset: Offset, error: MillraceError
-    ) -> None:
-        self.perform(partition.replica.on_write_failed(base_offset, error, monotonic_now()))
+    def on_disk(self, partition: Partition, event: DiskEvent) -> None:
+        assert not isinstance(event, Corrupt)
+        self.perform(partition.replica.on_disk(event, monotonic_now()))
 
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -243,7 +237,7 @@ class Stage:
 
     async def written(self, end: int) -> None:
         async with asyncio.timeout(10):
-            while self.partition.replica.written_offset < end:  # noqa: ASYNC110
+            while self.partition.replica.role.written_offset < end:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
 

@@ -18,6 +18,7 @@ from millrace.core.errors import (
     StorageFullError,
 )
 from millrace.core.ids import BrokerEpoch, BrokerId, Offset
+from millrace.core.replica.replication.events import Corrupt, DiskEvent, Failed, Flushed, Written
 from millrace.runtime.mailbox import Mailbox
 
 
@@ -33,18 +34,15 @@ class NotedTarget:
         self.failed: list[MillraceError] = []
         self.flushed = asyncio.Event()
 
-    def on_written(self, end_offset: Offset) -> None:
-        self.written.append(end_offset)
-
-    def on_flushed(self, end_offset: Offset, flushed_offset: Offset) -> None:
-        assert flushed_offset <= end_offset
-        self.flushed.set()
-
-    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> None:
-        self.failed.append(error)
-
-    def on_corrupt(self, error: CorruptLogError) -> None:
-        self.failed.append(error)
+    def on_disk(self, event: DiskEvent) -> None:
+        match event:
+            case Written(end_offset):
+                self.written.append(end_offset)
+            case Flushed(end_offset, flushed_offset):
+                assert flushed_offset <= end_offset
+                self.flushed.set()
+            case Failed(_, error) | Corrupt(error):
+                self.failed.append(error)
 
 
 class DiskOfFewDescriptors(Disk):
@@ -66,7 +64,13 @@ async def test_a_flush_that_could_not_be_tried_is_tried_again_and_not_acknowledg
     opened.log.flush()
     failures: list[LogDirFailedError] = []
     mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender("test", mailbox, opened.directory.checkpoint, failures.append)
+    appender = Appender(
+        "test",
+        mailbox,
+        opened.directory.checkpoint,
+        on_disk=NotedTarget.on_disk,
+        on_failed=failures.append,
+    )
     target = NotedTarget(opened.log)
     disk.flushes_to_refuse = 2
     appender.append(target, stamped_batch(1), 0)
@@ -84,7 +88,13 @@ async def test_a_flush_that_is_owed_does_not_wait_until_calls_pause() -> None:
     opened.append(stamped_batch(0))
     opened.log.flush()
     mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+    appender = Appender(
+        "test",
+        mailbox,
+        opened.directory.checkpoint,
+        on_disk=NotedTarget.on_disk,
+        on_failed=lambda error: None,
+    )
     target = NotedTarget(opened.log)
     disk.flushes_to_refuse = 2
     appender.append(target, stamped_batch(1), 0)
@@ -102,7 +112,13 @@ async def test_what_comes_for_a_log_that_was_set_aside_fails_and_takes_nothing_e
     opened = LogOnDisk(Disk())
     failures: list[LogDirFailedError] = []
     mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender("test", mailbox, opened.directory.checkpoint, failures.append)
+    appender = Appender(
+        "test",
+        mailbox,
+        opened.directory.checkpoint,
+        on_disk=NotedTarget.on_disk,
+        on_failed=failures.append,
+    )
     target = NotedTarget(opened.log)
     opened.log.close(clean=False)
     appender.append(target, stamped_batch(0), 0)
@@ -118,7 +134,13 @@ async def test_what_gathers_for_one_round_makes_no_segment_larger_than_its_setti
     disk = Disk()
     opened = LogOnDisk(disk, LogConfig(segment_bytes=length * 3))
     mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+    appender = Appender(
+        "test",
+        mailbox,
+        opened.directory.checkpoint,
+        on_disk=NotedTarget.on_disk,
+        on_failed=lambda error: None,
+    )
     target = NotedTarget(opened.log)
     is_busy = threading.Event()
     appender.call(is_busy.wait, 10)
@@ -188,7 +210,13 @@ async def test_followers_may_fetch_what_is_written_while_the_flush_is_under_way(
     disk = DiskThatHangs()
     opened = LogOnDisk(disk)
     mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender("test", mailbox, opened.directory.checkpoint, lambda error: None)
+    appender = Appender(
+        "test",
+        mailbox,
+        opened.directory.checkpoint,
+        on_disk=NotedTarget.on_disk,
+        on_failed=lambda error: None,
+    )
     target = NotedTarget(opened.log)
     appender.append(target, stamped_batch(0), 0)  # It makes the files, which is flushed too.
     await asyncio.wait_for(target.flushed.wait(), 10)
@@ -213,8 +241,9 @@ async def test_an_append_is_refused_while_there_is_no_room_for_the_ballast() -> 
         "test",
         Mailbox(asyncio.get_running_loop()),
         directory.checkpoint,
-        lambda error: None,
-        directory.ballast.check,
+        on_disk=NotedTarget.on_disk,
+        on_failed=lambda error: None,
+        check_room=directory.ballast.check,
     )
     target = NotedTarget(opened.log)
     try:

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION
@@ -20,14 +19,14 @@ from millrace.core.ids import (
     PartitionEpoch,
     ProducerEpoch,
     ProducerId,
-    TopicPartition,
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
-from millrace.core.replica.replication.effects import Complete, Effect
+from millrace.core.replica.replication.effects import Complete
+from millrace.core.replica.replication.events import Corrupt, DiskEvent
 from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.leader import Acks, Waiter
 from millrace.core.replica.replication.progress import FollowerProgress
@@ -50,30 +49,19 @@ class Sender:
         self.done.set_result(waiter)
 
 
-class Owner:
-    """Brings what became of the files to the machine, and its answers to the senders."""
+def on_disk(partition: Partition, event: DiskEvent) -> None:
+    """Bring what became of the files to the machine, and its answers to the senders."""
+    assert not isinstance(event, Corrupt)
+    for effect in partition.replica.on_disk(event, monotonic_now()):
+        if isinstance(effect, Complete):
+            for waiter in effect.waiters:
+                assert isinstance(waiter.owner, Sender)
+                waiter.owner.on_append_done(waiter)
 
-    def on_written(self, partition: Partition, end_offset: Offset) -> None:
-        self.perform(partition.replica.on_written(end_offset, monotonic_now()))
 
-    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
-        self.on_written(partition, end)
-        self.perform(partition.replica.on_flushed(flushed))
-
-    def on_write_failed(
-        self, partition: Partition, base_offset: Offset, error: MillraceError
-    ) -> None:
-        self.perform(partition.replica.on_write_failed(base_offset, error, monotonic_now()))
-
-    def take_offline(self, topic_partition: TopicPartition, error: MillraceError) -> None:
-        pytest.fail(error.message)
-
-    def perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Complete):
-                for waiter in effect.waiters:
-                    assert isinstance(waiter.owner, Sender)
-                    waiter.owner.on_append_done(waiter)
+def appender_of() -> Appender:
+    mailbox = Mailbox(asyncio.get_running_loop())
+    return Appender("a", mailbox, lambda _: None, on_disk=on_disk, on_failed=raise_it)
 
 
 def raise_it(error: MillraceError) -> None:
@@ -97,7 +85,6 @@ def partition_of(log: PartitionLog, appender: Appender) -> Partition:
         log=log,
         appender=appender,
         inflated_bytes_max=1 << 20,
-        owner=Owner(),
     )
 
 
@@ -126,7 +113,7 @@ async def append(partition: Partition) -> Waiter:
 async def test_after_a_failed_write_appends_go_on_in_the_next_role_too() -> None:
     disk = Disk()
     log = LogOnDisk(disk).log
-    appender = Appender("a", Mailbox(asyncio.get_running_loop()), lambda _: None, raise_it)
+    appender = appender_of()
     partition = partition_of(log, appender)
     try:
         lead(partition, HERE, 1)
@@ -145,7 +132,7 @@ async def test_after_a_failed_write_appends_go_on_in_the_next_role_too() -> None
 
 async def test_the_time_of_replication_ends_when_the_follower_has_what_was_durable() -> None:
     log = LogOnDisk(Disk()).log
-    appender = Appender("a", Mailbox(asyncio.get_running_loop()), lambda _: None, raise_it)
+    appender = appender_of()
     partition = partition_of(log, appender)
 
     def follow(end: int) -> None:

@@ -479,7 +479,7 @@ def test_a_full_disk_that_refuses_a_change_again_and_again_is_told_once_until_it
         return sum(each.message == "a log cannot be changed yet" for each in caplog.records)
 
     def refuse(why: str) -> None:
-        world.partitions.on_job_failed(job, Outcome.AGAIN, StorageFullError(why))
+        world.partitions._on_job_refused(job, Outcome.AGAIN, StorageFullError(why))
 
     async def story() -> None:
         await world.learn()
@@ -488,7 +488,8 @@ def test_a_full_disk_that_refuses_a_change_again_and_again_is_told_once_until_it
         assert told() == 1
         refuse("too many open files")
         assert told() == 2
-        world.partitions.on_log_changed(world.partitions.get(partition), job.change)
+        world.partitions.perform([ChangeLog(partition, Change.FLUSH)])
+        await until(lambda: world.partitions.get(partition).unchanged is None)
         refuse("too many open files")
         assert told() == 3
 

@@ -5,7 +5,7 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
 from millrace.broker.replica.replica_fetcher import _checked, _Refused
 from millrace.core.ids import EpochEnd, LeaderEpoch, Offset, TopicId, TopicPartition
-from millrace.core.replica.replication.follower import Fetched
+from millrace.core.replica.replication.events import Fetched
 from millrace.proto.codec import decode_fetch_response, encode_fetch_response
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import fetch_pb2 as pb

@@ -45,6 +45,7 @@ from millrace.core.quotas.quota import QuotaEntity, QuotaKind
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.replica.replication.effects import Complete, Effect, Wake
+from millrace.core.replica.replication.events import Corrupt, DiskEvent, Failed
 from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.leader import Waiter
 from millrace.core.replica.replication.replica import Replica
@@ -97,7 +98,9 @@ class Served:
     def __init__(self, early_wait_ms: int) -> None:
         mailbox = Mailbox(asyncio.get_running_loop())
         self.log = LogOnDisk(Disk()).log
-        self.appender = Appender("a", mailbox, lambda _: None, raise_it)
+        self.appender = Appender(
+            "a", mailbox, lambda _: None, on_disk=self.on_disk, on_failed=raise_it
+        )
         self.checker = Worker("check", mailbox)
         self.partition = Partition(
             topic="t",
@@ -114,7 +117,6 @@ class Served:
             log=self.log,
             appender=self.appender,
             inflated_bytes_max=1 << 20,
-            owner=self,
         )
         partitions: Any = SimpleNamespace(
             get=lambda _: self.partition,
@@ -146,20 +148,9 @@ class Served:
         )
         self.perform(self.partition.replica.on_state(state, STANDINGS, monotonic_now()))
 
-    def on_written(self, partition: Partition, end_offset: Offset) -> None:
-        self.perform(partition.replica.on_written(end_offset, monotonic_now()))
-
-    def on_flushed(self, partition: Partition, end: Offset, flushed: Offset) -> None:
-        self.on_written(partition, end)
-        self.perform(partition.replica.on_flushed(flushed))
-
-    def on_write_failed(
-        self, partition: Partition, base_offset: Offset, error: MillraceError
-    ) -> None:
-        pytest.fail(error.message)
-
-    def take_offline(self, topic_partition: object, error: MillraceError) -> None:
-        pytest.fail(error.message)
+    def on_disk(self, partition: Partition, event: DiskEvent) -> None:
+        assert not isinstance(event, Corrupt | Failed)
+        self.perform(partition.replica.on_disk(event, monotonic_now()))
 
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:

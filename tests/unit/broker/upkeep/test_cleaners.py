@@ -23,6 +23,7 @@ from millrace.core.errors import (
 from millrace.core.ids import Offset, TopicPartition, WallMs
 from millrace.core.replica.compaction.cleanable import Cleanable, CleanerPoint
 from millrace.core.replica.compaction.key_hashes import KeyHasher
+from millrace.core.replica.replication.events import Corrupt
 from millrace.runtime.mailbox import Mailbox
 
 STEP_BYTES = 1000
@@ -105,9 +106,6 @@ class Held:
         self.uncleanable: StorageError | None = None
         self.damage: list[CorruptLogError] = []
 
-    def on_corrupt(self, error: CorruptLogError) -> None:
-        self.damage.append(error)
-
 
 class Broker:
     """Partitions, as the cleaners see them."""
@@ -122,6 +120,9 @@ class Broker:
 
     def all(self) -> list[Held]:
         return list(self.held)
+
+    def on_disk(self, partition: Held, event: Corrupt) -> None:
+        partition.damage.append(event.error)
 
     def find(self, topic_partition: TopicPartition) -> Held | None:
         self.on_find()

@@ -21,6 +21,8 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import MonotonicMs, Offset, WallMs
 from millrace.core.media import Media
+from millrace.core.replica.replication.effects import Change
+from millrace.core.replica.replication.events import Changed, Corrupt
 from millrace.core.replica.replication.replica_moves import ReplicaMoves
 
 MANY = 3000
@@ -102,8 +104,8 @@ class Held:
     def on_readers_concerned(self) -> None:
         self.told += 1
 
-    def on_corrupt(self, error: CorruptLogError) -> None:
-        self.damage.append(error)
+    def changed(self, change: Change) -> Changed:
+        return Changed(change, Offset(0), Offset(0))
 
 
 class Directory:
@@ -157,8 +159,12 @@ class Partitions:
     def all(self) -> list[Held]:
         return list(self.held.values())
 
-    def on_log_start_advanced(self, partition: Held) -> None:
-        partition.on_readers_concerned()
+    def on_disk(self, partition: Held, event: Changed | Corrupt) -> None:
+        if isinstance(event, Corrupt):
+            partition.damage.append(event.error)
+        else:
+            assert event.change is Change.ADVANCE_START
+            partition.on_readers_concerned()
 
     def find(self, number: int) -> Held | None:
         return None if number in self.gone else self.held.get(number)

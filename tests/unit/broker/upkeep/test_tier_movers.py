@@ -24,6 +24,7 @@ from millrace.core.errors import (
 from millrace.core.ids import BrokerEpoch, BrokerId, Offset, TopicPartition, WallMs
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.model import BrokerLife
+from millrace.core.replica.replication.events import Corrupt
 from millrace.core.replica.replication.placement import ReplicaDirectory, ReplicaPlacement
 from millrace.core.replica.tiers import Movable
 from millrace.runtime.mailbox import Mailbox
@@ -121,9 +122,6 @@ class Held:
         self.unmovable: StorageError | None = None
         self.damage: list[CorruptLogError] = []
 
-    def on_corrupt(self, error: CorruptLogError) -> None:
-        self.damage.append(error)
-
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Directory(ReplicaDirectory):
@@ -173,6 +171,9 @@ class Broker:
 
     def all(self) -> list[Held]:
         return list(self.held)
+
+    def on_disk(self, partition: Held, event: Corrupt) -> None:
+        partition.damage.append(event.error)
 
     def find(self, topic_partition: TopicPartition) -> Held | None:
         return next((each for each in self.held if each.topic_partition == topic_partition), None)

@@ -15,10 +15,9 @@ reports what it did only when that is durable in its turn:
 | `DropReplica`  | the state that names others          |                                       |
 | `SetAside`     | the state that does not count on     | `on_set_aside`: the log's other name; |
 |                | this replica                         | `on_set_aside_failed`                 |
-| `Append`       | nothing                              | `on_written`; `on_flushed`: the       |
-|                |                                      | batches; `on_write_failed`            |
-| `ChangeLog`    | nothing                              | `on_truncated`, `on_started_over`,    |
-|                |                                      | `on_log_start_advanced`: the change   |
+| `Append`       | nothing                              | `Written`; `Flushed`: the batches;    |
+|                |                                      | `Failed`                              |
+| `ChangeLog`    | nothing                              | `Changed`, `Flushed`: the change      |
 | `FetchFrom`    | nothing: a follower reports apart    | `on_fetched`, `on_fetch_error`,       |
 |                | what is written and what is flushed  | `on_session_broken`                   |
 | `StopFetching` | nothing                              |                                       |

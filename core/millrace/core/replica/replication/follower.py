@@ -21,8 +21,7 @@ log, in the order of the effects (`effects`), and each change comes back as an e
 | `FetchFrom`     | `on_fetched`, or `on_out_of_range`, `on_fetch_failed`                      |
 | `StopFetching`  |                                                                            |
 | `Append`        | `on_written`, `on_flushed`, or `on_write_failed`                           |
-| `ChangeLog`     | `on_truncated`, with producer states and indexes (P45); `on_started_over`; |
-|                 | `on_log_start_advanced`                                                    |
+| `ChangeLog`     | `on_changed`, with producer states and indexes (P45)                       |
 | `RecordsLost`   |                                                                            |
 
 The shell verifies both checksums of every batch before it passes a response on (P8, P66). The
@@ -47,13 +46,13 @@ after an unclean election, and when an empty log starts over.
 Source: KIP-101, 279, 320, 392, 595 (truncation on fetch).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from itertools import takewhile
 from typing import Final
 
 from millrace.core.errors import (
+    MillraceError,
     NotLeaderError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
@@ -66,11 +65,12 @@ from millrace.core.ids import (
     BrokerId,
     EpochEnd,
     LeaderEpoch,
+    MonotonicMs,
     Offset,
     PartitionEpoch,
     TopicPartition,
 )
-from millrace.core.metadata.model import PartitionState
+from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.replica.log.leader_epochs import LeaderEpochs, wrong_epoch
 from millrace.core.replica.replication.effects import (
     Append,
@@ -81,30 +81,15 @@ from millrace.core.replica.replication.effects import (
     RecordsLost,
     ReplicaBatch,
     StopFetching,
+    Wake,
 )
+from millrace.core.replica.replication.events import Changed, Fetched
+from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.role import Role
 from millrace.core.replica.replication.rules import ReplicationConfig
 
 _DEFAULTS: Final = ReplicationConfig()
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class Fetched:
-    """A leader's answer for one open position."""
-
-    handle: int
-    """The position's, in the session with the leader."""
-    fetch_offset: Offset
-    """Where the batches begin: the position's offset, or the end of the answer before."""
-    high_watermark: Offset
-    log_start_offset: Offset
-    batches: Sequence[ReplicaBatch] = ()
-    """The batches before the first one with a wrong checksum."""
-    size: int = 0
-    """Bytes of the batches, which were paid from the credit."""
-    is_damaged: bool = False
-    """Whether a batch had a wrong checksum."""
-    diverging: EpochEnd | None = None
 
 
 class Phase(Enum):
@@ -117,11 +102,12 @@ class Phase(Enum):
     HALTED = "going on would lose committed records"
 
 
-class PartitionFollower:
+class PartitionFollower(Role):
     """See the module.
 
     Args:
         topic_partition: the partition.
+        broker: this broker's life.
         leader_epochs: of the log; a copy is kept.
         log_start_offset: the log's; nothing is on its way to the disk.
         log_end_offset: the log's.
@@ -149,6 +135,7 @@ class PartitionFollower:
         "_starts_within",
         "_unclean_epoch",
         "_verify_until",
+        "broker",
         "durable_log_start_offset",
         "flushed_offset",
         "generation",
@@ -165,6 +152,7 @@ class PartitionFollower:
     def __init__(
         self,
         topic_partition: TopicPartition,
+        broker: BrokerLife,
         leader_epochs: LeaderEpochs,
         *,
         log_start_offset: Offset,
@@ -176,6 +164,7 @@ class PartitionFollower:
     ) -> None:
         assert high_watermark <= log_end_offset
         self.topic_partition = topic_partition
+        self.broker = broker
         self.log_start_offset = self.durable_log_start_offset = log_start_offset
         self.next_offset = self.written_offset = log_end_offset
         self.flushed_offset = flushed_offset
@@ -282,16 +271,22 @@ class PartitionFollower:
 
     # --- The leader to follow ----------------------------------------------------------------
 
-    def on_state(self, state: PartitionState) -> list[Effect]:
+    def on_state(
+        self,
+        state: PartitionState,
+        standings: Mapping[BrokerId, BrokerStanding],
+        now: MonotonicMs,
+    ) -> list[Effect]:
         """Follow the controller's state; a state older than the known one is ignored (P39).
 
-        A state that makes this broker the leader is for the shell: it creates a leader once the
-        effects are done.
+        One that makes this broker the leader ends the role, once it is settled.
         """
         if self.phase is Phase.HALTED or state.partition_epoch < self._partition_epoch:
             return []
         self._partition_epoch = state.partition_epoch
         self._unclean_epoch = state.unclean_epoch
+        if state.leader_life == self.broker:
+            return self.stop()
         if (state.leader, state.leader_epoch) == (self.leader, self.leader_epoch):
             return []
         self.leader = state.leader
@@ -315,6 +310,10 @@ class PartitionFollower:
         self.leader_epoch = NO_LEADER_EPOCH
         self._forget_leader()
         return self._open()
+
+    def resign(self, error: MillraceError) -> list[Effect]:
+        """Follow no leader; nothing waits here."""
+        return [*self.stop(), Wake(self.topic_partition)]
 
     def _open(self, pause_ms: int = 0) -> list[Effect]:
         if self.phase is Phase.CHANGING:
@@ -507,26 +506,22 @@ class PartitionFollower:
 
     # --- Events of the disk ------------------------------------------------------------------
 
-    def on_written(self, next_offset: Offset) -> list[Effect]:
-        """Note that all before `next_offset` is in the file."""
+    def on_written(self, end_offset: Offset, now: MonotonicMs) -> list[Effect]:
+        """Note that all before `end_offset` is in the file."""
         if self.phase is Phase.CHANGING:
             return []  # The change reports the written offset: this may be from before or after.
-        assert self.written_offset <= next_offset <= self.next_offset
-        self.written_offset = next_offset
+        assert self.written_offset <= end_offset <= self.next_offset
+        self.written_offset = end_offset
         return self._advance() + self._settled()
 
-    def on_flushed(self, next_offset: Offset) -> None:
-        """Note that all before `next_offset` is durable."""
-        assert next_offset <= self.written_offset or self.phase is Phase.CHANGING
-        next_offset = min(next_offset, self.written_offset)
-        self.flushed_offset = max(self.flushed_offset, next_offset)
+    def on_flushed(self, flushed_offset: Offset) -> list[Effect]:
+        """Note that all before `flushed_offset` is durable."""
+        assert flushed_offset <= self.written_offset or self.phase is Phase.CHANGING
+        flushed_offset = min(flushed_offset, self.written_offset)
+        self.flushed_offset = max(self.flushed_offset, flushed_offset)
+        return []
 
-    def on_log_start_advanced(self, log_start_offset: Offset) -> None:
-        """Note that all before it is deleted for good."""
-        # It may come late, when the log begins elsewhere.
-        self.durable_log_start_offset = min(log_start_offset, self.log_start_offset)
-
-    def on_write_failed(self, base_offset: Offset) -> list[Effect]:
+    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> list[Effect]:
         """Take back the appends from `base_offset` on, where the file ends; fetch again."""
         assert base_offset >= self.written_offset
         self.generation += 1
@@ -541,20 +536,29 @@ class PartitionFollower:
             return self._open(self._pause_ms)
         return []
 
-    def on_truncated(self, log_end_offset: Offset) -> list[Effect]:
-        """Note that the log ends at `log_end_offset`, and check again whether it diverges (P3).
+    def on_changed(self, event: Changed) -> list[Effect]:
+        """Note where the log begins and ends now; after a cut, ask again whether it diverges (P3).
 
         Raises:
             SafetyViolationError: the batch that was cut through had been committed (P5).
         """
+        match event.change:
+            case Change.TRUNCATE:
+                return self._on_truncated(event.log_end_offset)
+            case Change.START_OVER:
+                return self._on_started_over(event.log_start_offset)
+        # It may come late, when the log begins elsewhere.
+        self.durable_log_start_offset = min(event.log_start_offset, self.log_start_offset)
+        return [Wake(self.topic_partition)]
+
+    def _on_truncated(self, log_end_offset: Offset) -> list[Effect]:
         assert self.phase is Phase.CHANGING
         self._guard(log_end_offset)
         self._epochs.truncate_from_end(log_end_offset)
         self._starts_within = min(self.log_start_offset, log_end_offset)
         return self._changed(self.log_start_offset, log_end_offset)
 
-    def on_started_over(self, start_offset: Offset) -> list[Effect]:
-        """Note that the log is empty and begins at `start_offset`."""
+    def _on_started_over(self, start_offset: Offset) -> list[Effect]:
         assert self.phase is Phase.CHANGING
         self._epochs = LeaderEpochs()
         # Everything before the leader's start was committed, and no longer exists.

@@ -71,6 +71,8 @@ from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.header import BatchHeader
 from millrace.core.replica.log.leader_epochs import LeaderEpochs, wrong_epoch
 from millrace.core.replica.log.producer_states import ProducerEntry, ProducerStates
+from millrace.core.replica.replication.effects import Complete, Effect, Wake
+from millrace.core.replica.replication.events import Changed
 from millrace.core.replica.replication.in_sync import (
     BrokerStanding,
     Follower,
@@ -79,6 +81,7 @@ from millrace.core.replica.replication.in_sync import (
     LeaderEnds,
 )
 from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.role import Role
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 from millrace.core.words import count
 
@@ -124,8 +127,8 @@ class _Given:
     producer_id: ProducerId
 
 
-class PartitionLeader:
-    """See the module. All methods that complete appends return them in the order of offsets.
+class PartitionLeader(Role):
+    """See the module. Appends complete in the order of offsets.
 
     Args:
         topic_partition: the partition.
@@ -530,23 +533,28 @@ class PartitionLeader:
         self._observe(now)
         self.rules = rules
 
-    def on_written(self, next_offset: Offset, now: MonotonicMs) -> list[Waiter]:
-        """Note that all before `next_offset` is written; return the completed appends."""
-        assert self.written_offset <= next_offset <= self.next_offset
+    def on_written(self, end_offset: Offset, now: MonotonicMs) -> list[Effect]:
+        """Note that all before `end_offset` is written."""
+        assert self.written_offset <= end_offset <= self.next_offset
         self._observe(now)
-        self.written_offset = next_offset
-        while self._given and self._given[0].next_offset <= next_offset:
+        self.written_offset = end_offset
+        while self._given and self._given[0].next_offset <= end_offset:
             self._given.popleft()
-        return self._advance()
+        return self._complete(self._advance())
 
-    def on_flushed(self, next_offset: Offset) -> list[Waiter]:
-        """Note that all before `next_offset` is durable; return the completed appends."""
-        assert next_offset <= self.written_offset
-        self.flushed_offset = max(self.flushed_offset, next_offset)
-        return self._advance()
+    def on_flushed(self, flushed_offset: Offset) -> list[Effect]:
+        """Note that all before `flushed_offset` is durable."""
+        assert flushed_offset <= self.written_offset
+        self.flushed_offset = max(self.flushed_offset, flushed_offset)
+        return self._complete(self._advance())
 
-    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> list[Waiter]:
-        """Take back the offsets from `base_offset` on; return the failed appends.
+    def on_changed(self, event: Changed) -> list[Effect]:
+        """Note that the log begins later: readers must check their positions."""
+        self.log_start_offset = event.log_start_offset
+        return [Wake(self.topic_partition)]
+
+    def on_write_failed(self, base_offset: Offset, error: MillraceError) -> list[Effect]:
+        """Take back the offsets from `base_offset` on.
 
         Args:
             base_offset: first offset that was not written; the file ends there.
@@ -566,7 +574,8 @@ class PartitionLeader:
         self._waiting_for_all = [entry for entry in self._waiting_for_all if entry[0] < base_offset]
         heapq.heapify(self._waiting)
         heapq.heapify(self._waiting_for_all)
-        return _fail([entry for entry in waiting if entry[0] >= base_offset], error)
+        failed = [entry for entry in waiting if entry[0] >= base_offset]
+        return self._complete(_fail(failed, error))
 
     # --- Replicas ----------------------------------------------------------------------------
 
@@ -579,8 +588,8 @@ class PartitionLeader:
         now: MonotonicMs,
         *,
         log_start_offset: Offset,
-    ) -> list[Waiter]:
-        """Take a follower's report about its log; return the completed appends.
+    ) -> list[Effect]:
+        """Take a follower's report about its log.
 
         A log that is no prefix of this one does not count until its follower has cut it (P4).
 
@@ -614,7 +623,7 @@ class PartitionLeader:
         if diverging is not None:
             return []
         self._in_sync.on_report(life, progress, self.written_offset, self.rules, now)
-        return self._advance()
+        return self._complete(self._advance())
 
     @property
     def _ends(self) -> LeaderEnds:
@@ -652,7 +661,7 @@ class PartitionLeader:
 
     def tick(
         self, now: MonotonicMs, leader_epochs: LeaderEpochs
-    ) -> tuple[list[Waiter], IsrProposal | None]:
+    ) -> tuple[list[Effect], IsrProposal | None]:
         """Let time pass, when `due_at` says so or at any other time.
 
         Args:
@@ -660,30 +669,30 @@ class PartitionLeader:
             leader_epochs: of this replica's log.
 
         Returns:
-            The completed appends, as the wait for a joining follower that went silent ends; and
-            in-sync replicas to propose to the controller (P22, P23).
+            Effects, as the wait for a joining follower that went silent ends; and in-sync replicas
+            to propose to the controller (P22, P23).
         """
         if self._is_resigned:
             return [], None
         self._observe(now)
         self._in_sync.on_tick(self.rules, now)
-        done = self._advance()
+        done = self._complete(self._advance())
         return done, self._in_sync.propose(self._ends, leader_epochs, self.rules, now)
 
     def on_isr_accepted(
         self, proposal: IsrProposal, state: PartitionState, now: MonotonicMs
-    ) -> list[Waiter]:
+    ) -> list[Effect]:
         """Take the state in the controller's answer to a proposal; as `on_state`."""
         if self._is_resigned:
             return []
         self._in_sync.on_accepted(proposal, state, now)
-        return self.on_state(state, None, now)
+        return self.on_state(state, self._in_sync.standings, now)
 
-    def on_isr_refused(self, proposal: IsrProposal, now: MonotonicMs) -> list[Waiter]:
+    def on_isr_refused(self, proposal: IsrProposal, now: MonotonicMs) -> list[Effect]:
         """Take back a proposal that the controller proved was not applied (P21)."""
         self._observe(now)
         self._in_sync.on_refused(proposal, self.rules, now)
-        return self._advance()
+        return self._complete(self._advance())
 
     def on_isr_unknown(self, proposal: IsrProposal, now: MonotonicMs) -> None:
         """Note that a proposal may have been applied; it will be made again (P21)."""
@@ -692,17 +701,17 @@ class PartitionLeader:
     def on_state(
         self,
         state: PartitionState,
-        standings: Mapping[BrokerId, BrokerStanding] | None,
+        standings: Mapping[BrokerId, BrokerStanding],
         now: MonotonicMs,
-    ) -> list[Waiter]:
-        """Follow the controller's state; return the appends that complete or fail.
+    ) -> list[Effect]:
+        """Follow the controller's state.
 
         A state older than the known one is ignored (P39). One that names another leader, or another
         life of this broker, ends this one: see `is_resigned`.
 
         Args:
             state: of the partition.
-            standings: every registered broker; None: unchanged.
+            standings: every registered broker.
             now: the time.
         """
         known = self._in_sync.state
@@ -718,6 +727,7 @@ class PartitionLeader:
                 )
             )
         failed: list[Waiter] = []
+        woken: list[Effect] = []
         if state.leader_epoch > self.leader_epoch:
             # A waiting append is acknowledged only in its own epoch (P17).
             failed = self._fail_all(
@@ -728,17 +738,19 @@ class PartitionLeader:
             )
             self.leader_epoch = state.leader_epoch
             self.leader_epoch_start_offset = self.next_offset
-        if standings is None:
-            standings = self._in_sync.standings
+            woken = [Wake(self.topic_partition)]
         self._in_sync.adopt(state, standings, self.rules, now)
-        return failed + self._advance()
+        return [*self._complete(failed + self._advance()), *woken]
 
-    def resign(self, error: MillraceError) -> list[Waiter]:
+    def resign(self, error: MillraceError) -> list[Effect]:
         """Stop leading: every waiting append ends with `error` (P17)."""
         self._is_resigned = True
-        return self._fail_all(error)
+        return [*self._complete(self._fail_all(error)), Wake(self.topic_partition)]
 
     # --- Acknowledging -----------------------------------------------------------------------
+
+    def _complete(self, waiters: list[Waiter]) -> list[Effect]:
+        return [Complete(self.topic_partition, waiters)] if waiters else []
 
     def _advance(self) -> list[Waiter]:
         if self._is_resigned:

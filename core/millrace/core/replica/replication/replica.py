@@ -1,6 +1,6 @@
 """One replica of a partition: it leads or it follows, as the controller's state says.
 
-The two roles are machines of their own, `PartitionLeader` and `PartitionFollower`. This one
+The two roles (`role`) are machines of their own: `PartitionLeader`, `PartitionFollower`. This one
 replaces one by the other, and only while nothing is on its way to the disk: a leader that has
 resigned waits for its last appends, a follower for its last writes and cuts. In between the replica
 has no role, and serves no reader. So neither machine gets events of a change that the other one
@@ -20,13 +20,20 @@ watermark that it knew as a follower; a new follower begins likewise.
 Source: Kafka's Partition, `makeLeader` and `makeFollower`.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
-from millrace.core.errors import Appended, MillraceError, NotLeaderError
+from millrace.core.errors import (
+    Appended,
+    MillraceError,
+    NotLeaderError,
+    SafetyViolationError,
+)
 from millrace.core.ids import (
     NO_BROKER,
     NO_LEADER_EPOCH,
+    UNKNOWN_OFFSET,
     BrokerId,
     LeaderEpoch,
     MonotonicMs,
@@ -36,10 +43,12 @@ from millrace.core.ids import (
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
 from millrace.core.replica.log.producer_states import ProducerStates
-from millrace.core.replica.replication.effects import Complete, Effect, FetchFrom, Wake
-from millrace.core.replica.replication.follower import Fetched, PartitionFollower
-from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal
-from millrace.core.replica.replication.leader import PartitionLeader, Waiter
+from millrace.core.replica.replication.effects import Effect, FetchFrom, Halted, Wake
+from millrace.core.replica.replication.events import Changed, Failed, Fetched, Flushed, Written
+from millrace.core.replica.replication.follower import PartitionFollower
+from millrace.core.replica.replication.in_sync import BrokerStanding
+from millrace.core.replica.replication.leader import PartitionLeader
+from millrace.core.replica.replication.leader_session import LeaderSession
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 
 
@@ -73,21 +82,29 @@ class Replica:
         config: the broker's settings.
 
     Attributes:
-        leader: while it leads, and after that until its last appends are done.
-        follower: at all other times.
+        role: the present one; a leader that has resigned stays until its last appends are done.
+        log: the partition's; another object once it has moved.
         state: the newest that is known.
+        session: with the leader at which its position is open.
+        turn: when it is due.
+        unwritten: appends that are not written yet: end, bytes, and the session whose credit they
+            took.
     """
 
     __slots__ = (
         "_config",
-        "_log",
         "_rules",
         "_standings",
+        "_told_high_watermark",
+        "_told_written_offset",
         "broker",
-        "follower",
-        "leader",
+        "log",
+        "role",
+        "session",
         "state",
         "topic_partition",
+        "turn",
+        "unwritten",
     )
 
     def __init__(
@@ -102,20 +119,35 @@ class Replica:
     ) -> None:
         self.topic_partition = topic_partition
         self.broker = broker
+        self.log = log
         self.state: PartitionState | None = None
-        self.leader: PartitionLeader | None = None
-        self.follower: PartitionFollower | None = self._follower(
-            log, high_watermark, NO_LEADER_EPOCH, config
-        )
-        self._log = log
         self._rules = rules
         self._config = config
         self._standings: Mapping[BrokerId, BrokerStanding] = {}
+        self.role: PartitionLeader | PartitionFollower = self._follower(
+            high_watermark, NO_LEADER_EPOCH
+        )
+        self.session: LeaderSession | None = None
+        self.turn: MonotonicMs | None = None
+        self.unwritten: deque[tuple[Offset, int, LeaderSession]] = deque()
+        self._told_high_watermark = UNKNOWN_OFFSET
+        # Followers fetch written records, and only their reports move the high watermark.
+        self._told_written_offset = UNKNOWN_OFFSET
+
+    @property
+    def leader(self) -> PartitionLeader | None:
+        """The role, if it is a leader, perhaps one that has resigned."""
+        return self.role if isinstance(self.role, PartitionLeader) else None
+
+    @property
+    def follower(self) -> PartitionFollower | None:
+        """The role, if it is a follower."""
+        return self.role if isinstance(self.role, PartitionFollower) else None
 
     @property
     def leads(self) -> bool:
         """Whether this broker leads the partition now."""
-        return self.leader is not None and not self.leader.is_resigned
+        return isinstance(self.role, PartitionLeader) and not self.role.is_resigned
 
     @property
     def has_all_in_sync(self) -> bool:
@@ -128,13 +160,14 @@ class Replica:
         Raises:
             NotLeaderError: this broker does not lead the partition.
         """
-        if self.leader is None or self.leader.is_resigned:
+        role = self.role
+        if not isinstance(role, PartitionLeader) or role.is_resigned:
             raise NotLeaderError(
                 "this broker does not lead it: refresh the metadata",
                 appended=Appended.NO,
                 topic_partition=self.topic_partition,
             )
-        return self.leader
+        return role
 
     def may_yet_lead(self, expected: LeaderEpoch) -> bool:
         """Whether a request with this leader epoch should wait here for a moment.
@@ -151,23 +184,14 @@ class Replica:
     @property
     def high_watermark(self) -> Offset:
         """Everything below it is committed."""
-        role = self.leader or self.follower
-        assert role is not None
-        return role.high_watermark
-
-    @property
-    def written_offset(self) -> Offset:
-        """Everything before it is in the file, by the events so far."""
-        role = self.leader or self.follower
-        assert role is not None
-        return role.written_offset
+        return self.role.high_watermark
 
     @property
     def has_committed(self) -> bool:
         """Whether its log has everything before the partition's `committed_end` (P26)."""
         if self.state is None:
             return False
-        log, end = self._log, self.state.committed_end
+        log, end = self.log, self.state.committed_end
         return log.leader_epochs.has(end, log.log_start_offset, log.log_end_offset)
 
     @property
@@ -181,17 +205,32 @@ class Replica:
             and not self.has_committed
         )
 
-    def replace_log(self, log: ReplicaLog) -> None:
-        """Use another log from now on, which has everything that the one before has."""
-        self._log = log
+    def take_news(self) -> Wake | None:
+        """Return whom to wake, as the role has moved on since the last call; None: nobody."""
+        role, topic_partition = self.role, self.topic_partition
+        is_committed = role.high_watermark != self._told_high_watermark
+        self._told_high_watermark = role.high_watermark
+        is_extended = (
+            isinstance(role, PartitionLeader) and role.written_offset != self._told_written_offset
+        )
+        if is_extended:
+            self._told_written_offset = role.written_offset
+        if is_committed or is_extended:
+            return Wake(topic_partition, only_followers=not is_committed)
+        return None
 
-    # --- The controller ----------------------------------------------------------------------
+    def repay(self, end_offset: Offset, *, is_void: bool = False) -> None:
+        """Give credit back for what is written, or, with `is_void`, never will be."""
+        while self.unwritten and (is_void or self.unwritten[0][0] <= end_offset):
+            _, size, session = self.unwritten.popleft()
+            session.on_done(size)
+
+    # --- Events ------------------------------------------------------------------------------
 
     def configure(self, rules: AppendRules, now: MonotonicMs) -> None:
         """Follow the topic's settings from now on."""
         self._rules = rules
-        if self.leader is not None:
-            self.leader.configure(rules, now)
+        self.role.configure(rules, now)
 
     def on_state(
         self,
@@ -204,17 +243,45 @@ class Replica:
             return []
         self.state = state
         self._standings = standings
-        if self.leader is not None:
-            led, epoch = self.leads, self.leader.leader_epoch
-            effects = self._complete(self.leader.on_state(state, standings, now))
-            if led and (not self.leads or self.leader.leader_epoch > epoch):
-                effects.append(Wake(self.topic_partition))
-        else:
-            assert self.follower is not None
-            effects = list(
-                self.follower.stop() if self.must_lead else self.follower.on_state(state)
-            )
+        return self.role.on_state(state, standings, now) + self._settle(now)
+
+    def resign(self, error: MillraceError) -> list[Effect]:
+        """Give up the role: the log went offline, or the partition is deleted."""
+        self.state = None
+        return self.role.resign(error)
+
+    def on_disk(
+        self, event: Written | Flushed | Failed | Changed, now: MonotonicMs
+    ) -> list[Effect]:
+        """The disk has done something, or could not."""
+        try:
+            effects = self.role.on_disk(event, now)
+        except SafetyViolationError as error:
+            return [Halted(self.topic_partition, error)]
         return effects + self._settle(now)
+
+    def on_fetched(self, position: FetchFrom, fetched: Fetched) -> list[Effect]:
+        """Take the leader's answer to a position."""
+        try:
+            return self.role.on_fetched(position, fetched)
+        except SafetyViolationError as error:
+            return [Halted(self.topic_partition, error)]
+
+    def on_fetch_error(self, position: FetchFrom, log_start_offset: Offset | None) -> list[Effect]:
+        """The leader refused a position, or was lost.
+
+        Args:
+            position: that was open.
+            log_start_offset: the leader's, where the position is out of its range; else None.
+        """
+        if log_start_offset is None:
+            return self.role.on_fetch_failed(position)
+        try:
+            return self.role.on_out_of_range(position, log_start_offset)
+        except SafetyViolationError as error:
+            return [Halted(self.topic_partition, error)]
+
+    # --- Roles -------------------------------------------------------------------------------
 
     @property
     def must_lead(self) -> bool:
@@ -223,139 +290,57 @@ class Replica:
 
     def _settle(self, now: MonotonicMs) -> list[Effect]:
         """Change the role if the state says so and nothing is on its way to the disk."""
-        effects: list[Effect] = []
-        if self.leader is not None and self.leader.is_resigned and self.leader.is_settled:
-            led = self.leader
-            self.leader = None
+        role, state, effects = self.role, self.state, list[Effect]()
+        if state is None or not role.is_settled:
+            return effects
+        if isinstance(role, PartitionLeader):
+            if not role.is_resigned:
+                return effects
             # These records were committed in this epoch: an unclean election of an earlier one does
             # not invalidate them (P5).
-            self.follower = self._follower(
-                self._log, led.high_watermark, led.leader_epoch, self._config
-            )
-            self.follower.generation = led.generation
-            assert self.state is not None
+            self.role = self._follower(role.high_watermark, role.leader_epoch)
+            self.role.generation = role.generation
+            role = self.role
             if not self.must_lead:
-                effects += self.follower.on_state(self.state)
-        if self.follower is not None and self.must_lead and self.follower.is_settled:
-            assert self.state is not None
-            end = self._log.log_end_offset
-            self.leader = PartitionLeader(
-                self.topic_partition,
-                self.broker,
-                self.state,
-                self._log.producer_states.copy(),
-                self._rules,
-                next_offset=end,
-                written_offset=end,
-                flushed_offset=self._log.flushed_offset,
-                high_watermark=self.follower.high_watermark,
-                log_start_offset=self._log.log_start_offset,
-                now=now,
-                standings=self._standings,
-                config=self._config,
-            )
-            self.leader.generation = self.follower.generation
-            self.follower = None
+                effects += role.on_state(state, self._standings, now)
+        if self.must_lead and role.is_settled:
+            self.role = self._leader(state, role.high_watermark, now)
+            self.role.generation = role.generation
             effects.append(Wake(self.topic_partition))
         return effects
 
+    def _leader(
+        self, state: PartitionState, high_watermark: Offset, now: MonotonicMs
+    ) -> PartitionLeader:
+        log, end = self.log, self.log.log_end_offset
+        return PartitionLeader(
+            self.topic_partition,
+            self.broker,
+            state,
+            log.producer_states.copy(),
+            self._rules,
+            next_offset=end,
+            written_offset=end,
+            flushed_offset=log.flushed_offset,
+            high_watermark=high_watermark,
+            log_start_offset=log.log_start_offset,
+            now=now,
+            standings=self._standings,
+            config=self._config,
+        )
+
     def _follower(
-        self,
-        log: ReplicaLog,
-        high_watermark: Offset,
-        high_watermark_epoch: LeaderEpoch,
-        config: ReplicationConfig,
+        self, high_watermark: Offset, high_watermark_epoch: LeaderEpoch
     ) -> PartitionFollower:
+        log = self.log
         return PartitionFollower(
             self.topic_partition,
+            self.broker,
             log.leader_epochs,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
             flushed_offset=log.flushed_offset,
             high_watermark=high_watermark,
             high_watermark_epoch=high_watermark_epoch,
-            config=config,
+            config=self._config,
         )
-
-    def resign(self, error: MillraceError) -> list[Effect]:
-        """Give up the role: the log went offline, or the partition is deleted."""
-        self.state = None
-        if self.leader is not None:
-            return [*self._complete(self.leader.resign(error)), Wake(self.topic_partition)]
-        assert self.follower is not None
-        return [*self.follower.stop(), Wake(self.topic_partition)]
-
-    # --- Events of the disk ------------------------------------------------------------------
-
-    def on_written(self, end_offset: Offset, now: MonotonicMs) -> list[Effect]:
-        """All before `end_offset` is in the file."""
-        if self.leader is not None:
-            return self._complete(self.leader.on_written(end_offset, now)) + self._settle(now)
-        assert self.follower is not None
-        return [*self.follower.on_written(end_offset), *self._settle(now)]
-
-    def on_flushed(self, flushed_offset: Offset) -> list[Effect]:
-        """All before `flushed_offset` survives a power cut."""
-        if self.leader is not None:
-            return self._complete(self.leader.on_flushed(flushed_offset))
-        assert self.follower is not None
-        self.follower.on_flushed(flushed_offset)
-        return []
-
-    def on_write_failed(
-        self, base_offset: Offset, error: MillraceError, now: MonotonicMs
-    ) -> list[Effect]:
-        """The batches from `base_offset` on were not written, and will not be."""
-        if self.leader is not None:
-            return self._complete(self.leader.on_write_failed(base_offset, error)) + self._settle(
-                now
-            )
-        assert self.follower is not None
-        return [*self.follower.on_write_failed(base_offset), *self._settle(now)]
-
-    def on_truncated(self, now: MonotonicMs) -> list[Effect]:
-        """The log was cut, or started over, as the follower wanted.
-
-        Raises:
-            SafetyViolationError: a batch that was cut through had been committed (P5).
-        """
-        assert self.follower is not None
-        return [*self.follower.on_truncated(self._log.log_end_offset), *self._settle(now)]
-
-    def on_started_over(self, now: MonotonicMs) -> list[Effect]:
-        """The log is empty, as the follower wanted."""
-        assert self.follower is not None
-        return [*self.follower.on_started_over(self._log.log_start_offset), *self._settle(now)]
-
-    def on_log_start_advanced(self) -> None:
-        """The log begins later, durably: by retention, or as a leader or a client wanted."""
-        if self.leader is not None:
-            self.leader.log_start_offset = self._log.log_start_offset
-        elif self.follower is not None:
-            self.follower.on_log_start_advanced(self._log.log_start_offset)
-
-    # --- Answers of the leader ---------------------------------------------------------------
-
-    def on_fetched(self, position: FetchFrom, fetched: Fetched) -> list[Effect]:
-        """Pass a leader's answer on to the follower; one that leads now takes none (P7).
-
-        Raises:
-            SafetyViolationError: committed batches would be cut; the replica is halted (P5).
-        """
-        return [] if self.follower is None else self.follower.on_fetched(position, fetched)
-
-    # --- Time --------------------------------------------------------------------------------
-
-    def due_at(self, now: MonotonicMs) -> MonotonicMs | None:
-        """Return when `tick` will have something to do; see `PartitionLeader.due_at`."""
-        return None if self.leader is None else self.leader.due_at(now)
-
-    def tick(self, now: MonotonicMs) -> tuple[list[Effect], IsrProposal | None]:
-        """Let time pass; see `PartitionLeader.tick`."""
-        if self.leader is None:
-            return [], None
-        waiters, proposal = self.leader.tick(now, self._log.leader_epochs)
-        return self._complete(waiters), proposal
-
-    def _complete(self, waiters: list[Waiter]) -> list[Effect]:
-        return [Complete(self.topic_partition, waiters)] if waiters else []

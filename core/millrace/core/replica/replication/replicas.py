@@ -7,7 +7,7 @@ The shell passes events to this machine, and performs its effects (`effects`) in
 | `on_image`                     | the metadata cache, one image after another               |
 | `on_opened`, `on_failed`       | a log that was opened, or that is damaged or gone         |
 | `on_opening_refused`           | likewise, a log that cannot be opened now                 |
-| `on_written`, `on_flushed`, …  | the disk, in the order of what it was told to do          |
+| `on_disk`                      | the disk, in the order of what it was told to do          |
 | `on_fetched`, `on_fetch_error` | a leader's answer for one partition                       |
 | `on_session_broken`            | the stream to a leader                                    |
 | `on_isr_answers`               | the controller                                            |
@@ -36,9 +36,7 @@ directory failed does not, nor the only one left.
 """
 
 import heapq
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -49,7 +47,6 @@ from millrace.core.errors import (
     LogDirFailedError,
     MillraceError,
     NotLeaderError,
-    SafetyViolationError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
@@ -68,7 +65,6 @@ from millrace.core.metadata.requests import LogEnd
 from millrace.core.replica.replication.effects import (
     Append,
     CloseReplica,
-    Complete,
     Configure,
     DropReplica,
     Effect,
@@ -81,9 +77,8 @@ from millrace.core.replica.replication.effects import (
     StopFetching,
     Wake,
 )
-from millrace.core.replica.replication.follower import Fetched
+from millrace.core.replica.replication.events import Changed, Failed, Fetched, Flushed, Written
 from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal, standings_of
-from millrace.core.replica.replication.leader import Waiter
 from millrace.core.replica.replication.leader_session import LeaderSession
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.renewals import Renewals
@@ -92,19 +87,6 @@ from millrace.core.replica.replication.rules import AppendRules, ReplicationConf
 
 _RENEWALS_AT_ONCE: Final = 100
 """Damaged replicas in one request: each is fetched whole, so they need not begin together."""
-
-
-@dataclass(slots=True)
-class _Held:
-    """A replica and its state beside its role."""
-
-    replica: Replica
-    log: ReplicaLog
-    # Appends that are not written yet: end, bytes, and the leader whose credit they took.
-    unwritten: deque[tuple[Offset, int, BrokerId]] = field(default_factory=deque)
-    told_high_watermark: Offset = UNKNOWN_OFFSET
-    # Followers fetch written records, and only their reports move the high watermark.
-    told_written_offset: Offset = UNKNOWN_OFFSET
 
 
 class Replicas:
@@ -130,18 +112,16 @@ class Replicas:
         self._config = config
         self._image: MetadataImage | None = None
         self._standings: dict[BrokerId, BrokerStanding] = {}
-        self._held: dict[TopicPartition, _Held] = {}
+        self._open: dict[TopicPartition, Replica] = {}
         self._opening: dict[TopicPartition, None] = {}
         self._failed: dict[TopicPartition, MillraceError] = {}
         self._left_behind = set(on_disk)  # Until an image assigns them.
-        self._followed: dict[TopicPartition, BrokerId] = {}
         self._request_partitions_max = ClusterConfig().request_partitions_max
         self._to_propose: dict[TopicPartition, IsrProposal] = {}
         self._proposed: list[tuple[TopicPartition, IsrProposal]] = []
-        # Times when leaders are due, the soonest first. Only entries that are also in the dict
-        # count; the others were moved to an earlier time, or their replicas are gone.
+        # Times when leaders are due, the soonest first. Only the `turn` of a replica counts; other
+        # entries were moved to an earlier time, or their replicas are gone.
         self._turns: list[tuple[MonotonicMs, TopicPartition]] = []
-        self._turn_of: dict[TopicPartition, MonotonicMs] = {}
         self._ticked_at: MonotonicMs | None = None
         self._renewals = Renewals(
             broker.broker_id,
@@ -155,12 +135,11 @@ class Replicas:
         self._renewals.requests_max = min(_RENEWALS_AT_ONCE, request_partitions_max)
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(self._held)
+        return iter(self._open)
 
     def find(self, topic_partition: TopicPartition) -> Replica | None:
         """Return a replica whose log is open."""
-        held = self._held.get(topic_partition)
-        return None if held is None else held.replica
+        return self._open.get(topic_partition)
 
     def get(self, topic_partition: TopicPartition) -> Replica:
         """Return a replica whose log is open.
@@ -169,9 +148,9 @@ class Replicas:
             MillraceError: the log is damaged, or its directory failed.
             UnknownTopicOrPartitionError: this broker has no such replica.
         """
-        held = self._held.get(topic_partition)
-        if held is not None:
-            return held.replica
+        replica = self._open.get(topic_partition)
+        if replica is not None:
+            return replica
         error = self._failed.get(topic_partition)
         if error is not None:  # A new one for this request: nothing of it was appended.
             raise error.again(Appended.NO)
@@ -219,25 +198,25 @@ class Replicas:
         None: there is no log, this broker does not know yet that there is no leader, or an earlier
         batch is still being written. The controller asks again.
         """
-        held = self._held.get(topic_partition)
-        state = None if held is None else held.replica.state
-        if held is None or state is None or state.leader != NO_BROKER or held.unwritten:
+        replica = self._open.get(topic_partition)
+        state = None if replica is None else replica.state
+        if replica is None or state is None or state.leader != NO_BROKER or replica.unwritten:
             return None
-        log, committed = held.log, state.committed_end.end_offset
+        log, committed = replica.log, state.committed_end.end_offset
         return LogEnd(
             topic_partition,
             log.leader_epochs.latest_epoch,
             log.log_end_offset,
-            committed if held.replica.has_committed else UNKNOWN_OFFSET,
+            committed if replica.has_committed else UNKNOWN_OFFSET,
         )
 
     def lacking(self) -> dict[TopicPartition, CorruptLogError]:
         """Return the errors of eligible replicas that cannot lead as their logs lack records
         (P26)."""
         return {
-            topic_partition: _lack_of(topic_partition, held.log, held.replica.state)
-            for topic_partition, held in self._held.items()
-            if held.replica.state is not None and held.replica.lacks_committed
+            topic_partition: _lack_of(topic_partition, replica.log, replica.state)
+            for topic_partition, replica in self._open.items()
+            if replica.state is not None and replica.lacks_committed
         }
 
     @property
@@ -277,12 +256,11 @@ class Replicas:
         if standings != had:
             # The brokers that may join, and whose reports count, have changed for all leaders, also
             # for those that wait for their disk.
-            for topic_partition, held in self._held.items():
-                replica, known = held.replica, held.replica.state
+            for replica in self._open.values():
+                known = replica.state
                 if known is not None and (replica.leader is not None or replica.must_lead):
-                    done = replica.on_state(known, standings, now)
-                    effects += self._note(topic_partition, held, done, now)
-                    self._schedule(topic_partition, held, now)
+                    effects += self._note(replica, replica.on_state(known, standings, now), now)
+                    self._schedule(replica, now)
         return effects
 
     def _on_deleted(self, topic: Topic, *, may_return: bool) -> list[Effect]:
@@ -297,7 +275,7 @@ class Replicas:
 
     def _is_here(self, topic_partition: TopicPartition) -> bool:
         return (
-            topic_partition in self._held
+            topic_partition in self._open
             or topic_partition in self._opening
             or topic_partition in self._failed
         )
@@ -307,7 +285,7 @@ class Replicas:
     ) -> list[Effect]:
         state = topic.partitions[number]
         topic_partition = TopicPartition(topic.topic_id, number)
-        held = self._held.get(topic_partition)
+        replica = self._open.get(topic_partition)
         is_here = self._is_here(topic_partition)
         if topic_partition in self._left_behind:
             self._left_behind.discard(topic_partition)
@@ -317,11 +295,10 @@ class Replicas:
                 return []
             error = NotLeaderError(f"{topic.name}-{number} was moved to other brokers")
             return [*self._give_up(topic_partition, error), DropReplica(topic_partition)]
-        if held is not None:
-            held.replica.configure(AppendRules.of(topic.config, state.replication_factor), now)
-            done = held.replica.on_state(state, self._standings, now)
-            effects = self._note(topic_partition, held, done, now)
-            self._schedule(topic_partition, held, now)
+        if replica is not None:
+            replica.configure(AppendRules.of(topic.config, state.replication_factor), now)
+            effects = self._note(replica, replica.on_state(state, self._standings, now), now)
+            self._schedule(replica, now)
             return [Configure(topic_partition, topic), *effects]
         if topic_partition in self._opening or topic_partition in self._failed:
             return []
@@ -332,15 +309,13 @@ class Replicas:
         """Give a partition up."""
         self._opening.pop(topic_partition, None)
         self._failed.pop(topic_partition, None)
-        self._turn_of.pop(topic_partition, None)
         self._renewals.end(topic_partition)
-        self._leave(topic_partition)
-        held = self._held.pop(topic_partition, None)
-        if held is None:
+        replica = self._open.pop(topic_partition, None)
+        if replica is None:
             return []
-        effects = held.replica.resign(error)
-        self._repay(held, held.log.log_end_offset, is_void=True)
-        return [effect for effect in effects if not isinstance(effect, StopFetching)]
+        self._leave(replica)
+        replica.repay(replica.log.log_end_offset, is_void=True)
+        return [each for each in replica.resign(error) if not isinstance(each, StopFetching)]
 
     # --- Events of logs ----------------------------------------------------------------------
 
@@ -370,17 +345,10 @@ class Replicas:
             high_watermark=high_watermark,
             config=self._config,
         )
-        held = self._held[topic_partition] = _Held(replica, log)
-        done = replica.on_state(state, self._standings, now)
-        effects = self._note(topic_partition, held, done, now)
-        self._schedule(topic_partition, held, now)
+        self._open[topic_partition] = replica
+        effects = self._note(replica, replica.on_state(state, self._standings, now), now)
+        self._schedule(replica, now)
         return [Configure(topic_partition, topic), *effects]  # It may be another one by now.
-
-    def replace_log(self, topic_partition: TopicPartition, log: ReplicaLog) -> None:
-        """Use another log, which has everything that the one before has: it has moved."""
-        held = self._held[topic_partition]
-        held.log = log
-        held.replica.replace_log(log)
 
     def on_opening_refused(self, topic_partition: TopicPartition, error: MillraceError) -> None:
         """A log cannot be opened now, perhaps because the disk is full; it is tried again (P64).
@@ -439,79 +407,26 @@ class Replicas:
             effects.append(ProposeRenewals(renewals))
         return effects
 
-    def on_written(
-        self, topic_partition: TopicPartition, end_offset: Offset, now: MonotonicMs
-    ) -> list[Effect]:
-        """All before `end_offset` is in the file."""
-        held = self._held.get(topic_partition)
-        if held is None:
-            return []
-        self._repay(held, end_offset)
-        return self._note(topic_partition, held, held.replica.on_written(end_offset, now), now)
-
-    def on_flushed(
-        self, topic_partition: TopicPartition, flushed_offset: Offset, now: MonotonicMs
-    ) -> list[Effect]:
-        """All before `flushed_offset` survives a power cut."""
-        held = self._held.get(topic_partition)
-        if held is None:
-            return []
-        effects = self._note(topic_partition, held, held.replica.on_flushed(flushed_offset), now)
-        leader = held.replica.leader
-        if leader is not None and leader.state.is_unflushed:
-            self._schedule(topic_partition, held, now)  # It may have been the last that was due.
-        return effects
-
-    def on_write_failed(
+    def on_disk(
         self,
         topic_partition: TopicPartition,
-        base_offset: Offset,
-        error: MillraceError,
+        event: Written | Flushed | Failed | Changed,
         now: MonotonicMs,
     ) -> list[Effect]:
-        """The batches from `base_offset` on were not written, and will not be (P64)."""
-        held = self._held.get(topic_partition)
-        if held is None:
+        """The disk has done something to a log, or could not."""
+        replica = self._open.get(topic_partition)
+        if replica is None:
             return []
-        self._repay(held, base_offset, is_void=True)
-        done = held.replica.on_write_failed(base_offset, error, now)
-        effects = self._note(topic_partition, held, done, now)
-        self._schedule(topic_partition, held, now)
+        match event:
+            case Written(end_offset) | Flushed(end_offset):
+                replica.repay(end_offset)
+            case Failed(base_offset):
+                replica.repay(base_offset, is_void=True)
+        effects = self._note(replica, replica.on_disk(event, now), now)
+        leader = replica.leader
+        if isinstance(event, Failed) or (leader is not None and leader.state.is_unflushed):
+            self._schedule(replica, now)  # It may have been the last flush that was due.
         return effects
-
-    def on_truncated(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
-        """A log was cut as `ChangeLog` said."""
-        held = self._held.get(topic_partition)
-        if held is None:
-            return []
-        try:
-            return self._note(topic_partition, held, held.replica.on_truncated(now), now)
-        except SafetyViolationError as error:
-            return [Halted(topic_partition, error)]
-
-    def on_started_over(self, topic_partition: TopicPartition, now: MonotonicMs) -> list[Effect]:
-        """A log was emptied as `ChangeLog` said."""
-        held = self._held.get(topic_partition)
-        if held is None:
-            return []
-        return self._note(topic_partition, held, held.replica.on_started_over(now), now)
-
-    def on_log_start_advanced(
-        self, topic_partition: TopicPartition, now: MonotonicMs
-    ) -> list[Effect]:
-        """The oldest records of a log are deleted, durably: readers must check their positions."""
-        held = self._held.get(topic_partition)
-        if held is None:
-            return []
-        held.replica.on_log_start_advanced()
-        return [*self._note(topic_partition, held, [], now), Wake(topic_partition)]
-
-    def _repay(self, held: _Held, end_offset: Offset, *, is_void: bool = False) -> None:
-        """Give credit back for what is written, or, with `is_void`, never will be."""
-        while held.unwritten and (is_void or held.unwritten[0][0] <= end_offset):
-            _, size, leader = held.unwritten.popleft()
-            if leader in self.sessions:
-                self.sessions[leader].on_done(size)
 
     # --- Following ---------------------------------------------------------------------------
 
@@ -520,24 +435,18 @@ class Replicas:
         session = self.sessions[leader]
         session.on_received(fetched.size)
         position = session.position(fetched.handle)
-        held = None if position is None else self._held.get(position.topic_partition)
-        if position is None or held is None:
+        replica = None if position is None else self._open.get(position.topic_partition)
+        if position is None or replica is None:
             session.on_done(fetched.size)
             return []
-        topic_partition = position.topic_partition
-        try:
-            effects = held.replica.on_fetched(position, fetched)
-        except SafetyViolationError as error:
-            session.on_done(fetched.size)
-            session.close(topic_partition)
-            return [Halted(topic_partition, error)]
+        effects = replica.on_fetched(position, fetched)
         appended = next((each for each in effects if isinstance(each, Append)), None)
         if appended is None:
             session.on_done(fetched.size)
         else:
             end_offset = appended.batches[-1].next_offset
-            held.unwritten.append((end_offset, fetched.size, leader))
-        return self._note(topic_partition, held, effects, now)
+            replica.unwritten.append((end_offset, fetched.size, session))
+        return self._note(replica, effects, now)
 
     def on_fetch_error(
         self, leader: BrokerId, handle: int, log_start_offset: Offset | None, now: MonotonicMs
@@ -548,50 +457,36 @@ class Replicas:
             log_start_offset: the leader's, where the position is out of its range; else None.
         """
         position = self.sessions[leader].position(handle)
-        held = None if position is None else self._held.get(position.topic_partition)
-        if position is None or held is None or held.replica.follower is None:
+        replica = None if position is None else self._open.get(position.topic_partition)
+        if position is None or replica is None:
             return []
-        topic_partition = position.topic_partition
-        follower = held.replica.follower
-        try:
-            if log_start_offset is None:
-                effects = follower.on_fetch_failed(position)
-            else:
-                effects = follower.on_out_of_range(position, log_start_offset)
-        except SafetyViolationError as error:
-            self._leave(topic_partition)
-            return [Halted(topic_partition, error)]
-        return self._note(topic_partition, held, effects, now)
+        return self._note(replica, replica.on_fetch_error(position, log_start_offset), now)
 
     def on_session_broken(self, leader: BrokerId, now: MonotonicMs) -> list[Effect]:
         """The stream to a leader is gone: open every position at it again."""
         effects: list[Effect] = []
         session = self.sessions.get(leader)
         for position in [] if session is None else session.on_broken():
-            topic_partition = position.topic_partition
-            held = self._held.get(topic_partition)
-            if held is not None and held.replica.follower is not None:
-                effects += self._note(
-                    topic_partition, held, held.replica.follower.on_fetch_failed(position), now
-                )
+            replica = self._open.get(position.topic_partition)
+            if replica is not None:
+                effects += self._note(replica, replica.on_fetch_error(position, None), now)
         return effects
 
-    def _enter(self, held: _Held, position: FetchFrom, now: MonotonicMs) -> None:
-        topic_partition = position.topic_partition
-        if self._followed.get(topic_partition) != position.leader:
-            self._leave(topic_partition)
+    def _enter(self, replica: Replica, position: FetchFrom, now: MonotonicMs) -> None:
         session = self.sessions.get(position.leader)
         if session is None:
             session = LeaderSession(self._config.replica_fetch_window_bytes)
             self.sessions[position.leader] = session
-        self._followed[topic_partition] = position.leader
-        assert held.replica.follower is not None
-        session.open(position, held.replica.follower.progress, now)
+        if replica.session is not session:
+            self._leave(replica)
+            replica.session = session
+        assert replica.follower is not None
+        session.open(position, replica.follower.progress, now)
 
-    def _leave(self, topic_partition: TopicPartition) -> None:
-        leader = self._followed.pop(topic_partition, NO_BROKER)
-        if leader in self.sessions:
-            self.sessions[leader].close(topic_partition)
+    def _leave(self, replica: Replica) -> None:
+        if replica.session is not None:
+            replica.session.close(replica.topic_partition)
+            replica.session = None
 
     # --- Leading -----------------------------------------------------------------------------
 
@@ -610,25 +505,23 @@ class Replicas:
                 as in `PartitionLeader.on_follower_fetch`.
         """
         replica = self.get(topic_partition)
-        held = self._held[topic_partition]
-        if replica.leader is None:
+        leader = replica.leader
+        if leader is None:
             raise NotLeaderError("this broker does not lead it", topic_partition=topic_partition)
-        waiters = replica.leader.on_follower_fetch(
+        done = leader.on_follower_fetch(
             life,
             leader_epoch,
             progress,
-            held.log.leader_epochs,
+            replica.log.leader_epochs,
             now,
-            log_start_offset=held.log.log_start_offset,
+            log_start_offset=replica.log.log_start_offset,
         )
-        effects = self._note(
-            topic_partition, held, [Complete(topic_partition, waiters)] if waiters else [], now
-        )
-        if replica.leader.is_expansion_due(now):
+        effects = self._note(replica, done, now)
+        if leader.is_expansion_due(now):
             self._note_time(now)
-            effects += self._tick(topic_partition, held, now) + self._propose()
-        elif topic_partition not in self._turn_of or life not in replica.leader.isr:
-            self._schedule(topic_partition, held, now)
+            effects += self._tick(replica, now) + self._propose()
+        elif replica.turn is None or life not in leader.isr:
+            self._schedule(replica, now)
         return effects
 
     def on_isr_answers(
@@ -643,22 +536,20 @@ class Replicas:
             answers = [answers] * len(proposed)
         effects: list[Effect] = []
         for (topic_partition, proposal), answer in zip(proposed, answers, strict=True):
-            held = self._held.get(topic_partition)
-            leader = None if held is None else held.replica.leader
-            if held is None or leader is None:
+            replica = self._open.get(topic_partition)
+            leader = None if replica is None else replica.leader
+            if replica is None or leader is None:
                 continue
-            waiters: list[Waiter] = []
+            done: list[Effect] = []
             if answer is None:
-                state = held.replica.state
-                if state is not None:
-                    waiters = leader.on_isr_accepted(proposal, state, now)
+                if replica.state is not None:
+                    done = leader.on_isr_accepted(proposal, replica.state, now)
             elif isinstance(answer, IneligibleReplicaError):
-                waiters = leader.on_isr_refused(proposal, now)
+                done = leader.on_isr_refused(proposal, now)
             else:
                 leader.on_isr_unknown(proposal, now)
-            done: list[Effect] = [Complete(topic_partition, waiters)] if waiters else []
-            effects += self._note(topic_partition, held, done, now)
-            self._schedule(topic_partition, held, now)
+            effects += self._note(replica, done, now)
+            self._schedule(replica, now)
         return effects + self._propose()
 
     # --- Time --------------------------------------------------------------------------------
@@ -670,9 +561,10 @@ class Replicas:
         effects: list[Effect] = []
         while self._turns and self._turns[0][0] <= now:
             turn, topic_partition = heapq.heappop(self._turns)
-            if self._turn_of.get(topic_partition) == turn:
-                del self._turn_of[topic_partition]
-                effects += self._tick(topic_partition, self._held[topic_partition], now)
+            replica = self._open.get(topic_partition)
+            if replica is not None and replica.turn == turn:
+                replica.turn = None
+                effects += self._tick(replica, now)
         return effects + self._propose() + self._renew(now)
 
     def _note_time(self, now: MonotonicMs) -> None:
@@ -683,34 +575,32 @@ class Replicas:
         since = now if self._ticked_at is None else self._ticked_at
         if now - since > self._config.replica_lag_time_max_ms // 2:
             self._ticked_at = now
-            for held in self._held.values():
-                if held.replica.leader is not None:
-                    held.replica.leader.on_stood_still(now)
+            for replica in self._open.values():
+                if replica.leader is not None:
+                    replica.leader.on_stood_still(now)
 
-    def _tick(self, topic_partition: TopicPartition, held: _Held, now: MonotonicMs) -> list[Effect]:
-        done, proposal = held.replica.tick(now)
+    def _tick(self, replica: Replica, now: MonotonicMs) -> list[Effect]:
+        done, proposal = replica.role.tick(now, replica.log.leader_epochs)
         if proposal is not None:
-            self._to_propose[topic_partition] = proposal
-        has_moved = held.replica.high_watermark != held.told_high_watermark
-        effects = self._note(topic_partition, held, done, now) if done or has_moved else []
-        self._schedule(topic_partition, held, now)
+            self._to_propose[replica.topic_partition] = proposal
+        effects = self._note(replica, done, now)
+        self._schedule(replica, now)
         return effects
 
-    def _schedule(self, topic_partition: TopicPartition, held: _Held, now: MonotonicMs) -> None:
+    def _schedule(self, replica: Replica, now: MonotonicMs) -> None:
         """Schedule a partition for the time its leader names, or earlier.
 
         The time is never later than a follower's lag limit from now. So writes and reports need not
         move it forward: their only effect in time is that a follower lags.
         """
-        wanted = held.replica.due_at(now)
+        wanted = replica.role.due_at(now)
         if wanted is None:
             return  # An earlier entry may come due, and do nothing.
         lag_ms = self._config.replica_lag_time_max_ms
         turn = MonotonicMs(min(max(wanted, now + 1), now + lag_ms + 1))
-        known = self._turn_of.get(topic_partition)
-        if known is None or turn < known:
-            self._turn_of[topic_partition] = turn
-            heapq.heappush(self._turns, (turn, topic_partition))
+        if replica.turn is None or turn < replica.turn:
+            replica.turn = turn
+            heapq.heappush(self._turns, (turn, replica.topic_partition))
 
     def _propose(self) -> list[Effect]:
         """Send the proposals that have gathered, one request at a time."""
@@ -723,41 +613,29 @@ class Replicas:
 
     # --- Effects -----------------------------------------------------------------------------
 
-    def _note(
-        self,
-        topic_partition: TopicPartition,
-        held: _Held,
-        effects: Sequence[Effect],
-        now: MonotonicMs,
-    ) -> list[Effect]:
+    def _note(self, replica: Replica, effects: Sequence[Effect], now: MonotonicMs) -> list[Effect]:
         """Update the sessions; return the effects for the shell."""
         said: list[Effect] = []
-        replica = held.replica
         for effect in effects:
             match effect:
                 case FetchFrom():
-                    self._enter(held, effect, now)
+                    self._enter(replica, effect, now)
                 case StopFetching():
-                    self._leave(topic_partition)
+                    self._leave(replica)
+                case Halted():
+                    self._leave(replica)
+                    said.append(effect)
+                case Wake():  # Its role has changed.
+                    self._schedule(replica, now)
+                    said.append(effect)
                 case _:
                     said.append(effect)
-                    if isinstance(effect, Wake):  # Its role has changed.
-                        self._schedule(topic_partition, held, now)
-        if replica.follower is not None and topic_partition in self._followed:
-            session = self.sessions[self._followed[topic_partition]]
-            session.on_progress(topic_partition, replica.follower.progress)
-        written_offset = held.told_written_offset
-        if replica.leader is not None:
-            written_offset = replica.leader.written_offset
-        is_extended = written_offset != held.told_written_offset
-        if replica.high_watermark != held.told_high_watermark:
-            said.append(Wake(topic_partition))
-        elif is_extended:
-            said.append(Wake(topic_partition, only_followers=True))
-        held.told_high_watermark = replica.high_watermark
-        held.told_written_offset = written_offset
-        if is_extended and topic_partition not in self._turn_of:
-            self._schedule(topic_partition, held, now)
+        if replica.session is not None and replica.follower is not None:
+            replica.session.on_progress(replica.topic_partition, replica.follower.progress)
+        if (news := replica.take_news()) is not None:
+            said.append(news)
+            if replica.turn is None:
+                self._schedule(replica, now)
         return said
 
 

@@ -11,6 +11,7 @@ from millrace.core.errors import (
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     SafetyViolationError,
+    StorageFullError,
     UnknownLeaderEpochError,
 )
 from millrace.core.ids import (
@@ -20,6 +21,7 @@ from millrace.core.ids import (
     BrokerId,
     EpochEnd,
     LeaderEpoch,
+    MonotonicMs,
     Offset,
     PartitionEpoch,
 )
@@ -33,16 +35,14 @@ from millrace.core.replica.replication.effects import (
     RecordsLost,
     StopFetching,
 )
-from millrace.core.replica.replication.follower import (
-    Fetched,
-    PartitionFollower,
-    Phase,
-)
+from millrace.core.replica.replication.events import Changed, Fetched
+from millrace.core.replica.replication.follower import PartitionFollower, Phase
 from millrace.core.replica.replication.rules import ReplicationConfig
 
 LEADER, OTHER = BrokerId(1), BrokerId(2)
 EPOCH = LeaderEpoch(5)
 PAUSE = 1000
+NOW = MonotonicMs(0)
 FIRST_PAUSE = 20
 LIVES = tuple(BrokerLife(BrokerId(n), BrokerEpoch(n)) for n in range(3))
 
@@ -75,6 +75,7 @@ def follower(
     """Return a follower that has opened its first position."""
     machine = PartitionFollower(
         PARTITION,
+        LIVES[0],
         LeaderEpochs(epochs),
         log_start_offset=Offset(start),
         log_end_offset=Offset(end),
@@ -85,7 +86,7 @@ def follower(
             replica_fetch_backoff_ms=PAUSE, replica_fetch_backoff_min_ms=FIRST_PAUSE
         ),
     )
-    machine.on_state(state or state_of())
+    machine.on_state(state or state_of(), {}, NOW)
     return machine
 
 
@@ -113,6 +114,18 @@ def response(
         is_damaged=is_damaged,
         diverging=EpochEnd(LeaderEpoch(diverging[0]), Offset(diverging[1])) if diverging else None,
     )
+
+
+def truncated(end: int) -> Changed:
+    return Changed(Change.TRUNCATE, Offset(0), Offset(end))
+
+
+def begun(start: int) -> Changed:
+    return Changed(Change.START_OVER, Offset(start), Offset(start))
+
+
+def advanced(start: int) -> Changed:
+    return Changed(Change.ADVANCE_START, Offset(start), Offset(9))
 
 
 def append(*batches: Batch) -> Append:
@@ -170,25 +183,25 @@ def test_an_epoch_that_was_noted_for_a_batch_that_was_never_written_is_not_claim
 
 def test_without_a_leader_nothing_is_fetched() -> None:
     machine = follower()
-    assert machine.on_state(state_of(NO_BROKER, 6, 8)) == [StopFetching(PARTITION)]
+    assert machine.on_state(state_of(NO_BROKER, 6, 8), {}, NOW) == [StopFetching(PARTITION)]
     assert machine.position is None
 
 
 def test_a_state_from_the_past_and_one_that_changes_nothing_here_open_nothing() -> None:
     machine = follower()
-    assert machine.on_state(state_of(OTHER, 4, 6)) == []
-    assert machine.on_state(state_of(partition_epoch=8)) == []
+    assert machine.on_state(state_of(OTHER, 4, 6), {}, NOW) == []
+    assert machine.on_state(state_of(partition_epoch=8), {}, NOW) == []
     assert machine.position == position(0, NO_LEADER_EPOCH, 1)
 
 
 def test_a_position_at_another_leader_is_opened_when_all_appends_are_written() -> None:
     machine = follower()
     machine.on_fetched(*response(machine, batch(0, 2), batch(2, 3)))
-    assert machine.on_state(state_of(leader_epoch=6, partition_epoch=8)) == [
+    assert machine.on_state(state_of(leader_epoch=6, partition_epoch=8), {}, NOW) == [
         StopFetching(PARTITION)
     ]
-    assert machine.on_written(Offset(2)) == []
-    assert machine.on_written(Offset(3)) == [position(3, 5, 2, epoch=6)]
+    assert machine.on_written(Offset(2), NOW) == []
+    assert machine.on_written(Offset(3), NOW) == [position(3, 5, 2, epoch=6)]
 
 
 def test_a_refused_position_is_opened_again_after_a_pause_that_grows() -> None:
@@ -210,7 +223,7 @@ def test_a_refused_position_is_opened_again_after_a_pause_that_grows() -> None:
     assert pauses(7) == [40, 80, 160, 320, 640, PAUSE, PAUSE]
     machine.on_fetched(*response(machine))
     assert pauses(2) == [FIRST_PAUSE, 40]
-    machine.on_state(state_of(leader_epoch=6, partition_epoch=8))
+    machine.on_state(state_of(leader_epoch=6, partition_epoch=8), {}, NOW)
     assert pauses(1) == [FIRST_PAUSE]
 
 
@@ -244,7 +257,7 @@ def test_what_does_not_follow_on_is_not_appended_and_fetched_again(bad: Batch) -
     assert machine.next_offset == 4
     # At the other position once what is good is written.
     assert effects[1:] == [StopFetching(PARTITION)]
-    assert machine.on_written(Offset(4)) == [position(4, 5, 2, pause_ms=PAUSE)]
+    assert machine.on_written(Offset(4), NOW) == [position(4, 5, 2, pause_ms=PAUSE)]
 
 
 def test_of_a_batch_that_begins_before_the_end_the_rest_is_taken() -> None:
@@ -270,9 +283,9 @@ def test_the_leader_verifies_a_batch_that_came_damaged_and_the_next_leader_does_
     machine = follower()
     damaged = response(machine, batch(0, 2), is_damaged=True)
     assert machine.on_fetched(*damaged) == [append(batch(0, 2)), StopFetching(PARTITION)]
-    (again,) = machine.on_written(Offset(2))
+    (again,) = machine.on_written(Offset(2), NOW)
     assert again == position(2, 5, 2, pause_ms=PAUSE, verify_until=3)
-    (after,) = machine.on_state(state_of(OTHER, 6, 8))
+    (after,) = machine.on_state(state_of(OTHER, 6, 8), {}, NOW)
     assert isinstance(after, FetchFrom)
     assert (after.fetch_offset, after.verify_until) == (2, 0)
 
@@ -281,10 +294,10 @@ def test_an_answer_is_dropped_when_leader_epoch_or_offset_have_moved_on() -> Non
     machine = follower()
     answer = response(machine, batch(0, 2))
     machine.on_fetched(*answer)
-    machine.on_written(Offset(2))
+    machine.on_written(Offset(2), NOW)
     assert machine.on_fetched(*answer) == [], "it comes twice"
     late = response(machine, batch(2, 3))
-    machine.on_state(state_of(OTHER, 6, 8))
+    machine.on_state(state_of(OTHER, 6, 8), {}, NOW)
     assert machine.on_fetched(*late) == [], "of the last leader"
     assert machine.next_offset == 2
     opened = machine.position
@@ -300,19 +313,23 @@ def test_an_answer_is_dropped_when_leader_epoch_or_offset_have_moved_on() -> Non
 def test_a_write_that_failed_is_fetched_again_after_a_pause() -> None:
     machine = follower((1, 0), end=2)
     machine.on_fetched(*response(machine, batch(2, 4), batch(4, 5)))
-    machine.on_written(Offset(4))
-    assert machine.on_write_failed(Offset(4)) == [position(4, 5, 2, pause_ms=PAUSE)]
+    machine.on_written(Offset(4), NOW)
+    assert machine.on_write_failed(Offset(4), StorageFullError("full")) == [
+        position(4, 5, 2, pause_ms=PAUSE)
+    ]
     assert machine.generation == 1
     machine = follower((1, 0), end=2)
     machine.on_fetched(*response(machine, batch(2, 4)))
-    assert machine.on_write_failed(Offset(2)) == [position(2, 1, 2, pause_ms=PAUSE)]
+    assert machine.on_write_failed(Offset(2), StorageFullError("full")) == [
+        position(2, 1, 2, pause_ms=PAUSE)
+    ]
 
 
 def test_progress_is_of_what_is_written_and_flushed() -> None:
     machine = follower((1, 0), end=2)
     machine.on_fetched(*response(machine, batch(2, 4), batch(4, 5)))
     assert machine.progress == (2, 2, 0, 1)
-    machine.on_written(Offset(4))
+    machine.on_written(Offset(4), NOW)
     assert machine.progress == (4, 2, 0, 5)
     machine.on_flushed(Offset(4))
     assert machine.progress == (4, 4, 0, 5)
@@ -334,9 +351,9 @@ def test_after_a_truncation_it_is_asked_again_whether_the_rest_diverges() -> Non
     machine = follower((1, 0), (3, 4), end=9)
     machine.on_fetched(*response(machine, diverging=(2, 8)))
     assert machine.phase is Phase.CHANGING
-    assert machine.on_truncated(Offset(4)) == [position(4, 1, 2)]
+    assert machine.on_changed(truncated(4)) == [position(4, 1, 2)]
     assert machine.on_fetched(*response(machine, diverging=(1, 2))) == [truncate(2)]
-    assert machine.on_truncated(Offset(2)) == [position(2, 1, 3)]
+    assert machine.on_changed(truncated(2)) == [position(2, 1, 3)]
     assert machine.progress == (2, 2, 0, 1)
 
 
@@ -350,7 +367,7 @@ def test_below_the_high_watermark_nothing_is_cut_and_the_replica_is_halted() -> 
     with pytest.raises(SafetyViolationError):
         machine.on_fetched(*response(machine, diverging=(2, 5)))
     assert machine.phase is Phase.HALTED
-    assert machine.on_state(state_of(OTHER, 6, 8)) == []
+    assert machine.on_state(state_of(OTHER, 6, 8), {}, NOW) == []
     assert machine.position is None
     with pytest.raises(NotLeaderError):
         machine.check_readable(Offset(1))
@@ -360,7 +377,7 @@ def test_a_committed_batch_that_would_be_cut_through_halts_the_replica_too() -> 
     machine = follower((1, 0), (2, 5), end=9, high_watermark=5)
     machine.on_fetched(*response(machine, diverging=(1, 5)))
     with pytest.raises(SafetyViolationError):
-        machine.on_truncated(Offset(4))
+        machine.on_changed(truncated(4))
 
 
 def test_after_an_unclean_election_the_high_watermark_goes_back_with_the_log() -> None:
@@ -368,7 +385,7 @@ def test_after_an_unclean_election_the_high_watermark_goes_back_with_the_log() -
     machine = follower((1, 0), (2, 3), end=9, high_watermark=6, state=unclean)
     _, cut = machine.on_fetched(*response(machine, diverging=(2, 5)))
     assert cut == truncate(5)
-    machine.on_truncated(Offset(5))
+    machine.on_changed(truncated(5))
     assert machine.high_watermark == 5
 
 
@@ -382,7 +399,7 @@ def test_what_an_unclean_election_has_cost_is_reported_before_it_is_cut() -> Non
     machine = follower((1, 0), (2, 3), (4, 7), end=9, high_watermark=6, state=unclean)
     effects = machine.on_fetched(*response(machine, diverging=(3, 8)))
     assert effects == [lost(7, 9, committed=7), truncate(7)]
-    machine.on_truncated(Offset(7))
+    machine.on_changed(truncated(7))
     effects = machine.on_fetched(*response(machine, diverging=(1, 2)))
     assert effects == [lost(2, 7, committed=6), truncate(2)]
 
@@ -409,7 +426,7 @@ def test_an_unclean_election_is_no_excuse_for_what_was_committed_after_it() -> N
         machine.on_fetched(*response(machine, diverging=(2, 5)))
     machine = follower((1, 0), (2, 3), end=9, high_watermark=6, state=unclean)
     machine.on_fetched(*response(machine))
-    machine.on_state(state_of(OTHER, 6, 8, unclean_epoch=5))
+    machine.on_state(state_of(OTHER, 6, 8, unclean_epoch=5), {}, NOW)
     with pytest.raises(SafetyViolationError):
         machine.on_fetched(*response(machine, diverging=(2, 5)))
 
@@ -438,9 +455,9 @@ def test_what_a_flush_tells_while_the_log_is_being_cut_does_not_count_beyond_the
     machine = follower((1, 0), (2, 7), end=9)
     machine.flushed_offset = Offset(5)
     assert machine.on_fetched(*response(machine, diverging=(1, 7))) == [truncate(7)]
-    assert machine.on_written(Offset(7)) == []  # Of the log that is cut already.
+    assert machine.on_written(Offset(7), NOW) == []  # Of the log that is cut already.
     machine.on_flushed(Offset(7))
-    machine.on_truncated(Offset(7))
+    machine.on_changed(truncated(7))
     assert (machine.written_offset, machine.flushed_offset) == (7, 7)
 
 
@@ -449,8 +466,8 @@ def test_what_arrives_while_the_log_is_being_cut_is_dropped() -> None:
     answer = response(machine, batch(9, 10), high_watermark=9)
     machine.on_fetched(*response(machine, diverging=(1, 3)))
     assert machine.on_fetched(*answer) == []
-    assert machine.on_state(state_of(OTHER, 6, 8)) == []
-    (opened,) = machine.on_truncated(Offset(3))
+    assert machine.on_state(state_of(OTHER, 6, 8), {}, NOW) == []
+    (opened,) = machine.on_changed(truncated(3))
     assert isinstance(opened, FetchFrom)
     assert (opened.leader, opened.leader_epoch, opened.fetch_offset) == (OTHER, 6, 3)
 
@@ -462,7 +479,7 @@ def test_a_log_that_ends_before_the_leaders_begins_is_begun_anew_there() -> None
     machine = follower((1, 0), end=4, high_watermark=4)
     assert machine.position is not None
     assert machine.on_out_of_range(machine.position, Offset(10)) == [start_over(10)]
-    assert machine.on_started_over(Offset(10)) == [position(10, NO_LEADER_EPOCH, 2)]
+    assert machine.on_changed(begun(10)) == [position(10, NO_LEADER_EPOCH, 2)]
     assert (machine.log_start_offset, machine.high_watermark) == (10, 10)
     assert machine.progress == (10, 10, 10, NO_LEADER_EPOCH)
     machine = follower((1, 0), end=4)
@@ -492,7 +509,7 @@ def test_an_empty_log_that_the_leader_cannot_place_is_begun_anew() -> None:
     machine = follower(end=8, start=8, high_watermark=8)
     effects = machine.on_fetched(*response(machine, diverging=(-1, 9), log_start=6))
     assert effects == [start_over(6)]
-    assert machine.on_started_over(Offset(6)) == [position(6, NO_LEADER_EPOCH, 2)]
+    assert machine.on_changed(begun(6)) == [position(6, NO_LEADER_EPOCH, 2)]
     assert machine.progress == (6, 6, 6, NO_LEADER_EPOCH)
 
 
@@ -512,7 +529,7 @@ def test_the_log_start_follows_the_leaders_as_far_as_the_log_is_committed() -> N
     assert machine.log_start_offset == 3
     effects = machine.on_fetched(*response(machine, high_watermark=8, log_start=6))
     assert effects == [advance_start(4)], "the rest is not written yet"
-    assert machine.on_written(Offset(8)) == [advance_start(6)]
+    assert machine.on_written(Offset(8), NOW) == [advance_start(6)]
     assert machine.on_fetched(*response(machine, high_watermark=8, log_start=2)) == []
     assert machine.position == position(8, 5, 1)
 
@@ -521,9 +538,9 @@ def test_a_follower_reports_a_log_start_once_it_is_durable() -> None:
     machine = follower((1, 0), end=4, high_watermark=4)
     machine.on_fetched(*response(machine, high_watermark=4, log_start=3))
     assert (machine.log_start_offset, machine.progress.log_start_offset) == (3, 0)
-    machine.on_log_start_advanced(Offset(2))  # An earlier one.
+    machine.on_changed(advanced(2))  # An earlier one.
     assert machine.progress.log_start_offset == 2
-    machine.on_log_start_advanced(Offset(3))
+    machine.on_changed(advanced(3))
     assert machine.progress.log_start_offset == 3
 
 
@@ -532,42 +549,42 @@ def test_a_log_start_that_is_durable_while_the_log_starts_over_is_not_taken_for_
 ):
     machine = follower((1, 0), end=4, high_watermark=4)
     assert machine.on_fetched(*response(machine, log_start=9)) == [start_over(9)]
-    machine.on_log_start_advanced(Offset(9))  # The disk is ahead of its report.
+    machine.on_changed(advanced(9))  # The disk is ahead of its report.
     assert machine.progress.log_start_offset == 0
-    machine.on_started_over(Offset(9))
+    machine.on_changed(begun(9))
     assert machine.progress.log_start_offset == 9
 
 
 def test_an_empty_log_starts_over_where_the_batch_begins_that_holds_the_leaders_start() -> None:
     machine = follower(high_watermark=0)
     assert machine.on_fetched(*response(machine, log_start=5)) == [start_over(5)]
-    machine.on_started_over(Offset(5))
+    machine.on_changed(begun(5))
     first, second = batch(3, 8), batch(8, 9)
     answer = response(machine, first, second, high_watermark=9, log_start=5)
     assert machine.on_fetched(*answer) == [start_over(3)]
     # It does not ask for what its leader has deleted: that would be out of its range.
-    assert machine.on_started_over(Offset(3)) == [position(5, NO_LEADER_EPOCH, 3)]
+    assert machine.on_changed(begun(3)) == [position(5, NO_LEADER_EPOCH, 3)]
     answer = response(machine, first, second, high_watermark=9, log_start=5)
     assert machine.on_fetched(*answer) == [append(first, second)]
-    assert machine.on_written(Offset(9)) == [advance_start(5)]
+    assert machine.on_written(Offset(9), NOW) == [advance_start(5)]
     assert machine.position == position(9, EPOCH, 3)
     assert machine.progress.log_start_offset == 3
-    machine.on_log_start_advanced(Offset(5))
+    machine.on_changed(advanced(5))
     assert machine.progress.log_start_offset == 5
 
 
 def test_a_first_batch_that_was_not_written_is_asked_for_again() -> None:
     machine = follower()
     machine.on_fetched(*response(machine, log_start=5))
-    machine.on_started_over(Offset(5))
+    machine.on_changed(begun(5))
     machine.on_fetched(*response(machine, batch(3, 8), high_watermark=8, log_start=5))
-    machine.on_started_over(Offset(3))
+    machine.on_changed(begun(3))
     machine.on_fetched(*response(machine, batch(3, 8), high_watermark=8, log_start=5))
-    assert machine.on_write_failed(Offset(3)) == [
+    assert machine.on_write_failed(Offset(3), StorageFullError("full")) == [
         position(5, NO_LEADER_EPOCH, 4, pause_ms=PAUSE),
     ]
     # Another leader may begin earlier.
-    assert machine.on_state(state_of(OTHER, 6, 8)) == [
+    assert machine.on_state(state_of(OTHER, 6, 8), {}, NOW) == [
         FetchFrom(PARTITION, OTHER, LeaderEpoch(6), Offset(3), NO_LEADER_EPOCH, 5)
     ]
 
@@ -585,7 +602,7 @@ def test_the_high_watermark_is_the_leaders_as_far_as_the_own_log_is_written() ->
     machine = follower((1, 0), end=2)
     machine.on_fetched(*response(machine, batch(2, 4), high_watermark=9))
     assert machine.high_watermark == 2
-    machine.on_written(Offset(4))
+    machine.on_written(Offset(4), NOW)
     assert machine.high_watermark == 4
     machine.on_fetched(*response(machine, high_watermark=3))
     assert machine.high_watermark == 4, "a new leader's may be late"
@@ -595,15 +612,15 @@ def test_what_a_diverging_answer_says_is_committed_is_not_what_lies_here() -> No
     machine = follower((1, 0), (2, 3), end=9)
     machine.on_fetched(*response(machine, diverging=(1, 3), high_watermark=6))
     assert machine.high_watermark == 0
-    machine.on_truncated(Offset(3))
+    machine.on_changed(truncated(3))
     assert machine.high_watermark == 0
 
 
 def test_what_the_last_leader_said_does_not_commit_what_is_written_under_the_next() -> None:
     machine = follower()
     machine.on_fetched(*response(machine, batch(0, 2), high_watermark=2))
-    machine.on_state(state_of(OTHER, 6, 8))
-    machine.on_written(Offset(2))
+    machine.on_state(state_of(OTHER, 6, 8), {}, NOW)
+    machine.on_written(Offset(2), NOW)
     assert machine.high_watermark == 0
 
 

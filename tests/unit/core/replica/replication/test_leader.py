@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.fakes.batch import PARTITION, WALL, header_of
+from tests.fakes.completed import completed
 
 from millrace.core.errors import (
     Appended,
@@ -66,14 +67,14 @@ def test_batches_get_dense_offsets_before_anything_is_written() -> None:
 def test_fsync_acknowledges_at_the_flush_and_replicated_at_the_write() -> None:
     machine = leader(Durability.FSYNC)
     waiter = machine.append(header_of(2), Acks.ALL, "a", WALL)
-    assert machine.on_written(Offset(2), MonotonicMs(0)) == []
+    assert completed(machine.on_written(Offset(2), MonotonicMs(0))) == []
     assert (machine.high_watermark, waiter.is_done) == (0, False)
-    assert machine.on_flushed(Offset(2)) == [waiter]
+    assert completed(machine.on_flushed(Offset(2))) == [waiter]
     assert (machine.high_watermark, waiter.is_done, waiter.error) == (2, True, None)
 
     machine = leader(Durability.REPLICATED)
     waiter = machine.append(header_of(2), Acks.LEADER, "a", WALL)
-    assert machine.on_written(Offset(2), MonotonicMs(0)) == [waiter]
+    assert completed(machine.on_written(Offset(2), MonotonicMs(0))) == [waiter]
     assert machine.high_watermark == 2
 
 
@@ -81,11 +82,11 @@ def test_a_flush_acknowledges_all_before_it_in_the_order_of_offsets_and_no_more(
     machine = leader()
     waiters = [machine.append(header_of(), Acks.ALL, n, WALL) for n in range(3)]
     machine.on_written(Offset(3), MonotonicMs(0))
-    assert machine.on_flushed(Offset(2)) == waiters[:2]
+    assert completed(machine.on_flushed(Offset(2))) == waiters[:2]
     assert not waiters[2].is_done
-    assert machine.on_flushed(Offset(1)) == []
+    assert completed(machine.on_flushed(Offset(1))) == []
     assert machine.high_watermark == 2
-    assert machine.on_flushed(Offset(3)) == waiters[2:]
+    assert completed(machine.on_flushed(Offset(3))) == waiters[2:]
 
 
 def test_a_repeated_batch_gets_the_originals_offset_and_waits_for_the_original() -> None:
@@ -97,7 +98,7 @@ def test_a_repeated_batch_gets_the_originals_offset_and_waits_for_the_original()
     assert machine.next_offset == 9
     assert not repeated.is_done
     machine.on_written(Offset(9), MonotonicMs(0))
-    assert machine.on_flushed(Offset(9)) == [original, repeated]
+    assert completed(machine.on_flushed(Offset(9))) == [original, repeated]
     late = machine.append(header_of(2, producer_id=1, sequence=0), Acks.ALL, "c", WALL)
     assert late.is_done
     assert late.base_offset == 7
@@ -118,7 +119,7 @@ def test_a_failed_write_takes_back_offsets_and_sequences_of_all_after_it() -> No
     other = machine.append(header_of(1, producer_id=2, sequence=0), Acks.ALL, "other", WALL)
     machine.on_written(Offset(1), MonotonicMs(0))
     error = StorageFullError("full")
-    assert machine.on_write_failed(Offset(1), error) == [lost, other]
+    assert completed(machine.on_write_failed(Offset(1), error)) == [lost, other]
     assert lost.error is error
     assert machine.generation == 1
     assert machine.next_offset == 1
@@ -129,7 +130,7 @@ def test_a_failed_write_takes_back_offsets_and_sequences_of_all_after_it() -> No
         == 2
     )
     machine.on_written(Offset(3), MonotonicMs(0))
-    assert machine.on_flushed(Offset(3))[0] is kept
+    assert completed(machine.on_flushed(Offset(3)))[0] is kept
 
 
 def test_a_retry_that_waits_for_a_write_that_fails_fails_with_it() -> None:
@@ -154,7 +155,7 @@ def test_another_leader_epoch_is_refused_by_its_side() -> None:
 def test_resigning_fails_what_waits_and_refuses_what_comes() -> None:
     machine = leader()
     waiter = machine.append(header_of(), Acks.ALL, "a", WALL)
-    assert machine.resign(UnknownTopicOrPartitionError("gone")) == [waiter]
+    assert completed(machine.resign(UnknownTopicOrPartitionError("gone"))) == [waiter]
     assert isinstance(waiter.error, UnknownTopicOrPartitionError)
     assert waiter.error.appended is Appended.MAYBE  # Followers may have it.
     with pytest.raises(NotLeaderError):

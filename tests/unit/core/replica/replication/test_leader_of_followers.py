@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from tests.fakes.batch import PARTITION, WALL, header_of
+from tests.fakes.completed import completed
 
 from millrace.core.errors import (
     FencedLeaderEpochError,
@@ -124,13 +125,15 @@ class Leading:
             LeaderEpoch(last_epoch),
         )
         epoch = self.machine.leader_epoch if leader_epoch is None else LeaderEpoch(leader_epoch)
-        return self.machine.on_follower_fetch(
-            life,
-            epoch,
-            progress,
-            self.epochs,
-            self.now,
-            log_start_offset=self.log_start_offset,
+        return completed(
+            self.machine.on_follower_fetch(
+                life,
+                epoch,
+                progress,
+                self.epochs,
+                self.now,
+                log_start_offset=self.log_start_offset,
+            )
         )
 
     def pass_time(self, ms: int, step: int = 1000) -> IsrProposal | None:
@@ -151,7 +154,7 @@ class Leading:
     def accept(self, proposal: IsrProposal) -> list[Waiter]:
         """Let the controller do what is proposed."""
         state = self.machine.state.successor(leader=LEADER.broker_id, isr=proposal.isr)
-        return self.machine.on_isr_accepted(proposal, state, self.now)
+        return completed(self.machine.on_isr_accepted(proposal, state, self.now))
 
 
 # --- The high watermark --------------------------------------------------------------------------
@@ -204,7 +207,7 @@ def test_the_leaders_own_flush_is_waited_for_as_well() -> None:
     leading.report(FIRST, 1)
     leading.report(SECOND, 1)
     assert leading.machine.high_watermark == 0
-    assert leading.machine.on_flushed(Offset(1)) == [waiter]
+    assert completed(leading.machine.on_flushed(Offset(1))) == [waiter]
 
 
 def test_while_too_few_are_in_sync_the_high_watermark_stands_still() -> None:
@@ -258,7 +261,9 @@ def test_nobody_waits_for_one_that_falls_silent_before_it_joined_or_may_not_join
     leading.report(FIRST, 2)
     assert not waiter.is_done
     fenced = STANDINGS | {SECOND.broker_id: BrokerStanding(SECOND.broker_epoch, can_join=False)}
-    assert leading.machine.on_state(state_of((LEADER, FIRST)), fenced, leading.now) == [waiter]
+    assert completed(leading.machine.on_state(state_of((LEADER, FIRST)), fenced, leading.now)) == [
+        waiter
+    ]
     leading = Leading((LEADER,), min_insync_replicas=1)
     leading.append("first")
     leading.report(FIRST, 1)
@@ -267,8 +272,8 @@ def test_nobody_waits_for_one_that_falls_silent_before_it_joined_or_may_not_join
     waiter = leading.append("second")
     leading.report(FIRST, 2)
     for seconds in range(2, 14):
-        done, _ = leading.machine.tick(MonotonicMs(1000 * seconds), leading.epochs)
-        assert done == ([waiter] if seconds == 12 else [])
+        effects, _ = leading.machine.tick(MonotonicMs(1000 * seconds), leading.epochs)
+        assert completed(effects) == ([waiter] if seconds == 12 else [])
 
 
 # --- What eligible replicas are counted on for (P26) ---------------------------------------------
@@ -449,7 +454,7 @@ def test_when_too_few_are_left_what_waits_ends_and_may_be_in_the_log() -> None:
     leading = Leading()
     waiter = leading.append()
     alone = state_of((LEADER,), partition_epoch=8)
-    assert leading.machine.on_state(alone, STANDINGS, leading.now) == [waiter]
+    assert completed(leading.machine.on_state(alone, STANDINGS, leading.now)) == [waiter]
     assert isinstance(waiter.error, NotEnoughReplicasAfterAppendError)
     assert waiter.error.appended.name == "MAYBE"
 
@@ -494,7 +499,7 @@ def test_nothing_that_waits_is_acknowledged_by_another_epoch() -> None:
     waiter = leading.append()
     leading.report(SECOND, 1)
     next_epoch = state_of(leader_epoch=EPOCH + 1, partition_epoch=8)
-    assert leading.machine.on_state(next_epoch, STANDINGS, leading.now) == [waiter]
+    assert completed(leading.machine.on_state(next_epoch, STANDINGS, leading.now)) == [waiter]
     assert isinstance(waiter.error, NotLeaderError)
     assert leading.machine.leader_epoch == EPOCH + 1
     assert leading.machine.leader_epoch_start_offset == 1
@@ -506,12 +511,12 @@ def test_a_resigned_leader_advances_nothing() -> None:
     leading.report(FIRST, 1)
     next_epoch = state_of(leader_epoch=EPOCH + 1, partition_epoch=8)
     other = replace(next_epoch, leader=FIRST.broker_id)
-    assert leading.machine.on_state(other, STANDINGS, leading.now) == [waiter]
+    assert completed(leading.machine.on_state(other, STANDINGS, leading.now)) == [waiter]
     assert leading.machine.is_resigned
     assert isinstance(waiter.error, NotLeaderError)
     with pytest.raises(NotLeaderError):
         leading.report(SECOND, 1)
-    assert leading.machine.on_flushed(Offset(1)) == []
+    assert completed(leading.machine.on_flushed(Offset(1))) == []
     assert leading.machine.high_watermark == 0
     assert leading.machine.tick(MonotonicMs(60_000), leading.epochs) == ([], None)
 
@@ -962,7 +967,7 @@ def decide(leading: Leading, random: Random, proposal: IsrProposal | None) -> li
                 case "accepted":
                     return leading.accept(proposal)
                 case "refused":
-                    return machine.on_isr_refused(proposal, leading.now)
+                    return completed(machine.on_isr_refused(proposal, leading.now))
                 case "unknown":
                     machine.on_isr_unknown(proposal, leading.now)
         case "standing":
@@ -973,12 +978,12 @@ def decide(leading: Leading, random: Random, proposal: IsrProposal | None) -> li
             if random.random() < 0.2:
                 epoch = FIRST_REBORN.broker_epoch
                 standings[FIRST.broker_id] = BrokerStanding(epoch, can_join=can_join)
-            return machine.on_state(machine.state, standings, leading.now)
+            return completed(machine.on_state(machine.state, standings, leading.now))
         case "settings":
             durability, fewest = random.choice([*Durability]), random.randint(1, 3)
             rules = AppendRules(durability=durability, min_insync_replicas=fewest)
             machine.configure(rules, leading.now)
-            return machine.on_state(machine.state, None, leading.now)
+            return completed(machine.on_state(machine.state, STANDINGS, leading.now))
         case "epoch" if random.random() < 0.1:
             state = machine.state
             again = replace(
@@ -988,7 +993,7 @@ def decide(leading: Leading, random: Random, proposal: IsrProposal | None) -> li
                 is_recovering=random.random() < 0.5,
                 is_unflushed=random.random() < 0.5,
             )
-            return machine.on_state(again, None, leading.now)
+            return completed(machine.on_state(again, STANDINGS, leading.now))
     return []
 
 
@@ -1003,11 +1008,12 @@ def test_a_leader_that_looks_when_it_is_time_decides_as_one_that_looks_always(se
         due_at = in_time.machine.due_at(in_time.now)
         always.now = in_time.now = now
         done, proposed = always.machine.tick(now, always.epochs)
-        told = [(each.base_offset, each.error) for each in done]
+        told = [(each.base_offset, each.error) for each in completed(done)]
         if due_at is not None and due_at <= now:
             looked += 1
             in_time_done, in_time_proposed = in_time.machine.tick(now, in_time.epochs)
-            assert [(each.base_offset, each.error) for each in in_time_done] == told
+            in_time_told = [(each.base_offset, each.error) for each in completed(in_time_done)]
+            assert in_time_told == told
             assert in_time_proposed == proposed
         else:
             assert (told, proposed) == ([], None), f"it was not looked at before {due_at}"

@@ -61,7 +61,7 @@ from millrace.core.replica.replication.effects import (
     SetAside,
     Wake,
 )
-from millrace.core.replica.replication.follower import Fetched
+from millrace.core.replica.replication.events import Changed, Failed, Fetched, Flushed, Written
 from millrace.core.replica.replication.leader import Acks
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.replicas import Replicas
@@ -287,7 +287,7 @@ def test_a_log_end_is_told_when_nobody_leads_and_nothing_is_being_written(follow
     assert machine.log_end(partition) is None
     follower.learn()
     assert machine.log_end(partition) is None
-    machine.on_written(partition, Offset(3), NOW)
+    machine.on_disk(partition, Written(Offset(3)), NOW)
     end = follower.log.log_end_offset
     assert machine.log_end(partition) == LogEnd(partition, NO_LEADER_EPOCH, end, Offset(0))
 
@@ -542,7 +542,7 @@ def test_what_is_fetched_is_appended_and_its_credit_comes_back_when_it_is_writte
     request = session.take_request(NOW)
     assert request is None or not request.credit_bytes
     follower.log.end_at(5)
-    follower.machine.on_written(follower.partition, Offset(5), NOW)
+    follower.machine.on_disk(follower.partition, Written(Offset(5)), NOW)
     request = session.take_request(NOW)
     assert request is not None
     assert request.credit_bytes == size
@@ -554,12 +554,12 @@ def test_a_log_start_is_reported_and_readers_are_woken_once_it_is_durable(follow
     follower.log.end_at(5)
     follower.log.log_start_offset = Offset(2)
     # The disk may be ahead of what the follower has ordered.
-    assert follower.machine.on_log_start_advanced(follower.partition, NOW) == [
-        Wake(follower.partition)
-    ]
+    advanced = Changed(Change.ADVANCE_START, Offset(2), Offset(5))
+    woken = follower.machine.on_disk(follower.partition, advanced, NOW)
+    assert woken == [Wake(follower.partition)]
     (change,) = follower.fetched(handle, 5)
     assert isinstance(change, Append)
-    follower.machine.on_written(follower.partition, Offset(5), NOW)
+    follower.machine.on_disk(follower.partition, Written(Offset(5)), NOW)
     fetched = Fetched(
         handle=handle,
         fetch_offset=Offset(5),
@@ -574,7 +574,7 @@ def test_a_log_start_is_reported_and_readers_are_woken_once_it_is_durable(follow
     request = session.take_request(NOW)
     assert request is not None
     assert request.progress[0][1].log_start_offset == 0
-    follower.machine.on_log_start_advanced(follower.partition, NOW)
+    follower.machine.on_disk(follower.partition, advanced, NOW)
     request = session.take_request(NOW)
     assert request is not None
     assert request.progress[0][1].log_start_offset == 2
@@ -597,7 +597,7 @@ def test_a_failed_write_gives_its_credit_back_and_voids_what_was_ordered(followe
     size = CONFIG.replica_fetch_window_bytes
     (first,) = follower.fetched(handle, 3, size=size)
     assert isinstance(first, Append)
-    follower.machine.on_write_failed(follower.partition, Offset(0), StorageFullError("full"), NOW)
+    follower.machine.on_disk(follower.partition, Failed(Offset(0), StorageFullError("full")), NOW)
     request = follower.machine.sessions[follower.leader].take_request(NOW)
     assert request is not None
     assert request.credit_bytes == size
@@ -614,7 +614,7 @@ def test_a_broken_session_is_begun_anew_from_where_the_log_ends(follower: World)
     handle = follower.handle()
     follower.fetched(handle, 3)
     follower.log.end_at(3)
-    follower.machine.on_written(follower.partition, Offset(3), NOW)
+    follower.machine.on_disk(follower.partition, Written(Offset(3)), NOW)
     assert follower.machine.on_session_broken(follower.leader, NOW) == []
     request = follower.machine.sessions[follower.leader].take_request(
         MonotonicMs(CONFIG.replica_fetch_backoff_ms)
@@ -631,7 +631,7 @@ def test_a_session_that_breaks_over_unwritten_batches_waits_for_them(follower: W
     session = follower.machine.sessions[follower.leader]
     assert len(session) == 0
     follower.log.end_at(3)
-    follower.machine.on_written(follower.partition, Offset(3), NOW)
+    follower.machine.on_disk(follower.partition, Written(Offset(3)), NOW)
     assert len(session) == 1
 
 
@@ -651,7 +651,7 @@ def test_a_log_that_diverges_is_cut(follower: World) -> None:
     handle = follower.handle()
     follower.fetched(handle, 3)
     follower.log.end_at(3)
-    follower.machine.on_written(follower.partition, Offset(3), NOW)
+    follower.machine.on_disk(follower.partition, Written(Offset(3)), NOW)
     effects = follower.machine.on_fetched(
         follower.leader,
         Fetched(
@@ -665,7 +665,9 @@ def test_a_log_that_diverges_is_cut(follower: World) -> None:
     )
     assert effects == [ChangeLog(follower.partition, Change.TRUNCATE, Offset(1))]
     follower.log.end_at(0)
-    follower.machine.on_truncated(follower.partition, NOW)
+    follower.machine.on_disk(
+        follower.partition, Changed(Change.TRUNCATE, Offset(0), Offset(0)), NOW
+    )
     assert follower.machine.sessions[follower.leader].take_request(NOW) is not None
 
 
@@ -710,8 +712,8 @@ def test_an_append_is_completed_when_all_in_sync_replicas_have_it(leader: World)
     assert machine is not None
     waiter = machine.append(header_of(2), Acks.ALL, "owner", WALL)
     leader.log.end_at(2)
-    leader.machine.on_written(leader.partition, Offset(2), NOW)
-    assert leader.machine.on_flushed(leader.partition, Offset(2), NOW) == []
+    leader.machine.on_disk(leader.partition, Written(Offset(2)), NOW)
+    assert leader.machine.on_disk(leader.partition, Flushed(Offset(2), Offset(2)), NOW) == []
     others = [n for n in leader.cluster.state(leader.topic_id).replicas if n != leader.here]
     assert report(leader, others[0], 2) == []
     effects = report(leader, others[1], 2)
@@ -724,7 +726,7 @@ def test_followers_hear_of_what_is_written_before_it_is_committed(leader: World)
     assert machine is not None
     machine.append(header_of(2), Acks.ALL, "owner", WALL)
     leader.log.end_at(2)
-    written = leader.machine.on_written(leader.partition, Offset(2), NOW)
+    written = leader.machine.on_disk(leader.partition, Written(Offset(2)), NOW)
     assert written == [Wake(leader.partition, only_followers=True)]
     assert machine.high_watermark == 0
 
@@ -755,8 +757,8 @@ def test_one_that_leads_only_once_its_disk_is_done_knows_who_may_join_by_then(
     back = follower.cluster.driver.start_broker(registration(others[0], "2")).broker_id
     follower.learn()
     follower.log.end_at(3)
-    follower.machine.on_written(follower.partition, Offset(3), NOW)
-    follower.machine.on_flushed(follower.partition, Offset(3), NOW)
+    follower.machine.on_disk(follower.partition, Written(Offset(3)), NOW)
+    follower.machine.on_disk(follower.partition, Flushed(Offset(3), Offset(3)), NOW)
     machine = follower.machine.get(follower.partition).leader
     assert machine is not None
     effects = report(follower, back, 3)
@@ -773,7 +775,7 @@ def silent(leader: World) -> list[Effect]:
     assert machine is not None
     machine.append(header_of(1), Acks.LEADER, "owner", WALL)
     leader.log.end_at(1)
-    leader.machine.on_written(leader.partition, Offset(1), NOW)
+    leader.machine.on_disk(leader.partition, Written(Offset(1)), NOW)
     effects: list[Effect] = []
     for at in range(0, 1500, 100):
         effects += leader.machine.tick(MonotonicMs(at))
@@ -787,15 +789,15 @@ def test_readers_hear_of_what_is_committed_because_nobody_waits_for_the_silent(
     leader.cluster.change_isr(leader.topic_id, leader.here, member)
     leader.learn()
     silent(leader)  # A proposal is in flight, so that the joiner cannot be proposed.
-    leader.machine.on_flushed(leader.partition, Offset(1), MonotonicMs(1500))
+    leader.machine.on_disk(leader.partition, Flushed(Offset(1), Offset(1)), MonotonicMs(1500))
     report(leader, member, 1, now=1500)
     report(leader, joiner, 1, now=1500)
     machine = leader.machine.get(leader.partition).leader
     assert machine is not None
     machine.append(header_of(1), Acks.LEADER, "owner", WALL)
     leader.log.end_at(2)
-    leader.machine.on_written(leader.partition, Offset(2), MonotonicMs(1500))
-    leader.machine.on_flushed(leader.partition, Offset(2), MonotonicMs(1500))
+    leader.machine.on_disk(leader.partition, Written(Offset(2)), MonotonicMs(1500))
+    leader.machine.on_disk(leader.partition, Flushed(Offset(2), Offset(2)), MonotonicMs(1500))
     report(leader, member, 2, now=1500)
     assert machine.high_watermark == 1
     effects: list[Effect] = []
@@ -861,7 +863,7 @@ def test_a_topic_that_becomes_durable_is_so_for_all_once_its_last_flush_is_done(
     assert machine is not None
     machine.append(header_of(2), Acks.ALL, "owner", WALL)
     world.log.end_at(2)
-    world.machine.on_written(world.partition, Offset(2), NOW)
+    world.machine.on_disk(world.partition, Written(Offset(2)), NOW)
     for each in others:
         report(world, each, 2)
     assert machine.high_watermark == 2
@@ -875,7 +877,7 @@ def test_a_topic_that_becomes_durable_is_so_for_all_once_its_last_flush_is_done(
     world.learn(MonotonicMs(2000))
     for at in range(2100, 5000, 100):
         assert world.machine.tick(MonotonicMs(at)) == []
-    world.machine.on_flushed(world.partition, Offset(2), MonotonicMs(5000))
+    world.machine.on_disk(world.partition, Flushed(Offset(2), Offset(2)), MonotonicMs(5000))
     effects: list[Effect] = []
     for at in range(5000, 5300, 100):
         effects += world.machine.tick(MonotonicMs(at))
@@ -891,7 +893,7 @@ def test_followers_of_a_process_that_stood_still_get_their_time_anew(leader: Wor
     leader.machine.tick(NOW)
     machine.append(header_of(1), Acks.LEADER, "owner", WALL)
     leader.log.end_at(1)
-    leader.machine.on_written(leader.partition, Offset(1), NOW)
+    leader.machine.on_disk(leader.partition, Written(Offset(1)), NOW)
     for at in (60_000, *range(60_100, 61_000, 100)):
         assert leader.machine.tick(MonotonicMs(at)) == []  # P23
     assert ProposeIsr in kinds(leader.machine.tick(MonotonicMs(61_100)))
@@ -904,7 +906,7 @@ def test_a_report_that_comes_before_the_first_look_after_a_standstill_finds_it_o
     assert machine is not None
     machine.append(header_of(1), Acks.LEADER, "owner", WALL)
     leader.log.end_at(1)
-    leader.machine.on_written(leader.partition, Offset(1), NOW)
+    leader.machine.on_disk(leader.partition, Written(Offset(1)), NOW)
     first, second = (n for n in leader.cluster.state(leader.topic_id).replicas if n != leader.here)
     leader.fail(first)
     leader.learn()
@@ -944,7 +946,7 @@ class Crowd:
         leader = self.machine.get(partition).leader
         assert leader is not None
         leader.append(header_of(1), Acks.LEADER, "owner", WALL)
-        self.machine.on_written(partition, Offset(1), now)
+        self.machine.on_disk(partition, Written(Offset(1)), now)
 
     def report(self, partition: TopicPartition, broker_id: int, end: int, now: MonotonicMs) -> None:
         replica = self.machine.get(partition)
