@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from millrace.core.replica.replication.appends import Waiter
 from millrace.core.replica.replication.effects import Complete, Effect
-from millrace.core.replica.replication.leader import Waiter
 
 
 def completed(effects: Iterable[Effect]) -> list[Waiter]:

@@ -25,8 +25,9 @@ from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
 from millrace.core.replica.log.producer_states import ProducerStates
+from millrace.core.replica.replication.appends import Acks
 from millrace.core.replica.replication.effects import Effect
-from millrace.core.replica.replication.leader import Acks, PartitionLeader
+from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.rules import AppendRules
 
 PARTITION = TopicPartition(TopicId(b"t" * 16), 0)

@@ -146,7 +146,7 @@ class BrokerProcess(Process):
     @property
     def failed(self) -> list[TopicPartition]:
         """Partitions whose logs were found damaged, and were not replaced yet."""
-        return [] if self.replicas is None else self.replicas.failed
+        return [] if self.replicas is None else list(self.replicas.unopened.errors)
 
     # --- How it ends -------------------------------------------------------------------------
 

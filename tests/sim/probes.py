@@ -52,7 +52,9 @@ from millrace.core.replica.replication.effects import (
 )
 from millrace.core.replica.replication.events import Failed
 from millrace.core.replica.replication.follower import PartitionFollower
+from millrace.core.replica.replication.follower_offsets import FollowerOffsets
 from millrace.core.replica.replication.leader import PartitionLeader
+from millrace.core.replica.replication.leader_offsets import LeaderOffsets
 from millrace.core.replica.replication.leader_session import LeaderSession
 from millrace.core.replica.replication.replicas import Replicas
 from millrace.runtime import host
@@ -131,10 +133,10 @@ class Probes:
             probe(MetadataCache, "on_full_state", self._on_full_state)
             probe(BrokerSessions, "on_published", self._on_published)
             probe(LeaderSession, "take_request", self._on_said)
-            probe(PartitionLeader, "diverging_follower", self._on_served)
+            probe(LeaderOffsets, "diverging_follower", self._on_served)
             probe(PartitionLeader, "append", self._on_appended)
-            probe(PartitionLeader, "check_end_offset", self._on_end_told)
-            probe(PartitionFollower, "check_readable", failed=self._on_unreadable)
+            probe(LeaderOffsets, "check_end_offset", self._on_end_told)
+            probe(FollowerOffsets, "check_readable", failed=self._on_unreadable)
             probe(_ProduceStream, "_append", self._on_produced)
             probe(Appender, "append", before=self._before_append)
             probe(HeldAppends, "append", before=self._before_append)

@@ -54,10 +54,11 @@ from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.header import BatchHeader
 from millrace.core.replica.log.leader_epochs import EpochStart
 from millrace.core.replica.log.producer_states import BATCHES_KEPT
+from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.effects import Append, Change, ChangeLog, Effect, FetchFrom
 from millrace.core.replica.replication.follower import PartitionFollower
 from millrace.core.replica.replication.in_sync import IsrProposal
-from millrace.core.replica.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.leader_session import SessionRequest
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.replica import Replica

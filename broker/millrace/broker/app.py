@@ -472,7 +472,7 @@ class Broker:
             channel,
             broker,
             log_ends=partitions.log_ends,
-            offline=partitions.replicas.offline,
+            offline=partitions.replicas.unopened.offline,
             reluctance=reluctance,
             media=partitions.placement.working_media,
             outside_address=outside_address,

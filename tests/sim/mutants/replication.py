@@ -6,6 +6,8 @@ from tests.sim.mutants.mutant import Mutant, mutant
 from tests.sim.mutants.shells import NEWS_IS_LATE
 
 _LEADER: Final = "millrace.core.replica.replication.leader:PartitionLeader"
+_OFFSETS: Final = "millrace.core.replica.replication.leader_offsets:LeaderOffsets"
+_APPENDS: Final = "millrace.core.replica.replication.appends:OpenAppends"
 _FOLLOWER: Final = "millrace.core.replica.replication.follower:PartitionFollower"
 _IN_SYNC: Final = "millrace.core.replica.replication.in_sync:InSyncReplicas"
 _EPOCHS: Final = "millrace.core.replica.log.leader_epochs:LeaderEpochs"
@@ -40,14 +42,14 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
     mutant(
         "a leader serves followers whose log is no prefix of its own",
         "P4",
-        f"{_LEADER}.diverging",
+        f"{_OFFSETS}.diverging",
         "if last_fetched_epoch == self.leader_epoch and fetch_offset <= self.written_offset:",
         "if fetch_offset <= self.written_offset:",
     ),
     mutant(
         "an empty log counts for all that it has given up, whatever came in its place",
         "P4",
-        f"{_LEADER}.diverging_follower",
+        f"{_OFFSETS}.diverging_follower",
         "if not is_trusted or fetch_offset > self.written_offset:",
         "if False:",
     ),
@@ -82,7 +84,7 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
     mutant(
         "requests of any leader epoch are answered",
         "P6",
-        f"{_LEADER}.check_epoch",
+        f"{_OFFSETS}.check_epoch",
         "if expected in (self.leader_epoch, NO_LEADER_EPOCH):",
         "if True:",
     ),
@@ -157,14 +159,14 @@ HIGH_WATERMARK: Final[tuple[Mutant, ...]] = (
     mutant(
         "readers see what is not committed",
         "P10",
-        f"{_LEADER}.last_stable_offset",
+        f"{_OFFSETS}.last_stable_offset",
         "return self.high_watermark",
         "return self.written_offset",
     ),
     mutant(
         "a new leader says where the log ends before it knows",
         "P11",
-        f"{_LEADER}.is_high_watermark_known",
+        f"{_OFFSETS}.is_high_watermark_known",
         "return self.high_watermark >= self.leader_epoch_start_offset",
         "return True",
     ),
@@ -178,14 +180,14 @@ HIGH_WATERMARK: Final[tuple[Mutant, ...]] = (
     mutant(
         "a follower tells a reader that is ahead of it that its offset does not exist",
         "P12",
-        f"{_FOLLOWER}.check_readable",
+        "millrace.core.replica.replication.follower_offsets:FollowerOffsets.check_readable",
         "raise OffsetNotAvailableError(",
         "raise OffsetOutOfRangeError(",
     ),
     mutant(
         "a leader counts what it has not flushed",
         "P13",
-        f"{_LEADER}.durable_offset",
+        f"{_OFFSETS}.durable_offset",
         "return self.flushed_offset",
         "return self.written_offset",
     ),
@@ -210,14 +212,14 @@ APPENDS: Final[tuple[Mutant, ...]] = (
         "nobody is told that too few are in sync since the append",
         "P15",
         f"{_LEADER}._advance",
-        "if is_short and self._waiting_for_all and self._in_sync.is_surely_short(rules):",
+        "if is_short and self._appends.wait_for_all and self._in_sync.is_surely_short(rules):",
         "if False:",
     ),
     mutant(
         "acks=all is acknowledged when the leader has it",
         "P15",
-        f"{_LEADER}._advance",
-        "done = _completed(self._waiting_for_all, self.high_watermark)",
+        f"{_APPENDS}.acknowledge",
+        "done = _completed(self._waiting_for_all, high_watermark)",
         "done = _completed(self._waiting_for_all, durable_offset)",
     ),
     mutant(
@@ -232,7 +234,7 @@ APPENDS: Final[tuple[Mutant, ...]] = (
         "P17",
         f"{_LEADER}.resign",
         "self._complete(self._fail_all(error))",
-        "self._complete(_completed(self._waiting_for_all, self.next_offset)"
+        "self._complete(self._appends.acknowledge(Offset(-1), self.next_offset)"
         " + self._fail_all(error))",
     ),
     mutant(
@@ -273,8 +275,8 @@ APPENDS: Final[tuple[Mutant, ...]] = (
     mutant(
         "sequences of batches that were not written stay taken",
         "P64",
-        f"{_LEADER}.on_write_failed",
-        "self.producers.put(given.producer_id, given.producer_before)",
+        f"{_APPENDS}.take_back",
+        "producers.put(given.producer_id, given.producer_before)",
         "pass",
     ),
 )

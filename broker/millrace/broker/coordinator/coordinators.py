@@ -58,7 +58,7 @@ from millrace.core.ids import (
 from millrace.core.records import batch as record_batch
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
-from millrace.core.replica.replication.leader import Acks, Waiter
+from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.words import count
 from millrace.runtime.clock import wall_now
 from millrace.runtime.turns import Turns

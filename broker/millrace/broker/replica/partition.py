@@ -11,9 +11,10 @@ from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.topic_config import CleanupPolicy, Durability, TopicConfig
 from millrace.core.records.batch import BatchLimits
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
+from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.effects import Change
 from millrace.core.replica.replication.events import Changed
-from millrace.core.replica.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.replica import Replica
 from millrace.core.topics import parse_topic_name
 from millrace.runtime import host

@@ -444,7 +444,7 @@ class Partitions(OpenPartitions):
                 self._go_offline(job.topic_partition, error)
             case OpenLog(), Outcome.AGAIN:
                 self._warn(events.LOG_NOT_OPENED, job.topic_partition, error)
-                self.replicas.on_opening_refused(job.topic_partition, error)
+                self.replicas.unopened.on_refused(job.topic_partition, error)
             case SetAside(), _:
                 self._warn(events.LOG_NOT_SET_ASIDE, job.topic_partition, error)
                 now = monotonic_now()
@@ -460,7 +460,7 @@ class Partitions(OpenPartitions):
 
     def _warn(self, event: Event, topic_partition: TopicPartition, error: MillraceError) -> None:
         """Log why a replica is offline, unless it was logged."""
-        if _is_news(error, self.replicas.failure(topic_partition)):
+        if _is_news(error, self.replicas.unopened.errors.get(topic_partition)):
             self._tell(event, topic_partition, error)
 
     def _warn_unchanged(self, topic_partition: TopicPartition, error: MillraceError) -> None:
@@ -489,7 +489,7 @@ class Partitions(OpenPartitions):
             for path in each.directory.damaged
             if (found := parse_topic_partition(path.rpartition("/")[2].split(".")[0])) is not None
         }
-        return sorted({*self.replicas.failed, *self.replicas.lacking(), *kept})
+        return sorted({*self.replicas.unopened.errors, *self.replicas.lacking(), *kept})
 
     # --- The end -----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Final
 from millrace.broker.replica.partition import Partition
 from millrace.broker.telemetry.replication import ReplicaCounts
 from millrace.core.ids import MonotonicMs
-from millrace.core.replica.replication.follower import Phase
+from millrace.core.replica.replication.follower_offsets import Phase
 from millrace.core.replica.replication.leader import PartitionLeader
 
 _AT_ONCE: Final = 200
@@ -25,7 +25,7 @@ async def count_replicas(
         follower, leader = partition.replica.follower, partition.replica.leader
         if follower is not None:
             counts.halted += follower.phase is Phase.HALTED
-            counts.incomplete += partition.replica.lacks_committed
+            counts.incomplete += partition.replica.lack() is not None
         elif leader is not None and not leader.is_resigned:
             _add_led(counts, partition, leader, clock())
     return counts

@@ -57,7 +57,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.core.quotas.quota import QuotaKind
-from millrace.core.replica.replication.leader import Acks, Waiter
+from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import produce_pb2 as pb
 from millrace.runtime import host

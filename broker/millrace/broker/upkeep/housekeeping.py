@@ -161,14 +161,14 @@ class Housekeeping:
             self._metrics.replication.on_image(
                 self._partitions.image,
                 is_controller=self._is_controller(),
-                leaderships_failed=self._partitions.replicas.leaderships_failed,
+                leaderships_failed=self._partitions.replicas.unopened.leaderships_failed,
             )
         counts = await count_replicas(self._partitions.all(), monotonic_now)
         self._metrics.replication.on_counted(counts)
         self._metrics.offline_log_dirs.set(
             sum(opened.failure is not None for opened in self._directories)
         )
-        self._metrics.offline_replicas.set(len(self._partitions.replicas.failed))
+        self._metrics.offline_replicas.set(len(self._partitions.replicas.unopened.errors))
         self._metrics.misplaced_replicas.set(len(self._partitions.placement.moves))
         self._metrics.moving_replicas.set(self._partitions.placement.moves.under_way)
         for opened in self._directories:

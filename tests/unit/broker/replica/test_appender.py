@@ -184,7 +184,11 @@ async def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes
     disk = DiskThatHangs()
     opened = LogOnDisk(disk)
     appender = Appender(
-        "test", Mailbox(asyncio.get_running_loop()), opened.directory.checkpoint, lambda error: None
+        "test",
+        Mailbox(asyncio.get_running_loop()),
+        opened.directory.checkpoint,
+        on_disk=NotedTarget.on_disk,
+        on_failed=lambda error: None,
     )
     target = NotedTarget(opened.log)
     appender.append(target, stamped_batch(0), 0)

@@ -25,10 +25,10 @@ from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
+from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.effects import Complete
 from millrace.core.replica.replication.events import Corrupt, DiskEvent
 from millrace.core.replica.replication.in_sync import BrokerStanding
-from millrace.core.replica.replication.leader import Acks, Waiter
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.replica import Replica
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig

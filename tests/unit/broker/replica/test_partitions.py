@@ -64,9 +64,9 @@ from millrace.core.metadata.requests import (
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
+from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.effects import Change, ChangeLog
 from millrace.core.replica.replication.file_jobs import Outcome
-from millrace.core.replica.replication.leader import Acks, Waiter
 from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.runtime.clock import wall_now
 from millrace.runtime.mailbox import Mailbox
@@ -454,14 +454,14 @@ def test_a_log_that_cannot_be_opened_yet_is_offline_until_it_can(what: str) -> N
         lack(True)
         await world.learn()  # Nobody waits for what may take for ever.
         await asyncio.sleep(0.2)
-        assert world.partitions.replicas.failed == [partition]
+        assert list(world.partitions.replicas.unopened.errors) == [partition]
         with pytest.raises(StorageFullError if what == "room" else StorageBusyError):
             world.partitions.get(partition)
         lack(False)
         async with world.ticking():
             await until(lambda: world.partitions.find(partition) is not None)
         assert world.partitions.get(partition).replica.leads
-        assert world.partitions.replicas.failed == []
+        assert list(world.partitions.replicas.unopened.errors) == []
         assert not world.failures
 
     world.run(story)
@@ -512,7 +512,7 @@ def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() ->
         async with world.ticking():
             await asyncio.sleep(0.3)
         assert world.partitions.find(partition) is None
-        assert world.partitions.replicas.failed == []
+        assert list(world.partitions.replicas.unopened.errors) == []
 
     world.run(story)
 
@@ -600,7 +600,7 @@ def test_what_lies_on_a_directory_that_has_failed_is_not_begun_anew_on_another()
         await until(lambda: world.partitions.directories[1].failure is not None)
         calls = world.disks[1].calls
         await world.learn()
-        assert world.partitions.replicas.failed == [moved]
+        assert list(world.partitions.replicas.unopened.errors) == [moved]
         assert world.partitions.find(ours) is not None
         assert world.disks[1].calls == calls  # Nobody asks a disk that has failed.
 
@@ -629,7 +629,7 @@ def test_a_disk_that_cannot_be_read_when_a_tiered_log_is_opened_is_the_one_that_
         await world.learn()
         await until(lambda: hdd.failure is not None)
         assert ssd.failure is None
-        assert world.partitions.replicas.failed == [there]
+        assert list(world.partitions.replicas.unopened.errors) == [there]
 
     world.run(story)
 
@@ -653,7 +653,7 @@ def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_and_no
             world.partitions.placement.on_tier(each, hdd)
         hdd.appender.fail(LogDirFailedError("it is gone"))
         await until(lambda: hdd.failure is not None)
-        assert world.partitions.replicas.failed == [with_segments]
+        assert list(world.partitions.replicas.unopened.errors) == [with_segments]
         assert (await send(world.partitions.get(chosen), b"goes on")).error is None
 
     world.run(story)
@@ -964,7 +964,7 @@ def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) -> None:
                 assert world.partitions.placement.media_of(there) is Media.SSD
             else:
                 assert isinstance(answer.error, LogDirFailedError)
-                assert world.partitions.replicas.failed == [there]
+                assert list(world.partitions.replicas.unopened.errors) == [there]
 
     world.run(story)
     for disk in world.disks:

@@ -44,10 +44,10 @@ from millrace.core.quotas.config import QuotasConfig
 from millrace.core.quotas.quota import QuotaEntity, QuotaKind
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
+from millrace.core.replica.replication.appends import Waiter
 from millrace.core.replica.replication.effects import Complete, Effect, Wake
 from millrace.core.replica.replication.events import Corrupt, DiskEvent, Failed
 from millrace.core.replica.replication.in_sync import BrokerStanding
-from millrace.core.replica.replication.leader import Waiter
 from millrace.core.replica.replication.replica import Replica
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 from millrace.proto.codec import encode_produce_request

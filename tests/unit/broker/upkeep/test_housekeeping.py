@@ -150,7 +150,7 @@ class Partitions:
         self.held = {each.topic_partition: each for each in held}
         self.gone: set[int] = set()
         self.image = None
-        self.replicas = SimpleNamespace(failed=())
+        self.replicas = SimpleNamespace(unopened=SimpleNamespace(errors=()))
         self.placement = SimpleNamespace(moves=ReplicaMoves(1))
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from millrace.core.ids import BrokerId, Offset
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration
-from millrace.core.replica.replication.in_sync import Follower
+from millrace.core.replica.replication.progress import Follower
 
 
 def preferred_read_replica(

@@ -38,7 +38,7 @@ Source: etcd's raft, `Ready`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 from millrace.core.errors import SafetyViolationError
 from millrace.core.ids import (
@@ -51,10 +51,8 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import Topic
 from millrace.core.metadata.requests import ReplicaRenewal
-
-if TYPE_CHECKING:
-    from millrace.core.replica.replication.in_sync import IsrProposal
-    from millrace.core.replica.replication.leader import Waiter
+from millrace.core.replica.replication.appends import Waiter
+from millrace.core.replica.replication.in_sync import IsrProposal
 
 
 class ReplicaBatch(Protocol):
@@ -188,7 +186,7 @@ class Complete:
     """Tell the owners of these appends how they ended."""
 
     topic_partition: TopicPartition
-    waiters: "list[Waiter]"
+    waiters: list[Waiter]
 
 
 @dataclass(slots=True)
@@ -234,7 +232,7 @@ class Halted:
 class ProposeIsr:
     """Ask the controller, and call `on_isr_answers` with its answers or with the error."""
 
-    proposals: "list[tuple[TopicPartition, IsrProposal]]"
+    proposals: list[tuple[TopicPartition, IsrProposal]]
 
 
 @dataclass(slots=True)

@@ -47,15 +47,10 @@ Source: KIP-101, 279, 320, 392, 595 (truncation on fetch).
 """
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
-from itertools import takewhile
 from typing import Final
 
 from millrace.core.errors import (
     MillraceError,
-    NotLeaderError,
-    OffsetNotAvailableError,
-    OffsetOutOfRangeError,
     SafetyViolationError,
 )
 from millrace.core.ids import (
@@ -71,7 +66,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
-from millrace.core.replica.log.leader_epochs import LeaderEpochs, wrong_epoch
+from millrace.core.replica.log.leader_epochs import LeaderEpochs
 from millrace.core.replica.replication.effects import (
     Append,
     Change,
@@ -84,25 +79,14 @@ from millrace.core.replica.replication.effects import (
     Wake,
 )
 from millrace.core.replica.replication.events import Changed, Fetched
+from millrace.core.replica.replication.follower_offsets import FollowerOffsets, Phase
 from millrace.core.replica.replication.in_sync import BrokerStanding
-from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.core.replica.replication.role import Role
 from millrace.core.replica.replication.rules import ReplicationConfig
 
 _DEFAULTS: Final = ReplicationConfig()
 
 
-class Phase(Enum):
-    """The phases of a follower."""
-
-    LEADERLESS = "there is no leader to fetch from"
-    SETTLING = "appends of an earlier leader are still on their way to the disk"
-    FETCHING = "a position is open"
-    CHANGING = "the log is being cut, or starts over"
-    HALTED = "going on would lose committed records"
-
-
-class PartitionFollower(Role):
+class PartitionFollower(FollowerOffsets):
     """See the module.
 
     Args:
@@ -115,16 +99,10 @@ class PartitionFollower(Role):
         high_watermark: everything below it is committed; may be far behind (P68).
         high_watermark_epoch: the leader epoch in which that was known; -1: unknown.
         config: the broker's settings.
-
-    Attributes:
-        durable_log_start_offset: the log's, as far as the disk has advanced it.
-        next_offset: after the last batch that was handed over to be written.
-        generation: counts failed writes: work of an earlier generation is void.
     """
 
     __slots__ = (
         "_config",
-        "_epochs",
         "_high_watermark_epoch",
         "_leader_high_watermark",
         "_leader_log_start_offset",
@@ -136,17 +114,6 @@ class PartitionFollower(Role):
         "_unclean_epoch",
         "_verify_until",
         "broker",
-        "durable_log_start_offset",
-        "flushed_offset",
-        "generation",
-        "high_watermark",
-        "leader",
-        "leader_epoch",
-        "log_start_offset",
-        "next_offset",
-        "phase",
-        "topic_partition",
-        "written_offset",
     )
 
     def __init__(
@@ -162,22 +129,17 @@ class PartitionFollower(Role):
         high_watermark_epoch: LeaderEpoch = NO_LEADER_EPOCH,
         config: ReplicationConfig = _DEFAULTS,
     ) -> None:
-        assert high_watermark <= log_end_offset
-        self.topic_partition = topic_partition
+        super().__init__(
+            topic_partition,
+            leader_epochs,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            flushed_offset=flushed_offset,
+            high_watermark=high_watermark,
+        )
         self.broker = broker
-        self.log_start_offset = self.durable_log_start_offset = log_start_offset
-        self.next_offset = self.written_offset = log_end_offset
-        self.flushed_offset = flushed_offset
-        self.high_watermark = high_watermark
         self._high_watermark_epoch = high_watermark_epoch
-        self.leader: BrokerId = NO_BROKER
-        self.leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
-        self.phase = Phase.LEADERLESS
-        self.generation = 0
         self._config = config
-        self._epochs = LeaderEpochs(leader_epochs.entries)
-        # Remove an epoch that was noted for a batch whose write failed.
-        self._epochs.truncate_from_end(log_end_offset)
         self._partition_epoch = PartitionEpoch(-1)
         self._unclean_epoch = NO_LEADER_EPOCH
         self._opened = 0
@@ -216,59 +178,6 @@ class PartitionFollower(Role):
             self._verify_until,
         )
 
-    def _epoch_before(self, end_offset: Offset) -> LeaderEpoch:
-        if end_offset == self.log_start_offset:
-            return NO_LEADER_EPOCH
-        return self._epochs.epoch_of(Offset(end_offset - 1))
-
-    @property
-    def progress(self) -> FollowerProgress:
-        """The report to the leader: written batches, not those still under way (P13)."""
-        return FollowerProgress(
-            self.written_offset,
-            self.flushed_offset,
-            self.durable_log_start_offset,
-            self._epoch_before(self.written_offset),
-        )
-
-    def check_epoch(self, expected: LeaderEpoch) -> None:
-        """Compare a reader's leader epoch with the one that is followed (P6); -1 is not checked.
-
-        An earlier leader would tell a reader of a later one that its records are gone.
-
-        Raises:
-            FencedLeaderEpochError: the reader knows an earlier leader.
-            UnknownLeaderEpochError: the reader knows a later leader.
-        """
-        if expected in (NO_LEADER_EPOCH, self.leader_epoch):
-            return
-        raise wrong_epoch(self.topic_partition, self.leader_epoch, expected)
-
-    def check_readable(self, fetch_offset: Offset) -> None:
-        """Refuse a consumer's position that this replica cannot judge (P12, KIP-392).
-
-        Raises:
-            OffsetOutOfRangeError: it lies before the log's start.
-            OffsetNotAvailableError: it lies beyond the high watermark, which may be late here.
-            NotLeaderError: the replica is halted.
-        """
-        if self.phase is Phase.HALTED:
-            raise NotLeaderError(
-                "this replica is halted: read from the leader", topic_partition=self.topic_partition
-            )
-        if fetch_offset < self.log_start_offset:
-            raise OffsetOutOfRangeError(
-                f"the log begins at offset {self.log_start_offset} here, not {fetch_offset}: ask "
-                "the leader",
-                topic_partition=self.topic_partition,
-            )
-        if fetch_offset > self.high_watermark:
-            raise OffsetNotAvailableError(
-                f"it is known here to be committed up to {self.high_watermark}, not to "
-                f"{fetch_offset}: try again shortly, or ask the leader",
-                topic_partition=self.topic_partition,
-            )
-
     # --- The leader to follow ----------------------------------------------------------------
 
     def on_state(
@@ -294,13 +203,6 @@ class PartitionFollower(Role):
         self._starts_within = self.log_start_offset
         self._forget_leader()
         return self._open()
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no append or cut is on its way to the disk. A halted follower never is
-        settled."""
-        is_changing = self.phase in (Phase.CHANGING, Phase.HALTED)
-        return not is_changing and self.next_offset == self.written_offset
 
     def stop(self) -> list[Effect]:
         """Follow no leader from now on; work on its way to the disk still reports back."""
@@ -344,7 +246,9 @@ class PartitionFollower(Role):
             return self._cut_back(fetched.diverging, fetched.log_start_offset)
         if fetched.log_start_offset > self._fetch_offset:
             return self._start_over(fetched.log_start_offset)
-        if (base_offset := self._begins_before(fetched.batches)) is not None:
+        is_empty = self.next_offset == self.log_start_offset
+        if is_empty and _begin_before(fetched.batches, self.next_offset):
+            base_offset = fetched.batches[0].base_offset
             return self._restart_at(base_offset, self._fetch_offset)  # Nothing is lost.
         batches = self._follow_on(fetched.batches)
         effects: list[Effect] = []
@@ -375,31 +279,19 @@ class PartitionFollower(Role):
             and position.number == self._opened
         )
 
-    def _begins_before(self, batches: Sequence[ReplicaBatch]) -> Offset | None:
-        """Return where the first batch begins, if this log is empty and begins within it."""
-        is_empty = self.next_offset == self.log_start_offset
-        if is_empty and batches and batches[0].base_offset < self.next_offset:
-            return batches[0].base_offset if self.next_offset < batches[0].next_offset else None
-        return None
-
     def _follow_on(self, batches: Sequence[ReplicaBatch]) -> list[ReplicaBatch]:
         """Return the batches up to the first that does not follow on the one before it (P8)."""
         next_offset, epoch = self.next_offset, self._epoch_before(self.next_offset)
-        if batches and batches[0].base_offset < next_offset < batches[0].next_offset:
+        if _begin_before(batches, next_offset):
             batches = [batches[0].cut(self.topic_partition, next_offset), *batches[1:]]
-
-        def follows(batch: ReplicaBatch) -> bool:
-            nonlocal next_offset, epoch
-            if (
-                batch.base_offset != next_offset
-                or batch.next_offset <= next_offset
-                or not max(epoch, 0) <= batch.leader_epoch <= self.leader_epoch
-            ):
-                return False
+        found = []
+        for batch in batches:
+            is_next = batch.base_offset == next_offset < batch.next_offset
+            if not (is_next and max(epoch, 0) <= batch.leader_epoch <= self.leader_epoch):
+                break
             next_offset, epoch = batch.next_offset, batch.leader_epoch
-            return True
-
-        return list(takewhile(follows, batches))
+            found.append(batch)
+        return found
 
     def on_out_of_range(self, position: FetchFrom, log_start_offset: Offset) -> list[Effect]:
         """Take the answer that a position lies outside of the leader's log.
@@ -592,3 +484,8 @@ class PartitionFollower(Role):
         self.log_start_offset = start_offset
         self._epochs.truncate_from_start(start_offset)
         return [self._change(Change.ADVANCE_START, start_offset)]
+
+
+def _begin_before(batches: Sequence[ReplicaBatch], next_offset: Offset) -> bool:
+    """Whether the first batch begins before an offset, and ends after it."""
+    return bool(batches) and batches[0].base_offset < next_offset < batches[0].next_offset

@@ -20,10 +20,6 @@ leader's own end passes it, with `acks=all` when the high watermark does (P15). 
 acknowledged before it is durable here: the topic decides the durability, and the producer the
 number of replicas to wait for.
 
-A leader begins with the high watermark that it knew as a follower, which may be behind the true
-one. The true one is at most where its epoch began, so until its own has reached that offset, it
-cannot tell readers where the log ends (P11).
-
 The shell makes the machine when the controller's state names this life of the broker as the leader,
 passes on every newer state (`on_state`), asks it for proposals in time (`tick`, `due_at`), and
 discards it when it has resigned.
@@ -31,14 +27,10 @@ discards it when it has resigned.
 Invariants: `high_watermark <= durable end <= written_offset <= next_offset`, and within one leader
 epoch the high watermark never goes back. After the leader has resigned nothing advances (P17).
 
-Source: Kafka's Partition and ReplicaManager; KIP-98 for duplicates (P18); KIP-207, 320, 497, 966.
+Source: Kafka's Partition and ReplicaManager; KIP-98 for duplicates (P18); KIP-497, 966.
 """
 
-import heapq
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from millrace.core.errors import (
@@ -49,8 +41,6 @@ from millrace.core.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderError,
-    OffsetNotAvailableError,
-    OffsetOutOfRangeError,
     OutOfOrderSequenceError,
 )
 from millrace.core.ids import (
@@ -58,76 +48,34 @@ from millrace.core.ids import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BrokerId,
-    EpochEnd,
     LeaderEpoch,
     MonotonicMs,
     Offset,
-    ProducerId,
     TopicPartition,
     WallMs,
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.header import BatchHeader
-from millrace.core.replica.log.leader_epochs import LeaderEpochs, wrong_epoch
-from millrace.core.replica.log.producer_states import ProducerEntry, ProducerStates
+from millrace.core.replica.log.leader_epochs import LeaderEpochs
+from millrace.core.replica.log.producer_states import ProducerStates
+from millrace.core.replica.replication.appends import Acks, OpenAppends, Waiter
 from millrace.core.replica.replication.effects import Complete, Effect, Wake
 from millrace.core.replica.replication.events import Changed
 from millrace.core.replica.replication.in_sync import (
     BrokerStanding,
-    Follower,
     InSyncReplicas,
     IsrProposal,
-    LeaderEnds,
 )
+from millrace.core.replica.replication.leader_offsets import LeaderOffsets
 from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.core.replica.replication.role import Role
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
-from millrace.core.words import count
 
 _DEFAULTS: Final = ReplicationConfig()
 _NO_RECORDS_DELETED: Final = Offset(0)
 
 
-class Acks(Enum):
-    """The replicas that an append waits for."""
-
-    LEADER = 1
-    """This replica has it."""
-    ALL = -1
-    """All in-sync replicas have it."""
-
-
-@dataclass(slots=True)
-class Waiter:
-    """An append that a caller waits for; `is_done` once it is acknowledged or has failed.
-
-    `append_timestamp` is -1 unless the topic stamps append time.
-    """
-
-    owner: object
-    """The shell's own: the receiver of the outcome."""
-
-    base_offset: Offset
-    last_offset: Offset
-    append_timestamp: WallMs
-    acks: Acks
-    is_duplicate: bool = False
-    is_done: bool = False
-    error: MillraceError | None = None
-
-
-@dataclass(slots=True)
-class _Given:
-    """A batch that has offsets but is not written, with all that undoing it needs."""
-
-    base_offset: Offset
-    next_offset: Offset
-    producer_before: ProducerEntry | None
-    producer_id: ProducerId
-
-
-class PartitionLeader(Role):
+class PartitionLeader(LeaderOffsets):
     """See the module. Appends complete in the order of offsets.
 
     Args:
@@ -146,31 +94,10 @@ class PartitionLeader(Role):
         now: the time.
 
     Attributes:
-        generation: counts failed writes: work of an earlier generation is void.
-        leader_epoch_start_offset: end of the log when this epoch began.
-        log_start_offset: of the log, as far as the disk has advanced it.
+        producers: the producers' states, as of the end of the log.
     """
 
-    __slots__ = (
-        "_given",
-        "_in_sync",
-        "_is_resigned",
-        "_waiters_made",
-        "_waiting",
-        "_waiting_for_all",
-        "broker",
-        "flushed_offset",
-        "generation",
-        "high_watermark",
-        "leader_epoch",
-        "leader_epoch_start_offset",
-        "log_start_offset",
-        "next_offset",
-        "producers",
-        "rules",
-        "topic_partition",
-        "written_offset",
-    )
+    __slots__ = ("_appends", "producers")
 
     def __init__(
         self,
@@ -189,221 +116,20 @@ class PartitionLeader(Role):
         standings: Mapping[BrokerId, BrokerStanding] | None = None,
         config: ReplicationConfig = _DEFAULTS,
     ) -> None:
-        # A state of an earlier life of this broker does not make it the leader (P37).
-        assert state.leader_life == broker
-        self.topic_partition = topic_partition
-        self.broker = broker
-        self.leader_epoch = state.leader_epoch
+        super().__init__(
+            topic_partition,
+            broker,
+            rules,
+            InSyncReplicas(broker, state, standings or {}, config, now),
+            next_offset=next_offset,
+            written_offset=written_offset,
+            flushed_offset=flushed_offset,
+            high_watermark=high_watermark,
+            log_start_offset=log_start_offset,
+        )
         self.producers = producers
-        self.rules = rules
-        self.next_offset = next_offset
-        self.written_offset = written_offset
-        self.flushed_offset = flushed_offset
-        self.high_watermark = high_watermark
-        self.leader_epoch_start_offset = next_offset
-        self.log_start_offset = log_start_offset
-        self.generation = 0
-        self._in_sync = InSyncReplicas(broker, state, standings or {}, config, now)
-        self._given: deque[_Given] = deque()
-        # Heaps by last offset, then by age: acks=1 must not queue up behind acks=all.
-        self._waiting: list[tuple[Offset, int, Waiter]] = []
-        self._waiting_for_all: list[tuple[Offset, int, Waiter]] = []
-        self._waiters_made = 0
-        self._is_resigned = False
+        self._appends = OpenAppends()
         self._advance()  # Without followers no report will trigger it.
-
-    # --- State -------------------------------------------------------------------------------
-
-    @property
-    def durable_offset(self) -> Offset:
-        """End of the records that count as durable on this replica (P13)."""
-        if self.rules.durability is Durability.FSYNC:
-            return self.flushed_offset
-        return self.written_offset
-
-    @property
-    def last_stable_offset(self) -> Offset:
-        """End of the records that `read_committed` may see (P10)."""
-        return self.high_watermark
-
-    @property
-    def is_resigned(self) -> bool:
-        """Whether it no longer leads."""
-        return self._is_resigned
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no append is on its way to the disk."""
-        return self.next_offset == self.written_offset
-
-    @property
-    def state(self) -> PartitionState:
-        """The newest state that is known."""
-        return self._in_sync.state
-
-    @property
-    def isr(self) -> tuple[BrokerLife, ...]:
-        """The committed in-sync replicas."""
-        return self._in_sync.isr
-
-    @property
-    def maximal_isr(self) -> tuple[BrokerLife, ...]:
-        """All replicas that are in sync, or may be while a proposal is in flight (P20)."""
-        return self._in_sync.maximal_isr
-
-    @property
-    def proposal(self) -> IsrProposal | None:
-        """The proposal whose answer is still to come; at most one (P20)."""
-        return self._in_sync.proposal
-
-    @property
-    def followers(self) -> tuple[Follower, ...]:
-        """All other replicas and their progress, in the order of the partition's replicas."""
-        return self._in_sync.followers
-
-    @property
-    def is_high_watermark_known(self) -> bool:
-        """Whether it covers everything that earlier leaders may have committed (P11)."""
-        return self.high_watermark >= self.leader_epoch_start_offset
-
-    # --- Queries -----------------------------------------------------------------------------
-
-    def check_epoch(self, expected: LeaderEpoch) -> None:
-        """Compare a request's leader epoch with the own one (P6); -1 is not checked.
-
-        Raises:
-            FencedLeaderEpochError: the caller follows an earlier leader.
-            UnknownLeaderEpochError: the caller knows a later leader.
-            NotLeaderError: this leader has resigned.
-        """
-        if self._is_resigned:
-            raise NotLeaderError(
-                "another broker leads it now: refresh the metadata",
-                appended=Appended.NO,
-                topic_partition=self.topic_partition,
-            )
-        if expected in (self.leader_epoch, NO_LEADER_EPOCH):
-            return
-        raise wrong_epoch(self.topic_partition, self.leader_epoch, expected)
-
-    def check_end_offset(self) -> None:
-        """Refuse to tell readers the end of the log while it is not known (P11, KIP-207).
-
-        Raises:
-            OffsetNotAvailableError: the high watermark may be behind what readers saw before.
-        """
-        if not self.is_high_watermark_known:
-            raise OffsetNotAvailableError(
-                f"the leader of epoch {self.leader_epoch} does not know "
-                f"yet what is committed between {self.high_watermark} and "
-                f"{self.leader_epoch_start_offset}: try again shortly",
-                topic_partition=self.topic_partition,
-            )
-
-    def check_readable(self, fetch_offset: Offset, log_start_offset: Offset) -> None:
-        """Refuse a consumer's position outside of the log.
-
-        A position between the high watermark and the end waits: the reader may have it from an
-        earlier leader with a higher high watermark (P11).
-
-        Raises:
-            OffsetOutOfRangeError: the position is before the start, or beyond the end.
-        """
-        if not log_start_offset <= fetch_offset <= self.next_offset:
-            raise OffsetOutOfRangeError(
-                f"the log has the offsets {log_start_offset} to {self.next_offset}, not "
-                f"{fetch_offset}: seek to one of them",
-                topic_partition=self.topic_partition,
-            )
-
-    def diverging(
-        self, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch, leader_epochs: LeaderEpochs
-    ) -> EpochEnd | None:
-        """Return where a follower or consumer must look back to; None when it may go on (P4).
-
-        Args:
-            fetch_offset: the reader has everything before it.
-            last_fetched_epoch: of the last batch before it; -1 when there is none.
-            leader_epochs: of this replica's log.
-
-        Raises:
-            UnknownLeaderEpochError: the reader has seen a later leader than this one.
-        """
-        if last_fetched_epoch == self.leader_epoch and fetch_offset <= self.written_offset:
-            return None  # The usual case: in its own epoch no other leader has written.
-        if last_fetched_epoch > self.leader_epoch:
-            raise wrong_epoch(self.topic_partition, self.leader_epoch, last_fetched_epoch)
-        epochs = leader_epochs.with_reign(self.leader_epoch, self.leader_epoch_start_offset)
-        return epochs.diverging(fetch_offset, last_fetched_epoch, self.written_offset)
-
-    def diverging_follower(
-        self,
-        life: BrokerLife,
-        fetch_offset: Offset,
-        last_fetched_epoch: LeaderEpoch,
-        leader_epochs: LeaderEpochs,
-        log_start_offset: Offset,
-    ) -> EpochEnd | None:
-        """Return where a follower must look back to; None when it may go on, and counts (P4).
-
-        As `diverging`, but also for empty logs: no epoch shows whether the records before an empty
-        log's start were the same as here. For in-sync and eligible replicas they were. Any other
-        may have deleted them before an unclean election, and lack the records that replaced them.
-        So it must start over where this log begins: then the epoch is -1, and the end is the start
-        of this log.
-
-        Args:
-            life: the follower's.
-            fetch_offset: end of its log.
-            last_fetched_epoch: of the last batch before it; -1 when there is none.
-            leader_epochs: of this replica's log.
-            log_start_offset: of this replica's log.
-
-        Raises:
-            UnknownLeaderEpochError: as `diverging`.
-        """
-        if last_fetched_epoch == NO_LEADER_EPOCH and fetch_offset > log_start_offset:
-            is_trusted = life in self._in_sync.maximal_isr or life in self.state.elr
-            if not is_trusted or fetch_offset > self.written_offset:
-                return EpochEnd(NO_LEADER_EPOCH, self.written_offset)
-        return self.diverging(fetch_offset, last_fetched_epoch, leader_epochs)
-
-    def end_offset_for(self, epoch: LeaderEpoch, leader_epochs: LeaderEpochs) -> EpochEnd:
-        """Return the greatest epoch that is not above `epoch`, and its end (P3).
-
-        Raises:
-            OffsetNotAvailableError: as in `check_end_offset`.
-        """
-        self.check_end_offset()
-        epochs = leader_epochs.with_reign(self.leader_epoch, self.leader_epoch_start_offset)
-        return epochs.end_offset_for(epoch, self.written_offset)
-
-    # --- Deleting records --------------------------------------------------------------------
-
-    def check_deletable(self, offset: Offset) -> None:
-        """Refuse to delete the records before an offset, if that is not possible now (P71).
-
-        Raises:
-            OffsetNotAvailableError: as in `check_end_offset`.
-            OffsetOutOfRangeError: not all of them are committed.
-            NotEnoughReplicasError: too few replicas are in sync: others may come back to lead.
-        """
-        self.check_end_offset()
-        if not 0 <= offset <= self.high_watermark:
-            raise OffsetOutOfRangeError(
-                f"records can be deleted up to offset {self.high_watermark}, where those that are "
-                f"committed end, not to {offset}; nothing was deleted",
-                topic_partition=self.topic_partition,
-            )
-        if self._in_sync.is_short(self.rules):
-            raise NotEnoughReplicasError(
-                self._too_few("nothing was deleted"), topic_partition=self.topic_partition
-            )
-
-    @property
-    def low_watermark(self) -> Offset:
-        """All records before it are deleted, and no replica that may lead has them (P71)."""
-        return self._in_sync.low_watermark(self.log_start_offset)
 
     # --- Appending ---------------------------------------------------------------------------
 
@@ -460,7 +186,7 @@ class PartitionLeader(Role):
         base_offset = self.next_offset
         self.next_offset = Offset(base_offset + header.last_offset_delta + 1)
         before = self.producers.entry(header.producer_id)
-        self._given.append(_Given(base_offset, self.next_offset, before, header.producer_id))
+        self._appends.give(base_offset, self.next_offset, header.producer_id, before)
         if header.producer_id != NO_PRODUCER_ID:
             self.producers.update(header, base_offset, now)
         return self._wait(
@@ -504,9 +230,7 @@ class PartitionLeader(Role):
         if self._is_acknowledged(waiter):
             waiter.is_done = True
         else:
-            self._waiters_made += 1
-            waiting = self._waiting_for_all if waiter.acks is Acks.ALL else self._waiting
-            heapq.heappush(waiting, (waiter.last_offset, self._waiters_made, waiter))
+            self._appends.wait(waiter)
         return waiter
 
     def _is_acknowledged(self, waiter: Waiter) -> bool:
@@ -515,12 +239,6 @@ class PartitionLeader(Role):
 
     def _must_give_up(self, acks: Acks) -> bool:
         return acks is Acks.ALL and self._in_sync.is_surely_short(self.rules)
-
-    def _too_few(self, what: str) -> str:
-        return (
-            f"{count(len(self._in_sync.isr), 'replica is', 'replicas are')} in sync, "
-            f"{self._in_sync.effective_min(self.rules)} must be (min.insync.replicas): {what}"
-        )
 
     def _fell_short(self) -> NotEnoughReplicasAfterAppendError:
         return NotEnoughReplicasAfterAppendError(
@@ -538,8 +256,7 @@ class PartitionLeader(Role):
         assert self.written_offset <= end_offset <= self.next_offset
         self._observe(now)
         self.written_offset = end_offset
-        while self._given and self._given[0].next_offset <= end_offset:
-            self._given.popleft()
+        self._appends.on_written(end_offset)
         return self._complete(self._advance())
 
     def on_flushed(self, flushed_offset: Offset) -> list[Effect]:
@@ -562,20 +279,10 @@ class PartitionLeader(Role):
         """
         assert base_offset >= self.written_offset
         self.generation += 1
-        while self._given and self._given[-1].base_offset >= base_offset:
-            given = self._given.pop()
-            if given.producer_id != NO_PRODUCER_ID:
-                self.producers.put(given.producer_id, given.producer_before)
         self.next_offset = base_offset
         # The epoch began after batches that were on their way to the disk.
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, base_offset)
-        waiting = self._waiting + self._waiting_for_all
-        self._waiting = [entry for entry in self._waiting if entry[0] < base_offset]
-        self._waiting_for_all = [entry for entry in self._waiting_for_all if entry[0] < base_offset]
-        heapq.heapify(self._waiting)
-        heapq.heapify(self._waiting_for_all)
-        failed = [entry for entry in waiting if entry[0] >= base_offset]
-        return self._complete(_fail(failed, error))
+        return self._complete(self._appends.take_back(base_offset, self.producers, error))
 
     # --- Replicas ----------------------------------------------------------------------------
 
@@ -624,16 +331,6 @@ class PartitionLeader(Role):
             return []
         self._in_sync.on_report(life, progress, self.written_offset, self.rules, now)
         return self._complete(self._advance())
-
-    @property
-    def _ends(self) -> LeaderEnds:
-        return LeaderEnds(
-            self.written_offset,
-            self.high_watermark,
-            self.leader_epoch_start_offset,
-            self.flushed_offset,
-            self.log_start_offset,
-        )
 
     def _observe(self, now: MonotonicMs) -> None:
         self._in_sync.observe(self.written_offset, self.rules, now)
@@ -763,37 +460,12 @@ class PartitionLeader(Role):
             if replicated is None or replicated > durable_offset:
                 replicated = durable_offset
             self.high_watermark = max(self.high_watermark, replicated)
-        done = _completed(self._waiting_for_all, self.high_watermark)
-        if self._waiting:
-            done += _completed(self._waiting, durable_offset)
-            done.sort(key=lambda waiter: waiter.last_offset)
-        if is_short and self._waiting_for_all and self._in_sync.is_surely_short(rules):
+        done = self._appends.acknowledge(durable_offset, self.high_watermark)
+        if is_short and self._appends.wait_for_all and self._in_sync.is_surely_short(rules):
             # The high watermark stands still, so it is unknown when, or whether, it passes (P15).
-            waiting, self._waiting_for_all = self._waiting_for_all, []
-            done += _fail(waiting, self._fell_short())
+            done += self._appends.fail_those_for_all(self._fell_short())
         return done
 
     def _fail_all(self, error: MillraceError) -> list[Waiter]:
         """Fail all waiting appends: they may still be committed by others (P16)."""
-        error = error.again(Appended.MAYBE)
-        waiting = self._waiting + self._waiting_for_all
-        self._waiting, self._waiting_for_all = [], []
-        return _fail(waiting, error)
-
-
-def _completed(waiting: list[tuple[Offset, int, Waiter]], end: Offset) -> list[Waiter]:
-    done = []
-    while waiting and waiting[0][0] < end:
-        waiter = heapq.heappop(waiting)[2]
-        waiter.is_done = True
-        done.append(waiter)
-    return done
-
-
-def _fail(waiting: list[tuple[Offset, int, Waiter]], error: MillraceError) -> list[Waiter]:
-    failed = []
-    for _, _, waiter in sorted(waiting, key=lambda entry: entry[:2]):
-        waiter.is_done = True
-        waiter.error = error
-        failed.append(waiter)
-    return failed
+        return self._appends.fail_all(error.again(Appended.MAYBE))

@@ -26,6 +26,7 @@ from typing import Protocol
 
 from millrace.core.errors import (
     Appended,
+    CorruptLogError,
     MillraceError,
     NotLeaderError,
     SafetyViolationError,
@@ -41,6 +42,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.requests import LogEnd
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
 from millrace.core.replica.log.producer_states import ProducerStates
 from millrace.core.replica.replication.effects import Effect, FetchFrom, Halted, Wake
@@ -194,15 +196,42 @@ class Replica:
         log, end = self.log, self.state.committed_end
         return log.leader_epochs.has(end, log.log_start_offset, log.log_end_offset)
 
-    @property
-    def lacks_committed(self) -> bool:
-        """Whether there is no leader, and only missing records keep this replica from leading
-        (P26)."""
-        return (
-            self.state is not None
-            and self.state.leader == NO_BROKER
-            and self.broker in self.state.elr
-            and not self.has_committed
+    def lack(self) -> CorruptLogError | None:
+        """Return what keeps an eligible replica from leading while no other leads (P26).
+
+        None: it does not lack any committed record, or is not eligible.
+        """
+        log, state = self.log, self.state
+        if (
+            state is None
+            or state.leader != NO_BROKER
+            or self.broker not in state.elr
+            or self.has_committed
+        ):
+            return None
+        epoch, end = state.committed_end
+        return CorruptLogError(
+            f"records were committed up to offset {end} (leader epoch {epoch}), and the log here, "
+            f"which ends at {log.log_end_offset} (leader epoch {log.leader_epochs.latest_epoch}), "
+            "lacks some of them: an older copy of the disk was put back, or damage cut the log "
+            "off. Put the newest copy back, or start another eligible broker; where there is none, "
+            "an unclean election goes on without them",
+            topic_partition=self.topic_partition,
+        )
+
+    def log_end(self) -> LogEnd | None:
+        """Return the end of a log without a leader, and whether it reaches `committed_end` (P26).
+
+        None: a leader is known here, or an earlier batch is still being written.
+        """
+        log, state = self.log, self.state
+        if state is None or state.leader != NO_BROKER or self.unwritten:
+            return None
+        return LogEnd(
+            self.topic_partition,
+            log.leader_epochs.latest_epoch,
+            log.log_end_offset,
+            state.committed_end.end_offset if self.has_committed else UNKNOWN_OFFSET,
         )
 
     def take_news(self) -> Wake | None:

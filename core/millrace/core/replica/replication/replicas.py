@@ -6,7 +6,6 @@ The shell passes events to this machine, and performs its effects (`effects`) in
 |--------------------------------|-----------------------------------------------------------|
 | `on_image`                     | the metadata cache, one image after another               |
 | `on_opened`, `on_failed`       | a log that was opened, or that is damaged or gone         |
-| `on_opening_refused`           | likewise, a log that cannot be opened now                 |
 | `on_disk`                      | the disk, in the order of what it was told to do          |
 | `on_fetched`, `on_fetch_error` | a leader's answer for one partition                       |
 | `on_session_broken`            | the stream to a leader                                    |
@@ -31,14 +30,12 @@ An event costs only the partitions that it concerns: an image those that it alte
 that are due. Each leader names the time when it is due, and a heap orders these times; a partition
 whose followers have everything is never due.
 
-A replica whose log is damaged starts over if others have its records (`renewals`); one whose log
-directory failed does not, nor the only one left.
+`unopened` has the replicas whose log is not open.
 """
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
 
 from millrace.core.errors import (
     Appended,
@@ -50,8 +47,6 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
-    NO_BROKER,
-    UNKNOWN_OFFSET,
     BrokerId,
     LeaderEpoch,
     MonotonicMs,
@@ -60,7 +55,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import BrokerLife, PartitionState, Topic
+from millrace.core.metadata.model import BrokerLife, Topic
 from millrace.core.metadata.requests import LogEnd
 from millrace.core.replica.replication.effects import (
     Append,
@@ -70,10 +65,7 @@ from millrace.core.replica.replication.effects import (
     Effect,
     FetchFrom,
     Halted,
-    OpenLog,
     ProposeIsr,
-    ProposeRenewals,
-    SetAside,
     StopFetching,
     Wake,
 )
@@ -81,12 +73,9 @@ from millrace.core.replica.replication.events import Changed, Failed, Fetched, F
 from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal, standings_of
 from millrace.core.replica.replication.leader_session import LeaderSession
 from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.core.replica.replication.renewals import Renewals
 from millrace.core.replica.replication.replica import Replica, ReplicaLog
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
-
-_RENEWALS_AT_ONCE: Final = 100
-"""Damaged replicas in one request: each is fetched whole, so they need not begin together."""
+from millrace.core.replica.replication.unopened import UnopenedReplicas
 
 
 class Replicas:
@@ -99,6 +88,7 @@ class Replicas:
 
     Attributes:
         sessions: with the leaders that this broker follows, by broker id.
+        unopened: replicas here whose log is not open.
     """
 
     def __init__(
@@ -109,13 +99,11 @@ class Replicas:
     ) -> None:
         self.broker = broker
         self.sessions: dict[BrokerId, LeaderSession] = {}
+        self.unopened = UnopenedReplicas(broker, config, on_disk)
         self._config = config
         self._image: MetadataImage | None = None
         self._standings: dict[BrokerId, BrokerStanding] = {}
         self._open: dict[TopicPartition, Replica] = {}
-        self._opening: dict[TopicPartition, None] = {}
-        self._failed: dict[TopicPartition, MillraceError] = {}
-        self._left_behind = set(on_disk)  # Until an image assigns them.
         self._request_partitions_max = ClusterConfig().request_partitions_max
         self._to_propose: dict[TopicPartition, IsrProposal] = {}
         self._proposed: list[tuple[TopicPartition, IsrProposal]] = []
@@ -123,16 +111,11 @@ class Replicas:
         # entries were moved to an earlier time, or their replicas are gone.
         self._turns: list[tuple[MonotonicMs, TopicPartition]] = []
         self._ticked_at: MonotonicMs | None = None
-        self._renewals = Renewals(
-            broker.broker_id,
-            retry_ms=config.isr_retry_ms,
-            requests_max=_RENEWALS_AT_ONCE,
-        )
 
     def configure(self, *, request_partitions_max: int) -> None:
         """Follow the cluster's settings from now on: a larger request would be refused for ever."""
         self._request_partitions_max = request_partitions_max
-        self._renewals.requests_max = min(_RENEWALS_AT_ONCE, request_partitions_max)
+        self.unopened.configure(request_partitions_max=request_partitions_max)
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._open)
@@ -151,7 +134,7 @@ class Replicas:
         replica = self._open.get(topic_partition)
         if replica is not None:
             return replica
-        error = self._failed.get(topic_partition)
+        error = self.unopened.errors.get(topic_partition)
         if error is not None:  # A new one for this request: nothing of it was appended.
             raise error.again(Appended.NO)
         raise UnknownTopicOrPartitionError(
@@ -160,38 +143,6 @@ class Replicas:
             topic_partition=topic_partition,
         )
 
-    def is_opening(self, topic_partition: TopicPartition) -> bool:
-        """Return whether a replica's log is being opened, and `on_opened` will follow."""
-        return topic_partition in self._opening
-
-    @property
-    def failed(self) -> list[TopicPartition]:
-        """Replicas of this broker that are offline.
-
-        Their log is damaged, on a directory that failed, or cannot be opened yet.
-        """
-        return list(self._failed)
-
-    def failure(self, topic_partition: TopicPartition) -> MillraceError | None:
-        """Return why a replica of this broker is offline; None when it is not."""
-        return self._failed.get(topic_partition)
-
-    def offline(self) -> list[TopicPartition]:
-        """Return the damaged or lost replicas here that the metadata counts on (P65).
-
-        Partitions without other replicas are left out: no broker could take over.
-        """
-        found = []
-        for topic_partition in self._failed:
-            state = None if self._image is None else self._image.partition(topic_partition)
-            if (
-                state is not None
-                and self.broker in (*state.isr, *state.elr)
-                and len(state.replicas) > 1
-            ):
-                found.append(topic_partition)
-        return found
-
     def log_end(self, topic_partition: TopicPartition) -> LogEnd | None:
         """Return the end of a log without a leader, and whether it reaches `committed_end` (P26).
 
@@ -199,42 +150,23 @@ class Replicas:
         batch is still being written. The controller asks again.
         """
         replica = self._open.get(topic_partition)
-        state = None if replica is None else replica.state
-        if replica is None or state is None or state.leader != NO_BROKER or replica.unwritten:
-            return None
-        log, committed = replica.log, state.committed_end.end_offset
-        return LogEnd(
-            topic_partition,
-            log.leader_epochs.latest_epoch,
-            log.log_end_offset,
-            committed if replica.has_committed else UNKNOWN_OFFSET,
-        )
+        return None if replica is None else replica.log_end()
 
     def lacking(self) -> dict[TopicPartition, CorruptLogError]:
         """Return the errors of eligible replicas that cannot lead as their logs lack records
         (P26)."""
         return {
-            topic_partition: _lack_of(topic_partition, replica.log, replica.state)
+            topic_partition: error
             for topic_partition, replica in self._open.items()
-            if replica.state is not None and replica.lacks_committed
+            if (error := replica.lack()) is not None
         }
-
-    @property
-    def leaderships_failed(self) -> int:
-        """How many partitions this broker should lead, and cannot: the log is damaged or gone.
-
-        They can neither be read nor written, although the metadata names a leader: no other replica
-        could lead, or the controller does not know yet.
-        """
-        image = self._image
-        states = [] if image is None else map(image.partition, self._failed)
-        return sum(state is not None and state.leader == self.broker.broker_id for state in states)
 
     # --- Metadata ----------------------------------------------------------------------------
 
     def on_image(self, image: MetadataImage, now: MonotonicMs) -> list[Effect]:
         """Follow the metadata, which never goes back (P39)."""
         before, self._image = self._image, image
+        self.unopened.image = image
         assert before is None or image.epoch >= before.epoch
         self._ticked_at = now if self._ticked_at is None else self._ticked_at
         standings = standings_of(image.cluster.brokers)
@@ -268,17 +200,10 @@ class Replicas:
         error = UnknownTopicOrPartitionError(f"the topic {topic.name} was deleted")
         for number in range(len(topic.partitions)):
             topic_partition = TopicPartition(topic.topic_id, number)
-            if self._is_here(topic_partition):
+            if topic_partition in self._open or topic_partition in self.unopened:
                 effects += self._give_up(topic_partition, error)
                 effects.append(CloseReplica(topic_partition, may_return=may_return))
         return effects
-
-    def _is_here(self, topic_partition: TopicPartition) -> bool:
-        return (
-            topic_partition in self._open
-            or topic_partition in self._opening
-            or topic_partition in self._failed
-        )
 
     def _on_state(
         self, topic: Topic, number: int, now: MonotonicMs, *, is_first: bool
@@ -286,10 +211,8 @@ class Replicas:
         state = topic.partitions[number]
         topic_partition = TopicPartition(topic.topic_id, number)
         replica = self._open.get(topic_partition)
-        is_here = self._is_here(topic_partition)
-        if topic_partition in self._left_behind:
-            self._left_behind.discard(topic_partition)
-            is_here = True
+        was_left = self.unopened.take_left_behind(topic_partition)
+        is_here = replica is not None or topic_partition in self.unopened or was_left
         if self.broker.broker_id not in state.replicas:
             if not is_here:
                 return []
@@ -300,16 +223,13 @@ class Replicas:
             effects = self._note(replica, replica.on_state(state, self._standings, now), now)
             self._schedule(replica, now)
             return [Configure(topic_partition, topic), *effects]
-        if topic_partition in self._opening or topic_partition in self._failed:
+        if topic_partition in self.unopened:
             return []
-        self._opening[topic_partition] = None
-        return [OpenLog(topic_partition, topic, is_first=is_first)]
+        return [self.unopened.open(topic_partition, is_first=is_first)]
 
     def _give_up(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
         """Give a partition up."""
-        self._opening.pop(topic_partition, None)
-        self._failed.pop(topic_partition, None)
-        self._renewals.end(topic_partition)
+        self.unopened.give_up(topic_partition)
         replica = self._open.pop(topic_partition, None)
         if replica is None:
             return []
@@ -329,13 +249,11 @@ class Replicas:
         """A log is open; `high_watermark` is the last one known, at most its end (P68)."""
         assert self._image is not None
         state = self._image.partition(topic_partition)
-        is_wanted = self._opening.pop(topic_partition, topic_partition) is None
+        is_wanted = self.unopened.on_opened(topic_partition)
         if not is_wanted or state is None or self.broker.broker_id not in state.replicas:
             # It was given up meanwhile.
             may_return = self._image.may_return(topic_partition.topic_id)
             return [CloseReplica(topic_partition, may_return=may_return)]
-        if self._failed.pop(topic_partition, None) is not None:  # Its opening was refused before.
-            self._renewals.begin_keeping(topic_partition)
         topic = self._image.topics_by_id[topic_partition.topic_id]
         replica = Replica(
             topic_partition,
@@ -350,20 +268,10 @@ class Replicas:
         self._schedule(replica, now)
         return [Configure(topic_partition, topic), *effects]  # It may be another one by now.
 
-    def on_opening_refused(self, topic_partition: TopicPartition, error: MillraceError) -> None:
-        """A log cannot be opened now, perhaps because the disk is full; it is tried again (P64).
-
-        Until then the replica is offline: another one should lead.
-        """
-        if topic_partition in self._opening:
-            self._failed[topic_partition] = error
-
     def on_failed(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
         """A log cannot be opened, or is damaged, or its directory failed (P63, P65)."""
         effects = self._give_up(topic_partition, error)
-        self._failed[topic_partition] = error
-        if isinstance(error, CorruptLogError):
-            self._renewals.begin(topic_partition)
+        self.unopened.on_failed(topic_partition, error)
         return effects
 
     def on_renewal_answers(
@@ -373,39 +281,21 @@ class Replicas:
 
         The metadata that a yes (None) rests on has arrived before.
         """
-        self._renewals.on_answers(answers, now)
-        return self._renew(now)
+        self.unopened.on_answers(answers, now)
+        return self.unopened.renew(now)
 
     def on_set_aside(self, topic_partition: TopicPartition) -> list[Effect]:
         """A damaged log was renamed: begin an empty one, and fetch it from the leader."""
-        if topic_partition not in self._renewals:
-            return []  # It was given up meanwhile.
-        self._renewals.end(topic_partition)
-        del self._failed[topic_partition]
-        assert self._image is not None
-        topic = self._image.topics_by_id[topic_partition.topic_id]
-        self._opening[topic_partition] = None
-        return [OpenLog(topic_partition, topic)]
+        return self.unopened.on_set_aside(topic_partition)
 
     def on_set_aside_failed(
         self, topic_partition: TopicPartition, error: MillraceError, now: MonotonicMs
     ) -> list[Effect]:
-        """A damaged log keeps its name: the disk refused, or enough logs were set aside already."""
+        """A damaged log keeps its name."""
         if isinstance(error, LogDirFailedError):
             return self.on_failed(topic_partition, error)
-        if topic_partition in self._renewals:
-            self._failed[topic_partition] = error
-            self._renewals.on_set_aside_failed(topic_partition, now)
+        self.unopened.on_set_aside_failed(topic_partition, error, now)
         return []
-
-    def _renew(self, now: MonotonicMs) -> list[Effect]:
-        """Let damaged replicas start over, if they may now (P65)."""
-        if self._image is None or not self._renewals:
-            return []
-        effects: list[Effect] = [SetAside(each) for each in self._renewals.to_set_aside(now)]
-        if renewals := self._renewals.to_ask(self._image, now):
-            effects.append(ProposeRenewals(renewals))
-        return effects
 
     def on_disk(
         self,
@@ -565,7 +455,7 @@ class Replicas:
             if replica is not None and replica.turn == turn:
                 replica.turn = None
                 effects += self._tick(replica, now)
-        return effects + self._propose() + self._renew(now)
+        return effects + self._propose() + self.unopened.renew(now)
 
     def _note_time(self, now: MonotonicMs) -> None:
         """Detect that this process stood still: then its followers' silence is its own fault (P23).
@@ -637,20 +527,6 @@ class Replicas:
             if replica.turn is None:
                 self._schedule(replica, now)
         return said
-
-
-def _lack_of(
-    topic_partition: TopicPartition, log: ReplicaLog, state: PartitionState
-) -> CorruptLogError:
-    epoch, end = state.committed_end
-    return CorruptLogError(
-        f"records were committed up to offset {end} (leader epoch {epoch}), and the log here, "
-        f"which ends at {log.log_end_offset} (leader epoch {log.leader_epochs.latest_epoch}), "
-        "lacks some of them: an older copy of the disk was put back, or damage cut the log off. "
-        "Put the newest copy back, or start another eligible broker; where there is none, an "
-        "unclean election goes on without them",
-        topic_partition=topic_partition,
-    )
 
 
 def _altered(old: Topic | None, topic: Topic) -> Iterator[int]:

@@ -7,8 +7,7 @@ import pytest
 from millrace.core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MonotonicMs, Offset
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration
 from millrace.core.replica.fetch.read_replica import preferred_read_replica
-from millrace.core.replica.replication.in_sync import Follower
-from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.progress import Follower, FollowerProgress
 
 LEADER = BrokerId(0)
 ZONES = ("a", "b", "b")

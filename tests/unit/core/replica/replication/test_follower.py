@@ -36,7 +36,8 @@ from millrace.core.replica.replication.effects import (
     StopFetching,
 )
 from millrace.core.replica.replication.events import Changed, Fetched
-from millrace.core.replica.replication.follower import PartitionFollower, Phase
+from millrace.core.replica.replication.follower import PartitionFollower
+from millrace.core.replica.replication.follower_offsets import Phase
 from millrace.core.replica.replication.rules import ReplicationConfig
 
 LEADER, OTHER = BrokerId(1), BrokerId(2)

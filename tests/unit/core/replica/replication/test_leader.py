@@ -27,7 +27,8 @@ from millrace.core.ids import (
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replica.log.producer_states import ProducerStates
-from millrace.core.replica.replication.leader import Acks, PartitionLeader
+from millrace.core.replica.replication.appends import Acks
+from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.rules import AppendRules
 
 ALONE = PartitionState(

@@ -34,9 +34,10 @@ from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Partiti
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
 from millrace.core.replica.log.producer_states import ProducerStates
+from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal, standings_of
 from millrace.core.replica.replication.isr_states import FollowerState
-from millrace.core.replica.replication.leader import Acks, PartitionLeader, Waiter
+from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 

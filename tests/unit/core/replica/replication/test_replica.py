@@ -16,6 +16,7 @@ from millrace.core.ids import (
     PartitionEpoch,
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.replica.replication.appends import Acks
 from millrace.core.replica.replication.effects import (
     Append,
     Change,
@@ -28,7 +29,6 @@ from millrace.core.replica.replication.effects import (
 )
 from millrace.core.replica.replication.events import Changed, Failed, Fetched, Written
 from millrace.core.replica.replication.in_sync import BrokerStanding
-from millrace.core.replica.replication.leader import Acks
 from millrace.core.replica.replication.replica import Replica
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 

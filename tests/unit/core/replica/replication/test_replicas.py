@@ -45,6 +45,7 @@ from millrace.core.metadata.requests import (
     TopicChange,
     TopicRef,
 )
+from millrace.core.replica.replication.appends import Acks
 from millrace.core.replica.replication.effects import (
     Append,
     Change,
@@ -62,7 +63,6 @@ from millrace.core.replica.replication.effects import (
     Wake,
 )
 from millrace.core.replica.replication.events import Changed, Failed, Fetched, Flushed, Written
-from millrace.core.replica.replication.leader import Acks
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.replicas import Replicas
 from millrace.core.replica.replication.rules import ReplicationConfig
@@ -314,43 +314,45 @@ def test_an_eligible_replica_tells_whether_its_log_has_what_it_is_counted_on_for
     why = [error.message for error in machine.lacking().values()]
     assert bool(why) == (shown < 0)
     assert all(f"ends at {end} (leader epoch {epoch}), lacks some" in each for each in why)
-    assert machine.get(leader.partition).lacks_committed == (shown < 0)
+    assert (machine.get(leader.partition).lack() is not None) == (shown < 0)
 
 
 def test_a_damaged_replica_is_reported_until_the_metadata_does_without_it(leader: World) -> None:
-    assert leader.machine.offline() == []
+    assert leader.machine.unopened.offline() == []
     leader.machine.on_failed(leader.partition, CorruptLogError("damaged"))
-    assert leader.machine.offline() == [leader.partition]
-    leader.cluster.driver.beat(leader.cluster.life(leader.here), offline=leader.machine.offline())
+    assert leader.machine.unopened.offline() == [leader.partition]
+    leader.cluster.driver.beat(
+        leader.cluster.life(leader.here), offline=leader.machine.unopened.offline()
+    )
     leader.learn()
-    assert leader.machine.offline() == []
+    assert leader.machine.unopened.offline() == []
 
 
 def test_a_replica_whose_log_cannot_be_opened_yet_is_offline_until_it_is() -> None:
     world = World(leads=True)
     world.learn()
-    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
-    assert world.machine.is_opening(world.partition)
-    assert world.machine.offline() == [world.partition]
+    world.machine.unopened.on_refused(world.partition, StorageFullError("full"))
+    assert world.machine.unopened.is_opening(world.partition)
+    assert world.machine.unopened.offline() == [world.partition]
     with pytest.raises(StorageFullError):
         world.machine.get(world.partition)
     assert world.machine.tick(NOW) == []  # It is not damaged, and not fetched anew.
     world.machine.on_opened(world.partition, world.log, Offset(0), NOW)
     assert world.machine.get(world.partition).leads
-    assert world.machine.failed == []
+    assert list(world.machine.unopened.errors) == []
 
 
 def test_a_replica_that_is_given_up_is_not_waited_for_any_more() -> None:
     world = World(leads=True)
     world.learn()
-    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
+    world.machine.unopened.on_refused(world.partition, StorageFullError("full"))
     world.cluster.ask_each(
         DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(topic_id=world.topic_id)])
     )
     world.learn()
-    assert not world.machine.is_opening(world.partition)
-    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
-    assert world.machine.failed == []
+    assert not world.machine.unopened.is_opening(world.partition)
+    world.machine.unopened.on_refused(world.partition, StorageFullError("full"))
+    assert list(world.machine.unopened.errors) == []
 
 
 def test_a_damaged_replica_that_is_the_only_one_is_not_reported() -> None:
@@ -360,19 +362,19 @@ def test_a_damaged_replica_that_is_the_only_one_is_not_reported() -> None:
     machine = Replicas(world.cluster.life(world.cluster.state(topic_id).leader), CONFIG)
     machine.on_image(world.image, NOW)
     machine.on_failed(alone, CorruptLogError("damaged"))
-    assert machine.offline() == []
-    assert machine.leaderships_failed == 1
+    assert machine.unopened.offline() == []
+    assert machine.unopened.leaderships_failed == 1
 
 
 def test_a_damaged_replica_that_should_lead_is_counted_until_somebody_else_does(
     leader: World,
 ) -> None:
-    assert leader.machine.leaderships_failed == 0
+    assert leader.machine.unopened.leaderships_failed == 0
     leader.machine.on_failed(leader.partition, CorruptLogError("damaged"))
-    assert leader.machine.leaderships_failed == 1
+    assert leader.machine.unopened.leaderships_failed == 1
     say_so(leader)
-    assert leader.machine.leaderships_failed == 0
-    assert leader.machine.failed == [leader.partition]
+    assert leader.machine.unopened.leaderships_failed == 0
+    assert list(leader.machine.unopened.errors) == [leader.partition]
 
 
 def test_a_damaged_log_says_why_anew_each_time(leader: World) -> None:
@@ -390,7 +392,9 @@ def test_a_damaged_log_says_why_anew_each_time(leader: World) -> None:
 
 def say_so(world: World) -> None:
     """Let the controller hear of what is damaged, and the machine of what follows."""
-    world.cluster.driver.beat(world.cluster.life(world.here), offline=world.machine.offline())
+    world.cluster.driver.beat(
+        world.cluster.life(world.here), offline=world.machine.unopened.offline()
+    )
     world.learn()
 
 
@@ -427,14 +431,14 @@ def test_a_damaged_replica_begins_anew_once_nobody_counts_on_it(leads: bool) -> 
     state = world.cluster.state(world.topic_id)
     assert follower.leader_epoch == state.leader_epoch
     assert (world.here in {life.broker_id for life in state.isr}) is False
-    assert world.machine.failed == []
+    assert list(world.machine.unopened.errors) == []
 
 
 def refused_and_opened() -> World:
     """A follower whose log could not be opened when the broker started, and is open now."""
     world = World(leads=False)
     world.learn()
-    world.machine.on_opening_refused(world.partition, StorageFullError("full"))
+    world.machine.unopened.on_refused(world.partition, StorageFullError("full"))
     say_so(world)
     world.machine.on_opened(world.partition, world.log, world.log.log_end_offset, NOW)
     return world
@@ -473,7 +477,7 @@ def test_a_damaged_replica_that_is_the_only_one_left_keeps_what_it_has(leader: W
     say_so(leader)
     for at in range(0, 5000, 100):
         assert leader.machine.tick(MonotonicMs(at)) == []
-    assert leader.machine.failed == [leader.partition]
+    assert list(leader.machine.unopened.errors) == [leader.partition]
 
 
 def test_a_replica_whose_directory_failed_does_not_begin_anew(follower: World) -> None:
@@ -525,7 +529,7 @@ def test_a_damaged_replica_that_is_moved_away_is_dropped_and_does_not_begin_anew
     assert kinds(asked) == [ProposeRenewals]
     assert world.machine.on_renewal_answers([None], NOW) == []
     assert world.machine.on_set_aside(world.partition) == []
-    assert world.machine.failed == []
+    assert list(world.machine.unopened.errors) == []
 
 
 # --- Following -------------------------------------------------------------------------------
