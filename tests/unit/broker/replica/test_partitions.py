@@ -225,51 +225,46 @@ class World:
         log.flush()
         directory.close(clean=False)
 
-    def run(
-        self, story: Callable[[], Awaitable[None]], *, misses_a_directory: bool = False
-    ) -> None:
-        """Run a story while the partitions are open; close the directories in order then."""
-
-        async def main() -> None:
-            mailbox = Mailbox(asyncio.get_running_loop())
-            reader = self.reader = LogReader(mailbox, threads=2, buffer_bytes=1 << 16)
-            self.mailbox = mailbox
-            self.opened = [
-                open_directory(disk, f"/{number}", self.media[number])
-                for number, disk in enumerate(self.disks)
-            ]
-            connect([each.moves for each in self.opened])
-            self.partitions = Partitions(
-                broker=self.cluster.life(HERE),
-                config=ReplicationConfig(),
-                directories=self.opened,
-                ask_controller=self._ask,
-                mailbox=mailbox,
-                log_config=lambda _: LogConfig(),
-                inflated_bytes_max=1 << 20,
-                on_changes=lambda _: None,
-                on_lost=lambda *_: None,
-                on_replicated=lambda _: None,
-                on_all_failed=self.failures.append,
-                on_failure=self.failures.append,
-                reader=reader,
-                misses_a_directory=misses_a_directory,
-                retry_ms=10,
-            )
-            try:
-                await story()
-            finally:
-                await self.partitions.stop()
-                for each in self.partitions.directories:
-                    await asyncio.to_thread(each.appender.close)
-                    each.directory.close(
-                        clean=each.failure is None,
-                        broker_epoch=BrokerEpoch(7),
-                        others=self.partitions.not_ours(),
-                    )
-                reader.close()
-
-        asyncio.run(main())
+    @asynccontextmanager
+    async def running(self, *, misses_a_directory: bool = False) -> AsyncIterator[None]:
+        """Open the partitions for the block; close the directories in order then."""
+        mailbox = Mailbox(asyncio.get_running_loop())
+        reader = self.reader = LogReader(mailbox, threads=2, buffer_bytes=1 << 16)
+        self.mailbox = mailbox
+        self.opened = [
+            open_directory(disk, f"/{number}", self.media[number])
+            for number, disk in enumerate(self.disks)
+        ]
+        connect([each.moves for each in self.opened])
+        self.partitions = Partitions(
+            broker=self.cluster.life(HERE),
+            config=ReplicationConfig(),
+            directories=self.opened,
+            ask_controller=self._ask,
+            mailbox=mailbox,
+            log_config=lambda _: LogConfig(),
+            inflated_bytes_max=1 << 20,
+            on_changes=lambda _: None,
+            on_lost=lambda *_: None,
+            on_replicated=lambda _: None,
+            on_all_failed=self.failures.append,
+            on_failure=self.failures.append,
+            reader=reader,
+            misses_a_directory=misses_a_directory,
+            retry_ms=10,
+        )
+        try:
+            yield
+        finally:
+            await self.partitions.stop()
+            for each in self.partitions.directories:
+                await asyncio.to_thread(each.appender.close)
+                each.directory.close(
+                    clean=each.failure is None,
+                    broker_epoch=BrokerEpoch(7),
+                    others=self.partitions.not_ours(),
+                )
+            reader.close()
 
     async def _ask(self, request: object) -> list[MillraceError | None]:
         assert isinstance(request, ConfirmDeletions)
@@ -288,18 +283,16 @@ class World:
 # What lies on disk, and belongs to others by now.
 
 
-def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes_to_the_trash() -> None:
+async def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes_to_the_trash() -> None:
     world = World(brokers=4)
     topic_id = world.create(replicas=3)
     moved = TopicPartition(topic_id, 0)
     world.write(moved)
     world.move(moved, 1, 2, 3)
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         await until(lambda: str(moved) not in world.names())
-
-    world.run(story)
     assert moved not in world.opened[0].found
     (name,) = world.names()
     assert name.startswith(f"{moved}.")
@@ -307,7 +300,7 @@ def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes_to_the_tra
     assert open_directory(world.disks[0], "/0").closed_by == 7
 
 
-def test_what_no_image_names_stays_and_its_broker_stops_in_order_all_the_same() -> None:
+async def test_what_no_image_names_stays_and_its_broker_stops_in_order_all_the_same() -> None:
     """Else it counted as one that crashed, with each start (P27)."""
     world = World()
     orphan = TopicPartition(TopicId(b"o" * 16), 0)
@@ -316,7 +309,8 @@ def test_what_no_image_names_stays_and_its_broker_stops_in_order_all_the_same() 
     world.disks[0].write(segment, world.disks[0].contents(segment) + b"torn")
     ours = TopicPartition(world.create(), 0)
 
-    world.run(world.learn)
+    async with world.running():
+        await world.learn()
     assert sorted(world.names()) == sorted([str(orphan), str(ours)])
     directory = open_directory(world.disks[0], "/0")
     assert directory.closed_by == 7
@@ -324,18 +318,16 @@ def test_what_no_image_names_stays_and_its_broker_stops_in_order_all_the_same() 
     assert log.log_end_offset == 1  # The tail is cut: nobody said that this log was in order.
 
 
-def test_nothing_is_kept_of_a_replica_that_was_moved_away() -> None:
+async def test_nothing_is_kept_of_a_replica_that_was_moved_away() -> None:
     world = World(brokers=4)
     moved = TopicPartition(world.create(replicas=3), 0)
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         assert world.partitions.find(moved) is not None
         world.move(moved, 1, 2, 3)
         world.partitions.on_image(world.image)
         await until(lambda: moved not in world.opened[0].logs)
-
-    world.run(story)
 
 
 # Deleted topics that may be brought back.
@@ -346,12 +338,12 @@ def ask(world: World, request: object) -> None:
     assert isinstance(answer, Topic), answer
 
 
-def test_the_log_of_a_deleted_topic_is_closed_and_opened_again_with_everything() -> None:
+async def test_the_log_of_a_deleted_topic_is_closed_and_opened_again_with_everything() -> None:
     world = World()
     here = TopicPartition(world.create(), 0)
     topics = [TopicRef(topic_id=here.topic_id)]
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         partition = world.partitions.get(here)
         sent = [send(partition, b"%d" % number) for number in range(20)]
@@ -366,17 +358,15 @@ def test_the_log_of_a_deleted_topic_is_closed_and_opened_again_with_everything()
         assert world.partitions.get(here).replica.leads
         assert world.partitions.get(here).log.log_end_offset == 20
         assert not world.failures
-
-    world.run(story)
     assert open_directory(world.disks[0], "/0").closed_by == 7
 
 
-def test_a_topic_that_is_back_before_its_log_is_closed_is_opened_after_that() -> None:
+async def test_a_topic_that_is_back_before_its_log_is_closed_is_opened_after_that() -> None:
     world = World()
     here = TopicPartition(world.create(), 0)
     topics = [TopicRef(topic_id=here.topic_id)]
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         for _ in range(5):
             send(world.partitions.get(here), b"before")
@@ -389,10 +379,8 @@ def test_a_topic_that_is_back_before_its_log_is_closed_is_opened_after_that() ->
         assert partition.log.log_end_offset == 5
         assert not world.failures
 
-    world.run(story)
 
-
-def test_a_broker_that_never_opened_it_stops_in_order_and_recovers_it_later() -> None:
+async def test_a_broker_that_never_opened_it_stops_in_order_and_recovers_it_later() -> None:
     """It crashed, and the topic was deleted until after another stop in order."""
     world = World()
     here = TopicPartition(world.create(), 0)
@@ -402,25 +390,24 @@ def test_a_broker_that_never_opened_it_stops_in_order_and_recovers_it_later() ->
     topics = [TopicRef(topic_id=here.topic_id)]
     ask(world, DeleteTopics(deleted_at=WallMs(1), topics=topics))
     for _ in range(2):
-        world.run(world.learn)
+        async with world.running():
+            await world.learn()
         directory = open_directory(world.disks[0], "/0")
         assert directory.closed_by == 7
         directory.close(clean=True, broker_epoch=BrokerEpoch(7), others=[here])
     ask(world, UndeleteTopics(topics=topics))
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         assert world.partitions.get(here).log.log_end_offset == 1
 
-    world.run(story)
 
-
-def test_files_of_a_topic_that_is_gone_for_good_count_from_its_deletion() -> None:
+async def test_files_of_a_topic_that_is_gone_for_good_count_from_its_deletion() -> None:
     world = World()
     here = TopicPartition(world.create(), 0)
     topics = [TopicRef(topic_id=here.topic_id)]
 
-    async def story() -> None:
+    async with world.running():
         world.partitions.configure(ClusterConfig(deleted_topic_retention_ms=60_000))
         await world.learn()
         ask(world, DeleteTopics(deleted_at=WallMs(1), topics=topics))
@@ -429,8 +416,6 @@ def test_files_of_a_topic_that_is_gone_for_good_count_from_its_deletion() -> Non
         await world.learn()  # Its log may not be closed yet.
         await until(lambda: world.confirmed == [here.topic_id])
         assert not world.failures
-
-    world.run(story)
     (name,) = world.names()
     assert 60_000 <= wall_now() - int(name.split(".")[1]) < 120_000
 
@@ -439,7 +424,7 @@ def test_files_of_a_topic_that_is_gone_for_good_count_from_its_deletion() -> Non
 
 
 @pytest.mark.parametrize("what", ["room", "descriptors"])
-def test_a_log_that_cannot_be_opened_yet_is_offline_until_it_can(what: str) -> None:
+async def test_a_log_that_cannot_be_opened_yet_is_offline_until_it_can(what: str) -> None:
     world = World()
     partition = TopicPartition(world.create(), 0)
     disk = world.disks[0]
@@ -450,7 +435,7 @@ def test_a_log_that_cannot_be_opened_yet_is_offline_until_it_can(what: str) -> N
         else:
             disk.lack = errno.EMFILE if it else None
 
-    async def story() -> None:
+    async with world.running():
         lack(True)
         await world.learn()  # Nobody waits for what may take for ever.
         await asyncio.sleep(0.2)
@@ -463,12 +448,10 @@ def test_a_log_that_cannot_be_opened_yet_is_offline_until_it_can(what: str) -> N
         assert world.partitions.get(partition).replica.leads
         assert list(world.partitions.replicas.unopened.errors) == []
         assert not world.failures
-
-    world.run(story)
     assert open_directory(disk, "/0").closed_by == 7
 
 
-def test_a_full_disk_that_refuses_a_change_again_and_again_is_told_once_until_it_obeys(
+async def test_a_full_disk_that_refuses_a_change_again_and_again_is_told_once_until_it_obeys(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
@@ -481,7 +464,7 @@ def test_a_full_disk_that_refuses_a_change_again_and_again_is_told_once_until_it
     def refuse(why: str) -> None:
         world.partitions._on_job_refused(job, Outcome.AGAIN, StorageFullError(why))
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         for _ in range(3):
             refuse("the disk is full")
@@ -493,15 +476,13 @@ def test_a_full_disk_that_refuses_a_change_again_and_again_is_told_once_until_it
         refuse("too many open files")
         assert told() == 3
 
-    world.run(story)
 
-
-def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() -> None:
+async def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() -> None:
     world = World()
     topic_id = world.create()
     partition = TopicPartition(topic_id, 0)
 
-    async def story() -> None:
+    async with world.running():
         world.disks[0].lack = errno.EMFILE
         await world.learn()
         world.cluster.ask_each(
@@ -514,14 +495,12 @@ def test_a_log_that_cannot_be_opened_yet_and_is_given_up_is_not_tried_again() ->
         assert world.partitions.find(partition) is None
         assert list(world.partitions.replicas.unopened.errors) == []
 
-    world.run(story)
 
-
-def test_a_deletion_that_is_refused_is_tried_again_though_no_metadata_changes() -> None:
+async def test_a_deletion_that_is_refused_is_tried_again_though_no_metadata_changes() -> None:
     world = World()
     topic_id = world.create()
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         disk = world.disks[0]
         disk.is_busy = True
@@ -537,14 +516,12 @@ def test_a_deletion_that_is_refused_is_tried_again_though_no_metadata_changes() 
         assert world.names()[0].endswith(".deleted")
         assert world.confirmed == [topic_id]
 
-    world.run(story)
 
-
-def test_files_of_a_replica_that_was_moved_away_go_as_soon_as_the_disk_lets_them() -> None:
+async def test_files_of_a_replica_that_was_moved_away_go_as_soon_as_the_disk_lets_them() -> None:
     world = World(brokers=4)
     moved = TopicPartition(world.create(replicas=3), 0)
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         disk = world.disks[0]
         disk.is_busy = True
@@ -555,10 +532,8 @@ def test_files_of_a_replica_that_was_moved_away_go_as_soon_as_the_disk_lets_them
             disk.is_busy = False
             await until(lambda: world.names()[0].endswith(".deleted"))
 
-    world.run(story)
 
-
-def test_a_log_that_opens_after_its_directory_failed_is_not_served() -> None:
+async def test_a_log_that_opens_after_its_directory_failed_is_not_served() -> None:
     """It would lead, refuse every write, and tell nobody (P63)."""
     world = World(directories=2)
     topic_id = world.create(partitions=2)
@@ -566,7 +541,7 @@ def test_a_log_that_opens_after_its_directory_failed_is_not_served() -> None:
     world.write(first, at=0)
     world.write(second, at=1)
 
-    async def story() -> None:
+    async with world.running():
         disk, going_on = world.disks[1], threading.Event()
         reading = disk.list
 
@@ -587,15 +562,13 @@ def test_a_log_that_opens_after_its_directory_failed_is_not_served() -> None:
         assert world.partitions.get(first).replica.leads
         assert not world.failures
 
-    world.run(story)
 
-
-def test_what_lies_on_a_directory_that_has_failed_is_not_begun_anew_on_another() -> None:
+async def test_what_lies_on_a_directory_that_has_failed_is_not_begun_anew_on_another() -> None:
     world = World(directories=2, brokers=4)
     ours, moved = (TopicPartition(world.create(name, replicas=3), 0) for name in "tu")
     world.write(moved, at=1)
 
-    async def story() -> None:
+    async with world.running():
         world.partitions.directories[1].appender.fail(LogDirFailedError("it is gone"))
         await until(lambda: world.partitions.directories[1].failure is not None)
         calls = world.disks[1].calls
@@ -603,18 +576,18 @@ def test_what_lies_on_a_directory_that_has_failed_is_not_begun_anew_on_another()
         assert list(world.partitions.replicas.unopened.errors) == [moved]
         assert world.partitions.find(ours) is not None
         assert world.disks[1].calls == calls  # Nobody asks a disk that has failed.
-
-    world.run(story)
     assert world.names(0) == [str(ours)]
 
 
-def test_a_disk_that_cannot_be_read_when_a_tiered_log_is_opened_is_the_one_that_fails() -> None:
+async def test_a_disk_that_cannot_be_read_when_a_tiered_log_is_opened_is_the_one_that_fails() -> (
+    None
+):
     world = World(media=[Media.SSD, Media.HDD])
     world.cluster.give_media(HERE, Media.SSD, Media.HDD)
     there = TopicPartition(world.create(media="tiered"), 0)
     world.write(there, at=0)
 
-    async def story() -> None:
+    async with world.running():
         ssd, hdd = world.partitions.directories
         tier = Tier("/1", hdd.directory.identity.directory_id, Offset(1))
         write_tier(world.disks[0], f"/0/{there}", there, tier)
@@ -631,16 +604,16 @@ def test_a_disk_that_cannot_be_read_when_a_tiered_log_is_opened_is_the_one_that_
         assert ssd.failure is None
         assert list(world.partitions.replicas.unopened.errors) == [there]
 
-    world.run(story)
 
-
-def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_and_no_others() -> None:
+async def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_and_no_others() -> (
+    None
+):
     world = World(media=[Media.SSD, Media.HDD])
     world.cluster.give_media(HERE, Media.SSD, Media.HDD)
     topic_id = world.create(partitions=2, media="tiered")
     with_segments, chosen = (TopicPartition(topic_id, number) for number in range(2))
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         _, hdd = world.partitions.directories
         partition = world.partitions.get(with_segments)
@@ -656,19 +629,17 @@ def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_and_no
         assert list(world.partitions.replicas.unopened.errors) == [with_segments]
         assert (await send(world.partitions.get(chosen), b"goes on")).error is None
 
-    world.run(story)
-
 
 # What directories lie on.
 
 
-def test_new_replicas_go_to_the_directory_of_their_topics_media_with_the_fewest() -> None:
+async def test_new_replicas_go_to_the_directory_of_their_topics_media_with_the_fewest() -> None:
     world = World(media=[Media.SSD, Media.HDD, Media.HDD])
     world.cluster.give_media(HERE, Media.SSD, Media.HDD)
     large = world.create("large", partitions=4, media="hdd")
     fast = world.create("fast", partitions=3, media="ssd")
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         assert [len(world.names(at)) for at in (0, 1, 2)] == [3, 2, 2]
         for topic_id, media in ((large, Media.HDD), (fast, Media.SSD)):
@@ -678,10 +649,8 @@ def test_new_replicas_go_to_the_directory_of_their_topics_media_with_the_fewest(
         await world.learn()
         assert [len(world.names(at)) for at in (0, 1, 2)] == [3, 3, 3]
 
-    world.run(story)
 
-
-def test_an_hdd_that_hangs_holds_up_nothing_on_the_ssd_nor_the_loop() -> None:
+async def test_an_hdd_that_hangs_holds_up_nothing_on_the_ssd_nor_the_loop() -> None:
     world = World(media=[Media.SSD, Media.HDD])
     disk = HangingHdd()
     world.disks = [disk, disk]
@@ -691,7 +660,7 @@ def test_an_hdd_that_hangs_holds_up_nothing_on_the_ssd_nor_the_loop() -> None:
     there = TopicPartition(topic_id, 0)
     beside = TopicPartition(world.create("fast", media="ssd"), 0)
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         tiered, fast = world.partitions.get(there), world.partitions.get(beside)
         log = tiered.log
@@ -736,35 +705,31 @@ def test_an_hdd_that_hangs_holds_up_nothing_on_the_ssd_nor_the_loop() -> None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await asyncio.to_thread(movers.close)
-
-    world.run(story)
     assert not world.failures
     (folder,) = world.names(1)
     assert folder.endswith(".deleted")
     assert not [path for path in disk.files() if path.endswith(".copy.new")]
 
 
-def test_what_lies_on_another_media_than_its_topic_asks_for_is_served_there() -> None:
+async def test_what_lies_on_another_media_than_its_topic_asks_for_is_served_there() -> None:
     world = World(media=[Media.SSD, Media.HDD])
     world.cluster.give_media(HERE, Media.SSD, Media.HDD)
     there = TopicPartition(world.create(media="hdd"), 0)
     world.write(there, at=0)
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         assert world.partitions.get(there).log.log_end_offset == 1
         assert world.partitions.placement.media_of(there) is Media.SSD
         assert world.names(1) == []
 
-    world.run(story)
 
-
-def test_a_media_whose_directories_failed_is_said_no_more_and_others_take_what_is_wanted() -> None:
+async def test_a_media_whose_directories_failed_is_said_no_more_and_others_take_its_part() -> None:
     world = World(media=[Media.SSD, Media.HDD, Media.HDD])
     world.cluster.give_media(HERE, Media.SSD, Media.HDD)
     wanted = TopicPartition(world.create(media="hdd"), 0)
 
-    async def story() -> None:
+    async with world.running():
         assert world.partitions.placement.working_media() == (Media.SSD, Media.HDD)
         _, first, second = world.partitions.directories
         first.appender.fail(LogDirFailedError("first"))
@@ -775,8 +740,6 @@ def test_a_media_whose_directories_failed_is_said_no_more_and_others_take_what_i
         assert world.partitions.placement.working_media() == (Media.SSD,)
         await world.learn()
         assert world.partitions.placement.media_of(wanted) is Media.SSD
-
-    world.run(story)
 
 
 # Replicas that move to the media that their topic asks for.
@@ -789,10 +752,10 @@ def mixed() -> tuple[World, TopicPartition]:
     return world, TopicPartition(world.create(media="ssd"), 0)
 
 
-def test_a_replica_moves_to_the_media_that_its_topic_asks_for_while_it_leads() -> None:
+async def test_a_replica_moves_to_the_media_that_its_topic_asks_for_while_it_leads() -> None:
     world, there = mixed()
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         partition = world.partitions.get(there)
         leader = partition.leader
@@ -814,8 +777,6 @@ def test_a_replica_moves_to_the_media_that_its_topic_asks_for_while_it_leads() -
         assert world.partitions.placement.media_of(there) is Media.HDD
         assert not world.failures
         world.ended = len(sent)
-
-    world.run(story)
     (trash,) = world.names(0)
     assert trash.endswith(".deleted")
     assert world.names(1) == [str(there)]
@@ -827,10 +788,10 @@ def test_a_replica_moves_to_the_media_that_its_topic_asks_for_while_it_leads() -
     assert log.log_end_offset == world.ended
 
 
-def test_what_is_sent_while_a_log_is_switched_waits_and_is_written_to_the_new_one() -> None:
+async def test_what_is_sent_while_a_log_is_switched_waits_and_is_written_to_the_new_one() -> None:
     world, there = mixed()
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         partition = world.partitions.get(there)
         await send(partition, b"before")
@@ -847,13 +808,11 @@ def test_what_is_sent_while_a_log_is_switched_waits_and_is_written_to_the_new_on
             assert await positions == "/1"
             await until(lambda: not world.partitions.placement.moves.under_way)
 
-    world.run(story)
 
-
-def test_a_leader_knows_where_a_log_that_has_moved_begins() -> None:
+async def test_a_leader_knows_where_a_log_that_has_moved_begins() -> None:
     world, there = mixed()
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         partition = world.partitions.get(there)
         for value in (b"1", b"2", b"3"):
@@ -867,17 +826,15 @@ def test_a_leader_knows_where_a_log_that_has_moved_begins() -> None:
         assert partition.log.log_dir == "/1"
         assert partition.leader.log_start_offset == partition.log.log_start_offset == 2
 
-    world.run(story)
-
 
 @pytest.mark.parametrize("what", ["deleted", "moved away", "media"])
-def test_what_is_not_wanted_any_more_while_it_moves_is_not_moved_or_goes(what: str) -> None:
+async def test_what_is_not_wanted_any_more_while_it_moves_is_not_moved_or_goes(what: str) -> None:
     world = World(media=[Media.SSD, Media.HDD], brokers=4)
     for broker in range(4):
         world.cluster.give_media(broker, Media.SSD, Media.HDD)
     there = TopicPartition(world.create(replicas=3, media="ssd"), 0)
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         partition = world.partitions.get(there)
         world.disks[1].going_on = threading.Event()
@@ -901,25 +858,22 @@ def test_what_is_not_wanted_any_more_while_it_moves_is_not_moved_or_goes(what: s
                 await until(lambda: not world.partitions.placement.moves)
                 await until(lambda: not world.partitions.placement.moves.under_way)
                 assert world.partitions.placement.media_of(there) is Media.SSD
-                return
-            await until(
-                lambda: all(there not in each.replicas for each in world.partitions.directories)
-            )
+            else:
+                directories = world.partitions.directories
+                await until(lambda: all(there not in each.replicas for each in directories))
             assert not world.failures
-
-    world.run(story)
     names = world.names(0) + world.names(1)
     assert [name for name in names if not name.endswith(".deleted")] == (
         [str(there)] if what == "media" else []
     )
 
 
-def test_a_disk_that_refuses_a_copy_leaves_the_replica_where_it_is(
+async def test_a_disk_that_refuses_a_copy_leaves_the_replica_where_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world, there = mixed()
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         partition = world.partitions.get(there)
         await send(partition, b"before")
@@ -931,18 +885,16 @@ def test_a_disk_that_refuses_a_copy_leaves_the_replica_where_it_is(
             assert (await send(partition, b"after")).error is None
         assert list(world.partitions.placement.moves) == [there]  # Until it is tried again.
         assert world.partitions.placement.media_of(there) is Media.SSD
-
-    world.run(story)
     assert world.names(0) == [str(there)]
     assert world.names(1) == []
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["old", "new"])
-def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) -> None:
+async def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) -> None:
     """The replica goes on where it was, or is offline; none of its records is on neither disk."""
     world, there = mixed()
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         partition = world.partitions.get(there)
         await send(partition, b"before")
@@ -965,8 +917,6 @@ def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) -> None:
             else:
                 assert isinstance(answer.error, LogDirFailedError)
                 assert list(world.partitions.replicas.unopened.errors) == [there]
-
-    world.run(story)
     for disk in world.disks:
         disk.restart()
     both = [open_directory(disk, f"/{at}") for at, disk in enumerate(world.disks)]
@@ -976,10 +926,10 @@ def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) -> None:
     assert end == (2 if which == 1 else 1)
 
 
-def test_a_broker_that_stops_while_a_replica_moves_leaves_one_log_in_order() -> None:
+async def test_a_broker_that_stops_while_a_replica_moves_leaves_one_log_in_order() -> None:
     world, there = mixed()
 
-    async def story() -> None:
+    async with world.running():
         await world.learn()
         partition = world.partitions.get(there)
         await send(partition, b"before")
@@ -989,8 +939,6 @@ def test_a_broker_that_stops_while_a_replica_moves_leaves_one_log_in_order() -> 
         async with world.ticking():
             await until(lambda: isinstance(partition.appender, HeldAppends))
         threading.Timer(0.1, disk.going_on.set).start()
-
-    world.run(story)
     both = [open_directory(disk, f"/{at}") for at, disk in enumerate(world.disks)]
     assert [each.closed_by for each in both] == [7, 7]
     settle_moves([each.moves for each in both])
