@@ -107,7 +107,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @contextlib.asynccontextmanager
 async def running(
-    store: MemoryStore,
+    store: MemoryStore | None = None,
     times: LeaseTimes = TIMES,
     known_cluster_id: str | None = None,
     config: ClusterConfig | None = None,
@@ -115,6 +115,7 @@ async def running(
 ) -> AsyncIterator[Running]:
     failures: list[BaseException] = []
     observing = Observing()
+    store = store or MemoryStore()
     shell = ControllerShell(
         config or ClusterConfig(),
         store,
@@ -142,46 +143,38 @@ async def running(
         assert store.is_closed
 
 
-def run(
-    scenario: Callable[[Running], object],
-    store: MemoryStore | None = None,
-    config: ClusterConfig | None = None,
-    seen_here: Callable[[], StoreVersions] = lambda: NOTHING_SEEN,
-) -> Running:
-    async def main() -> Running:
-        making = running(store or MemoryStore(), config=config, seen_here=seen_here)
-        async with making as started:
-            await scenario(started)  # type: ignore[misc]
-        return started
-
-    return asyncio.run(main())
-
-
-async def test_a_broker_that_never_was_the_controller_knows_no_cluster_and_no_epoch() -> None:
-    store = MemoryStore()
-    store.take_lease("b")
+@contextlib.asynccontextmanager
+async def a_shell(store: MemoryStore, times: LeaseTimes = TIMES) -> AsyncIterator[ControllerShell]:
+    """A shell that the block starts; nothing may fail."""
     failures: list[BaseException] = []
     shell = ControllerShell(
         ClusterConfig(),
         store,
-        TIMES,
+        times,
         name="a",
         address="h:2",
         observer=Observing(),
         on_failure=failures.append,
     )
     try:
-        await shell.start()
-        assert not shell.is_controller
-        assert shell.controller_epoch == 0
-        assert shell.cluster_id == ""
+        yield shell
     finally:
         await shell.stop()
     assert not failures
 
 
-def test_topics_are_made_changed_and_deleted() -> None:
-    async def scenario(the: Running) -> None:
+async def test_a_broker_that_never_was_the_controller_knows_no_cluster_and_no_epoch() -> None:
+    store = MemoryStore()
+    store.take_lease("b")
+    async with a_shell(store) as shell:
+        await shell.start()
+        assert not shell.is_controller
+        assert shell.controller_epoch == 0
+        assert shell.cluster_id == ""
+
+
+async def test_topics_are_made_changed_and_deleted() -> None:
+    async with running() as the:
         created = await the.create("t")
         assert isinstance(created, Topic)
         assert the.shell.metadata.topics == {created.name: created}
@@ -202,49 +195,39 @@ def test_topics_are_made_changed_and_deleted() -> None:
         await the.shell.request(ConfirmDeletions(broker_id=owner, topic_ids=[created.topic_id]))
         assert the.shell.metadata.deletions_of(owner) == []
 
-    run(scenario)
 
-
-def test_a_smaller_number_of_first_brokers_reaches_a_running_controller() -> None:
-    async def scenario(the: Running) -> None:
+async def test_a_smaller_number_of_first_brokers_reaches_a_running_controller() -> None:
+    async with running(config=ClusterConfig(initial_brokers=3)) as the:
         assert isinstance(await the.create("t"), BrokerBusyError)
         the.shell.set_initial_brokers(1)
         assert isinstance(await the.create("t"), Topic)
         assert the.shell.config.initial_brokers == 1, "for the machines to come"
 
-    run(scenario, config=ClusterConfig(initial_brokers=3))
 
-
-def test_every_topic_has_its_own_random_id() -> None:
-    async def scenario(the: Running) -> None:
+async def test_every_topic_has_its_own_random_id() -> None:
+    async with running() as the:
         names = [NewTopic(name=f"t{number}") for number in range(50)]
         created = await the.create_all(names)
         ids = {topic.topic_id for topic in created if isinstance(topic, Topic)}
         assert len(ids) == 50
         assert {len(topic_id) for topic_id in ids} == {16}
 
-    run(scenario)
 
-
-def test_the_next_process_finds_everything() -> None:
+async def test_the_next_process_finds_everything() -> None:
     store = MemoryStore()
 
-    async def first(the: Running) -> None:
+    async with running(store) as the:
         await the.create("t")
         assert await the.shell.request(AllocateProducerIds()) == range(1000)
-
-    async def second(the: Running) -> None:
+    assert store.lease is not None
+    assert store.lease.holder == NOBODY
+    async with running(MemoryStore(store.objects)) as the:
         assert [str(name) for name in the.shell.metadata.topics] == ["t"]
         assert await the.shell.request(AllocateProducerIds()) == range(1000, 2000)
 
-    run(first, store)
-    assert store.lease is not None
-    assert store.lease.holder == NOBODY
-    run(second, MemoryStore(store.objects))
 
-
-def test_the_observer_is_told_of_each_change_in_order() -> None:
-    async def scenario(the: Running) -> None:
+async def test_the_observer_is_told_of_each_change_in_order() -> None:
+    async with running() as the:
         observing = the.observing
         observing.published.clear()
         for name in ("a", "b"):
@@ -256,11 +239,9 @@ def test_the_observer_is_told_of_each_change_in_order() -> None:
         await until(lambda: observing.resigned == 1)
         assert the.shell.holder == ("b", the.shell.holder[1])
 
-    run(scenario)
 
-
-def test_requests_that_come_together_share_writes() -> None:
-    async def scenario(the: Running) -> None:
+async def test_requests_that_come_together_share_writes() -> None:
+    async with running() as the:
         the.store.gate.clear()
         before = the.store.writes
         requests = [asyncio.create_task(the.create(f"t{number}")) for number in range(200)]
@@ -270,11 +251,9 @@ def test_requests_that_come_together_share_writes() -> None:
         assert all(isinstance(each, Topic) for each in results)
         assert the.store.writes - before <= 3
 
-    run(scenario)
 
-
-def test_a_refusal_comes_back_as_a_value_and_a_request_too_large_is_raised() -> None:
-    async def scenario(the: Running) -> None:
+async def test_a_refusal_comes_back_as_a_value_and_a_request_too_large_is_raised() -> None:
+    async with running() as the:
         await the.create("t")
         assert isinstance(await the.create("t"), TopicAlreadyExistsError)
         with pytest.raises(MalformedRequestError):
@@ -283,13 +262,11 @@ def test_a_refusal_comes_back_as_a_value_and_a_request_too_large_is_raised() -> 
         with pytest.raises(InvalidConfigError, match="also one of broker 'a'"):
             await the.shell.request(stranger)
 
-    run(scenario)
 
-
-def test_refusals_are_gone_with_their_answer_without_the_garbage_collector() -> None:
+async def test_refusals_are_gone_with_their_answer_without_the_garbage_collector() -> None:
     """They would keep the request in memory, and a large one has thousands of them."""
 
-    async def scenario(the: Running) -> None:
+    async with running() as the:
         gc.disable()
         try:
             outcomes = await the.shell.request(DeleteTopics(deleted_at=WallMs(1), topics=UNKNOWN))
@@ -305,33 +282,28 @@ def test_refusals_are_gone_with_their_answer_without_the_garbage_collector() -> 
         finally:
             gc.enable()
 
-    run(scenario)
 
-
-def test_a_store_that_is_away_for_a_while_delays_and_loses_nothing() -> None:
-    async def scenario(the: Running) -> None:
+async def test_a_store_that_is_away_for_a_while_delays_and_loses_nothing() -> None:
+    async with running() as the:
         the.store.outage = CoordinationUnavailableError("disk full")
         request = asyncio.create_task(the.create("t"))
         await until(lambda: the.store.refusals >= 2)
         assert not request.done()
         the.store.outage = None
         assert isinstance(await request, Topic)
+    assert the.failures == []
 
-    assert run(scenario).failures == []
 
-
-def test_a_write_whose_answer_was_lost_is_found_to_be_done() -> None:
-    async def scenario(the: Running) -> None:
+async def test_a_write_whose_answer_was_lost_is_found_to_be_done() -> None:
+    async with running() as the:
         before = the.store.writes
         the.store.lost_answers = 1
         assert isinstance(await the.create("t"), Topic)
         assert the.store.writes == before + 1
 
-    run(scenario)
 
-
-def test_a_caller_who_went_away_disturbs_nobody() -> None:
-    async def scenario(the: Running) -> None:
+async def test_a_caller_who_went_away_disturbs_nobody() -> None:
+    async with running() as the:
         the.store.gate.clear()
         request = asyncio.create_task(the.create("t"))
         await asyncio.sleep(0)
@@ -340,22 +312,18 @@ def test_a_caller_who_went_away_disturbs_nobody() -> None:
         assert isinstance(await the.create("u"), Topic)
         await until(lambda: len(the.shell.metadata.topics) == 2)
 
-    run(scenario)
 
-
-def test_the_lease_is_renewed() -> None:
-    async def scenario(the: Running) -> None:
+async def test_the_lease_is_renewed() -> None:
+    async with running() as the:
         lease = the.store.lease
         assert lease is not None
         assert lease.holder == "a"
         await until(lambda: the.store.lease is not None and the.store.lease.version > 5)
         assert the.shell.is_controller
 
-    run(scenario)
 
-
-def test_the_loss_of_the_lease_drops_the_machine_and_not_the_process() -> None:
-    async def scenario(the: Running) -> None:
+async def test_the_loss_of_the_lease_drops_the_machine_and_not_the_process() -> None:
+    async with running() as the:
         await the.create("t")
         before = the.shell.metadata
         the.store.take_lease("b")
@@ -372,12 +340,11 @@ def test_the_loss_of_the_lease_drops_the_machine_and_not_the_process() -> None:
         # The same life goes on: nobody had to look for a new leader.
         assert after.topics == before.topics
         assert isinstance(await the.create("after"), Topic)
+    assert the.failures == []
 
-    assert run(scenario).failures == []
 
-
-def test_a_request_in_flight_when_the_lease_is_lost_is_answered() -> None:
-    async def scenario(the: Running) -> None:
+async def test_a_request_in_flight_when_the_lease_is_lost_is_answered() -> None:
+    async with running() as the:
         the.store.gate.clear()
         request = asyncio.create_task(the.create("t"))
         await asyncio.sleep(0)
@@ -388,11 +355,9 @@ def test_a_request_in_flight_when_the_lease_is_lost_is_answered() -> None:
         assert raised.value.appended is Appended.MAYBE
         the.store.gate.set()
 
-    run(scenario)
 
-
-def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it() -> None:
-    async def scenario(the: Running) -> None:
+async def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it() -> None:
+    async with running() as the:
         other = ControllerDriver(the.store.objects).take_over()
         with pytest.raises(NotControllerError):
             await the.create("t")
@@ -402,14 +367,12 @@ def test_another_controller_s_write_ends_the_machine_and_the_next_one_knows_it()
         await until(lambda: any(each.is_there for each in the.shell.metadata.cluster.members()))
         assert isinstance(await the.create("t"), Topic)
 
-    run(scenario)
 
-
-def test_what_is_seen_counts_again_once_it_is_more_than_another_broker_had_seen() -> None:
+async def test_what_is_seen_counts_again_once_it_is_more_than_another_broker_had_seen() -> None:
     """P39: a controller that was told of more goes by that, and not for ever."""
     here = [NOTHING_SEEN]
 
-    async def scenario(the: Running) -> None:
+    async with running(seen_here=lambda: here[0]) as the:
         the.shell.on_serving()
         ControllerDriver(the.store.objects).take_over()  # A zombie did not notice.
         the.shell.on_seen_elsewhere(StoreVersions.of(the.store.objects))
@@ -424,8 +387,6 @@ def test_what_is_seen_counts_again_once_it_is_more_than_another_broker_had_seen(
         await until(lambda: bool(the.shell.problem) or the.shell.is_controller)
         assert "was set back to an older state" in the.shell.problem
         assert the.store.objects == before
-
-    run(scenario, seen_here=lambda: here[0])
 
 
 async def test_no_write_is_done_after_the_lease_ran_out() -> None:
@@ -512,30 +473,26 @@ async def test_stopping_answers_who_waits() -> None:
         await request
 
 
-def test_a_damaged_object_stops_the_start() -> None:
+async def test_a_damaged_object_stops_the_start() -> None:
     store = MemoryStore()
-    run(lambda the: the.create("t"), store)
+    async with running(store) as the:
+        await the.create("t")
     whole = store.objects[SHARD_KEYS[0]]
     store.objects[SHARD_KEYS[0]] = StoredObject(b"{}", whole.version, whole.controller_epoch)
 
-    async def main() -> None:
+    with pytest.raises(CorruptMetadataError):
         async with running(MemoryStore(store.objects)):
             raise AssertionError("it started")
 
-    with pytest.raises(CorruptMetadataError):
-        asyncio.run(main())
 
-
-def test_the_store_of_another_cluster_stops_the_start() -> None:
+async def test_the_store_of_another_cluster_stops_the_start() -> None:
     store = MemoryStore()
-    run(lambda the: the.create("t"), store)
-
-    async def main() -> None:
-        async with running(MemoryStore(store.objects), known_cluster_id="mine"):
-            raise AssertionError("it started")
+    async with running(store) as the:
+        await the.create("t")
 
     with pytest.raises(InvalidConfigError, match="belongs to the cluster"):
-        asyncio.run(main())
+        async with running(MemoryStore(store.objects), known_cluster_id="mine"):
+            raise AssertionError("it started")
 
 
 async def test_a_store_that_fails_later_ends_the_process() -> None:
@@ -558,12 +515,13 @@ async def test_a_store_that_fails_later_ends_the_process() -> None:
         CoordinationObjectTooLargeError("a limit was lowered"),
     ],
 )
-def test_a_broker_that_serves_goes_on_where_the_store_has_nothing_to_go_on_from(
+async def test_a_broker_that_serves_goes_on_where_the_store_has_nothing_to_go_on_from(
     error: MillraceError,
 ) -> None:
     """And keeps the lease: else the next one took it, and ended likewise."""
 
-    async def scenario(the: Running) -> None:
+    quickly = replace(ClusterConfig(), broker_session_timeout_ms=500)
+    async with running(config=quickly) as the:
         the.shell.on_serving()
         the.store.outage = error
         async with asyncio.timeout(30):
@@ -581,12 +539,9 @@ def test_a_broker_that_serves_goes_on_where_the_store_has_nothing_to_go_on_from(
         assert not the.shell.problem
         assert not the.failures
 
-    quickly = replace(ClusterConfig(), broker_session_timeout_ms=500)
-    run(scenario, config=quickly)
 
-
-def test_a_new_lease_looks_at_the_store_at_once_whatever_an_earlier_one_found() -> None:
-    async def scenario(the: Running) -> None:
+async def test_a_new_lease_looks_at_the_store_at_once_whatever_an_earlier_one_found() -> None:
+    async with running(config=replace(ClusterConfig(), broker_session_timeout_ms=60000)) as the:
         the.shell.on_serving()
         the.store.outage = CorruptMetadataError("it is gone")
         with pytest.raises(NotControllerError):
@@ -597,11 +552,11 @@ def test_a_new_lease_looks_at_the_store_at_once_whatever_an_earlier_one_found() 
         the.store.take_lease(NOBODY)
         await until(lambda: the.shell.is_controller)
 
-    run(scenario, config=replace(ClusterConfig(), broker_session_timeout_ms=60_000))
 
-
-def test_people_are_told_from_where_on_records_are_lost(caplog: pytest.LogCaptureFixture) -> None:
-    async def elect(the: Running) -> None:
+async def test_people_are_told_from_where_on_records_are_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running() as the:
         topic, machine = await the.create("t"), the.shell._machine
         assert isinstance(topic, Topic)
         assert machine is not None
@@ -609,8 +564,6 @@ def test_people_are_told_from_where_on_records_are_lost(caplog: pytest.LogCaptur
         log_end = LogEnd(key, LeaderEpoch(3), Offset(70), Offset(0))
         elected = ElectedUncleanly(topic.name, key, life, LeaderEpoch(4), log_end)
         the.shell._perform(machine, [elected])
-
-    run(elect)
     (warning,) = [each for each in caplog.records if "lack committed records" in each.message]
     assert warning.__dict__["log_end_offset"] == 70
 
@@ -623,79 +576,50 @@ async def test_one_that_was_too_slow_to_take_the_lease_knows_at_once_who_was_fas
             self.take_lease("b")
             return super().compare_and_swap_lease(new)
 
-    failures: list[BaseException] = []
     seldom = LeaseTimes(
         duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=40_000, watch_ms=40_000
     )
-    shell = ControllerShell(
-        ClusterConfig(),
-        Contended(),
-        seldom,
-        name="a",
-        address="h:2",
-        observer=Observing(),
-        on_failure=failures.append,
-    )
-    try:
+    async with a_shell(Contended(), seldom) as shell:
         async with asyncio.timeout(10):
             await shell.start()
         assert shell.holder[0] == "b"
-    finally:
-        await shell.stop()
-    assert not failures
 
 
 async def test_a_lease_that_is_given_back_is_taken_up_at_once() -> None:
     """And not only when its time has come to look: the controller stopped, nobody waits for it."""
-    failures: list[BaseException] = []
     seldom = LeaseTimes(
         duration_ms=60_000, renew_deadline_ms=50_000, retry_ms=40_000, watch_ms=40_000
     )
     store = MemoryStore()
     store.take_lease("b")
-    shell = ControllerShell(
-        ClusterConfig(),
-        store,
-        seldom,
-        name="a",
-        address="h:2",
-        observer=Observing(),
-        on_failure=failures.append,
-    )
-    try:
+    async with a_shell(store, seldom) as shell:
         async with asyncio.timeout(10):
             await shell.start()
             store.take_lease("c")
             await until(lambda: shell.holder[0] == "c")
             store.take_lease(NOBODY)
             await until(lambda: shell.is_controller)
-    finally:
-        await shell.stop()
-    assert not failures
 
 
-def test_a_store_that_is_away_costs_the_lease_and_why_is_told_once(
+async def test_a_store_that_is_away_costs_the_lease_and_why_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
 
-    async def main() -> None:
-        store = MemoryStore()
-        async with running(store, SHORT) as the:
-            assert the.shell.problem == ""
-            store.lease_outage = CoordinationUnavailableError("the file is locked")
-            await until(lambda: not the.shell.is_controller)
-            assert the.shell.problem == "there is no controller: the file is locked"
-            with pytest.raises(NotControllerError, match="the file is locked"):
-                await the.create("t")
-            # The same outage, in other words.
-            store.lease_outage = CoordinationUnavailableError("the file is locked by another")
-            await until(lambda: the.shell.problem.endswith("by another"))
-            store.lease_outage = None
-            await until(lambda: the.shell.is_controller)
-            assert the.shell.problem == ""
-
-    asyncio.run(main())
+    store = MemoryStore()
+    async with running(store, SHORT) as the:
+        assert the.shell.problem == ""
+        store.lease_outage = CoordinationUnavailableError("the file is locked")
+        await until(lambda: not the.shell.is_controller)
+        assert the.shell.problem == "there is no controller: the file is locked"
+        with pytest.raises(NotControllerError, match="the file is locked"):
+            await the.create("t")
+        # The same outage, in other words.
+        store.lease_outage = CoordinationUnavailableError("the file is locked by another")
+        await until(lambda: the.shell.problem.endswith("by another"))
+        store.lease_outage = None
+        await until(lambda: the.shell.is_controller)
+        assert the.shell.problem == ""
     told = [
         (each.levelname, each.message, each.__dict__.get("error") or each.__dict__.get("reason"))
         for each in caplog.records
@@ -712,32 +636,16 @@ def test_a_store_that_is_away_costs_the_lease_and_why_is_told_once(
 AWAY = "the coordination store is away: the lease can be neither kept nor taken"
 
 
-def test_a_broker_that_starts_while_the_store_is_away_says_what_it_waits_for(
+async def test_a_broker_that_starts_while_the_store_is_away_says_what_it_waits_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def main() -> None:
-        store = MemoryStore()
-        store.lease_outage = CoordinationUnavailableError("no route to the API server")
-        failures: list[BaseException] = []
-        shell = ControllerShell(
-            ClusterConfig(),
-            store,
-            SHORT,
-            name="a",
-            address="h:2",
-            observer=Observing(),
-            on_failure=failures.append,
-        )
+    store = MemoryStore()
+    store.lease_outage = CoordinationUnavailableError("no route to the API server")
+    async with a_shell(store, SHORT) as shell:
         start = asyncio.create_task(shell.start())
-        try:
-            await until(lambda: "no route" in shell.problem)
-            assert not start.done()
-            store.lease_outage = None
-            await start
-        finally:
-            await shell.stop()
-        assert not failures
-
-    asyncio.run(main())
+        await until(lambda: "no route" in shell.problem)
+        assert not start.done()
+        store.lease_outage = None
+        await start
     (told,) = [each for each in caplog.records if each.message == AWAY]
     assert told.__dict__["error"] == "no route to the API server"
