@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -59,15 +59,15 @@ _BUCKETS: Final = (*map(floatToGoString, BOUNDS_S), "+Inf")
 
 
 @dataclass(slots=True)
-class _Histogram:
+class _Latencies:
     """Latencies of one or more clients, as of one moment."""
 
     counts: list[int]
     sum_s: float
     examples: list[Example | None]
 
-    def __add__(self, other: "_Histogram") -> "_Histogram":
-        return _Histogram(
+    def __add__(self, other: "_Latencies") -> "_Latencies":
+        return _Latencies(
             [mine + its for mine, its in zip(self.counts, other.counts, strict=True)],
             self.sum_s + other.sum_s,
             [its or mine for mine, its in zip(self.examples, other.examples, strict=True)],
@@ -82,7 +82,7 @@ _Found = float | Latencies | Mapping[str, float] | Mapping[str, Latencies]
 class _Family(Generic[_Source]):
     """A metric: its name and meaning for Prometheus, and how it is read from a client."""
 
-    kind: type[CounterMetricFamily] | type[GaugeMetricFamily] | type[HistogramMetricFamily]
+    kind: ClassVar[type[Metric]]
     name: str
     meaning: str
     read: Callable[[_Source], _Found]
@@ -92,109 +92,101 @@ class _Family(Generic[_Source]):
 
     def new(self) -> Any:
         labels = ["client_id", self.label] if self.label else ["client_id"]
-        return self.kind(f"millrace_{self.name}", self.meaning, labels=labels)
+        return self.kind(f"millrace_{self.name}", self.meaning, labels=labels)  # type: ignore[call-arg]
 
 
-_counter, _gauge, _histogram = CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+class _Counter(_Family[_Source]):
+    kind = CounterMetricFamily
+
+
+class _Gauge(_Family[_Source]):
+    kind = GaugeMetricFamily
+
+
+class _Histogram(_Family[_Source]):
+    kind = HistogramMetricFamily
+
+
 _AnyProducer = Producer | SyncProducer
 _PRODUCER: Final[tuple[_Family[_AnyProducer], ...]] = (
-    _Family(
-        _counter,
+    _Counter(
         "producer_records",
         "Records that were given to partitions.",
-        lambda each: each._pipeline.counters.records,
+        lambda it: it._pipeline.counters.records,
     ),
-    _Family(
-        _counter,
+    _Counter(
         "producer_record_bytes",
         "Bytes of them, before compression.",
-        lambda each: each._pipeline.counters.record_bytes,
+        lambda it: it._pipeline.counters.record_bytes,
     ),
-    _Family(
-        _counter,
+    _Counter(
         "producer_batches",
         "Batches that were sent, each attempt counted.",
-        lambda each: each._pipeline.counters.batches,
+        lambda it: it._pipeline.counters.batches,
     ),
-    _Family(
-        _counter,
-        "producer_batch_bytes",
-        "Bytes of them.",
-        lambda each: each._pipeline.counters.batch_bytes,
+    _Counter(
+        "producer_batch_bytes", "Bytes of them.", lambda it: it._pipeline.counters.batch_bytes
     ),
-    _Family(
-        _counter,
+    _Counter(
         "producer_repeated_batches",
         "Those of them that had been sent before. Worry when they are a large part for minutes: "
         "brokers are lost or slow.",
-        lambda each: each._pipeline.counters.repeated_batches,
+        lambda it: it._pipeline.counters.repeated_batches,
     ),
-    _Family(
-        _counter,
+    _Counter(
         "producer_requests",
         "Requests that were sent; each has batches of many partitions.",
-        lambda each: each._pipeline.counters.requests,
+        lambda it: it._pipeline.counters.requests,
     ),
-    _Family(
-        _counter,
+    _Counter(
         "producer_acknowledged_records",
         "Records that the brokers have acknowledged; with acks=0, that the transport has taken.",
-        lambda each: each._pipeline.counters.acknowledged_records,
+        lambda it: it._pipeline.counters.acknowledged_records,
     ),
-    _Family(
-        _counter,
+    _Counter(
         "producer_failed_records",
         "Records that failed for good, by error. Worry about any: the program has to send them "
         "again, or they are lost.",
-        lambda each: each._pipeline.counters.failures.copy(),
+        lambda it: it._pipeline.counters.failures.copy(),
         "error",
     ),
-    _Family(
-        _counter,
+    _Counter(
         "producer_refused_requests",
         "With acks=0, requests that a broker refused at least in part. Worry about any: records "
         "are lost.",
-        lambda each: each._pipeline.counters.refused_requests,
+        lambda it: it._pipeline.counters.refused_requests,
     ),
-    _Family(
-        _counter,
+    _Counter(
         "producer_failed_streams",
         "Streams to brokers that broke, or could not be opened. Worry when they grow for minutes.",
-        lambda each: each._pipeline.stream_failures(),
+        lambda it: it._pipeline.streams.failures,
     ),
-    _Family(
-        _counter,
+    _Counter(
         "producer_throttled_seconds",
         "For how long quotas have delayed requests, each broker's counted by itself. Worry when "
         "it grows and the program falls behind: see `millrace quota list`.",
-        lambda each: each._pipeline.counters.throttled_ms / _MS,
+        lambda it: it._pipeline.counters.throttled_ms / _MS,
     ),
-    _Family(
-        _histogram,
+    _Histogram(
         "producer_delivery_seconds",
         "Time of acknowledged batches from the send() of the first record to the acknowledgement: "
         "lingering, compression, waiting and repeats included. Worry when it nears "
         "delivery_timeout_ms.",
-        lambda each: each._pipeline.counters.delivery_seconds,
+        lambda it: it._pipeline.counters.delivery_seconds,
     ),
-    _Family(
-        _histogram,
+    _Histogram(
         "producer_request_seconds",
         "Time of requests until the broker's answer. Worry when most of the delivery time is "
         "here: the brokers or the network are slow.",
-        lambda each: each._pipeline.counters.request_seconds,
+        lambda it: it._pipeline.counters.request_seconds,
     ),
-    _Family(
-        _gauge,
-        "producer_buffer_bytes",
-        "The setting buffer_memory.",
-        lambda each: each._intakes.buffer_memory,
+    _Gauge(
+        "producer_buffer_bytes", "The setting buffer_memory.", lambda it: it._intakes.buffer_memory
     ),
-    _Family(
-        _gauge,
+    _Gauge(
         "producer_buffer_available_bytes",
         "The part of it that is free. Worry when it stays near 0: send() waits, or fails.",
-        lambda each: each._intakes.available,
+        lambda it: it._intakes.available,
     ),
 )
 
@@ -205,125 +197,104 @@ def _poll_age(core: ConsumerCore) -> _Found:
 
 
 _CONSUMER: Final[tuple[_Family[ConsumerCore], ...]] = (
-    _Family(
-        _counter,
+    _Counter(
         "consumer_records",
         "Records that were taken, in whole batches.",
-        lambda each: each.counters.records,
+        lambda it: it.counters.records,
     ),
-    _Family(
-        _counter,
-        "consumer_batches",
-        "Batches that were taken.",
-        lambda each: each.counters.batches,
-    ),
-    _Family(
-        _counter,
+    _Counter("consumer_batches", "Batches that were taken.", lambda it: it.counters.batches),
+    _Counter(
         "consumer_batch_bytes",
         "Bytes of them, as they are stored.",
-        lambda each: each.counters.batch_bytes,
+        lambda it: it.counters.batch_bytes,
     ),
-    _Family(
-        _gauge,
+    _Gauge(
         "consumer_lag_records",
         "Offsets that are still to be handed out, by topic, as of the last answers of the brokers. "
         "Absent as long as the lag in a partition is unknown. Worry when it grows for longer than "
         "the program may be late.",
-        lambda each: each.known_lags(),
+        lambda it: it.known_lags(),
         "topic",
     ),
-    _Family(
-        _histogram,
+    _Histogram(
         "consumer_age_seconds",
         "Age of the last record of each batch when it was taken, by the clocks of the producer and "
         "of this machine: from send() to here. Worry when it exceeds what the program may be late.",
-        lambda each: each.counters.age_seconds,
+        lambda it: it.counters.age_seconds,
     ),
-    _Family(
-        _gauge,
+    _Gauge(
         "consumer_last_poll_age_seconds",
         "Since the program asked for records last. Worry when it nears max_poll_interval_ms: the "
         "group takes the partitions away.",
         _poll_age,
         together=max,
     ),
-    _Family(
-        _gauge,
+    _Gauge(
         "consumer_assigned_partitions",
         "Partitions that are read.",
-        lambda each: each.partition_counts()[0],
+        lambda it: it.partition_counts()[0],
     ),
-    _Family(
-        _gauge,
+    _Gauge(
         "consumer_awaited_partitions",
         "Those of them that no broker sends at present. Worry when it stays above 0.",
-        lambda each: each.partition_counts()[1],
+        lambda it: it.partition_counts()[1],
     ),
-    _Family(
-        _counter,
+    _Counter(
         "consumer_assignments",
         "Assignments that the group made. Worry when it grows without members that come or go: "
         "some are taken for dead.",
-        lambda each: each.counters.assignments,
+        lambda it: it.counters.assignments,
     ),
-    _Family(
-        _counter,
+    _Counter(
         "consumer_jumps",
         "Positions that were moved without the program, by reason: `records_deleted` before they "
         "were read, `beyond_end` of the log, `topic_gone`, `topic_made_again`. Worry when it "
         "grows: records may be lost to the program.",
-        lambda each: each.counters.jumps.copy(),
+        lambda it: it.counters.jumps.copy(),
         "reason",
     ),
-    _Family(
-        _counter,
+    _Counter(
         "consumer_skipped_records",
         "Offsets that these jumps have passed over. Worry when it grows.",
-        lambda each: each.counters.skipped_records,
+        lambda it: it.counters.skipped_records,
     ),
-    _Family(
-        _histogram,
+    _Histogram(
         "consumer_commit_seconds",
         "Time of commits that were stored.",
-        lambda each: each.counters.commit_seconds,
+        lambda it: it.counters.commit_seconds,
     ),
-    _Family(
-        _counter,
+    _Counter(
         "consumer_failed_commits",
         "Commits that failed, by error. Worry when they grow for minutes: after a restart the "
         "records since the last commit come again.",
-        lambda each: each.counters.commit_failures.copy(),
+        lambda it: it.counters.commit_failures.copy(),
         "error",
     ),
-    _Family(
-        _counter,
+    _Counter(
         "consumer_failed_streams",
         "Streams to brokers that broke, or could not be opened. Worry when they grow for minutes.",
-        lambda each: each.fetching.streams.failures,
+        lambda it: it.fetching.streams.failures,
     ),
-    _Family(
-        _counter,
+    _Counter(
         "consumer_throttled_seconds",
         "For how long quotas have delayed answers, each broker's counted by itself. Worry when it "
         "grows and the lag, too.",
-        lambda each: each.counters.throttled_ms / _MS,
+        lambda it: it.counters.throttled_ms / _MS,
     ),
 )
 _CALLS: Final[tuple[_Family[Cluster], ...]] = (
-    _Family(
-        _histogram,
+    _Histogram(
         "client_call_seconds",
         "Time of calls with one request and one response, by method, of producers, consumers and "
         "administration; some wait for news.",
-        lambda each: each.call_seconds.copy(),
+        lambda it: it.call_seconds.copy(),
         "method",
     ),
-    _Family(
-        _counter,
+    _Counter(
         "client_failed_calls",
         "Calls that got no answer, or were refused as a whole, by error; most are tried again. "
         "Worry when they grow for minutes.",
-        lambda each: each.call_failures.copy(),
+        lambda it: it.call_failures.copy(),
         "error",
     ),
 )
@@ -391,7 +362,7 @@ class ClientCollector(Collector):
         cluster, families, source = _parts(client)
         read = [*((each, source) for each in families), *((each, cluster) for each in _CALLS)]
         for family, place in read:
-            if is_gone and family.kind is _gauge:
+            if is_gone and isinstance(family, _Gauge):
                 continue
             samples = totals.setdefault(family, {})
             found = family.read(place)
@@ -423,14 +394,14 @@ def _parts(client: Client) -> tuple[Cluster, tuple[_Family[Any], ...], Any]:
             return _parts(client._client)
 
 
-def _taken(latencies: Latencies) -> _Histogram:
-    return _Histogram(latencies.counts.copy(), latencies.sum_s, latencies.examples.copy())
+def _taken(latencies: Latencies) -> _Latencies:
+    return _Latencies(latencies.counts.copy(), latencies.sum_s, latencies.examples.copy())
 
 
 def _shown(family: _Family[Any], samples: _Samples) -> Metric:
     metric: Any = family.new()
     for labels, value in samples.items():
-        if isinstance(value, _Histogram):
+        if isinstance(value, _Latencies):
             exemplars = [
                 each and Exemplar({"trace_id": each.trace_id}, each.seconds, each.at_s)
                 for each in value.examples

@@ -689,8 +689,8 @@ async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
             task.cancel()
         await asyncio.wait(waiting)
         pipeline = producer._pipeline
-        assert not pipeline._threads_waiting
-        assert not pipeline._room_waiters
+        assert not pipeline.room._threads_waiting
+        assert not pipeline.room._tasks_waiting
         assert not handle.intake.waiters
         assert not batch[0].intake.waiters
         broker.gate.set()
@@ -1080,7 +1080,7 @@ async def test_a_partition_that_is_not_there_is_looked_up_once_a_second_not_by_e
                 with suppress(UnknownTopicOrPartitionError):
                     await producer.send("orders", b"x", partition=2)
                 await asyncio.sleep(0.01)
-        await broker.until(lambda: not producer._pipeline._looked_up_lately)
+        await broker.until(lambda: not producer._pipeline._placing._looked_up_lately)
 
 
 async def test_a_failed_look_up_does_not_say_that_a_partition_is_not_there() -> None:

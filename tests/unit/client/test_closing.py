@@ -67,8 +67,8 @@ def of_a_consumer(client: Client) -> list[Any]:
 
 def of_a_producer(client: Client) -> list[Any]:
     core = cast(Any, client)._pipeline
-    core.cluster, core._streams, core._tasks = StuckCluster(NOBODY, client_id="c"), Stuck(), Stuck()
-    return [core.cluster, core._streams, core._tasks]
+    core.cluster, core.streams, core._tasks = StuckCluster(NOBODY, client_id="c"), Stuck(), Stuck()
+    return [core.cluster, core.streams, core._tasks]
 
 
 @pytest.mark.parametrize(

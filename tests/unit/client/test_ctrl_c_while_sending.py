@@ -15,7 +15,7 @@ import pytest
 import millrace.client
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._producer.pipeline import Pipeline
-from millrace.client._producer.producer import RecordSink
+from millrace.client._producer.record_sink import RecordSink
 from millrace.client._producer.settings import ProducerConfig
 from millrace.core.client.producer.partitioners import Keyed
 from millrace.core.errors import BufferExhaustedError

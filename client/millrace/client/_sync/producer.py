@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Unpack
 
-from millrace.client._producer.producer import Producer, RecordSink, unacknowledged
+from millrace.client._producer.producer import Producer, unacknowledged
+from millrace.client._producer.record_sink import RecordSink
 from millrace.client._producer.settings import ProducerSettings
 from millrace.client._sync.client import SyncClient, blocking, direct, load
 from millrace.core.errors import MillraceError
