@@ -129,7 +129,7 @@ MUTANTS = (
            "millrace.client._consumer.fetch_stream:_news",
            """if fetched.HasField("diverging"):""", "if False:"),
     mutant("a consumer does not hear that its stream broke", "P7",
-           "millrace.client._consumer.fetch_stream:FetchStream._break",
+           "millrace.client._cluster.broker_streams:BrokerStream._break",
            "self._on_broken(self.broker_id, self, str(reason))", "pass"),
     mutant("a call that broke off counts as not done", "P16",
            "millrace.client._cluster.calls:Calls.call",

@@ -5,17 +5,25 @@ requests, and reports the outcomes to the machine.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+import grpc
+import grpc.aio
+
+from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
-from millrace.client._threads.tasks import Tasks
+from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, StreamTasks, Tasks
 from millrace.core.client.routing.router import Connect, Effect
 from millrace.core.errors import MillraceError, RefreshMetadataError
 from millrace.core.ids import BrokerId, Leader, MonotonicMs, TopicId, TopicPartition
 from millrace.runtime.clock import monotonic_now
+
+Sent = TypeVar("Sent")
+Received = TypeVar("Received")
 
 
 class Machine(Protocol):
@@ -32,18 +40,93 @@ class Machine(Protocol):
     def on_refreshed(self, now: MonotonicMs) -> None: ...
 
 
-class Stream(Protocol):
-    """A stream to one broker, on a connection that others use as well."""
+class BrokerStream(Generic[Sent, Received]):
+    """A stream to one broker, on a connection that others use as well. It breaks once, for good."""
 
-    @property
-    def connection(self) -> Connection: ...
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        connection: Connection,
+        name: str,
+        call: grpc.aio.StreamStreamCall[Sent, Received],
+        on_broken: Callable[[BrokerId, Any, str], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.connection = connection
+        self._call = call
+        self._on_broken = on_broken
+        self._messages: deque[tuple[int, Sent]] = deque()
+        self._has_message = asyncio.Event()
+        self._is_closed = False
+        self._is_ending = False
+        self._tasks = StreamTasks(
+            name,
+            self._write(),
+            self._read(),
+            on_cancelled=self._on_cancelled,
+            on_failed=self._break,
+        )
 
-    def close(self) -> None: ...
+    def _queue(self, message: Sent, number: int = 0) -> None:
+        self._messages.append((number, message))
+        self._has_message.set()
 
-    async def wait_closed(self) -> None: ...
+    def _on_sent(self, number: int) -> None:
+        """The transport has taken the message of this number."""
+
+    def _on_received(self, message: Received) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the stream; `on_broken` is not called."""
+        self._is_closed = True
+        self._call.cancel()
+        self._tasks.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until the tasks of a closed stream have ended."""
+        await self._tasks.wait()
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                while self._messages:
+                    number, message = self._messages.popleft()
+                    await self._call.write(message)
+                    self._on_sent(number)
+                if self._is_ending:
+                    await self._call.done_writing()
+                    return
+                self._has_message.clear()
+                await self._has_message.wait()
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            self._break(error)
+
+    async def _read(self) -> None:
+        try:
+            async for message in self._call:
+                self._on_received(message)
+            code, details = await self._call.code(), await self._call.details()
+            self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
+        except (grpc.RpcError, asyncio.InvalidStateError, MillraceError) as error:
+            self._break(error)
+
+    def _on_cancelled(self) -> None:
+        if self.connection.is_given_up:
+            self._break("another call found the connection broken")
+        else:
+            self._break(f"its task {CANCELLED_BY_OTHERS}")
+
+    def _break(self, reason: str | BaseException) -> None:
+        if self._is_closed:
+            return
+        self.close()
+        if isinstance(reason, grpc.RpcError):
+            reason = wire.error_from_rpc(reason, self.connection.address).message
+        self._on_broken(self.broker_id, self, str(reason))
 
 
-AnyStream = TypeVar("AnyStream", bound=Stream)
+AnyStream = TypeVar("AnyStream", bound=BrokerStream[Any, Any])
 
 
 class BrokerStreams(Generic[AnyStream]):

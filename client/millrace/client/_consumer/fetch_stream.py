@@ -1,18 +1,12 @@
 """The fetch stream to one broker: changes of the session out, responses in."""
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-import grpc
-import grpc.aio
-
 from millrace.client._cluster import wire
+from millrace.client._cluster.broker_streams import BrokerStream
 from millrace.client._cluster.connection import Connection
-from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, StreamTasks
 from millrace.core.client.consumer.sessions import ChangeSession, FetchedPartition
-from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset
 from millrace.proto import codec
 from millrace.proto.v1 import fetch_pb2
@@ -24,7 +18,7 @@ OnThrottled = Callable[[BrokerId, int], None]
 OnBroken = Callable[[BrokerId, "FetchStream", str], None]
 
 
-class FetchStream:
+class FetchStream(BrokerStream[fetch_pb2.FetchRequest, Any]):
     """One open session.
 
     Args:
@@ -48,26 +42,19 @@ class FetchStream:
         on_throttled: OnThrottled,
         on_broken: OnBroken,
     ) -> None:
-        self.broker_id = broker_id
-        self.connection = connection
+        super().__init__(
+            broker_id,
+            connection,
+            "fetch stream",
+            connection.channel.stream_stream(
+                _METHOD, request_serializer=fetch_pb2.FetchRequest.SerializeToString
+            )(),
+            on_broken,
+        )
         self._settings: fetch_pb2.FetchSettings | None = settings
         self._partition_bytes_max = partition_bytes_max
         self._on_fetched = on_fetched
         self._on_throttled = on_throttled
-        self._on_broken = on_broken
-        self._messages: deque[fetch_pb2.FetchRequest] = deque()
-        self._has_message = asyncio.Event()
-        self._is_closed = False
-        self._call: grpc.aio.StreamStreamCall[Any, Any] = connection.channel.stream_stream(
-            _METHOD, request_serializer=fetch_pb2.FetchRequest.SerializeToString
-        )()
-        self._tasks = StreamTasks(
-            "fetch stream",
-            self._write(),
-            self._read(),
-            on_cancelled=self._on_cancelled,
-            on_failed=self._break,
-        )
 
     def change(self, effect: ChangeSession) -> None:
         """Queue a change of the session."""
@@ -88,60 +75,17 @@ class FetchStream:
                 end_offset=added.end_offset,
                 verify_until=added.verify_until,
             )
-        self._messages.append(message)
-        self._has_message.set()
+        self._queue(message)
 
-    def close(self) -> None:
-        """End the session; `on_broken` is not called."""
-        self._is_closed = True
-        self._call.cancel()
-        self._tasks.cancel()
-
-    async def wait_closed(self) -> None:
-        """Wait until the tasks of a closed stream have ended."""
-        await self._tasks.wait()
-
-    async def _write(self) -> None:
-        try:
-            while True:
-                while self._messages:
-                    await self._call.write(self._messages.popleft())
-                self._has_message.clear()
-                await self._has_message.wait()
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
-            self._break(error)
-
-    async def _read(self) -> None:
-        try:
-            async for message in self._call:
-                header, parts = codec.decode_fetch_response(message)
-                if header.throttle_time_ms:
-                    self._on_throttled(self.broker_id, header.throttle_time_ms)
-                self._on_fetched(
-                    self.broker_id,
-                    [
-                        _news(fetched, batches)
-                        for fetched, batches in zip(header.partitions, parts, strict=True)
-                    ],
-                )
-            code, details = await self._call.code(), await self._call.details()
-            self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
-        except (grpc.RpcError, asyncio.InvalidStateError, MillraceError) as error:
-            self._break(error)
-
-    def _on_cancelled(self) -> None:
-        if self.connection.is_given_up:
-            self._break("another call found the connection broken")
-        else:
-            self._break(f"its task {CANCELLED_BY_OTHERS}")
-
-    def _break(self, reason: str | BaseException) -> None:
-        if self._is_closed:
-            return
-        self.close()
-        if isinstance(reason, grpc.RpcError):
-            reason = wire.error_from_rpc(reason, self.connection.address).message
-        self._on_broken(self.broker_id, self, str(reason))
+    def _on_received(self, message: Any) -> None:
+        header, parts = codec.decode_fetch_response(message)
+        if header.throttle_time_ms:
+            self._on_throttled(self.broker_id, header.throttle_time_ms)
+        news = [
+            _news(fetched, batches)
+            for fetched, batches in zip(header.partitions, parts, strict=True)
+        ]
+        self._on_fetched(self.broker_id, news)
 
 
 def _news(fetched: fetch_pb2.FetchedPartition, batches: memoryview) -> FetchedPartition:

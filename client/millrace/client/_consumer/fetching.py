@@ -62,16 +62,7 @@ _OUTCOMES: Final = {
 
 
 class Fetching:
-    """The machine, on the loop.
-
-    Args:
-        cluster: whose brokers are read.
-        config: of the consumer.
-        loop: on which it runs.
-        counters: of the consumer.
-        on_looked_up: called after a look-up of topics.
-        on_end_found: called with the end of a partition at which it begins.
-    """
+    """The machine, on the loop."""
 
     def __init__(
         self,

@@ -50,13 +50,6 @@ _HEARTBEATS_S_MAX: Final = 0.02
 class Heartbeats:
     """A member as its group sees it.
 
-    Args:
-        config: of the consumer.
-        coordinators: finds that of the group.
-        topics, pattern: what it subscribed to.
-        on_lost: called when the group may have given its partitions away.
-        on_news: called when the next poll has something to do.
-
     Attributes:
         told: the assignment that the next poll takes; None: there is none.
         is_lost: the next poll has to give everything up.

@@ -45,17 +45,7 @@ _END_PAUSE_S: Final = 0.1
 
 
 class MemberCommits:
-    """The commits of one member.
-
-    Args:
-        config: of the consumer.
-        positions: takes the commits.
-        heartbeats: know as which member it commits.
-        assignment: knows how far it has read.
-        owned: the partitions that it owns.
-        counters: of the consumer.
-        tasks: of the member.
-    """
+    """The commits of one member."""
 
     def __init__(
         self,

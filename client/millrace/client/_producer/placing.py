@@ -34,20 +34,7 @@ topic wait for such a look-up, so a program with a wrong number must not cause o
 
 
 class Placing:
-    """Intakes on their way to partitions.
-
-    Args:
-        cluster: knows the topics.
-        config: of the producer.
-        distributor: fills the batches of partitions.
-        flushes: are told of failures.
-        counters: of the producer.
-        tasks: look topics up.
-        retry_ms: the shortest and the longest pause before another look-up.
-        on_complete: called with intakes whose records all have an outcome.
-        tell_leaders: lets the sender know the leaders of a topic that was looked up.
-        wake: asks for a step.
-    """
+    """Intakes on their way to partitions."""
 
     def __init__(
         self,

@@ -4,18 +4,13 @@ With `acks=0` the broker answers only refusals. A request counts as acknowledged
 has taken it, so that the queue here stays within the bounds of the sender machine.
 """
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import grpc
-import grpc.aio
-
 from millrace.client._cluster import wire
+from millrace.client._cluster.broker_streams import BrokerStream
 from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.latencies import Latencies
-from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, StreamTasks
 from millrace.core.client.producer.batch import ProducerBatch
 from millrace.core.client.producer.delivery import Acknowledged
 from millrace.core.client.producer.sender import Answer, Refusal
@@ -35,7 +30,7 @@ OnLateRefusal = Callable[[BrokerId, Sequence[MillraceError]], None]
 OnBroken = Callable[[BrokerId, "ProduceStream", str], None]
 
 
-class ProduceStream:
+class ProduceStream(BrokerStream[bytes, produce_pb2.ProduceResponse]):
     """One open stream.
 
     Args:
@@ -65,8 +60,15 @@ class ProduceStream:
         on_late_refusal: OnLateRefusal,
         on_broken: OnBroken,
     ) -> None:
-        self.broker_id = broker_id
-        self.connection = connection
+        super().__init__(
+            broker_id,
+            connection,
+            "produce stream",
+            connection.channel.stream_stream(
+                _METHOD, response_deserializer=produce_pb2.ProduceResponse.FromString
+            )(),
+            on_broken,
+        )
         self._acks = acks
         self._request_timeout_ms = request_timeout_ms
         self._latencies = latencies
@@ -74,25 +76,8 @@ class ProduceStream:
         self._on_throttled = on_throttled
         self._on_written = on_written
         self._on_late_refusal = on_late_refusal
-        self._on_broken = on_broken
         self._sizes: dict[int, int] = {}
         self._sent_at: dict[int, float] = {}
-        self._messages: deque[tuple[int, bytes]] = deque()
-        self._has_message = asyncio.Event()
-        self._is_closed = False
-        self._is_ending = False
-        self._call: grpc.aio.StreamStreamCall[bytes, produce_pb2.ProduceResponse] = (
-            connection.channel.stream_stream(
-                _METHOD, response_deserializer=produce_pb2.ProduceResponse.FromString
-            )()
-        )
-        self._tasks = StreamTasks(
-            "produce stream",
-            self._write(),
-            self._read(),
-            on_cancelled=self._on_cancelled,
-            on_failed=self._break,
-        )
 
     def send(self, correlation_id: int, batches: list[tuple[ProducerBatch, LeaderEpoch]]) -> None:
         """Queue a request; the sender machine bounds how many there can be."""
@@ -119,18 +104,7 @@ class ProduceStream:
         self._sizes[correlation_id] = len(batches)
         if self._acks != 0:
             self._sent_at[correlation_id] = host.monotonic_s()
-        self._messages.append((correlation_id, codec.encode_produce_request(header, parts)))
-        self._has_message.set()
-
-    def close(self) -> None:
-        """End the stream; `on_broken` is not called."""
-        self._is_closed = True
-        self._call.cancel()
-        self._tasks.cancel()
-
-    async def wait_closed(self) -> None:
-        """Wait until the tasks of a closed stream have ended."""
-        await self._tasks.wait()
+        self._queue(codec.encode_produce_request(header, parts), correlation_id)
 
     async def drain(self) -> None:
         """Hand everything queued to the transport and wait until the broker has taken it.
@@ -141,39 +115,20 @@ class ProduceStream:
         self._has_message.set()
         await self._tasks.wait(self._request_timeout_ms / 1000)
 
-    async def _write(self) -> None:
-        try:
-            while True:
-                while self._messages:
-                    correlation_id, message = self._messages.popleft()
-                    await self._call.write(message)
-                    if self._acks == 0:
-                        count = self._sizes.pop(correlation_id)
-                        self._on_written(self.broker_id, correlation_id, count)
-                if self._is_ending:
-                    await self._call.done_writing()
-                    return
-                self._has_message.clear()
-                await self._has_message.wait()
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
-            self._break(error)
+    def _on_sent(self, number: int) -> None:
+        if self._acks == 0:
+            self._on_written(self.broker_id, number, self._sizes.pop(number))
 
-    async def _read(self) -> None:
-        try:
-            async for response in self._call:
-                if response.throttle_time_ms:  # First: the answers let more be sent.
-                    self._on_throttled(self.broker_id, response.throttle_time_ms)
-                for answer in response.answers:
-                    self._answer(answer)
-            code, details = await self._call.code(), await self._call.details()
-            self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
-            self._break(error)
+    def _on_received(self, message: produce_pb2.ProduceResponse) -> None:
+        if message.throttle_time_ms:  # First: the answers let more be sent.
+            self._on_throttled(self.broker_id, message.throttle_time_ms)
+        for answer in message.answers:
+            self._answer(answer)
 
     def _answer(self, response: produce_pb2.ProduceAnswer) -> None:
         if self._acks == 0:
             refused = [response.error, *(result.error for result in response.results)]
-            errors = [error_from_wire(each) for each in refused if each.code]
+            errors = [error_from_wire(error) for error in refused if error.code]
             self._on_late_refusal(self.broker_id, errors)
             return
         count = self._sizes.pop(response.correlation_id, 0)
@@ -188,20 +143,6 @@ class ProduceStream:
             self._break(f"not each of {count} batches has one result: {len(answers)} came")
             return
         self._on_answer(self.broker_id, response.correlation_id, answers)
-
-    def _on_cancelled(self) -> None:
-        if self.connection.is_given_up:
-            self._break("another call found the connection broken")
-        else:
-            self._break(f"its task {CANCELLED_BY_OTHERS}")
-
-    def _break(self, reason: str | BaseException) -> None:
-        if self._is_closed:
-            return
-        self.close()
-        if isinstance(reason, grpc.RpcError):
-            reason = wire.error_from_rpc(reason, self.connection.address).message
-        self._on_broken(self.broker_id, self, str(reason))
 
 
 def _answer(result: produce_pb2.ProduceResult) -> Answer:

@@ -22,15 +22,7 @@ FOREVER: Final = MonotonicMs(2**62)
 
 
 class Room:
-    """The room in `buffer_memory`.
-
-    Args:
-        intakes: use it; `lock` guards them.
-        lock: of the producer.
-        config: of the producer.
-        loop: of the producer; no thread that runs it waits.
-        wake: asks for a step: open intakes must leave first.
-    """
+    """The room in `buffer_memory`."""
 
     def __init__(
         self,
