@@ -66,13 +66,19 @@ def declared(part: ModuleType) -> dict[str, Event]:
     return {name: each for name, each in inspect.getmembers_static(part) if isinstance(each, Event)}
 
 
+def explained() -> list[tuple[str, str]]:
+    """Return each field with its meaning: those of several parts, and those of one part only."""
+    of_parts = (getattr(part, "FIELDS", {}) for part in PARTS.values())
+    return [row for fields in (FIELDS, *of_parts) for row in fields.items()]
+
+
 def events() -> str:
     """Return the page."""
     parts = [_INTRODUCTION]
     for title, part in PARTS.items():
         rows = sorted(map(_row, declared(part).values()))
         parts.append(f"## {title}\n\n{_COLUMNS}{''.join(rows)}")
-    fields = "".join(f"| `{name}` | {FIELDS[name]} |\n" for name in sorted(FIELDS))
+    fields = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in sorted(explained()))
     return "\n".join(parts) + "\n" + _FIELDS + fields
 
 

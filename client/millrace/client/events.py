@@ -128,3 +128,18 @@ LEAVING_FAILED: Final = Event(
     action="Look whether the group's coordinator can be reached.",
     fields=("group", "error"),
 )
+
+FIELDS: Final = {
+    "attempts": "how often the record was tried",
+    "client": "`producer` or `consumer`",
+    "from_offset": "of the record that was to be read next",
+    "group": "a consumer group",
+    "max_poll_interval_ms": "as configured",
+    "offset": "of the record",
+    "pause_ms": "until the next attempt",
+    "records": "how many records",
+    "skipped": "how many offsets are not read",
+    "throttle_ms": "how long the broker delays an answer",
+    "to_offset": "of the record that is read next",
+}
+"""The meaning of each field that only these events have. `millrace.core.events` has the others."""

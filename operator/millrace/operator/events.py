@@ -133,3 +133,19 @@ QUOTA_KEPT: Final = Event(
     action="Delete the quota with `millrace quota delete` once that is possible.",
     fields=("quota", "reason"),
 )
+
+FIELDS: Final = {
+    "act": "`apply`, `patch` or `delete`",
+    "drained": "ids of brokers",
+    "in_s": "seconds until the next attempt",
+    "kind": "of the object",
+    "namespace": "of Kubernetes",
+    "object": "its name",
+    "pod": "its name",
+    "quota": "the quota, or its name",
+    "step": "what was done",
+    "undrained": "ids of brokers",
+    "unregistered": "ids of brokers",
+    "work": "`cluster`, `topics` or `quotas`",
+}
+"""The meaning of each field that only these events have. `millrace.core.events` has the others."""

@@ -84,3 +84,10 @@ LOOKUP_POSTPONED: Final = Event(
     action=_NOTHING,
     fields=("error",),
 )
+
+FIELDS: Final = {
+    "batch": "number of the micro-batch",
+    "query": "the name of a Spark query",
+    "rows": "how many rows",
+}
+"""The meaning of each field that only these events have. `millrace.core.events` has the others."""

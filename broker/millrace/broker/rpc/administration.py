@@ -6,7 +6,7 @@ the loop does other work in between, above all heartbeats. Each change is logged
 that asked for it (`audit`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -102,9 +102,10 @@ async def administer(
     if kind is None:
         raise MalformedRequestError("the request is none that this controller knows")
     line = AuditLine(audit, caller, kind)
-    is_change = not getattr(getattr(message, kind), "validate_only", False)
+    request = getattr(message, kind)
+    is_change = not getattr(request, "validate_only", False)
     try:
-        response, outcomes = await _Administration(controller, work, line).answer(message)
+        response, outcomes = await _Administration(controller, work, line).answer(kind, request)
     except MillraceError as error:
         if is_change:
             line.on_failed(error)
@@ -124,31 +125,23 @@ class _Administration:
     _work: Work
     _line: AuditLine
 
-    async def answer(self, message: pb.ControllerRequest) -> _Answer:
-        match message.WhichOneof("request"):
-            case "create_topics":
-                return await self._create_topics(message.create_topics)
-            case "alter_topics":
-                return await self._alter_topics(message.alter_topics)
-            case "delete_topics":
-                return await self._delete_topics(message.delete_topics)
-            case "undelete_topics":
-                return await self._undelete_topics(message.undelete_topics)
-            case "purge_topics":
-                return await self._purge_topics(message.purge_topics)
-            case "drain_broker":
-                return await self._drain_broker(message.drain_broker)
-            case "unregister_broker":
-                return await self._unregister_broker(message.unregister_broker)
-            case "reassign_partitions":
-                return await self._reassign_partitions(message.reassign_partitions)
-            case "elect_leaders":
-                return await self._elect_leaders(message.elect_leaders)
-            case "set_quotas":
-                return await self._set_quotas(message.set_quotas)
-            case "delete_quotas":
-                return await self._delete_quotas(message.delete_quotas)
-        raise MalformedRequestError("the request is none that this controller knows")
+    async def answer(self, kind: str, request: Any) -> _Answer:
+        handlers: dict[str, Callable[[Any], Awaitable[_Answer]]] = {
+            "create_topics": self._create_topics,
+            "alter_topics": self._alter_topics,
+            "delete_topics": self._delete_topics,
+            "undelete_topics": self._undelete_topics,
+            "purge_topics": self._purge_topics,
+            "drain_broker": self._drain_broker,
+            "unregister_broker": self._unregister_broker,
+            "reassign_partitions": self._reassign_partitions,
+            "elect_leaders": self._elect_leaders,
+            "set_quotas": self._set_quotas,
+            "delete_quotas": self._delete_quotas,
+        }
+        if (handler := handlers.get(kind)) is None:
+            raise MalformedRequestError("the request is none that this controller knows")
+        return await handler(request)
 
     async def _converted(self, convert: Callable[[Any], _T], entries: Iterable[Any]) -> list[_T]:
         """Convert the entries of a request. It can still be refused whole."""
