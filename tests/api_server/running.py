@@ -17,7 +17,7 @@ from typing import Any
 import urllib3
 from tests.api_server import binaries
 
-from millrace.broker.coordination.kubernetes.access import ApiAccess, in_cluster
+from millrace.runtime.kubernetes.access import ApiAccess, in_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = sorted(ROOT.joinpath("crds").glob("*.millrace.dev.yaml"))

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from millrace.operator.kube.api import Api
-from millrace.operator.kube.kinds import Kind
 from millrace.operator.model.objects import Document
+from millrace.runtime.kubernetes.resources import Kind
 
 
 class FakeApi(Api):

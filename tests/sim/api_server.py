@@ -21,10 +21,8 @@ from tests.sim.coordination import NAME, SimulatedStore, StoreHandle, wait_for_a
 from tests.sim.threads import SimulatedEvent
 from tests.sim.world import Violation
 
-from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.resources import (
     CLUSTER_STATE,
-    LEASE,
     STATE_SHARD,
 )
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
@@ -33,6 +31,8 @@ from millrace.core.controller.lease import NOBODY, LeaseRecord
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.model import CLUSTER_KEY
 from millrace.core.metadata.objects.stored_object import StoredObject
+from millrace.runtime.kubernetes.access import ApiAccess
+from millrace.runtime.kubernetes.resources import LEASE
 
 _CLUSTER: Final = "simulated"
 _ACCESS: Final = ApiAccess(

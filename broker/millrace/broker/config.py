@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from millrace.core import settings
-from millrace.core.addresses import host_port
 from millrace.core.broker_config import (
     DEFAULT_METRICS_PORT,
     DEFAULT_PORT,
@@ -92,15 +91,6 @@ def _by_origin(problems: str, path: str | Path, variables: Mapping[str, str]) ->
         else:
             of_variables.append(f"{variable}: {line}")
     return "\n".join([*([f"{path}:", *of_file] if of_file else []), *of_variables])
-
-
-def kubernetes_service(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the URL of the API server as a pod's environment has it; empty outside of pods."""
-    host = environment.get("KUBERNETES_SERVICE_HOST", "")
-    if not host:
-        return ""
-    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
-    return f"https://{host_port(host, port)}"
 
 
 def embedded(

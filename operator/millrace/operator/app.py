@@ -36,6 +36,7 @@ from millrace.operator.telemetry import (
     Signs,
     serve_telemetry,
 )
+from millrace.runtime.kubernetes.access import as_kubectl
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +100,10 @@ class Operator:
         self._metrics = OperatorMetrics()
         self._signs = Signs()
         self._metrics.waiting.set_function(lambda: len(self._queue))
-        self._api = Api.connect(lambda method: self._metrics.api_requests.labels(method).inc())
+        self._access = as_kubectl()
+        self._api = Api(
+            self._access, lambda method: self._metrics.api_requests.labels(method).inc()
+        )
         self._lease = OperatorLease(self._api, config.namespace, config.holder, self._on_lease)
         self._acts = asyncio.Event()
         self._heard: dict[str, int] = {}
@@ -134,7 +138,7 @@ class Operator:
             for _ in range(WORKERS):
                 endings.push_async_callback(_ended, asyncio.create_task(self._work()))
             await kopf.operator(
-                registry=handlers.registry(self._on_event, self._on_heard),
+                registry=handlers.registry(self._access, self._on_event, self._on_heard),
                 settings=handlers.settings(),
                 clusterwide=True,
                 standalone=True,

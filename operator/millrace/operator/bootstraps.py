@@ -5,16 +5,15 @@ The page runs in a pod of its own, with no right but to list Clusters.
 
 from collections.abc import Mapping
 
-from kubernetes.config import ConfigException
-
-from millrace.core.errors import ConnectionFailedError
+from millrace.core.errors import ConnectionFailedError, InvalidConfigError
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER
 from millrace.operator.model.objects import bootstrap_of
+from millrace.runtime.kubernetes.access import as_kubectl
 
 
 class Bootstraps:
-    """See the module.
+    """Asks the API server where clients connect.
 
     Raises:
         ConnectionFailedError: no Kubernetes cluster is configured here.
@@ -22,9 +21,11 @@ class Bootstraps:
 
     def __init__(self) -> None:
         try:
-            self._api = Api.connect()
-        except ConfigException as error:
-            raise ConnectionFailedError(f"no Kubernetes cluster is configured: {error}") from error
+            self._api = Api(as_kubectl())
+        except InvalidConfigError as error:
+            raise ConnectionFailedError(
+                f"no Kubernetes cluster is configured: {error.message}"
+            ) from error
 
     async def find(self) -> Mapping[str, str]:
         """Return where clients connect first (`host:port`), by `namespace/name` of the Cluster.

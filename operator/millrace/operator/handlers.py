@@ -1,12 +1,16 @@
 """Watches, by kopf: each event only names the cluster to look at again."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+import aiohttp
 import kopf
 
-from millrace.operator.kube.kinds import CLUSTER, NAMESPACE, QUOTA, STATEFUL_SET, TOPIC, Kind
+from millrace.operator.kube.kinds import CLUSTER, NAMESPACE, QUOTA, STATEFUL_SET, TOPIC
 from millrace.operator.model.objects import CLUSTER_LABEL
+from millrace.runtime.kubernetes.access import ApiAccess
+from millrace.runtime.kubernetes.resources import Kind
 
 Changed = Callable[[str, str, str], None]
 """Called with the kind of work, `cluster`, `topics` or `quotas`, and the namespace and name of a
@@ -32,7 +36,7 @@ def settings() -> kopf.OperatorSettings:
     return chosen
 
 
-def registry(on_event: Changed, on_heard: Heard) -> kopf.OperatorRegistry:
+def registry(access: ApiAccess, on_event: Changed, on_heard: Heard) -> kopf.OperatorRegistry:
     """Return the handlers.
 
     Pods are not watched: in a large Kubernetes cluster nearly all of them belong to others, and
@@ -44,8 +48,8 @@ def registry(on_event: Changed, on_heard: Heard) -> kopf.OperatorRegistry:
     known_labels: dict[str, dict[str, str]] = {}
 
     @kopf.on.login(registry=made)
-    def login(**given: Any) -> object:
-        return kopf.login_via_client(**given)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return kopf.AiohttpSession(server=access.server, aiohttp_session=_session(access))
 
     def watch(kind: Kind, handle: Callable[..., None], **options: Any) -> None:
         group, _, version = kind.api_version.rpartition("/")
@@ -93,6 +97,21 @@ def registry(on_event: Changed, on_heard: Heard) -> kopf.OperatorRegistry:
     watch(NAMESPACE, on_namespace)
     watch(STATEFUL_SET, on_part, labels={CLUSTER_LABEL: kopf.PRESENT})
     return made
+
+
+def _session(access: ApiAccess) -> aiohttp.ClientSession:
+    """Return kopf's connections: each request has the token of its moment."""
+
+    async def authorize(
+        request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        request.server_hostname = access.tls_server_name
+        if (token := await asyncio.to_thread(access.token)) is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
+        return await send(request)
+
+    connector = aiohttp.TCPConnector(limit=0, ssl=access.tls or True)
+    return aiohttp.ClientSession(connector=connector, middlewares=(authorize,))
 
 
 def _chooses_namespaces(spec: Any) -> bool:

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 
 from millrace.operator.kube import lease
 from millrace.operator.kube.api import Api, ApiError
-from millrace.operator.kube.kinds import CLUSTER, LEASE, QUOTA, TOPIC
+from millrace.operator.kube.kinds import CLUSTER, QUOTA, TOPIC
+from millrace.runtime.kubernetes.access import as_kubectl
+from millrace.runtime.kubernetes.resources import LEASE
 
 _WAIT_S = 60
 """How long a new operator may take to win the Lease."""
@@ -21,7 +23,7 @@ def problem(namespace: str) -> str | None:
 
 
 async def _problem(namespace: str) -> str | None:
-    api = Api.connect()
+    api = Api(as_kubectl())
     try:
         for kind in (CLUSTER, TOPIC, QUOTA):
             await api.list(kind)

@@ -12,8 +12,8 @@ from tests.api_server.relay import ApiServerRelay
 from tests.api_server.running import RunningApiServer
 from tests.integration.kubernetes.operated import Operated
 
-from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
+from millrace.runtime.kubernetes.access import ApiAccess
 
 OpenStore = Callable[..., KubernetesStore]
 

@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import kubernetes.client
-import kubernetes.config
 from tests.api_server.controllers import Controllers
 from tests.api_server.running import RunningApiServer
 from tests.fakes.administered_clusters import FakeBrokers, FakeCluster
@@ -18,6 +16,7 @@ from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.reconcile.cluster import ClusterReconciler
 from millrace.operator.reconcile.quotas import QuotasReconciler
 from millrace.operator.reconcile.topics import TopicsReconciler
+from millrace.runtime.kubernetes.access import from_kubeconfig
 
 Document = dict[str, Any]
 
@@ -101,8 +100,7 @@ class Operated:
         self.controllers = Controllers(server, self.brokers, namespace)
         config = folder / f"kubeconfig-{namespace}"
         config.write_text(server.kubeconfig("admin"))
-        client = kubernetes.config.new_client_from_config(str(config))
-        self.api = CutApi(client, lambda method: None)
+        self.api = CutApi(from_kubeconfig(config))
         assert self.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
         self.restart()
         self.fake().on_write = self.api.on_write

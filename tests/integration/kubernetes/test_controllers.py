@@ -13,7 +13,6 @@ from tests.fakes.observing import Observing
 from tests.integration.kubernetes.conftest import OpenStore
 
 from millrace.broker.controller.shell import ControllerShell
-from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.core.controller.lease import LeaseTimes
 from millrace.core.errors import MillraceError, NotControllerError, TopicAlreadyExistsError
@@ -22,6 +21,7 @@ from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS, BrokerLife, To
 from millrace.core.metadata.objects.encoding import decode_cluster, decode_shard
 from millrace.core.metadata.objects.stored_object import CorruptMetadataError
 from millrace.core.metadata.requests import CreateTopics, Heartbeat, NewTopic, RegisterBroker
+from millrace.runtime.kubernetes.access import ApiAccess
 
 TIMES = LeaseTimes(duration_ms=1500, renew_deadline_ms=1000, retry_ms=100, watch_ms=100)
 

@@ -19,13 +19,13 @@ from tests.integration.coordination.store_contract import (
 from tests.integration.kubernetes.conftest import OpenStore
 from tests.integration.running_broker import wait_until
 
-from millrace.broker.coordination.kubernetes.access import ApiAccess
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.broker.coordination.store import (
     CoordinationUnavailableError,
 )
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.objects.stored_object import StoredObject
+from millrace.runtime.kubernetes.access import ApiAccess
 
 # What no fault delays must be done in it too, on a busy machine: 33 objects, each with an fsync.
 TIMEOUT_MS = 3000

@@ -1,12 +1,15 @@
 """The operator on a real API server; the rest of Kubernetes, and the brokers, are played."""
 
 import asyncio
+import json
 import logging
 from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import kopf
 import pytest
 from tests.integration.kubernetes.operated import KilledError, Operated
 
@@ -17,10 +20,12 @@ from millrace.core.events import AUDIT_LOGGER
 from millrace.core.ids import BrokerId, ControllerEpoch
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.objects.stored_object import StoredObject
+from millrace.operator import handlers
 from millrace.operator.kube.api import ApiError
 from millrace.operator.kube.lease import OperatorLease
 from millrace.operator.reconcile.cluster import BUSY_S, STEADY_S
 from millrace.operator.reconcile.cluster_status import CONDITIONS
+from millrace.runtime.kubernetes.access import from_kubeconfig
 
 PODS = "/api/v1/%s/pods"
 CLAIMS = "/api/v1/%s/persistentvolumeclaims"
@@ -652,6 +657,43 @@ def test_a_cluster_that_is_deleted_while_it_is_made_leaves_nothing(
         operated.controllers.step()
     for path in (STATEFUL_SETS, PODS, CLAIMS, "/api/v1/%s/configmaps", "/api/v1/%s/services"):
         assert operated.controllers.items(path) == []
+
+
+async def test_changes_are_heard_with_the_token_that_the_kubeconfig_has_then(
+    operated: Operated, tmp_path: Path
+) -> None:
+    config = json.loads(operated.server.kubeconfig("admin"))
+    token = config["users"][0]["user"].pop("token")
+    config["users"][0]["user"]["tokenFile"] = "token"
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    (tmp_path / "token").write_text(token)
+    access = from_kubeconfig(tmp_path / "kubeconfig")
+    heard: set[tuple[str, str, str]] = set()
+    news, stop = asyncio.Event(), asyncio.Event()
+
+    def on_event(work: str, namespace: str, name: str) -> None:
+        heard.add((work, namespace, name))
+        news.set()
+
+    registry = handlers.registry(access, on_event, lambda uid, generation: True)
+    watching = asyncio.create_task(
+        kopf.operator(
+            registry=registry,
+            settings=handlers.settings(),
+            clusterwide=True,
+            standalone=True,
+            stop_flag=stop,
+        )
+    )
+    try:
+        async with asyncio.timeout(60):
+            operated.apply("clusters", "c", {"pools": [pool()]})
+            while ("cluster", operated.namespace, "c") not in heard:
+                news.clear()
+                await news.wait()
+    finally:
+        stop.set()
+        await watching
 
 
 async def test_of_two_operators_one_acts_and_the_other_one_follows(operated: Operated) -> None:

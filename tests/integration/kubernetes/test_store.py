@@ -20,7 +20,6 @@ from tests.integration.coordination.store_contract import (
 )
 from tests.integration.kubernetes.conftest import OpenStore
 
-from millrace.broker.coordination.kubernetes.access import from_kubeconfig
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
 from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
@@ -29,6 +28,7 @@ from millrace.broker.coordination.store import (
 from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
+from millrace.runtime.kubernetes.access import from_kubeconfig
 
 OBJECTS = f"/apis/millrace.dev/v1/namespaces/{NAMESPACE}"
 OWNER = {"apiVersion": "millrace.dev/v1beta1", "kind": "Cluster", "name": "c", "uid": "u-1"}

@@ -174,15 +174,6 @@ def test_a_cluster_on_kubernetes_is_configured_without_a_path(tmp_path: Path) ->
     assert (found.cluster_name, found.namespace, found.kubeconfig) == ("orders", "shop", "")
 
 
-def test_a_pod_s_environment_says_where_the_api_server_is() -> None:
-    environment = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443"}
-    assert config.kubernetes_service(environment) == "https://10.96.0.1:6443"
-    assert config.kubernetes_service({"KUBERNETES_SERVICE_HOST": "fd00::1"}) == (
-        "https://[fd00::1]:443"
-    )
-    assert config.kubernetes_service({}) == ""
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

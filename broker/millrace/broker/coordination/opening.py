@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Final
 
-from millrace.broker.config import kubernetes_service
 from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.broker.coordination.store import CoordinationStore
 from millrace.core.broker_config import CoordinationConfig, CoordinationKind
@@ -22,14 +21,14 @@ def open_store(config: CoordinationConfig) -> CoordinationStore:
     if config.kind is CoordinationKind.SQLITE:
         return SqliteStore(config.path, is_exclusive=not config.shared)
     # Imported only with Kubernetes.
-    from millrace.broker.coordination.kubernetes import access
     from millrace.broker.coordination.kubernetes.store import KubernetesStore
+    from millrace.runtime.kubernetes import access
 
     settings = config.kubernetes
     return KubernetesStore(
-        access.from_kubeconfig(Path(settings.kubeconfig), settings.context)
+        access.from_kubeconfig(Path(settings.kubeconfig), context_name=settings.context)
         if settings.kubeconfig
-        else access.in_cluster(kubernetes_service()),
+        else access.in_cluster(access.pod_server()),
         cluster_name=settings.cluster_name,
         namespace=settings.namespace,
         request_timeout_ms=settings.request_timeout_ms,

@@ -1,1 +1,1 @@
-"""The API server: objects by kind and name, over the official client's log-in and transport."""
+"""The API server: objects by kind and name."""

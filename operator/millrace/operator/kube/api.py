@@ -1,33 +1,29 @@
 """Objects of the API server: read, applied, patched, deleted.
 
-The official client knows how to log in everywhere and keeps the connections. Its classes for each
-kind are not used: objects are documents, as everywhere in the operator.
-
-Each call blocks one of a fixed number of threads, for at most `TIMEOUT_S`. Objects are applied by
-the server (server-side apply) under the operator's own name, so that fields of others stay.
+Objects are documents, as everywhere in the operator. Each call blocks one of a fixed number of
+threads, for at most `TIMEOUT_MS`. Objects are applied by the server (server-side apply) under the
+operator's own name, so that fields of others stay.
 """
 
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, Self
+from typing import Final, TypeVar
 from urllib.parse import urlencode
-
-import kubernetes.client
-import kubernetes.config
-import urllib3
 
 from millrace.core.events import AUDIT_LOGGER
 from millrace.operator.events import OBJECT_CHANGED
-from millrace.operator.kube.kinds import EVENT, Kind, kind_of
+from millrace.operator.kube.kinds import EVENT, kind_of
 from millrace.operator.model.objects import Document
+from millrace.runtime.kubernetes.access import ApiAccess
+from millrace.runtime.kubernetes.api_server import WHOLE, Answer, ApiServer, NoAnswerError
+from millrace.runtime.kubernetes.resources import Kind
 
 FIELD_MANAGER: Final = "millrace-operator"
-TIMEOUT_S: Final = 10.0
+TIMEOUT_MS: Final = 10_000
 _audit = logging.getLogger(AUDIT_LOGGER)
 
 _THREADS: Final = 8
@@ -35,8 +31,10 @@ _PAGE: Final = 100
 
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
-_PLAIN: Final = "application/json"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+
+_Result = TypeVar("_Result")
 
 
 class ApiError(Exception):
@@ -54,35 +52,31 @@ class ApiError(Exception):
 
 
 class Api:
-    """See the module.
+    """The API server, for coroutines.
 
     Args:
         on_request: called with the method of each request.
+
+    Raises:
+        InvalidConfigError: the URL of the API server is none.
     """
 
     def __init__(
-        self, client: "kubernetes.client.ApiClient", on_request: Callable[[str], None]
+        self, access: ApiAccess, on_request: Callable[[str], None] = lambda method: None
     ) -> None:
-        self._client = client
+        self._server = ApiServer(
+            access,
+            user_agent=FIELD_MANAGER,
+            connections_max=_THREADS,
+            request_timeout_ms=TIMEOUT_MS,
+        )
         self._on_request = on_request
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="api")
-
-    @classmethod
-    def connect(cls, on_request: Callable[[str], None] = lambda method: None) -> Self:
-        """Return the API server of the pod, or of the kubeconfig.
-
-        Raises:
-            kubernetes.config.ConfigException: neither names one.
-        """
-        if "KUBERNETES_SERVICE_HOST" in os.environ:
-            kubernetes.config.load_incluster_config()
-        else:
-            kubernetes.config.load_kube_config()
-        return cls(kubernetes.client.ApiClient(), on_request)
 
     def close(self) -> None:
         """End the threads; waits for what is under way."""
         self._threads.shutdown()
+        self._server.close()
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Document | None:
         """Return an object; None: there is none."""
@@ -116,7 +110,7 @@ class Api:
         for name, wanted in (("labelSelector", labels), ("fieldSelector", fields)):
             if wanted:
                 query[name] = ",".join(f"{key}={value}" for key, value in wanted.items())
-        accept = _METADATA if is_metadata_enough else _PLAIN
+        accept = _METADATA if is_metadata_enough else WHOLE
         found: list[Document] = []
         while True:
             answer = await self._call("GET", kind.path(namespace), query, accept=accept)
@@ -231,49 +225,46 @@ class Api:
         query: Mapping[str, str] | None = None,
         body: Document | None = None,
         *,
-        content_type: str = _PLAIN,
-        accept: str = _PLAIN,
+        content_type: str = WHOLE,
+        accept: str = WHOLE,
     ) -> Document:
-        self._on_request(method)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads,
-            partial(
-                self._call_blocking,
-                method,
-                path,
-                query,
-                body,
-                {"Accept": accept, "Content-Type": content_type},
-            ),
+        sent = None if body is None else json.dumps(body).encode("ascii")
+        path += f"?{urlencode(query)}" if query else ""
+        answer = await self.on_thread(
+            partial(self.send, method, path, sent, accept=accept, content_type=content_type)
         )
+        if not answer.is_success:
+            raise refused(answer, f"{method} {path.partition('?')[0]}")
+        return answer.document
 
-    def _call_blocking(
+    async def on_thread(self, call: Callable[[], _Result]) -> _Result:
+        """Make a call that blocks on one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def send(
         self,
         method: str,
         path: str,
-        query: Mapping[str, str] | None,
-        body: Document | None,
-        headers: dict[str, str],
-    ) -> Document:
-        configuration = self._client.configuration
-        self._client.update_params_for_auth(
-            headers, [], ["BearerToken"], path, method, body, request_auth=None
-        )
-        url = configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        body: bytes | None = None,
+        *,
+        accept: str = WHOLE,
+        content_type: str = WHOLE,
+    ) -> Answer:
+        """Send a request, and block until the answer is there, which may be a refusal.
+
+        Raises:
+            ApiError: there is no answer.
+        """
+        self._on_request(method)
         try:
-            response = self._client.call_api(
-                method, url, headers, body, _request_timeout=(TIMEOUT_S, TIMEOUT_S)
-            )
-            content = response.read()
-        except (urllib3.exceptions.HTTPError, OSError, kubernetes.client.ApiException) as error:
-            message = f"the API server did not answer: {error}"
-            raise ApiError(0, message, request=f"{method} {path}") from error
-        document = _parsed(content)
-        if not 200 <= response.status < 300:
-            message = document.get("message") or content[:200].decode("utf-8", "replace")
-            raise ApiError(response.status, message, request=f"{method} {path}")
-        return document
+            return self._server.send(method, path, body, accept=accept, content_type=content_type)
+        except NoAnswerError as error:
+            raise ApiError(0, str(error), request=f"{method} {path.partition('?')[0]}") from error
+
+
+def refused(answer: Answer, request: str) -> ApiError:
+    """Return the error of an answer that is a refusal."""
+    return ApiError(answer.status, answer.message, request=request)
 
 
 def _note(act: str, kind: Kind, namespace: str | None, name: str) -> None:
@@ -283,11 +274,3 @@ def _note(act: str, kind: Kind, namespace: str | None, name: str) -> None:
 def _path(document: Document) -> str:
     metadata = document["metadata"]
     return kind_of(document).path(metadata.get("namespace"), metadata["name"])
-
-
-def _parsed(content: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(content)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}

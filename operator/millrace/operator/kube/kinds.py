@@ -1,32 +1,9 @@
-"""The kinds of object that the operator reads or writes, with their paths in the API server."""
+"""The kinds of object that the operator reads or writes, known by their version and name."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from millrace.operator.model.objects import Document
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of object.
-
-    Attributes:
-        plural: its name in paths.
-        is_namespaced: whether its objects lie in namespaces.
-    """
-
-    api_version: str
-    name: str
-    plural: str
-    is_namespaced: bool = True
-
-    def path(self, namespace: str | None = None, name: str | None = None) -> str:
-        """Return the path of one object, or of all of them."""
-        root = "api" if self.api_version == "v1" else "apis"
-        where = f"/namespaces/{namespace}" if namespace and self.is_namespaced else ""
-        which = f"/{name}" if name else ""
-        return f"/{root}/{self.api_version}{where}/{self.plural}{which}"
-
+from millrace.runtime.kubernetes.resources import Kind
 
 CLUSTER: Final = Kind("millrace.dev/v1beta1", "Cluster", "clusters")
 TOPIC: Final = Kind("millrace.dev/v1beta1", "Topic", "topics")
@@ -45,7 +22,6 @@ STORAGE_CLASS: Final = Kind(
 NODE: Final = Kind("v1", "Node", "nodes", is_namespaced=False)
 NAMESPACE: Final = Kind("v1", "Namespace", "namespaces", is_namespaced=False)
 EVENT: Final = Kind("v1", "Event", "events")
-LEASE: Final = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
 _ALL: Final = {
     (each.api_version, each.name): each
@@ -66,7 +42,6 @@ _ALL: Final = {
             NODE,
             NAMESPACE,
             EVENT,
-            LEASE,
         ),
         Kind("v1", "ServiceAccount", "serviceaccounts"),
         Kind("rbac.authorization.k8s.io/v1", "Role", "roles"),

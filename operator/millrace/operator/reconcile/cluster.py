@@ -24,7 +24,6 @@ from millrace.operator.kube.kinds import (
     CLUSTER_STATE,
     CONFIG_MAP,
     EVENT,
-    LEASE,
     NODE,
     POD,
     STATE_SHARD,
@@ -83,6 +82,7 @@ from millrace.operator.reconcile.resources import (
     write_status,
     written,
 )
+from millrace.runtime.kubernetes.resources import LEASE
 
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger(AUDIT_LOGGER)

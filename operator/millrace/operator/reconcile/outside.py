@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
-from millrace.operator.kube.kinds import CONFIG_MAP, NODE, POD, SERVICE, Kind
+from millrace.operator.kube.kinds import CONFIG_MAP, NODE, POD, SERVICE
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.listeners import NodeAddress, OutsideListener
@@ -22,6 +22,7 @@ from millrace.operator.model.outside import (
     outside_selector,
 )
 from millrace.operator.plan.outside import Outside, outside
+from millrace.runtime.kubernetes.resources import Kind
 
 WAITING_S = 10.0
 """Pause before the next look at a cluster that lacks only an outside address."""

@@ -21,23 +21,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from millrace.broker.coordination.kubernetes.access import ApiAccess
-from millrace.broker.coordination.kubernetes.api import (
-    METADATA,
-    Answer,
-    Connect,
-    KubernetesApi,
-    connect,
-)
-from millrace.broker.coordination.kubernetes.lease import KubernetesLease
-from millrace.broker.coordination.kubernetes.resources import (
-    ClusterResources,
-    Resource,
-)
+from millrace.broker.coordination.kubernetes.api import METADATA, KubernetesApi
+from millrace.broker.coordination.kubernetes.resources import ClusterResources
 from millrace.broker.coordination.kubernetes.side_by_side import SideBySide
 from millrace.broker.coordination.kubernetes.watch import LeaseWatcher
 from millrace.broker.coordination.store import (
     CoordinationObjectTooLargeError,
+    CoordinationStoreError,
     always,
 )
 from millrace.core.controller.lease import LeaseRecord
@@ -45,6 +35,10 @@ from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.model import CLUSTER_KEY
 from millrace.core.metadata.objects.stored_object import CorruptMetadataError, StoredObject
+from millrace.runtime.kubernetes.access import ApiAccess
+from millrace.runtime.kubernetes.api_server import Answer, Connect, connect
+from millrace.runtime.kubernetes.lease import KubernetesLease
+from millrace.runtime.kubernetes.resources import Resource
 
 REQUESTS_IN_FLIGHT_MAX: Final = 8
 """Objects written or read in parallel; the metadata has 33."""
@@ -102,8 +96,11 @@ class KubernetesStore:
         # With connections and pauses of its own, so that no object's write costs the lease. Nor
         # does a long pause: one or two requests a second are no burden for the API server.
         self._lease_api = api(connections_max=1, pause_ms_max=lease_pause_ms_max)
-        self._lease = KubernetesLease(self._lease_api, self._resources)
-        self._watcher = LeaseWatcher(api(connections_max=1), self._resources.lease)
+        lease = self._resources.lease
+        self._lease = KubernetesLease(
+            self._lease_api.request, lease, self._resources.labels, partial(_lease_refused, lease)
+        )
+        self._watcher = LeaseWatcher(api(connections_max=1), lease)
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
         """See `CoordinationStore`."""
@@ -301,6 +298,17 @@ def _not_installed(answer: Answer) -> InvalidConfigError:
         f"the API server does not know our resources ({answer.message}): install the custom "
         "resource definitions (kubectl apply --server-side -k crds), and check that "
         "coordination.kubernetes.namespace exists"
+    )
+
+
+def _lease_refused(resource: Resource, answer: Answer) -> Exception:
+    if answer.status == 404:
+        return InvalidConfigError(
+            f"{resource} cannot be written: {answer.message}. Create the namespace, or correct "
+            "coordination.kubernetes.namespace"
+        )
+    return CoordinationStoreError(
+        f"the API server refuses {resource} with {answer.status}: {answer.message}"
     )
 
 

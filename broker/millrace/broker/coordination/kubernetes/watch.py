@@ -15,10 +15,10 @@ from typing import Final
 import urllib3
 
 from millrace.broker.coordination.kubernetes.api import KubernetesApi, events
-from millrace.broker.coordination.kubernetes.resources import Resource
 from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.broker.events import LEASE_UNWATCHED
 from millrace.runtime import host
+from millrace.runtime.kubernetes.resources import Resource
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _PAUSE_S: Final = 1.0  # Watches begin no closer together.
 
 
 class LeaseWatcher:
-    """See the module. It watches from the first call of `events` on.
+    """Watches one Lease, from the first call of `events` on.
 
     Args:
         api: of the watcher alone: the watch keeps a connection busy.

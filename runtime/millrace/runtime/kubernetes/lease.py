@@ -1,4 +1,4 @@
-"""The controller's lease as a Lease of `coordination.k8s.io`.
+"""A lease as a Lease of `coordination.k8s.io`: of a cluster's controller, or of the operator.
 
 The annotations count: they have all fields of the record, also the version, which no field of the
 resource can express. `spec` shows the same to people (`kubectl get lease`). Only its holder is
@@ -6,21 +6,20 @@ read, so that a person can take the lease away by hand: such a write counts as a
 written for people and never read: each observer judges expiry by its own clock (P38).
 `leaseTransitions` starts over with a new Lease and means nothing either (P35).
 
-The holder of a deleted Lease creates it again under the next version, or another broker does when
-the lease has run out; the API server accepts one of them.
+The holder of a deleted Lease creates it again under the next version, or another one does when the
+lease has run out; the API server accepts one of them.
 """
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from millrace.broker.coordination.kubernetes.api import Answer, KubernetesApi
-from millrace.broker.coordination.kubernetes.resources import ClusterResources
-from millrace.broker.coordination.store import CoordinationStoreError
 from millrace.core.controller.lease import NOBODY, LeaseRecord
-from millrace.core.errors import InvalidConfigError
 from millrace.runtime import host
+from millrace.runtime.kubernetes.api_server import Answer
+from millrace.runtime.kubernetes.resources import Resource
 
 _PREFIX: Final = "millrace.dev/"
 
@@ -38,44 +37,58 @@ _ABSENT: Final = _Stored(None, {}, {})
 
 
 class KubernetesLease:
-    """See the module. Used by one thread at a time."""
+    """One Lease, read and written. Used by one thread at a time.
 
-    def __init__(self, api: KubernetesApi, resources: ClusterResources) -> None:
-        self._api = api
-        self._resource = resources.lease
-        self._labels = resources.labels
+    Args:
+        request: sends method, path and body, and returns the answer.
+        resource: the Lease.
+        labels: that it gets, beside those of others.
+        refused: makes the error of an answer that is none of those of an election.
+    """
+
+    def __init__(
+        self,
+        request: Callable[[str, str, bytes | None], Answer],
+        resource: Resource,
+        labels: Mapping[str, str],
+        refused: Callable[[Answer], Exception],
+    ) -> None:
+        self._request = request
+        self._resource = resource
+        self._labels = labels
+        self._refused = refused
         self._latest: _Stored | None = None  # None: not known.
 
     def read(self) -> LeaseRecord | None:
-        """See `CoordinationStore.read_lease`."""
+        """Return the lease as it is stored; None: there is none."""
         self._latest = None
-        answer = self._api.request("GET", self._resource.path)
+        answer = self._request("GET", self._resource.path, None)
         if answer.status == 404:
             self._latest = _ABSENT
         elif answer.is_success:
             self._latest = _stored(answer.document)
         else:
-            raise self._unexpected(answer)
+            raise self._refused(answer)
         return self._latest.record
 
     def compare_and_swap(self, new: LeaseRecord) -> bool:
-        """See `CoordinationStore.compare_and_swap_lease`."""
+        """Replace the version of the lease before; False when another one is stored."""
         if self._latest is None:
             self.read()
         latest, self._latest = self._latest, None
         assert latest is not None
         if latest.record is None:
-            answer = self._api.request("POST", self._resource.collection, self._body(new, latest))
+            answer = self._request("POST", self._resource.collection, self._body(new, latest))
         elif latest.record.version == new.version - 1:
-            answer = self._api.request("PUT", self._resource.path, self._body(new, latest))
+            answer = self._request("PUT", self._resource.path, self._body(new, latest))
         else:
             return False
         if answer.is_success:
             self._latest = _stored(answer.document)
             return True
         if answer.status == 409 or (answer.status == 404 and latest.record is not None):
-            return False  # Another broker was first, or it was deleted.
-        raise self._unexpected(answer)
+            return False  # Another one was first, or it was deleted.
+        raise self._refused(answer)
 
     def _body(self, new: LeaseRecord, latest: _Stored) -> bytes:
         wall_s = host.current.wall_ns() / 1e9
@@ -107,16 +120,6 @@ class KubernetesLease:
         }
         return json.dumps(document).encode("ascii")
 
-    def _unexpected(self, answer: Answer) -> Exception:
-        if answer.status == 404:
-            return InvalidConfigError(
-                f"{self._resource} cannot be written: {answer.message}. Create the namespace, or "
-                "correct coordination.kubernetes.namespace"
-            )
-        return CoordinationStoreError(
-            f"the API server refuses {self._resource} with {answer.status}: {answer.message}"
-        )
-
 
 def _annotations(record: LeaseRecord) -> dict[str, str]:
     return {_annotation(each.name): str(getattr(record, each.name)) for each in fields(record)}
@@ -142,7 +145,7 @@ def _record(annotations: dict[str, str], spec: dict[str, Any]) -> LeaseRecord:
             text = annotations[_annotation(each.name)]
             values[each.name] = text if each.type is str else int(text)
     except (KeyError, ValueError):
-        # Another program wrote it: it protects no broker, and may be taken at once.
+        # Another program wrote it: it protects nobody, and may be taken at once.
         return LeaseRecord(holder=holder, address="", duration_ms=0, version=1)
     record = LeaseRecord(**values)
     if record.holder != holder:  # Taken away, or given back, by hand.
