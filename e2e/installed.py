@@ -47,7 +47,7 @@ def helm(cluster: Cluster, *arguments: object, input: str | None = None) -> str:
 
 
 class Namespace:
-    """See the module.
+    """A namespace, and what its user does there.
 
     Attributes:
         name: of the namespace.

@@ -17,7 +17,7 @@ JOBS = "/opt/millrace/jobs"
 
 
 class SparkJob:
-    """See the module.
+    """One release of the chart.
 
     Args:
         kubernetes: the cluster, from which the shared volume can be read.

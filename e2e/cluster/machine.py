@@ -47,7 +47,7 @@ exec "$folder/init"
 
 
 class Machine:
-    """See the module.
+    """One machine, booted or without power.
 
     Args:
         cluster: distinguishes its network namespace from those of other clusters.

@@ -33,7 +33,7 @@ _AWAY = ("PREROUTING", "-t", "raw", "-i", "nodes", "-p", "tcp", "--dport", str(c
 
 
 class NativeCluster:
-    """See the module.
+    """The machines of one cluster, and ways to break them.
 
     Args:
         name: distinguishes it from other clusters on this machine.

@@ -52,7 +52,7 @@ def size_bytes(quantity: str) -> int:
 
 
 class Provisioner:
-    """See the module."""
+    """Makes and removes volumes until the process ends."""
 
     def __init__(self, cluster: NativeCluster) -> None:
         self._nodes = {node.name: node for node in cluster.nodes}

@@ -29,7 +29,7 @@ _FINISH_SECONDS_MAX: Final = 600.0
 
 
 class LoadPod:
-    """See the module.
+    """One pod with a load.
 
     Args:
         namespace: of the pod; topics are `<namespace>/<topic>`.

@@ -25,7 +25,7 @@ Document = dict[str, Any]
 
 
 class PrometheusPod(Prometheus):
-    """See the module.
+    """The pod, from its manifest to its removal.
 
     Args:
         kubectl: of the cluster.

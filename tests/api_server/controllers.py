@@ -36,7 +36,7 @@ _CLUSTERS = "/apis/millrace.dev/v1beta1/%s/clusters"
 
 
 class Controllers:
-    """See the module.
+    """What runs in one namespace beside the operator.
 
     Args:
         namespace: that it works in.

@@ -90,7 +90,7 @@ class _Watch:
 
 
 class ApiServerRelay:
-    """See the module.
+    """The relay, and the faults that it was told.
 
     Attributes:
         url: to give to clients.

@@ -38,7 +38,7 @@ _BROKER_ROLE_BINDING = {
 
 
 class RunningApiServer:
-    """See the module. It has our definitions, a namespace `NAMESPACE`, and two users.
+    """etcd and the API server, with our definitions, a namespace `NAMESPACE`, and two users.
 
     Args:
         folder: for its files.

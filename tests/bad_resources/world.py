@@ -59,7 +59,7 @@ class Outcome:
 
 
 class World:
-    """See the module.
+    """Everything that a bad resource is tried in.
 
     Args:
         folder: for all files.
@@ -225,7 +225,7 @@ class World:
 
 
 class _StatefulSets(threading.Thread):
-    """See the module. The good Cluster's pods are ready; all others stay as they were made."""
+    """Makes pods. Those of the good Cluster are ready; all others stay as they were made."""
 
     def __init__(self, api_server: RunningApiServer) -> None:
         super().__init__(name="stateful-sets", daemon=True)

@@ -83,7 +83,7 @@ Polled = dict[int, list[Run | Seen]]
 
 @dataclass(slots=True)
 class Op:
-    """One line of a history; see the module.
+    """One event: a line of a history.
 
     Attributes:
         details: `v` if it holds no micro-operations.

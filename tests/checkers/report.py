@@ -109,7 +109,7 @@ class Expectations:
 
 @dataclass(slots=True)
 class Report:
-    """See the module.
+    """What a checker found in one run.
 
     Attributes:
         allowed: kinds that the run's mode allows.

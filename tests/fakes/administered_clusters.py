@@ -48,7 +48,7 @@ class _Topic:
 
 
 class FakeCluster:
-    """See the module.
+    """One cluster of the operator, without processes.
 
     Attributes:
         uses: what brokers tell of the use of quotas, by their names.

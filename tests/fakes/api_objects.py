@@ -8,7 +8,7 @@ from millrace.runtime.kubernetes.resources import Kind
 
 
 class FakeApi(Api):
-    """See the module. It checks nothing, and answers at once.
+    """Objects by name. It checks nothing, and answers at once.
 
     Attributes:
         objects: by kind, namespace and name; tests may change them.

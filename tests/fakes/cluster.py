@@ -51,7 +51,7 @@ def registration(
 
 
 class Cluster:
-    """See the module.
+    """The controller's driver, and brokers that answer it.
 
     Attributes:
         driver: of the active controller; `replace_controller` replaces it.

@@ -12,7 +12,7 @@ from millrace.core.metadata.objects.stored_object import StoredObject
 
 
 class MemoryStore:
-    """See the module.
+    """A store whose faults are fields that a test sets.
 
     Attributes:
         objects: the stored objects.

@@ -158,7 +158,7 @@ def _apply(names: dict[str, Entry], change: dict[str, Entry | None]) -> None:
 
 
 class Disk:
-    """See the module; implements `FileSystem`.
+    """A `FileSystem` in memory, with its faults.
 
     Args:
         seed: for every choice that a power cut makes.

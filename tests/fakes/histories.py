@@ -13,7 +13,7 @@ STEP_NS = 1_000_000
 
 
 class PerfectCluster:
-    """See the module.
+    """Writes the history of a cluster without faults.
 
     Attributes:
         ops: the history so far.

@@ -34,7 +34,7 @@ HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m\u202eesrever"
 
 
 class ShownAdmin:
-    """See the module.
+    """An `Admin` without a cluster.
 
     Args:
         dead: a broker that is down.

@@ -15,7 +15,7 @@ from millrace.runtime import host
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """See the module."""
+    """A loop in which no timer waits."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -27,7 +27,7 @@ class NotSeenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fault(Generic[S]):
-    """See the module.
+    """One kind of fault.
 
     Attributes:
         what: how it is injected, for the table.

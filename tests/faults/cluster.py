@@ -158,7 +158,7 @@ class Node(RunningBroker):
 
 
 class Cluster(Seeing):
-    """See the module. Enter it to start it.
+    """Brokers, their hosts and their disks. Enter it to start it.
 
     Args:
         folder: for all files.

@@ -46,7 +46,7 @@ _FINAL_SECONDS_MAX: Final = 90.0
 
 
 class Latest(threading.Thread):
-    """See the module: its clients, on an event loop of their own.
+    """Clients of the compacted topic, on an event loop of their own.
 
     Attributes:
         acknowledged: how many records were, so far.

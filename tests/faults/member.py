@@ -43,7 +43,7 @@ _EXPECTED: Final = (
 
 
 class Member:
-    """See the module."""
+    """The consumer of this process, and its file."""
 
     def __init__(self, bootstrap: str, group: str, places: Places, file: TextIO) -> None:
         self._bootstrap = bootstrap

@@ -124,7 +124,7 @@ def _event(name: str, line: str) -> Event:
 
 
 class Members:
-    """See the module. Close it at the end.
+    """The member processes and their observer. Close it at the end.
 
     Args:
         folder: for the members' files.

@@ -40,7 +40,7 @@ class Folder:
 
 
 class Volume(Folder):
-    """See the module.
+    """One disk of one broker.
 
     Args:
         path: its mount point.

@@ -24,7 +24,8 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 class RunningCluster:
-    """See the module. Brokers register in their order, so each has its number as its id.
+    """The processes of one cluster. Brokers register in their order, so each has its number as its
+    id.
 
     Args:
         folder: where everything is kept.

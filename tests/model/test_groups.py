@@ -61,7 +61,7 @@ class Reader:
 
 
 class Groups(RuleBasedStateMachine):
-    """See the module."""
+    """One group, its members, and the messages between them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ class TrimRecords:
 
 
 class Administration:
-    """See the module.
+    """Sends one request after another, of kinds that the dice choose.
 
     Args:
         topics: as they are stored.

@@ -96,7 +96,7 @@ class Watch(Response):
 
 
 class Connections:
-    """One broker's connections; see the module."""
+    """One broker's connections."""
 
     def __init__(self, store: SimulatedStore, owner: str) -> None:
         self._store = store

@@ -45,7 +45,7 @@ class _Contents(NamedTuple):
 
 
 class CleanerWitness:
-    """See the module. One witness for all machines."""
+    """One witness for the cleaners of all machines."""
 
     def __init__(self) -> None:
         # The last record of each key in the part that a machine's present cleaning is about.

@@ -15,7 +15,7 @@ EPOCH_US: Final = 1_700_000_000 * 1_000_000
 
 
 class MachineClock:
-    """See the module.
+    """The clock of one machine, over all its processes.
 
     Args:
         world: whose time it distorts.

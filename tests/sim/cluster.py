@@ -181,7 +181,7 @@ class _RunningTopic:
 
 
 class SimulatedCluster:
-    """See the module; implements `Cluster`.
+    """The machines, clients and judges of one run: a `Cluster` of the simulator.
 
     Attributes:
         states: the latest stored state of every partition.

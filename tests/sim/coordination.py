@@ -64,7 +64,7 @@ class Written(NamedTuple):
 
 
 class SimulatedStore:
-    """See the module.
+    """The store, and the messages to and from it.
 
     Attributes:
         weather: replaced by faults.

@@ -60,7 +60,7 @@ class UnorderedDirectory(Directory):
 
 
 class SimulatedDisk(Disk):
-    """See the module; implements `FileSystem`.
+    """A `FileSystem` whose calls take virtual time.
 
     Args:
         world: source of randomness.

@@ -26,7 +26,7 @@ _Loop: Any = asyncio.AbstractEventLoop
 
 
 class SimulatedLoop(_Loop):  # type: ignore[misc]
-    """See the module.
+    """The loop of one process.
 
     Args:
         monotonic_us: the clock of the process.

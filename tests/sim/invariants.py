@@ -102,7 +102,7 @@ class _Leader(NamedTuple):
 
 
 class Invariants:
-    """See the module; implements `Judge`.
+    """What is known of all brokers: a `Judge` of the stored states.
 
     Attributes:
         committed: for each partition, the highest high watermark of any leader while it was the

@@ -67,7 +67,7 @@ class _Promise:
 
 
 class LogWitness:
-    """See the module. One witness for all machines; it outlives their processes.
+    """One witness for all machines; it outlives their processes.
 
     Attributes:
         starts: the start of each process, by its name.

@@ -181,7 +181,7 @@ class BrokerProcess(Process):
 
 
 class BrokerMachine:
-    """See the module.
+    """One machine, and its supervisor.
 
     Args:
         new_process: creates the process of the next life.

@@ -168,7 +168,7 @@ class Link:
 
 
 class Network:
-    """See the module.
+    """The links, listeners and calls of all machines.
 
     Attributes:
         weather: of every link when nothing is wrong.

@@ -22,7 +22,7 @@ _LATE_US: Final = MINUTE
 
 
 class Operator:
-    """See the module.
+    """Watches all machines, and replaces disks.
 
     Attributes:
         replaced: machines that got an empty disk, in the order of time.

@@ -79,7 +79,7 @@ class _Begin(NamedTuple):
 
 
 class Ownership:
-    """See the module.
+    """Judges one group from what its members are given, read and commit.
 
     Args:
         may_be_lost: whether stored positions may be lost, by an unclean election.

@@ -76,7 +76,7 @@ _CONTROLLER: Final = (
 
 
 class Probes:
-    """See the module.
+    """Wraps the methods of the product for one run.
 
     Attributes:
         violation: the first that a witness found.

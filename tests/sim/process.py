@@ -95,7 +95,7 @@ class SimulatedHost:
 
 
 class Process:
-    """See the module.
+    """One life of a broker or a client.
 
     Args:
         machine: the machine that it runs on.

@@ -100,7 +100,7 @@ Reports = dict[BrokerLife, tuple[Offset, Offset]]
 
 
 class ReplicaWitness:
-    """See the module. One for all brokers.
+    """One witness for the replicas of all brokers.
 
     Args:
         logs: judges what a new leader knows of its log.

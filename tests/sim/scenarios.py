@@ -68,7 +68,7 @@ class ScenarioCluster(SimulatedCluster):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """See the module.
+    """One named scenario, in one or more seeds.
 
     Attributes:
         about: the bug, or the rule.

@@ -73,7 +73,7 @@ class Judged(Protocol):
 
 
 class StateWitness:
-    """See the module.
+    """Judges each stored state, and what brokers are told of it.
 
     Args:
         cluster: the stored objects, and the running processes.

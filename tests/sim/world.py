@@ -93,7 +93,7 @@ class Event(list[Any]):
 
 
 class World:
-    """See the module.
+    """The clock, the heap of events, and the dice of one run.
 
     Attributes:
         now: the time; only `run_until` advances it.

@@ -306,7 +306,7 @@ class Cause:
 
     Attributes:
         alerts: which should fire.
-        begin: see the module.
+        begin: breaks something, and mends it at the end.
         needs: capabilities of the machine.
     """
 

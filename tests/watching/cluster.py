@@ -57,7 +57,7 @@ _OUTAGE_MS = 600_000
 
 
 class WatchedCluster:
-    """See the module. Made by `watched_cluster`.
+    """The cluster, its load and its Prometheus. `watched_cluster` makes it.
 
     Attributes:
         brokers: the processes.

@@ -29,7 +29,7 @@ _SETTINGS: Final[dict[str, object]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class FaultyBrokers:
-    """See the module.
+    """The brokers, and the disks that a test breaks.
 
     Attributes:
         cluster: not started yet.

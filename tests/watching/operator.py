@@ -41,7 +41,7 @@ app.run(config, stop_signals=[])
 
 
 class RunningOperator:
-    """See the module. Made by `running_operator`.
+    """The process, and its page. `running_operator` makes it.
 
     Attributes:
         address: of its page.

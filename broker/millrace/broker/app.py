@@ -165,7 +165,7 @@ async def _serve(
 
 
 class Broker:
-    """See the module.
+    """Starts the parts of a broker; `endings` ends them.
 
     Args:
         duties: run, and watched, by the caller.

@@ -28,7 +28,9 @@ _OBSERVE_SECONDS: Final = 1.0
 
 
 class Quotas:
-    """See the module. Belongs to the event loop."""
+    """The limiters of this broker, and the streams that wait for them. It belongs to the event
+    loop.
+    """
 
     def __init__(self, config: QuotasConfig, metrics: QuotaMetrics) -> None:
         self.meters = Meters(config)

@@ -22,7 +22,7 @@ _CLIENT_ID: Final = re.compile(rf"[!-~]{{1,{CLIENT_ID_CHARACTERS_MAX}}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """See the module.
+    """The identity of a caller, as the broker knows it that was called.
 
     Attributes:
         principal: the proved identity, or `anonymous`.

@@ -46,7 +46,7 @@ class Logger(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """See the module.
+    """One kind of event, with which code logs it.
 
     Attributes:
         name: never changes; words joined by `_`.

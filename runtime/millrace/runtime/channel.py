@@ -27,7 +27,7 @@ OnCalled = Callable[[str, float], None]
 
 
 class Channel:
-    """See the module. It has the part of `grpc.aio.Channel` that the product uses.
+    """The part of `grpc.aio.Channel` that the product uses, with the caller's name in each call.
 
     gRPC's interceptors could name the caller, too, but put a task and a queue into every stream.
 

@@ -35,7 +35,7 @@ _OLDEST: Final = 2
 
 
 class Garbage:
-    """See the module. One for the process.
+    """Collects and freezes the objects of this process: it has one.
 
     Attributes:
         kept: objects that the last collection of everything left.

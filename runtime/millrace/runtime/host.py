@@ -51,7 +51,7 @@ class Event(Protocol):
 
 
 class Host(Protocol):
-    """See the module."""
+    """What a process asks its machine for."""
 
     def monotonic_ns(self) -> int:
         """Return nanoseconds that never jump and go on while the machine sleeps."""

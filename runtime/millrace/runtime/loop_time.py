@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 class LoopTime(Generic[_T]):
-    """See the module. Awaiting it runs the coroutine.
+    """A coroutine whose steps are timed. Awaiting it runs the coroutine.
 
     Attributes:
         nanoseconds: taken so far.

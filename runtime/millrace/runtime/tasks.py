@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Tasks:
-    """See the module. Belongs to the event loop.
+    """The tasks of one owner. They belong to the event loop.
 
     Args:
         on_failure: called with the error of a task that fails.

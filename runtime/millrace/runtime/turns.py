@@ -20,7 +20,7 @@ FREE_BYTES: Final = 32 << 10
 
 
 class Turns:
-    """See the module. One for all of a broker; on the event loop."""
+    """Shares the slices of the event loop among all long work of a broker."""
 
     def __init__(self) -> None:
         self._until: float | None = None  # Of this turn's slice, once it has begun.

@@ -84,7 +84,7 @@ def _version(document: Document) -> str:
 
 
 class Operated:
-    """See the module.
+    """An operator, its API server, and a clock that a test moves.
 
     Attributes:
         controllers: what the Kubernetes does beside.

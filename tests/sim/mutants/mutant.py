@@ -30,7 +30,7 @@ class NoMutantError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """See the module.
+    """One rule that the product shall lack.
 
     Attributes:
         name: the omission or mistake, in a few words.

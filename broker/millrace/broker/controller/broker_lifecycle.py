@@ -30,7 +30,7 @@ _LEAVING_PAUSE_SECONDS: Final = 0.05
 
 
 class BrokerLifecycle:
-    """See the module.
+    """Sends the heartbeats of one life.
 
     Args:
         channel: to the controller.

@@ -125,7 +125,7 @@ class ForwardedRequest:
 
 
 class ControllerChannel:
-    """See the module.
+    """Keeps a session open, sends requests by it, and holds the metadata that came.
 
     Args:
         election: names the controller.

@@ -22,7 +22,7 @@ _LENGTH_MAX: Final = 20
 
 
 class InitialBrokers:
-    """See the module.
+    """Reads the file every second, and tells of a new number.
 
     Args:
         file: path of the file with the number.

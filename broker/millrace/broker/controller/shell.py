@@ -87,7 +87,7 @@ async def _keep_nothing(seen: StoreVersions) -> None:
 
 
 class ControllerShell:
-    """See the module.
+    """This broker's part in the election, and its machine while it holds the lease.
 
     Args:
         store: closed by `stop`.

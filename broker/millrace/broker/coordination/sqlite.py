@@ -65,7 +65,7 @@ _TRANSIENT: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_
 
 
 class SqliteStore:
-    """See the module.
+    """A database that is open, with the lock that keeps others out.
 
     Args:
         path: the database, created with its directory when it is missing.

@@ -31,7 +31,7 @@ def always() -> bool:
 
 
 class CoordinationStore(Protocol):
-    """See the module.
+    """What brokers and their controller ask of a store.
 
     Every method raises:
         CoordinationStoreError: the process must end.

@@ -111,7 +111,7 @@ class CoordinatorLimits:
 
 
 class CoordinatorRuntime(Generic[MachineT, RecordT]):
-    """See the module. On the event loop.
+    """Loads, asks and drops the machines of one internal topic. It belongs to the event loop.
 
     Args:
         topic: the internal topic.

@@ -50,7 +50,7 @@ class _Connection(NamedTuple):
 
 
 class GroupLags:
-    """See the module. On the event loop.
+    """Runs one round of measurements after another. It belongs to the event loop.
 
     Args:
         broker_id: of this broker.

@@ -111,7 +111,8 @@ class _Look(NamedTuple):
 
 
 class Groups:
-    """See the module. On the event loop.
+    """Answers members' heartbeats and departures, and ends their sessions. It belongs to the event
+    loop.
 
     Attributes:
         runtime: runs the coordinators.

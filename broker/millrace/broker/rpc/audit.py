@@ -36,7 +36,7 @@ _TEXT_MAX: Final = 300
 
 
 class AuditLog:
-    """See the module.
+    """Writes the lines, and sums up equal ones.
 
     Args:
         lines_max: different acts in ten seconds.

@@ -49,7 +49,7 @@ _R = TypeVar("_R")
 
 
 class Calls:
-    """See the module.
+    """Makes handlers for gRPC from the methods of a service.
 
     Args:
         listener: which one of the broker it is.

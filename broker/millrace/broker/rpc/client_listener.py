@@ -40,7 +40,7 @@ class StreamingService(Service, Protocol):
 
 
 class ClientListener:
-    """See the module.
+    """A listener for clients, from the bound port to its stop.
 
     Args:
         listener: which one of the broker it is.

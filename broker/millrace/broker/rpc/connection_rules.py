@@ -21,7 +21,7 @@ _NEW_MS: Final = 1000
 
 @dataclass(slots=True)
 class ConnectionRules:
-    """See the module.
+    """Decides which connections of one listener to close.
 
     Args:
         connections_max: how many the listener takes.

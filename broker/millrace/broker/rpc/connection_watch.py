@@ -37,7 +37,8 @@ _QUIET_MS: Final = 10_000
 
 
 class ConnectionWatch(grpc.aio.ServerInterceptor):
-    """See the module. The interceptor of the listener's server.
+    """The interceptor of a listener's server, which also closes the connections that the rules
+    name.
 
     Args:
         listener: which one of the broker it is, for the log and the metrics.

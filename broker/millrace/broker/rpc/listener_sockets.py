@@ -25,7 +25,8 @@ Connection = str
 
 
 class ListenerSockets:
-    """See the module. Its methods look at every descriptor, and belong on a thread; one at a time.
+    """Finds and ends connections. Each method looks at every descriptor: call it on a thread, one
+    at a time.
 
     Args:
         port: that the listener is bound to.

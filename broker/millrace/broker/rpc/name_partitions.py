@@ -21,7 +21,7 @@ from millrace.runtime import host
 
 
 class NamePartitions:
-    """See the module.
+    """Finds the partition of a name, and makes the topic for the first one.
 
     Args:
         partitions: of this broker.

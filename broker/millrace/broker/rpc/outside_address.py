@@ -20,7 +20,7 @@ _LENGTH_MAX: Final = 300
 
 
 class OutsideAddress:
-    """See the module.
+    """The present address, which follows its file.
 
     Args:
         own: the listener's own address.

@@ -32,7 +32,7 @@ _LOOK_SECONDS: Final = 0.01
 
 
 class RecordDeletions:
-    """See the module.
+    """Serves the requests of clients that delete records.
 
     Args:
         partitions: of this broker.

@@ -10,7 +10,7 @@ from millrace.core.errors import BrokerBusyError, InvalidRequestError, MillraceE
 
 
 class Refusals:
-    """See the module.
+    """Counts the refused requests of one listener.
 
     Args:
         metrics: count them.

@@ -17,7 +17,7 @@ _KIND: Final = "leader-epochs"
 
 
 class EpochCheckpoint:
-    """See the module. Changed by one thread at a time.
+    """The epochs, changed together with their file by one thread at a time.
 
     Attributes:
         current: the epochs of the log; replaced as a whole, so any thread may read them.

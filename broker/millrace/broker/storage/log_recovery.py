@@ -86,7 +86,7 @@ class RecoveredLog:
 
 
 class LogRecovery:
-    """Opens one partition's directory: see the module.
+    """Opens one partition's directory, once.
 
     Args:
         files: where.

@@ -29,7 +29,7 @@ _UNSUPPORTED: Final = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
 
 class PosixFileSystem:
-    """See the module.
+    """Opens files, and closes the descriptors that were idle longest.
 
     Args:
         open_files_max: descriptors that are kept; those in use at one moment may exceed it.
@@ -137,7 +137,7 @@ class PosixLock:
 
 
 class PosixFile:
-    """See the module."""
+    """The name of a file, which gets a descriptor when it is used."""
 
     __slots__ = (
         "_descriptors",

@@ -21,7 +21,7 @@ _KIND: Final = "producer-states"
 
 
 class ProducerSnapshots:
-    """See the module.
+    """The snapshots of one partition.
 
     Attributes:
         offsets: of the snapshots that are there, ascending.

@@ -35,7 +35,7 @@ class RecoveryPoint(NamedTuple):
 
 
 class RecoveryCheckpoint:
-    """See the module. Any thread may call.
+    """The lines of one log directory, in memory and in the file. Any thread may call.
 
     Attributes:
         is_lost: whether the file was missing or damaged when it was read.

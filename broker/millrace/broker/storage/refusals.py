@@ -51,7 +51,9 @@ def failed(
 def refusal(
     error: OSError, doing: str, topic_partition: TopicPartition | None = None
 ) -> StorageError:
-    """Return the error to raise for a disk's error: see the module; arguments as of `failed`."""
+    """Return the error to raise for a disk's error, by the table of this module. The arguments are
+    those of `failed`.
+    """
     if is_passing(error):
         return StorageBusyError(
             f"{doing}: {error}; nothing was changed, and it will be tried again. If this goes on, "

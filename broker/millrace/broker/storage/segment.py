@@ -52,7 +52,7 @@ class ReadPlan:
 
 
 class Segment:
-    """See the module. Changed by one thread at a time; read by any.
+    """One segment and its index. One thread at a time changes it; any thread reads.
 
     It only ever grows: a log that is cut goes on with a `successor`, and one that is cleaned with
     another segment.

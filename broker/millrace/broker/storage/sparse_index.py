@@ -180,7 +180,8 @@ class _Pending:
 
 
 class SparseIndex:
-    """See the module. Changed by one thread at a time; searched by any.
+    """The index of one segment: its file, and the entries in memory. One thread at a time changes
+    it; any thread searches.
 
     Attributes:
         path: of the file.

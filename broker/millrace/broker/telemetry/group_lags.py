@@ -17,7 +17,8 @@ _LABELS = ("group", "topic")
 
 
 class GroupLagMetrics(Collector):
-    """See the module. The threads of the metrics page read what the event loop has put here.
+    """The sums of the last round. The event loop stores them, and the threads of the metrics page
+    read them.
 
     Attributes:
         kept: returns those of some groups that this broker coordinates now: a round may last for

@@ -17,7 +17,7 @@ NAMED_MAX: Final = 20
 
 
 class QuotaMetrics:
-    """See the module."""
+    """The metrics of quotas and of the clients that they delay most."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._throttled_seconds = Counter(

@@ -12,7 +12,7 @@ OTHERS: Final = "(others)"
 
 
 class TopicLabels:
-    """See the module.
+    """Gives each topic its value of the label.
 
     Args:
         topics_max: topics that are named.

@@ -39,7 +39,7 @@ _SECRET_BYTES: Final = 32
 
 
 class Cleaners:
-    """See the module. Belongs to the event loop.
+    """The threads that clean this broker's logs. It belongs to the event loop.
 
     Args:
         partitions: of this broker.

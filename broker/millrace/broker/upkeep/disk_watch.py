@@ -23,7 +23,7 @@ _READING_SECONDS: Final = 1.0
 
 
 class DiskWatch:
-    """See the module.
+    """Looks at the disks again and again.
 
     Attributes:
         reluctance: why this broker is reluctant to lead because of its disks.

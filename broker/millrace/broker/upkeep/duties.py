@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Duties:
-    """See the module. Belongs to the event loop.
+    """Runs the tasks, and keeps the exit code. It belongs to the event loop.
 
     Attributes:
         is_over: set when the broker should stop, or must.

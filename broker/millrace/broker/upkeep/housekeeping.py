@@ -48,7 +48,7 @@ _RETAINING_SECONDS = 0.005
 
 
 class Housekeeping:
-    """See the module."""
+    """The loops of one broker."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ _REFUSED_MS: Final = 60_000
 
 
 class SegmentWork:
-    """See the module. Belongs to the event loop.
+    """The pace and the pauses of one kind of background work. It belongs to the event loop.
 
     Args:
         partitions: of this broker.

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class TierMovers:
-    """See the module. Belongs to the event loop.
+    """The threads that move this broker's segments. It belongs to the event loop.
 
     Args:
         partitions: of this broker.

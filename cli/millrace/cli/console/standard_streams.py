@@ -47,7 +47,7 @@ class ReaderLeft(click.exceptions.Exit):
 
 
 class DescriptorWriter(io.RawIOBase):
-    """Writes to a descriptor and never closes it; see the module.
+    """Writes every byte to a descriptor, or raises; it never closes the descriptor.
 
     Args:
         descriptor: where to write.

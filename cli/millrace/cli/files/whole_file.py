@@ -13,7 +13,7 @@ from typing import BinaryIO, Self
 
 
 class WholeFile:
-    """See the module; a context manager.
+    """A context manager whose file gets its name when it is complete.
 
     Args:
         path: the place. A link stays, and the file that it names is replaced.

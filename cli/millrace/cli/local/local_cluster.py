@@ -95,7 +95,7 @@ def configuration(
 
 
 class LocalCluster:
-    """See the module. `start`, then `supervise`, and `stop` whatever happened.
+    """The processes of the brokers: `start` them, then `supervise`, and `stop` whatever happened.
 
     Args:
         paths: the brokers' configuration files.

@@ -24,7 +24,7 @@ _STOP_S_MAX: Final = 10.0
 
 
 class WebPage:
-    """See the module. A context manager; `start` once clients can connect.
+    """A context manager that holds the page's port. `start` it once clients can connect.
 
     Args:
         port: of this machine; 0: any that is free.

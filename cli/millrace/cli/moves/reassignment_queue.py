@@ -42,7 +42,7 @@ class Cluster(Protocol):
 
 
 class ReassignmentQueue:
-    """See the module.
+    """Requests the reassignments of a plan, as many at a time as the controller takes.
 
     Args:
         wanted: the replicas of each partition, the preferred leader first.

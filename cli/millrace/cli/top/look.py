@@ -29,7 +29,7 @@ GROUPS_MAX: Final = 200
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Look:
-    """See the module.
+    """The answers of a cluster to everything that `millrace top` asks at one time.
 
     Attributes:
         at_s: when the brokers were asked for their logs, on a clock that only counts forward.

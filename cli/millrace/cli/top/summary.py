@@ -84,7 +84,7 @@ class GroupRow:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Summary:
-    """See the module. `problems` and `advice` are sentences, the worst first."""
+    """The figures of `millrace top`. `problems` and `advice` are sentences, the worst first."""
 
     cluster_id: str
     controller_id: int

@@ -93,7 +93,7 @@ class Phase(Enum):
 
 
 class Controller:
-    """See the module.
+    """The machine of one term: it takes over, decides, writes, and answers.
 
     Args:
         config: the same on every broker.

@@ -92,7 +92,7 @@ _Report = ElectedUncleanly | OlderCopyAccepted | TopicGone | TopicRaised
 
 
 class Decisions:
-    """See the module.
+    """Decides every request by the part that it is about.
 
     Args:
         decided: changed by every decision.

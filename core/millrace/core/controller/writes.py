@@ -30,7 +30,7 @@ class _Write:
 
 
 class Writes:
-    """See the module."""
+    """The writes in flight, and what waits for each."""
 
     def __init__(self) -> None:
         self._writes = {key: _Write() for key in (CLUSTER_KEY, *SHARD_KEYS)}

@@ -51,7 +51,7 @@ class Result(Generic[RecordT, ResponseT]):
 
 
 class CoordinatorMachine(Protocol[_RecordT_contra]):
-    """See the module."""
+    """The machine's side of the contract."""
 
     @property
     def next_offset(self) -> Offset:

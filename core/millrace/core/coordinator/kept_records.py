@@ -40,7 +40,7 @@ RecordT = TypeVar("RecordT", bound=KeyedRecord)
 
 
 class KeptRecords(Generic[RecordT]):
-    """See the module.
+    """The records that count, in the order of the log.
 
     Args:
         start_offset: where the log begins.

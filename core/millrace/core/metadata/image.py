@@ -34,7 +34,7 @@ class MetadataChanges:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """See the module.
+    """Immutable metadata of one epoch, with look-ups.
 
     Attributes:
         epoch: grows with every change.

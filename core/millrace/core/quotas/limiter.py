@@ -21,11 +21,11 @@ _NEVER: Final = float("-inf")
 
 @dataclass(slots=True, eq=False)
 class Limiter:
-    """See the module. Times are in ms of one clock that never goes back.
+    """The debt of one bucket. Times are in ms of one clock that never goes back.
 
     Attributes:
         rate: bytes a second; positive.
-        paid_until: see the module.
+        paid_until: when everything charged so far is paid for.
         total: bytes charged.
         throttled_ms: how long it was in debt, all in all; the present debt is counted already.
         charged_at: when it was charged last.
@@ -43,7 +43,7 @@ class Limiter:
         Args:
             size: bytes.
             now: the time.
-            burst_ms: see the module.
+            burst_ms: how much an idle bucket saves up.
             throttle_ms_max: the largest debt. The rest is forgiven.
         """
         before = max(self.paid_until, now - burst_ms)

@@ -90,7 +90,7 @@ class Meter(Limiter):
 
 
 class Meters:
-    """See the module.
+    """The limiters of one broker, by bucket.
 
     Attributes:
         generation: grows with every change of the quotas.

@@ -99,7 +99,9 @@ class _Division(NamedTuple):
 
 
 class QuotaShares:
-    """See the module. Bounded by brokers, and what each may report."""
+    """The demands that brokers report, and their shares. Its size is bounded by the number of
+    brokers, and by what each may report.
+    """
 
     def __init__(self) -> None:
         self._reported: dict[BrokerId, dict[Bucket, None]] = {}

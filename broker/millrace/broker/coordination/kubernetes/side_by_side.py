@@ -13,7 +13,7 @@ _NOT_MADE: Final = object()
 
 
 class SideBySide:
-    """See the module. Used by one thread at a time.
+    """A few threads for blocking calls. One thread at a time uses it.
 
     Args:
         name: of the threads.

@@ -60,8 +60,8 @@ class _Known:
 
 
 class KubernetesStore:
-    """See the module. The methods about objects are called by one thread at a time, and those about
-    the lease by another one.
+    """The resources of one cluster as a store. One thread at a time calls the methods about
+    objects, and another one those about the lease.
 
     Args:
         access: to the API server.

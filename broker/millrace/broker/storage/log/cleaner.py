@@ -73,7 +73,7 @@ class CleaningStep(NamedTuple):
 
 
 class LogCleaner:
-    """See the module. One thread at a time calls `clean`.
+    """Cleans one log. One thread at a time calls `clean`.
 
     Attributes:
         is_held: whether no segment may be replaced now, as the files are being copied.

@@ -18,7 +18,7 @@ from millrace.core.replica.log.producer_states import ProducerStates
 
 
 class LogFlusher:
-    """See the module, and `state` for the locks that each method takes or needs."""
+    """Flushes one log. `state` says which locks each method takes or needs."""
 
     __slots__ = ("_checkpoints", "_due_since", "_names_are_durable", "_state")
 

@@ -15,7 +15,7 @@ from millrace.core.ids import TopicPartition
 
 
 class LogHealth:
-    """See the module. Any thread may call.
+    """The failure of one log, which every later call gets. Any thread may call.
 
     Attributes:
         failure: why the log takes no more calls; None while it does.

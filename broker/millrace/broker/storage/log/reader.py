@@ -26,7 +26,7 @@ class Unread(NamedTuple):
 
 
 class LogReader:
-    """See the module. Any thread may call."""
+    """Plans reads, and reads what was planned. Any thread may call."""
 
     __slots__ = ("_state",)
 

@@ -13,7 +13,7 @@ from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
 
 
 class LogRetention:
-    """See the module."""
+    """Moves the start of one log, and deletes the segments before it."""
 
     __slots__ = ("_flusher", "_state", "_writer")
 

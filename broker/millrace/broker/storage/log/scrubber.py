@@ -15,7 +15,7 @@ from millrace.core.ids import NO_LEADER_EPOCH, Offset
 
 
 class LogScrubber:
-    """The round of one disk: see the module. One thread at a time calls; appends go on meanwhile.
+    """The round of one disk. One thread at a time calls; appends go on meanwhile.
 
     Args:
         state: of the log.

@@ -56,7 +56,7 @@ class Tail(NamedTuple):
 
 
 class LogState:
-    """See the module.
+    """The fields that the parts of a log share.
 
     Attributes:
         files, directory: where the files are.
@@ -64,11 +64,11 @@ class LogState:
         config: the settings; may be replaced at any time.
         cache: the indexes that are loaded.
         health: whether the log may be used.
-        lock, flush_lock: see the module.
+        lock, flush_lock: held as the table above says.
         segments: ascending by offset; the last one is active.
         tail: the active segment, and where it ends.
         log_start_offset: records before it are deleted.
-        recovery_point, flushed_offset: see the module.
+        recovery_point, flushed_offset: up to where the log is durable.
         uncheckpointed_bytes: appended since the last checkpoint.
         high_watermark: everything before it is committed, by the replica's last report; before the
             first report the stored one, which may be far behind (P68). Set on the event loop.

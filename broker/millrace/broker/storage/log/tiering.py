@@ -60,7 +60,8 @@ _FLUSH_BYTES: Final = 32 << 20
 
 
 class LogTiering:
-    """See the module. One thread at a time calls the methods that move or remove something.
+    """The moves of one log's segments. One thread at a time calls the methods that move or remove
+    something.
 
     Attributes:
         is_held: whether no segment may move now, as the files are being copied.

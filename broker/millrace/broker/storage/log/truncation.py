@@ -34,7 +34,7 @@ class _ToCut(NamedTuple):
 
 
 class LogTruncation:
-    """See the module."""
+    """Cuts one log, and finishes a cut that the disk refused."""
 
     __slots__ = ("_checkpoints", "_flusher", "_state", "_to_cut")
 

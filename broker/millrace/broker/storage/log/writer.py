@@ -26,7 +26,7 @@ _CHECKPOINTS_BEHIND_MAX: Final = 2
 
 
 class LogWriter:
-    """See the module."""
+    """The one part of a log that makes it longer."""
 
     __slots__ = ("_flusher", "_state", "_truncation")
 

@@ -12,7 +12,7 @@ from millrace.core.errors import StorageFullError
 
 
 class Ballast:
-    """See the module. Any thread may call.
+    """The file that takes the space. Any thread may call.
 
     Args:
         files: where.

@@ -52,7 +52,7 @@ class _Copied:
 
 
 class LogCopy:
-    """See the module. One thread at a time calls; the log may be changed by others meanwhile.
+    """Makes one copy. One thread at a time calls; others may change the log meanwhile.
 
     Args:
         files: where the copy is.

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogMoves:
-    """The logs that come to one log directory, and those that leave it: see the module.
+    """Takes logs into one log directory, and lets logs leave it.
 
     Attributes:
         directory_id: of the log directory.

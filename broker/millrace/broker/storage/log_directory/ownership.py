@@ -33,7 +33,7 @@ class Identity(NamedTuple):
 
 
 class Ownership:
-    """See the module. Read from the directory when it is made.
+    """The files that say whose the directory is. They are read when it is made.
 
     Attributes:
         identity: its broker and cluster.

@@ -33,7 +33,8 @@ _log = logging.getLogger(__name__)
 
 
 class Partitions:
-    """See the module. Any thread may call; calls about one partition must not overlap.
+    """The logs of one log directory. Any thread may call; calls about one partition must not
+    overlap.
 
     Attributes:
         files, path: the log directory.

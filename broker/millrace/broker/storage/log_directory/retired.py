@@ -23,7 +23,7 @@ _DAMAGED: Final = ".damaged"
 
 
 class RetiredLogs:
-    """See the module.
+    """Retires logs of one log directory, and empties its trash.
 
     Attributes:
         damaged: paths of the logs that were set aside, the oldest of each partition first.

@@ -48,7 +48,7 @@ _NAMED_MAX = 10
 
 
 class Membership:
-    """See the module.
+    """Decides on the requests and silences of brokers.
 
     Args:
         decided: changed by every decision.

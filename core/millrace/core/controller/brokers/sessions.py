@@ -32,7 +32,7 @@ class _Session:
 
 
 class Sessions:
-    """See the module. Bounded by the number of brokers."""
+    """The sessions of all brokers, and no more than there are brokers."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self._timeout_ms = config.broker_session_timeout_ms

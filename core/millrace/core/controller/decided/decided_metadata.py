@@ -45,7 +45,7 @@ class _DecidedShard:
 
 
 class DecidedMetadata:
-    """See the module.
+    """The decided topics and brokers, with counts and sets that follow from them.
 
     Attributes:
         cluster: replaced as a whole when it changes.

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class OfflineReplicas:
-    """See the module."""
+    """The reports of all brokers, by replica."""
 
     def __init__(self) -> None:
         self._lives: dict[TopicPartition, dict[BrokerLife, None]] = {}

@@ -66,7 +66,7 @@ Topics: TypeAlias = Mapping[TopicId, SubscribedTopic]
 
 
 def assign_range(members: Members, topics: Topics, before: Assignment) -> Assignment:
-    """Give each member neighbouring partitions of each topic; see the module."""
+    """Give each member neighbouring partitions of each topic: Kafka's `range`."""
     del before  # The order of the members alone decides.
     owned: defaultdict[str, set[TopicPartition]] = defaultdict(set)
     # A static member keeps its place when it returns with another member id.
@@ -83,7 +83,7 @@ def assign_range(members: Members, topics: Topics, before: Assignment) -> Assign
 
 
 def assign_uniform(members: Members, topics: Topics, before: Assignment) -> Assignment:
-    """Divide all partitions equally, and move few; see the module."""
+    """Divide all partitions equally, and move few: Kafka's `uniform`."""
     owned: dict[str, list[TopicPartition]] = {}
     taken: set[TopicPartition] = set()
     for member, subscriber in members.items():

@@ -54,7 +54,7 @@ class Summary(NamedTuple):
 
 
 class GroupCoordinator:
-    """See the module.
+    """The machine of one partition: positions and memberships over one log.
 
     Args:
         positions: the broker's settings of positions.

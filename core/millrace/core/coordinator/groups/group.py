@@ -233,7 +233,7 @@ MembershipRecord: TypeAlias = GroupRecord | MemberRecord | TargetRecord | Curren
 
 @dataclass(slots=True)
 class Group:
-    """See the module. `apply` alone changes it.
+    """A group as its records say. `apply` alone changes it.
 
     Attributes:
         epochs: of the group.

@@ -104,7 +104,7 @@ def added_up(lags: Collection[Measured | None]) -> LagSums:
 
 
 class LagRound:
-    """See the module.
+    """One round: what to ask, and the sums of what was answered.
 
     Args:
         series_max: of pairs of a group and a topic.

@@ -86,7 +86,7 @@ class Heartbeat:
 
 
 class MembershipMachine:
-    """See the module; the log's bookkeeping is the caller's.
+    """Decides who is a member. Its caller keeps the log's books.
 
     Attributes:
         groups: by name; those without members are among them.

@@ -50,7 +50,7 @@ class _Session:
 
 
 class Sessions:
-    """See the module. A broker has them for as long as it coordinates the partition."""
+    """The silences of members. A broker has them for as long as it coordinates the partition."""
 
     def __init__(self, config: GroupsConfig) -> None:
         self._session_ms = config.session_timeout_ms

@@ -44,7 +44,7 @@ Positions = Mapping[TopicPartition, Position]
 
 
 class PositionsMachine:
-    """See the module.
+    """Keeps positions by name and partition.
 
     Args:
         config: the broker's settings.

@@ -39,7 +39,7 @@ _SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
 
 
 class MetadataCache:
-    """See the module.
+    """Turns the objects that are pushed into images.
 
     Args:
         cluster_id: of this broker's log directories; None when they are new.

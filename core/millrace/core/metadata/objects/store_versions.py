@@ -24,7 +24,7 @@ _KEYS: Final = (CLUSTER_KEY, *SHARD_KEYS)
 
 @dataclass(frozen=True, slots=True)
 class StoreVersions:
-    """See the module.
+    """The highest versions that were seen.
 
     Attributes:
         controller_epoch: the highest.

@@ -294,7 +294,7 @@ class _Run:
 
 
 class BatchCleaner:
-    """See the module. Batches go in and come out in the order of the log.
+    """Cleans batches by an offset map. They go in and come out in the order of the log.
 
     Args:
         rules: of this cleaning.

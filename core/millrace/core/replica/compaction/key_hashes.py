@@ -49,7 +49,7 @@ class _Cells(NamedTuple):
 
 
 class KeyHasher:
-    """Hashes columns of keys; see the module.
+    """Turns columns of keys into columns of numbers.
 
     Args:
         secret: at least 16 bytes that clients do not know.

@@ -32,7 +32,7 @@ _EMPTY: Final = np.uint64(0)
 
 
 class OffsetMap:
-    """See the module.
+    """Maps keys' numbers to offsets.
 
     Args:
         memory_bytes: of the table, at the most.

@@ -93,7 +93,7 @@ class FetchPosition:
 
 @dataclass(slots=True)
 class FetchSession:
-    """See the module."""
+    """The positions, the queue and the credit of one reader."""
 
     limits: SessionLimits
     settings: SessionSettings = field(default_factory=SessionSettings)

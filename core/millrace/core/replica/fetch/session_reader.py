@@ -89,7 +89,7 @@ Decision = SendBatches | AtEnd | LookBack | ReadElsewhere | Pause
 
 
 class SessionReader:
-    """See the module.
+    """Decides, for one reader, what each of its positions gets.
 
     Args:
         follower: the life of the broker that follows; None: the reader is a consumer.
@@ -150,7 +150,7 @@ class SessionReader:
         image: MetadataImage | None,
         now: MonotonicMs,
     ) -> Decision:
-        """Return what to send of a position next; see the module.
+        """Return what to send of a position next, by the five questions above.
 
         Raises:
             As `check_epoch`, and:

@@ -57,7 +57,7 @@ def wrong_epoch(
 
 
 class LeaderEpochs:
-    """See the module."""
+    """The epochs of one log, and the questions that truncation asks."""
 
     __slots__ = ("entries",)
 

@@ -77,7 +77,7 @@ class ProducerEntry(NamedTuple):
 
 
 class ProducerStates:
-    """See the module.
+    """The producers of one partition, as of one offset.
 
     Args:
         producers_max: how many producers are remembered; beyond it the one that was silent longest
@@ -215,7 +215,7 @@ class ProducerStates:
         return twin
 
     def snapshot(self) -> bytes:
-        """Return all states as bytes: see the module."""
+        """Return all states as the bytes of a snapshot."""
         parts = [_COUNT.pack(len(self._entries))]
         for producer_id, entry in self._entries.items():
             parts.append(
