@@ -304,7 +304,7 @@ _Samples = dict[tuple[str, ...], Any]
 
 
 class ClientCollector(Collector):
-    """Shows clients to Prometheus: see the module.
+    """Shows clients to Prometheus, summed up by their `client_id`.
 
     Args:
         clients: producers, consumers and administration clients; later ones by `add`.

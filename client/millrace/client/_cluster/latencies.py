@@ -24,7 +24,7 @@ class Example(NamedTuple):
 
 
 class Latencies:
-    """See the module.
+    """A histogram of seconds.
 
     Attributes:
         counts: of each bucket, not cumulative.

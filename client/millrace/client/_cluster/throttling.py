@@ -13,7 +13,7 @@ _NOTICED_MS: Final = 100
 
 
 class ThrottlingNotice:
-    """See the module.
+    """The notice of one client.
 
     Args:
         client: what is delayed, as `producer`.

@@ -16,7 +16,7 @@ from millrace.client._consumer.fetching import RESETS, Fetching
 from millrace.client._consumer.handing_out import HandingOut
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._threads.logs import Log
-from millrace.core.client.consumer.fetcher import Reset
+from millrace.core.client.consumer.read_partition import Reset
 from millrace.core.coordinator.groups import patterns
 from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
@@ -286,13 +286,13 @@ class Assignment:
         """
         offset = self._handing_out.rest_offset(place)
         with self._fetching.lock:
-            if self._fetching.fetcher.is_gone(place):
+            if self._fetching.fetcher.untold.is_gone(place):
                 return None
             if offset is None:
-                offset = self._fetching.fetcher.position(place)
+                offset = self._fetching.fetcher.partition(place).known_position
             if offset is None:
                 return None
-            return Position(offset, self._fetching.fetcher.epoch_before(place, offset))
+            return Position(offset, self._fetching.fetcher.partition(place).epoch_before(offset))
 
     def wake(self) -> None:
         """Let a poll that waits look again."""
@@ -308,14 +308,14 @@ class Assignment:
         Raises:
             UnknownTopicOrPartitionError: nothing else is read.
         """
-        if not self._fetching.fetcher.has_gone:
+        if not self._fetching.fetcher.untold.has_gone:
             return
         with self._fetching.lock:
-            fetcher = self._fetching.fetcher
-            if self._handing_out.has_rest_of(list(filter(fetcher.is_gone, fetcher.assigned))):
+            untold, read = self._fetching.fetcher.untold, self._fetching.fetcher.assigned
+            if self._handing_out.has_rest_of(list(filter(untold.is_gone, read))):
                 return  # These records come first.
-            gone = fetcher.take_gone()
-            is_all = all(map(fetcher.is_gone, fetcher.assigned))
+            gone = untold.take_gone()
+            is_all = all(map(untold.is_gone, read))
         names = {place.topic_id: self.topics[place] for place in gone}
         errors = {place.topic_id: error for place, error in gone.items()}
         for topic_id, topic in names.items():

@@ -23,14 +23,8 @@ from millrace.client._consumer.fetch_stream import FetchStream
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._threads.logs import Log
 from millrace.client._threads.tasks import Tasks
-from millrace.core.client.consumer.fetcher import (
-    Fetcher,
-    FindEpochEnd,
-    Jumped,
-    JumpReason,
-    LookUpOffset,
-    Reset,
-)
+from millrace.core.client.consumer.fetcher import Fetcher, FindEpochEnd, LookUpOffset
+from millrace.core.client.consumer.read_partition import Jumped, JumpReason, Reset
 from millrace.core.client.consumer.sessions import ChangeSession, FetchedBatch, FetchedPartition
 from millrace.core.client.routing.router import Router
 from millrace.core.errors import (

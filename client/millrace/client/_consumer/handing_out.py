@@ -106,7 +106,7 @@ class HandingOut:
                     batch.topic_partition.partition,
                     rows,
                     batch.header.leader_epoch,
-                    self._fetching.fetcher.high_watermark(batch.topic_partition) or Offset(0),
+                    self._fetching.fetcher.partition(batch.topic_partition).known_end or Offset(0),
                     batch.topic_partition.topic_id,
                     batch.header.has_append_time,
                 )
@@ -145,7 +145,7 @@ class HandingOut:
 
     def _raise_again(self) -> None:
         with self._fetching.lock:
-            self._fetching.fetcher.raise_again()
+            self._fetching.fetcher.untold.raise_again()
 
     def _next(self) -> tuple[FetchedBatch, pa.RecordBatch] | None:
         if self._rest is not None:

@@ -20,7 +20,7 @@ from millrace.client._consumer.membership import Callback, Callbacks, Membership
 from millrace.client._consumer.records import Record, header_columns
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._threads.tasks import let_go
-from millrace.core.client.consumer.fetcher import Reset
+from millrace.core.client.consumer.read_partition import Reset
 from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
     ClosedError,
@@ -187,8 +187,8 @@ class ConsumerCore:
         deadline = host.monotonic_s() + self.cluster.timeout_s + _REASON_GRACE_S
         while True:
             with self.fetching.lock:
-                position = self.fetching.fetcher.position(topic_partition)
-                error = self.fetching.fetcher.error(topic_partition)
+                partition = self.fetching.fetcher.partition(topic_partition)
+                position, error = partition.known_position, partition.error
             if position is not None:
                 return position
             if error is not None:
@@ -203,7 +203,7 @@ class ConsumerCore:
         lags = {}
         with self.fetching.lock:
             fetcher = self.fetching.fetcher
-            read = [place for place in fetcher.assigned if not fetcher.is_gone(place)]
+            read = [place for place in fetcher.assigned if not fetcher.untold.is_gone(place)]
         assigned: dict[TopicPartition, OffsetSpec] = dict.fromkeys(read, "end")
         for topic_partition, end in (await look_up_offsets(self.cluster, assigned)).items():
             place = self.assignment.name_of(topic_partition)
@@ -240,7 +240,8 @@ class ConsumerCore:
         with self.fetching.lock:
             fetcher = self.fetching.fetcher
             for place in fetcher.assigned:
-                end, position = fetcher.high_watermark(place), fetcher.position(place)
+                read = fetcher.partition(place)
+                end, position = read.known_end, read.known_position
                 topic = self.assignment.topics.get(place)
                 if topic is None:
                     continue
@@ -353,7 +354,7 @@ class ConsumerCore:
         }
         with self.fetching.lock:
             named = {
-                place: Position(offset, self.fetching.fetcher.epoch_before(place, offset))
+                place: Position(offset, self.fetching.fetcher.partition(place).epoch_before(offset))
                 for place, offset in found.items()
             }
         for gone in await self.membership.commits.commit(named):

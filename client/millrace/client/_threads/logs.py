@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class Log:
-    """The logger of a module of the clients; see the module.
+    """The logger of a module of the clients: it takes no lock in their thread.
 
     Args:
         name: of the module.
@@ -186,9 +186,10 @@ def divert(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def remember_levels() -> None:
-    """Have `logging` remember which levels of libraries are on; see the module.
+    """Have `logging` remember which levels of libraries are on.
 
-    A thread calls this before it waits for the clients' thread.
+    A thread calls this before it waits for the clients' thread, whose libraries then log without
+    the lock of `logging`.
     """
     for logger in _LIBRARIES:
         for level in _LEVELS:

@@ -108,7 +108,7 @@ async def let_go(ends_at: float, *parts: Callable[[], Awaitable[None]]) -> None:
 
 
 class Tasks:
-    """The background tasks of one owner, which are started again. See the module.
+    """The background tasks of one owner, which are started again when others cancel them.
 
     Args:
         loop: on which they run.
@@ -167,7 +167,7 @@ class Tasks:
 
 
 class StreamTasks:
-    """The tasks of one stream, which begin and end together. See the module.
+    """The tasks of one stream, which begin and end together: it breaks when others cancel one.
 
     Args:
         owner: name of the stream, for people.

@@ -32,7 +32,7 @@ _PAUSE_S: Final = 0.000_05
 
 
 class TokenLock:
-    """See the module. Not reentrant."""
+    """A lock that Ctrl-C never leaves taken. Not reentrant."""
 
     __slots__ = ("token",)
 

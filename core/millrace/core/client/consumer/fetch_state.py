@@ -22,7 +22,7 @@ from typing import Final
 
 
 class FetchState(Enum):
-    """See the module."""
+    """What is done about a partition that is read."""
 
     AWAIT_RESET = auto()
     """It has no position: the log's start or end is to be looked up."""
@@ -102,6 +102,3 @@ RESTING: Final = frozenset(
     (FetchState.RESETTING, FetchState.VALIDATING, FetchState.FETCHING, FetchState.FAILED)
 )
 """States in which a partition asks for nothing by itself."""
-
-
-__all__ = ["RESTING", "TRANSITIONS", "FetchEvent", "FetchState"]

@@ -16,7 +16,7 @@ position may also turn out to be outside of the log. Before it is reset, the lea
 the epoch of the last record read ends. Either way, when records that were handed out are gone, the
 user is told (`LogTruncatedError`, KIP-320) instead of being moved in silence. When a
 position is reset, the user is told from where to where, and why (`Jumped`). When a topic is gone,
-the user is told once (`take_gone`), and its partitions are no longer read.
+the user is told once (`Untold`), and its partitions are no longer read.
 
 The leader may redirect a reader that names its zone to a follower nearby (KIP-392, P12). The leader
 is always asked first: it alone judges positions. When the follower refuses or is gone, the
@@ -27,24 +27,23 @@ Reactive machine: events in, effects out in the order in which they must be perf
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from typing import Final
 
-from millrace.core.client.consumer.fetch_state import RESTING, TRANSITIONS, FetchEvent, FetchState
+from millrace.core.client.consumer.fetch_state import RESTING, FetchEvent, FetchState
+from millrace.core.client.consumer.read_partition import Jumped, ReadPartition, Reset
 from millrace.core.client.consumer.sessions import (
-    AddedPartition,
     ChangeSession,
     FetchedBatch,
     FetchedPartition,
     Sessions,
 )
+from millrace.core.client.consumer.untold import Untold
 from millrace.core.client.routing.route import Route
 from millrace.core.client.routing.router import Effect as RoutingEffect
 from millrace.core.client.routing.router import Router
 from millrace.core.errors import (
     CorruptBatchError,
-    LogTruncatedError,
     MillraceError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
@@ -53,8 +52,6 @@ from millrace.core.errors import (
 from millrace.core.ids import (
     NO_BROKER,
     NO_LEADER_EPOCH,
-    UNKNOWN_OFFSET,
-    VERIFY_NOTHING,
     BrokerId,
     Leader,
     LeaderEpoch,
@@ -63,20 +60,9 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.transitions import after
 
-_EPOCHS_KEPT: Final = 64
-"""Leader epochs whose first read offset a partition remembers."""
 _NOT_AVAILABLE_MAX: Final = 3
 """Refusals in a row by a follower that does not know yet that the position is committed."""
-
-
-class Reset(Enum):
-    """Where to go without a valid position."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    NONE = "none"
 
 
 @dataclass(slots=True)
@@ -98,109 +84,7 @@ class FindEpochEnd:
     leader_epoch: LeaderEpoch
 
 
-class JumpReason(Enum):
-    """Why a position jumps."""
-
-    RECORDS_DELETED = "records_deleted"
-    """The log starts after it: retention or a request has deleted what was to be read next."""
-    BEYOND_END = "beyond_end"
-    """The log ends before it."""
-
-
-@dataclass(slots=True)
-class Jumped:
-    """Effect: tell the user that a position was reset.
-
-    Attributes:
-        topic: name of the topic.
-        partition: number of the partition.
-        from_offset: of the record that was to be read next.
-        to_offset: of the record that is read next.
-        reason: why there is no record at the old position.
-        reset: whether it went on at the start or at the end of the log.
-    """
-
-    topic: str
-    partition: int
-    from_offset: Offset
-    to_offset: Offset
-    reason: JumpReason
-    reset: Reset
-
-    @property
-    def skipped(self) -> int:
-        """How many offsets are not read."""
-        return max(0, self.to_offset - self.from_offset)
-
-
 Effect = ChangeSession | LookUpOffset | FindEpochEnd | Jumped | RoutingEffect
-
-
-@dataclass(slots=True, eq=False)
-class _Partition:
-    route: Route
-    state: FetchState = FetchState.AWAIT_RESET
-    is_paused: bool = False
-    handle: int = 0
-    """Handle of the request or session under way; 0: there is none."""
-    position: Offset = UNKNOWN_OFFSET
-    """Offset of the next record to be taken."""
-    epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
-    """Leader epochs of what was taken, and where each began; ascending. The position follows on."""
-    end: Offset | None = None
-    """End of what the user wants; the batch that holds the last record is taken whole."""
-    reset: Reset = Reset.NONE
-    jumps_from: Offset = UNKNOWN_OFFSET
-    """Offset of the record that was to be read next when the position was reset."""
-    broker_id: BrokerId = NO_BROKER
-    """The broker whose session it is in, or was in last."""
-    high_watermark: Offset = UNKNOWN_OFFSET
-    log_start_offset: Offset = UNKNOWN_OFFSET
-    is_doubted: bool = False
-    """A leader refused the position since records were read or the user named it."""
-    verify_until: Offset = VERIFY_NOTHING
-    """Brokers verify what they send of the records below: a batch came damaged."""
-    error: MillraceError | None = None
-    """Why it failed; None: it did not, or was moved since."""
-
-    def on(self, event: FetchEvent) -> None:
-        """Go to the state that follows."""
-        self.state = after(TRANSITIONS, self.state, event)
-
-    def __str__(self) -> str:
-        """The partition in the user's terms."""
-        return f"topic {self.route.topic!r} partition {self.route.topic_partition.partition}"
-
-    @property
-    def last_epoch(self) -> LeaderEpoch:
-        """Leader epoch of the last batch that was taken."""
-        return self.epochs[-1][0] if self.epochs else NO_LEADER_EPOCH
-
-    def take(self, batch: FetchedBatch) -> None:
-        """Note that a batch was taken."""
-        self.position = batch.header.next_offset
-        self.is_doubted = False
-        if batch.header.leader_epoch != self.last_epoch:
-            self.epochs.append((batch.header.leader_epoch, batch.start_offset))
-            del self.epochs[:-_EPOCHS_KEPT]
-
-    def distrust(self, damaged_offset: Offset) -> bool:
-        """Have brokers verify a batch that came damaged; return whether it is the first time."""
-        is_first = damaged_offset >= self.verify_until
-        self.verify_until = Offset(damaged_offset + 1)
-        return is_first
-
-    def first_lost(self, epoch: LeaderEpoch, end_offset: Offset) -> Offset:
-        """Return the first offset at which the records taken differ from a log.
-
-        Args:
-            epoch: the greatest of the log that is not above the last one taken; -1: none.
-            end_offset: the end of that epoch in the log; -1: unknown.
-        """
-        ends = [base for each, base in self.epochs if each > epoch]
-        if end_offset >= 0:
-            ends.append(end_offset)
-        return min(ends, default=self.position)
 
 
 class Fetcher:
@@ -215,16 +99,10 @@ class Fetcher:
     def __init__(self, reset: Reset, window: int, router: Router) -> None:
         self._reset = reset
         self._router = router
-        self._partitions: dict[TopicPartition, _Partition] = {}
-        self._by_handle: dict[int, _Partition] = {}
+        self._partitions: dict[TopicPartition, ReadPartition] = {}
+        self._by_handle: dict[int, ReadPartition] = {}
         self._sessions = Sessions(window)
-        self._errors: dict[TopicPartition, MillraceError] = {}
-        """Errors of partitions in their order, not reported to the user yet."""
-        self._raised: tuple[TopicPartition, MillraceError] | None = None
-        self._gone: dict[TopicPartition, MillraceError] = {}
-        """Assigned partitions whose topic is gone, with the error that said so."""
-        self._untold_gone: dict[TopicPartition, MillraceError] = {}
-        """Those of them that the user was not told of yet."""
+        self.untold = Untold()
         self._jumps: list[Jumped] = []
         self._next_handle = 1
         self._must_poll = False
@@ -255,7 +133,7 @@ class Fetcher:
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            partition = _Partition(self._router.add(topic, topic_partition))
+            partition = ReadPartition(self._router.add(topic, topic_partition))
             self._partitions[topic_partition] = partition
         partition.end = end
         self._move(partition, start)
@@ -268,7 +146,7 @@ class Fetcher:
         """Stop reading a partition; drop its waiting batches and its error."""
         partition = self._partitions.pop(topic_partition)
         self._leave(partition)
-        self._forget_error(topic_partition)
+        self.untold.forget(topic_partition)
         self._router.remove(partition.route)
 
     def seek(self, topic_partition: TopicPartition, to: Offset | Reset) -> None:
@@ -305,12 +183,12 @@ class Fetcher:
         if partition.is_paused:
             return
         if partition.state is FetchState.FAILED and (
-            topic_partition in self._gone or not self._sessions.has(partition.handle)
+            self.untold.is_gone(topic_partition) or not self._sessions.has(partition.handle)
         ):
             self._leave(partition)
         else:
             # An error after batches will occur again, as the batches are dropped here.
-            self._forget_error(topic_partition)
+            self.untold.forget(topic_partition)
             partition.error = None
             has_position = partition.position >= 0
             self._leave_for(partition, FetchEvent.MOVED if has_position else FetchEvent.RESET)
@@ -323,10 +201,6 @@ class Fetcher:
             partition.is_paused = False
             self._must_poll = True
 
-    def is_paused(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the partition is paused."""
-        return self._partitions[topic_partition].is_paused
-
     @property
     def assigned(self) -> list[TopicPartition]:
         """Return the partitions that are read."""
@@ -334,26 +208,16 @@ class Fetcher:
 
     def awaited(self) -> list[TopicPartition]:
         """Return the assigned partitions that no broker sends at present."""
+        sent = (FetchState.FETCHING, FetchState.FAILED)
         return [
             topic_partition
-            for topic_partition, each in self._partitions.items()
-            if each.state not in (FetchState.FETCHING, FetchState.FAILED) and not each.is_paused
+            for topic_partition, partition in self._partitions.items()
+            if partition.state not in sent and not partition.is_paused
         ]
 
-    def position(self, topic_partition: TopicPartition) -> Offset | None:
-        """Return the offset of the next batch's first record to be taken; None: not known yet."""
-        position = self._partitions[topic_partition].position
-        return position if position >= 0 else None
-
-    def epoch_before(self, topic_partition: TopicPartition, offset: Offset) -> LeaderEpoch:
-        """Return the leader epoch of the record before an offset that was taken; -1: unknown."""
-        epochs = self._partitions[topic_partition].epochs
-        return next((epoch for epoch, base in reversed(epochs) if base < offset), NO_LEADER_EPOCH)
-
-    def high_watermark(self, topic_partition: TopicPartition) -> Offset | None:
-        """Return the end of the readable log, as of the last response; None: not known yet."""
-        offset = self._partitions[topic_partition].high_watermark
-        return offset if offset >= 0 else None
+    def partition(self, topic_partition: TopicPartition) -> ReadPartition:
+        """Return what is known of an assigned partition."""
+        return self._partitions[topic_partition]
 
     def take(self) -> FetchedBatch | None:
         """Return the next batch and move its partition's position to its end.
@@ -361,50 +225,16 @@ class Fetcher:
         Raises:
             MillraceError: a partition cannot go on; each such error is raised once.
         """
-        self._raised = None
         batch = self._sessions.take()
         if batch is not None:
             self._by_handle[batch.handle].take(batch)
-            return batch
-        if self._errors:
-            topic_partition = next(iter(self._errors))
-            error = self._errors.pop(topic_partition)
-            self._raised = topic_partition, error
-            raise error
-        return None
-
-    def raise_again(self) -> None:
-        """Let `take` raise its last error once more: its caller had something else to return."""
-        if self._raised is not None:
-            topic_partition, error = self._raised
-            self._errors = {topic_partition: error, **self._errors}
-            self._raised = None
-
-    def error(self, topic_partition: TopicPartition) -> MillraceError | None:
-        """Return why a partition cannot go on until it is moved, raised already or not."""
-        return self._partitions[topic_partition].error
-
-    def take_gone(self) -> dict[TopicPartition, MillraceError]:
-        """Return the partitions whose topic is gone, with the error; each partition only once.
-
-        They stay assigned until `unassign`.
-        """
-        gone, self._untold_gone = self._untold_gone, {}
-        return gone
-
-    @property
-    def has_gone(self) -> bool:
-        """Whether `take_gone` would return something."""
-        return bool(self._untold_gone)
-
-    def is_gone(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the topic of an assigned partition is gone."""
-        return topic_partition in self._gone
+        self.untold.on_taken(batch)
+        return batch
 
     @property
     def has_news(self) -> bool:
-        """Whether `take` would return or raise something, or `take_gone` would return something."""
-        return self._sessions.has_batches or bool(self._errors) or self.has_gone
+        """Whether there is something to take, or to tell."""
+        return self._sessions.has_batches or bool(self.untold)
 
     @property
     def must_poll(self) -> bool:
@@ -434,11 +264,10 @@ class Fetcher:
         """
         for route in self._router.on_topics(topic_ids):
             place = route.topic_partition
-            if place not in self._gone:
+            if not self.untold.is_gone(place):
                 error = UnknownTopicOrPartitionError(route.deletion)
                 self._give_up(self._partitions[place], error)
-                del self._errors[place]
-                self._gone[place] = self._untold_gone[place] = error
+                self.untold.on_gone(place, error)
 
     def on_refreshed(self, now: MonotonicMs) -> None:
         """The look-up of metadata is over, whether it found anything or not."""
@@ -484,7 +313,8 @@ class Fetcher:
                 partition.high_watermark = fetched.high_watermark or partition.high_watermark
                 partition.log_start_offset = fetched.log_start_offset
             if fetched.diverging_epoch is not None:
-                self._on_diverged(partition, fetched.diverging_epoch, fetched.diverging_end_offset)
+                epoch, end_offset = fetched.diverging_epoch, fetched.diverging_end_offset
+                self._give_up(partition, partition.truncated(epoch, end_offset))
             elif fetched.preferred_read_replica is not None:
                 self._leave_for(partition, FetchEvent.LEFT, is_out=True)
                 replica = fetched.preferred_read_replica
@@ -501,9 +331,8 @@ class Fetcher:
             return False
         self._leave_for(partition, FetchEvent.FOUND)
         partition.route.failures = 0
-        self._note_jump(partition, offset)
-        partition.position = offset
-        partition.epochs.clear()
+        if (jump := partition.jump_to(offset)) is not None:
+            self._jumps.append(jump)
         return True
 
     def on_epoch_end(self, handle: int, epoch: LeaderEpoch, end_offset: Offset) -> None:
@@ -518,7 +347,7 @@ class Fetcher:
         if partition is None:
             return
         if end_offset >= 0 and (end_offset < partition.position or epoch < partition.last_epoch):
-            self._on_diverged(partition, epoch, end_offset)
+            self._give_up(partition, partition.truncated(epoch, end_offset))
         else:
             self._reset_position(partition)
 
@@ -577,44 +406,34 @@ class Fetcher:
 
     # Internals.
 
-    def _join(self, partition: _Partition, leader: Leader) -> None:
+    def _join(self, partition: ReadPartition, leader: Leader) -> None:
         self._give_handle(partition)
         route = partition.route
         is_sent_on = route.read_replica != NO_BROKER
         partition.broker_id = route.read_replica if is_sent_on else leader.broker_id
-        self._sessions.add(
-            partition.broker_id,
-            AddedPartition(
-                partition.handle,
-                route.topic_partition,
-                partition.position,
-                leader.leader_epoch,
-                partition.last_epoch,
-                route.from_leader,
-                partition.end,
-                partition.verify_until,
-            ),
-        )
+        self._sessions.add(partition.broker_id, partition.joining(leader.leader_epoch))
 
-    def _ask(self, partition: _Partition) -> LookUpOffset | FindEpochEnd:
+    def _ask(self, partition: ReadPartition) -> LookUpOffset | FindEpochEnd:
         self._give_handle(partition)
         place = partition.route.topic_partition
         if partition.state is FetchState.RESETTING:
             return LookUpOffset(place, partition.handle, partition.reset)
         return FindEpochEnd(place, partition.handle, partition.last_epoch)
 
-    def _give_handle(self, partition: _Partition) -> None:
+    def _give_handle(self, partition: ReadPartition) -> None:
         partition.on(FetchEvent.ASKED)
         partition.handle = self._next_handle
         self._next_handle += 1
         self._by_handle[partition.handle] = partition
 
-    def _leave_for(self, partition: _Partition, event: FetchEvent, *, is_out: bool = False) -> None:
+    def _leave_for(
+        self, partition: ReadPartition, event: FetchEvent, *, is_out: bool = False
+    ) -> None:
         """Go to the state that follows, without a handle; see `_leave`."""
         self._leave(partition, is_out=is_out)
         partition.on(event)
 
-    def _leave(self, partition: _Partition, *, is_out: bool = False) -> None:
+    def _leave(self, partition: ReadPartition, *, is_out: bool = False) -> None:
         """Take the partition's handle away, and drop all data under it.
 
         Args:
@@ -631,7 +450,7 @@ class Fetcher:
         partition.handle = 0
         self._must_poll = True
 
-    def _keep(self, partition: _Partition, fetched: FetchedPartition) -> None:
+    def _keep(self, partition: ReadPartition, fetched: FetchedPartition) -> None:
         route = partition.route
         damage = self._sessions.keep(route.topic, route.topic_partition, fetched)
         if damage is None:
@@ -644,7 +463,7 @@ class Fetcher:
         self._fail(partition, type(error)(f"{partition}: {error.message}"))
 
     def _on_error(
-        self, partition: _Partition, error: MillraceError, is_retriable: bool, now: MonotonicMs
+        self, partition: ReadPartition, error: MillraceError, is_retriable: bool, now: MonotonicMs
     ) -> None:
         is_ahead = self._sessions.has(partition.handle)
         self._leave(partition, is_out=True)
@@ -685,74 +504,28 @@ class Fetcher:
         else:
             route.return_to_leader()
 
-    def _on_diverged(self, partition: _Partition, epoch: LeaderEpoch, end_offset: Offset) -> None:
-        lost = partition.first_lost(epoch, end_offset)
-        self._give_up(
-            partition,
-            LogTruncatedError(
-                f"{partition}: the records [{lost}, {partition.position}) were read, but are "
-                f"gone: an unclean election took the log of leader epoch {partition.last_epoch} "
-                f"back. Seek to {lost} to go on with what took their place",
-                topic=partition.route.topic,
-                partition=partition.route.topic_partition.partition,
-                position=partition.position,
-                end_offset=lost,
-            ),
-        )
-
-    def _reset_position(self, partition: _Partition) -> None:
+    def _reset_position(self, partition: ReadPartition) -> None:
         if self._reset is Reset.NONE:
-            where = "there is no position"
-            if partition.position >= 0:
-                where = f"position {partition.position} lies outside of the log, which starts at "
-                where += str(partition.log_start_offset)
-                if partition.high_watermark >= partition.log_start_offset:
-                    where += f" and can be read up to {partition.high_watermark}"
-            self._give_up(
-                partition,
-                OffsetOutOfRangeError(
-                    f"{partition}: {where}: seek, or set auto_offset_reset to earliest or latest"
-                ),
-            )
+            self._give_up(partition, partition.without_position())
             return
         partition.reset = self._reset
         partition.jumps_from = partition.position
         self._leave_for(partition, FetchEvent.RESET)
         self._must_poll = True
 
-    def _note_jump(self, partition: _Partition, to: Offset) -> None:
-        start, partition.jumps_from = partition.jumps_from, UNKNOWN_OFFSET
-        if start < 0 or start == to:
-            return
-        log_start = to if partition.reset is Reset.EARLIEST else partition.log_start_offset
-        reason = JumpReason.RECORDS_DELETED if start < log_start else JumpReason.BEYOND_END
-        route = partition.route
-        number = route.topic_partition.partition
-        self._jumps.append(Jumped(route.topic, number, start, to, reason, partition.reset))
-
-    def _forget_error(self, topic_partition: TopicPartition) -> None:
-        for errors in (self._errors, self._gone, self._untold_gone):
-            errors.pop(topic_partition, None)
-
-    def _give_up(self, partition: _Partition, error: MillraceError) -> None:
+    def _give_up(self, partition: ReadPartition, error: MillraceError) -> None:
         self._leave(partition)
         self._fail(partition, error)
 
-    def _fail(self, partition: _Partition, error: MillraceError) -> None:
+    def _fail(self, partition: ReadPartition, error: MillraceError) -> None:
         """Stop the partition with an error; its waiting batches can be taken first."""
         partition.on(FetchEvent.FAILED)
-        partition.error = self._errors[partition.route.topic_partition] = error
+        partition.error = error
+        self.untold.add(partition.route.topic_partition, error)
 
-    def _move(self, partition: _Partition, to: Offset | Reset) -> None:
-        self._forget_error(partition.route.topic_partition)
-        partition.error = None
-        partition.jumps_from = UNKNOWN_OFFSET
-        partition.route.ask_leader()  # It judges the new position.
-        partition.route.end_pause()
-        partition.epochs.clear()
-        partition.is_doubted = False
-        partition.verify_until = VERIFY_NOTHING
-        partition.position = UNKNOWN_OFFSET
+    def _move(self, partition: ReadPartition, to: Offset | Reset) -> None:
+        self.untold.forget(partition.route.topic_partition)
+        partition.begin_anew()
         self._must_poll = True
         if not isinstance(to, Reset):
             self._leave_for(partition, FetchEvent.MOVED)

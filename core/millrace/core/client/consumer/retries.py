@@ -33,7 +33,7 @@ class _Failed:
 
 
 class Retries:
-    """See the module.
+    """The records of one consumer that have failed, at most one of each partition.
 
     Args:
         attempts_max: attempts after which a record is given up.

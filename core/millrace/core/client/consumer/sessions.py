@@ -235,6 +235,3 @@ class Sessions:
                 added, session.added = session.added, []
                 removed, session.removed = session.removed, []
                 yield ChangeSession(session.broker_id, added, removed, credit)
-
-
-__all__ = ["AddedPartition", "ChangeSession", "FetchedBatch", "FetchedPartition", "Sessions"]

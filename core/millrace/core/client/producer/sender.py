@@ -594,18 +594,3 @@ def _too_large(batch: ProducerBatch, broker: _Broker) -> MessageTooLargeError:
 
 def _length(batch: ProducerBatch) -> int:
     return batch.size if batch.prepared is None else batch.prepared.length
-
-
-__all__ = [
-    "ACKS_ALL",
-    "REQUEST_OVERHEAD_MAX",
-    "AllocateProducerId",
-    "Answer",
-    "Complete",
-    "Disconnect",
-    "Effect",
-    "Refusal",
-    "Sender",
-    "SenderConfig",
-    "Transmit",
-]

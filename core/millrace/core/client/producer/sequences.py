@@ -83,7 +83,7 @@ class ProducerIds:
 
 @dataclass(slots=True)
 class PartitionBatches:
-    """See the module.
+    """The batches of one partition without an outcome, and their sequences.
 
     Attributes:
         route: of the partition.
@@ -242,6 +242,3 @@ def _is_awaited(predecessors: Sequence[ProducerBatch], request: int) -> bool:
     return any(
         batch.state is BatchState.IN_THE_AIR and batch.request < request for batch in predecessors
     )
-
-
-__all__ = ["BATCHES_IN_FLIGHT_MAX", "PRODUCER_EPOCH_MAX", "PartitionBatches", "ProducerIds"]

@@ -16,7 +16,7 @@ _LONG_AGO: Final = MonotonicMs(0)
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """See the module. The router makes it, and ends its pause.
+    """Where one partition's requests go, and when. The router makes it, and ends its pause.
 
     Attributes:
         topic: name of the topic.
@@ -63,6 +63,3 @@ class Route:
         self.read_replica = NO_BROKER
         self.from_leader = True
         self.failures = 0
-
-
-__all__ = ["Route"]

@@ -365,6 +365,3 @@ class Router:
             fraction=_PAUSE_FRACTION,
         )
         return MonotonicMs(self._refreshed_at + pause_ms)
-
-
-__all__ = ["NO_LEADER", "Connect", "Effect", "RefreshMetadata", "Router"]

@@ -6,14 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from millrace.core.client.consumer.fetcher import (
-    Fetcher,
-    FindEpochEnd,
-    Jumped,
-    JumpReason,
-    LookUpOffset,
-    Reset,
-)
+from millrace.core.client.consumer.fetcher import Fetcher, FindEpochEnd, LookUpOffset
+from millrace.core.client.consumer.read_partition import Jumped, JumpReason, Reset
 from millrace.core.client.consumer.sessions import AddedPartition, ChangeSession, FetchedPartition
 from millrace.core.client.routing.router import Connect, RefreshMetadata, Router
 from millrace.core.errors import (
@@ -128,9 +122,9 @@ def test_without_a_position_the_logs_end_is_looked_up() -> None:
     fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
     fetcher.assign("t", PLACE, Reset.NONE)
     assert fetcher.poll(at(0)) == [LookUpOffset(PLACE, 1, Reset.LATEST)]
-    assert fetcher.position(PLACE) is None
+    assert fetcher.partition(PLACE).known_position is None
     fetcher.on_offset_found(1, Offset(42))
-    assert fetcher.position(PLACE) == 42
+    assert fetcher.partition(PLACE).known_position == 42
     assert fetcher.poll(at(0)) == [Connect(BROKER)]
 
 
@@ -141,8 +135,8 @@ def test_batches_are_taken_in_order_and_move_the_position() -> None:
     assert first is not None
     assert second is not None
     assert (first.header.base_offset, second.header.base_offset) == (0, 3)
-    assert fetcher.position(PLACE) == 5
-    assert fetcher.high_watermark(PLACE) == 100
+    assert fetcher.partition(PLACE).known_position == 5
+    assert fetcher.partition(PLACE).known_end == 100
     assert fetcher.take() is None
 
 
@@ -494,10 +488,24 @@ def test_an_error_waits_until_what_came_before_is_taken() -> None:
     assert fetcher.take() is not None
     with pytest.raises(InvalidRequestError):
         fetcher.take()
-    fetcher.raise_again()
+    fetcher.untold.raise_again()
     assert fetcher.has_news
     with pytest.raises(InvalidRequestError):
         fetcher.take()
+
+
+def test_an_error_that_was_raised_before_the_last_batch_is_not_raised_again() -> None:
+    fetcher = make(Reset.NONE)
+    fetcher.assign("t", OTHER, Offset(0))
+    fetcher.poll(at(0))
+    no = failed(2, InvalidRequestError("no"), is_retriable=False)
+    fetcher.on_fetched(BROKER, [no], at(1))
+    with pytest.raises(InvalidRequestError):
+        fetcher.take()
+    fetcher.on_fetched(BROKER, [fetched(1, batch(0, 1), 0)], at(2))
+    assert fetcher.take() is not None
+    fetcher.untold.raise_again()  # The records of that batch cannot be opened.
+    assert fetcher.take() is None
 
 
 DAMAGED = b"damaged!" + batch(3, 2)[8:]
@@ -551,7 +559,7 @@ def test_a_damaged_header_is_told_after_what_came_before_it() -> None:
     with pytest.raises(CorruptBatchError, match=r"topic 't' partition 0: the bytes begin with"):
         fetcher.take()
     assert fetcher.take() is None
-    assert fetcher.position(PLACE) == 3
+    assert fetcher.partition(PLACE).known_position == 3
     fetcher.on_fetched(BROKER, [fetched(3, batch(1, 1, place=OTHER), 1)], at(1))
     assert fetcher.take() is not None, "the other partition goes on"
 
@@ -608,18 +616,18 @@ def test_why_a_partition_failed_is_known_until_it_is_moved() -> None:
     error = InvalidRequestError("no")
     fetcher.on_look_up_failed(handle, error, False, at(1))
     for _ in range(2):
-        assert fetcher.error(OTHER) is error
-        assert fetcher.error(PLACE) is None
+        assert fetcher.partition(OTHER).error is error
+        assert fetcher.partition(PLACE).error is None
         with suppress(InvalidRequestError):
             fetcher.take()
     fetcher.pause(OTHER)
-    assert fetcher.error(OTHER) is error
+    assert fetcher.partition(OTHER).error is error
     fetcher.seek(OTHER, Offset(3))
-    assert fetcher.error(OTHER) is None
+    assert fetcher.partition(OTHER).error is None
 
 
 def messages_of_gone(fetcher: Fetcher) -> dict[TopicPartition, str]:
-    return {place: error.message for place, error in fetcher.take_gone().items()}
+    return {place: error.message for place, error in fetcher.untold.take_gone().items()}
 
 
 def lose_topic(fetcher: Fetcher) -> None:
@@ -635,8 +643,8 @@ def test_a_topic_that_one_look_up_does_not_find_is_looked_up_again() -> None:
     fetcher.on_topics({"t": None})
     assert fetcher.has_news
     assert messages_of_gone(fetcher) == {PLACE: "the topic 't' was deleted"}
-    assert fetcher.is_gone(PLACE)
-    assert isinstance(fetcher.error(PLACE), UnknownTopicOrPartitionError)
+    assert fetcher.untold.is_gone(PLACE)
+    assert isinstance(fetcher.partition(PLACE).error, UnknownTopicOrPartitionError)
     lose_topic(fetcher)
     assert messages_of_gone(fetcher) == {}, "it is told once"
 
@@ -677,14 +685,14 @@ def test_a_topic_that_is_gone_holds_up_no_other_one() -> None:
     lose_topic(fetcher)
     fetcher.on_fetched(BROKER, [fetched(2, batch(0, 2, place=other), 0)], at(2))
     assert fetcher.take() is not None
-    assert not fetcher.is_gone(other)
+    assert not fetcher.untold.is_gone(other)
 
 
 def test_a_paused_partition_gives_nothing_and_holds_no_credit() -> None:
     fetcher = make()
     fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3), 0)], at(1))
     fetcher.pause(PLACE)
-    assert fetcher.is_paused(PLACE)
+    assert fetcher.partition(PLACE).is_paused
     assert fetcher.take() is None
     assert fetcher.poll(at(1)) == [ChangeSession(BROKER, [], [1], len(batch(0, 3)))]
     fetcher.resume(PLACE)
@@ -696,8 +704,8 @@ def test_a_paused_partition_gives_nothing_and_holds_no_credit() -> None:
 def test_a_reader_that_begins_where_another_was_is_told_that_its_record_is_gone() -> None:
     fetcher = make()
     fetcher.assign("t", PLACE, Offset(10), epoch=LeaderEpoch(3))
-    assert fetcher.epoch_before(PLACE, Offset(10)) == 3
-    assert fetcher.epoch_before(PLACE, Offset(9)) == -1
+    assert fetcher.partition(PLACE).epoch_before(Offset(10)) == 3
+    assert fetcher.partition(PLACE).epoch_before(Offset(9)) == -1
     (change,) = [each for each in fetcher.poll(at(0)) if isinstance(each, ChangeSession)]
     assert [(each.fetch_offset, each.last_fetched_epoch) for each in change.added] == [(10, 3)]
 
@@ -711,7 +719,7 @@ def test_going_back_in_what_was_taken_keeps_the_epochs_before_it() -> None:
         fetcher.on_fetched(BROKER, [fetched(handle, data, 0)], at(1))
         assert [fetcher.take() is None for _ in range(3)] == [False, False, True]
         fetcher.rewind(PLACE, Offset(to))
-        assert fetcher.position(PLACE) == to
+        assert fetcher.partition(PLACE).known_position == to
         joining = rejoined(fetcher, BROKER, 1)
         assert (joining.fetch_offset, joining.last_fetched_epoch) == (to, epoch)
 
