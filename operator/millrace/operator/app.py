@@ -92,7 +92,7 @@ def run(config: OperatorConfig, stop_signals: Sequence[signal.Signals]) -> None:
 
 
 class Operator:
-    """See the module."""
+    """One process of the operator."""
 
     def __init__(self, config: OperatorConfig) -> None:
         self._config = config

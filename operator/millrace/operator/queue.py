@@ -16,7 +16,7 @@ PAUSE_S_MAX: Final = 60.0
 
 
 class WorkQueue(Generic[_K]):
-    """See the module. Used from one event loop."""
+    """A queue of work. Used from one event loop."""
 
     def __init__(self) -> None:
         self._waiting: dict[_K, None] = {}  # In the order in which they came.

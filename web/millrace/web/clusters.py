@@ -45,7 +45,7 @@ class Cluster:
 
 
 class Clusters:
-    """See the module. Used on one event loop.
+    """All clusters that are shown. Used on one event loop.
 
     Args:
         find: lists them.

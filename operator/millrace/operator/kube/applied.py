@@ -27,7 +27,7 @@ class NameTakenError(Exception):
 
 
 class Applied:
-    """See the module."""
+    """The objects that were applied, and what came of it."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

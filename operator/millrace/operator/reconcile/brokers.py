@@ -86,7 +86,7 @@ class Found:
 
 
 class Brokers:
-    """See the module."""
+    """The brokers of all clusters."""
 
     def __init__(self) -> None:
         self._admins: dict[tuple[str, str], Admin] = {}

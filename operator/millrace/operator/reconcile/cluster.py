@@ -116,7 +116,7 @@ class _Seen:
 
 
 class ClusterReconciler:
-    """See the module.
+    """Looks at one Cluster at a time.
 
     Args:
         image: of brokers, if a Cluster names none.

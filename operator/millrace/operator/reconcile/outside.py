@@ -31,7 +31,7 @@ _TOLD_MAX = 5
 
 
 class OutsideReconciler:
-    """See the module."""
+    """Looks at the access of clients outside to one Cluster at a time."""
 
     def __init__(self, api: Api, applied: Applied) -> None:
         self._api = api

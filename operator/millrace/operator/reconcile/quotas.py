@@ -79,7 +79,7 @@ _REASONS: Final[Mapping[type[MillraceError], Reason]] = {
 
 
 class QuotasReconciler:
-    """See the module.
+    """Looks at the Quotas of one Cluster at a time.
 
     Args:
         clock: seconds, monotonic.

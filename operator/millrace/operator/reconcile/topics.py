@@ -112,7 +112,7 @@ class _Outcome:
 
 
 class TopicsReconciler:
-    """See the module.
+    """Looks at the Topics of one Cluster at a time.
 
     Args:
         clock: in step with the API server's clocks.
