@@ -6,7 +6,7 @@ answer. Stop, the other way round: hand over leaderships, finish the calls in fl
 append threads, close every log and leave the clean-shutdown markers, and give the lease back last.
 Each part registers its end when it starts, so that a failed start is undone in order, too.
 
-`runtime.duties` has the background tasks, and what ends the process.
+`upkeep.duties` has the background tasks, and what ends the process.
 """
 
 import asyncio
@@ -40,20 +40,17 @@ from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.replica.replica_fetcher import ReplicaFetcher
 from millrace.broker.rpc.audit import AuditLog
-from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.client_listener import ClientListener
 from millrace.broker.rpc.cluster import ClusterService
-from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.controller import BrokerSessions, ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.groups import GroupsService
+from millrace.broker.rpc.listeners import Listeners, ReplicaListener
 from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.name_partitions import NamePartitions
-from millrace.broker.rpc.outside_address import OutsideAddress
 from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.refusals import Refusals
-from millrace.broker.rpc.server import bind, make_server
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.posix_file_system import PosixFileSystem
@@ -62,21 +59,20 @@ from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.broker.telemetry.page import serve_metrics
 from millrace.broker.upkeep.cleaners import Cleaners
 from millrace.broker.upkeep.descriptors import connections_allowed
-from millrace.broker.upkeep.disk_watch import DiskWatch
 from millrace.broker.upkeep.duties import Duties
 from millrace.broker.upkeep.housekeeping import Housekeeping
+from millrace.broker.upkeep.reluctance import ReluctanceWatch
 from millrace.broker.upkeep.tier_movers import TierMovers
 from millrace.core import settings
-from millrace.core.broker_config import BrokerConfig, ListenerConfig, OutsideListenerConfig
+from millrace.core.broker_config import BrokerConfig, NodeConfig
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
-from millrace.core.metadata.model import BrokerLife, Listener, Reluctance
+from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.requests import RegisterBroker, parse_accepted_copy
 from millrace.runtime import host
-from millrace.runtime.clock import monotonic_now
 from millrace.runtime.garbage import Garbage
 from millrace.runtime.mailbox import Mailbox, Worker
 from millrace.runtime.turns import Turns
@@ -241,126 +237,51 @@ class Broker:
         Raises:
             MillraceError: the start failed.
         """
-        config, duties, directories = self._config, self._duties, self._directories
-        limits = self._listener_limits
-        brokers_watch = ConnectionWatch(Listener.BROKERS, limits, self._metrics)
-        broker_calls = Calls(Listener.BROKERS, limits, self._refusals, self._turns)
-        clients, *others = listeners = self._listen()
+        listeners = self._listen()
         metrics_address = self._serve_metrics()
-        replica_server = make_server(limits, brokers_watch, is_for_brokers=True)
-        replica_port, replica_address = bind(
-            replica_server, config.replica_listener, who="brokers", section="replica_listener"
-        )
-        duties.begin(brokers_watch.run(replica_port))
-        cache = MetadataCache(directories.cluster_id, directories.seen)
-        sessions = BrokerSessions()
-        controller = await self._make_controller(replica_address, sessions, cache)
-        # The service must run before this broker may become the controller.
-        controller_service = ControllerService(
-            controller=controller,
-            sessions=sessions,
-            limits=config.limits,
-            turns=self._turns,
-            calls=broker_calls,
-        )
-        replica_server.add_generic_rpc_handlers([controller_service.handlers()])
-        await replica_server.start()
-        self._endings.push_async_callback(replica_server.stop, None)
-        self._endings.callback(controller_service.end_streams)
-        await controller.start()
-
+        cache = MetadataCache(self._directories.cluster_id, self._directories.seen)
+        controller = await self._take_part_in_elections(listeners.replica, cache)
         self._endings.push_async_callback(self._close_logs)
         self._endings.push_async_callback(self._close_segment_duties)
-        self._endings.push_async_callback(duties.end)
+        self._endings.push_async_callback(self._duties.end)
         channel = await self._open_channel(controller, cache)
-        outside = self._find_outside_address(others)
-        cluster_id = channel.metadata.cluster.cluster_id
-        await directories.open(cluster_id)
-        await directories.keep_seen(channel.seen)  # The directories were not open before.
-        self._endings.push_async_callback(channel.keep_seen)
-        broker = await self._register(channel, clients.address, replica_address)
-
+        outside_address = listeners.find_outside_address()
+        await self._open_directories(channel)
+        broker = await self._register(channel, listeners)
         partitions = self.partitions = self._make_partitions(broker, channel)
-        self._endings.push_async_callback(partitions.stop)
-        self._segment_duties += [
-            Cleaners(partitions, self._mailbox, config.storage, self._metrics.compaction),
-            TierMovers(partitions, self._mailbox, config.storage, self._metrics.tiers),
-        ]
         groups = self._make_groups(partitions)
-        fetcher = ReplicaFetcher(
-            broker,
-            partitions,
-            checker=self._checkers[0],
-            config=config.replication,
-            limits=config.limits,
-            on_failure=duties.fail,
-        )
-        self._endings.push_async_callback(fetcher.stop)
-        followers = ReplicaService(
-            partitions=partitions,
-            reader=self._reader,
-            early=self._early,
-            turns=self._turns,
-            limits=config.limits,
-            metrics=self._metrics,
-            replication=config.replication,
-            calls=broker_calls,
-        )
-
-        def on_config(cluster: ClusterConfig) -> None:
-            partitions.configure(cluster)
-            followers.configure(broker_partitions_max=cluster.broker_partitions_max)
-
-        channel.add_config_callback(on_config)
-        lags = GroupLags(
-            broker.broker_id,
-            groups,
-            partitions,
-            measure_here=followers.lags.describe,
-            limits=config.limits,
-            turns=self._turns,
-            metrics=self._metrics.group_lags,
-            on_failure=duties.fail,
-        )
-        replica_server.add_generic_rpc_handlers([followers.handlers()])
-        # Followers are served until the clients have left: the answers wait for them.
-        self._endings.callback(followers.end_streams)
-        self._endings.push_async_callback(self._stop_serving, listeners)
-        lifecycle = self._make_lifecycle(channel, broker, partitions, outside)
-        self._endings.push_async_callback(self._leave, lifecycle)
-        for each in listeners:
-            self._endings.push_async_callback(each.report_stopping)
-        housekeeping = Housekeeping(
-            partitions,
-            self._reader,
-            config.storage,
-            self._metrics,
-            is_controller=lambda: controller.is_controller,
-        )
-        # The metrics page is served already, and many logs may take minutes to open.
-        duties.begin(housekeeping.observe())
-        duties.begin(self._quotas.run())
-        duties.begin(self._audit.run())
+        followers = self._replicate(broker, channel, partitions, listeners.replica)
+        self._endings.push_async_callback(listeners.stop_clients)
+        lifecycle = self._make_lifecycle(channel, broker, partitions, outside_address)
+        self._endings.push_async_callback(listeners.report_stopping)
+        housekeeping = self._observe(partitions, controller)
         await self._take_up_partitions(channel, lifecycle, partitions)
-
-        for each in listeners:
-            await self._serve_clients(each, broker, channel, partitions, groups)
-        duties.begin(housekeeping.run())
-        duties.begin(lags.run())
-        for duty in self._segment_duties:
-            duties.begin(duty.run())
-        duties.begin(channel.remember())
+        for listener in listeners.of_clients:
+            await self._serve_clients(listener, broker, channel, partitions, groups)
+        self._begin_upkeep(housekeeping, broker, partitions, groups, followers)
+        self._duties.begin(channel.remember())
         controller.on_serving()
         return BrokerAddress(
-            cluster_id=cluster_id,
+            cluster_id=channel.metadata.cluster.cluster_id,
             broker_id=broker.broker_id,
-            address=str(clients.address),
-            outside_address=outside(),
-            replica_address=str(replica_address),
+            address=str(listeners.clients.address),
+            outside_address=outside_address(),
+            replica_address=str(listeners.replica.address),
             metrics_address=metrics_address,
         )
 
     # --- The controller, and the session with it ---------------------------------------------
+
+    def _listen(self) -> Listeners:
+        return Listeners(
+            self._config,
+            self._listener_limits,
+            metrics=self._metrics,
+            refusals=self._refusals,
+            turns=self._turns,
+            quotas=self._quotas,
+            begin=self._duties.begin,
+        )
 
     def _serve_metrics(self) -> str:
         if self._config.metrics.port < 0:
@@ -372,17 +293,17 @@ class Broker:
         self._endings.push_async_callback(asyncio.to_thread, page.close)
         return str(Address(config.metrics.host, page.port))
 
-    async def _make_controller(
-        self, replica_address: Address, sessions: BrokerSessions, cache: MetadataCache
+    async def _take_part_in_elections(
+        self, listener: ReplicaListener, cache: MetadataCache
     ) -> ControllerShell:
-        config = self._config
+        config, sessions = self._config, BrokerSessions()
         store = await asyncio.to_thread(self._open_store)
         controller = self.controller = ControllerShell(
             config.cluster,
             store,
             config.coordination.lease_times,
             name=config.node.name,
-            address=str(replica_address),
+            address=str(listener.address),
             observer=sessions,
             known_cluster_id=self._directories.cluster_id,
             seen=self._directories.seen,
@@ -399,6 +320,19 @@ class Broker:
             )
             await initial.look()  # Before this broker may become the controller.
             self._duties.begin(initial.run())
+        # The service must run before this broker may become the controller.
+        service = ControllerService(
+            controller=controller,
+            sessions=sessions,
+            limits=config.limits,
+            turns=self._turns,
+            calls=listener.calls,
+        )
+        listener.add(service)
+        await listener.serve()
+        self._endings.push_async_callback(listener.stop)
+        self._endings.callback(service.end_streams)
+        await controller.start()
         return controller
 
     async def _open_channel(
@@ -419,27 +353,15 @@ class Broker:
         self._metrics.controller_session.set_function(lambda: channel.controller_id != NO_BROKER)
         return channel
 
-    async def _register(
-        self, channel: ControllerChannel, address: Address, replica_address: Address
-    ) -> BrokerLife:
+    async def _open_directories(self, channel: ControllerChannel) -> None:
+        await self._directories.open(channel.metadata.cluster.cluster_id)
+        await self._directories.keep_seen(channel.seen)  # They were not open before.
+        self._endings.push_async_callback(channel.keep_seen)
+
+    async def _register(self, channel: ControllerChannel, listeners: Listeners) -> BrokerLife:
         """Begin a life of this broker, and store its identity."""
         node, directories = self._config.node, self._directories
-        registration = RegisterBroker(
-            name=node.name,
-            rack=node.rack,
-            host=address.host,
-            port=address.port,
-            replica_host=replica_address.host,
-            replica_port=replica_address.port,
-            incarnation_id=host.current.random_bytes(16).hex(),
-            directory_ids=[each.identity.directory_id for each in directories.opened],
-            broker_id=directories.broker_id,
-            previous_broker_epoch=directories.closed_by,
-            directory_epoch=directories.used_by,
-            accepted_copy=parse_accepted_copy(node.accept_older_copy)
-            if node.accept_older_copy
-            else None,
-        )
+        registration = _registration(node, directories, listeners)
         try:
             broker: BrokerLife = await self._duties.unless_over(channel.register(registration))
         except InvalidConfigError as error:
@@ -456,33 +378,31 @@ class Broker:
         partitions: Partitions,
         outside_address: Callable[[], str],
     ) -> BrokerLifecycle:
-        watch = DiskWatch(partitions.directories, self._reader, self._config.storage)
+        watch = ReluctanceWatch(
+            partitions.directories,
+            self._reader,
+            self._config.storage,
+            self._config.cluster.address_settle_ms,
+        )
         self._duties.begin(watch.run())
-        settled_ms = monotonic_now() + self._config.cluster.address_settle_ms
-
-        def reluctance() -> Reluctance:
-            is_settled = monotonic_now() >= settled_ms
-            return watch.reluctance or (Reluctance.NONE if is_settled else Reluctance.NEW_ADDRESS)
-
-        for reason in filter(None, Reluctance):
-            self._metrics.reluctance.labels(reason).set_function(
-                lambda reason=reason: reluctance() is reason  # type: ignore[misc]
-            )
-        return BrokerLifecycle(
+        watch.show_in(self._metrics.reluctance)
+        lifecycle = BrokerLifecycle(
             channel,
             broker,
             log_ends=partitions.log_ends,
             offline=partitions.replicas.unopened.offline,
-            reluctance=reluctance,
+            reluctance=lambda: watch.reluctance,
             media=partitions.placement.working_media,
             outside_address=outside_address,
             quotas=self._quotas,
         )
 
-    async def _leave(self, lifecycle: BrokerLifecycle) -> None:
-        """Hand leaderships over, unless this process must end at once."""
-        if not self._duties.exit_code:
-            await lifecycle.leave()
+        async def leave() -> None:
+            if not self._duties.exit_code:  # Else this process must end at once.
+                await lifecycle.leave()
+
+        self._endings.push_async_callback(leave)
+        return lifecycle
 
     # --- Partitions --------------------------------------------------------------------------
 
@@ -492,7 +412,7 @@ class Broker:
                 self._metrics.forget_topic(str(topic.name))
             self._metrics.replication.on_changes(changes, broker.broker_id)
 
-        return Partitions(
+        partitions = Partitions(
             broker=broker,
             config=self._config.replication,
             directories=self._directories.opened,
@@ -508,6 +428,13 @@ class Broker:
             reader=self._reader,
             misses_a_directory=self._directories.misses_some,
         )
+        self._endings.push_async_callback(partitions.stop)
+        storage, mailbox = self._config.storage, self._mailbox
+        self._segment_duties += [
+            Cleaners(partitions, mailbox, storage, self._metrics.compaction),
+            TierMovers(partitions, mailbox, storage, self._metrics.tiers),
+        ]
+        return partitions
 
     def _make_groups(self, partitions: Partitions) -> Groups:
         groups = Groups(
@@ -527,6 +454,82 @@ class Broker:
         self._metrics.positions.set_function(groups.kept)
         self._metrics.positions_unready.set_function(groups.runtime.unready)
         return groups
+
+    def _replicate(
+        self,
+        broker: BrokerLife,
+        channel: ControllerChannel,
+        partitions: Partitions,
+        listener: ReplicaListener,
+    ) -> ReplicaService:
+        """Follow the leaders of partitions, and serve the followers."""
+        config = self._config
+        fetcher = ReplicaFetcher(
+            broker,
+            partitions,
+            checker=self._checkers[0],
+            config=config.replication,
+            limits=config.limits,
+            on_failure=self._duties.fail,
+        )
+        self._endings.push_async_callback(fetcher.stop)
+        followers = ReplicaService(
+            partitions=partitions,
+            reader=self._reader,
+            early=self._early,
+            turns=self._turns,
+            limits=config.limits,
+            metrics=self._metrics,
+            replication=config.replication,
+            calls=listener.calls,
+        )
+
+        def on_config(cluster: ClusterConfig) -> None:
+            partitions.configure(cluster)
+            followers.configure(broker_partitions_max=cluster.broker_partitions_max)
+
+        channel.add_config_callback(on_config)
+        listener.add(followers)
+        # Followers are served until the clients have left: the answers wait for them.
+        self._endings.callback(followers.end_streams)
+        return followers
+
+    def _observe(self, partitions: Partitions, controller: ControllerShell) -> Housekeeping:
+        """Fill the metrics page, which is served already: many logs may take minutes to open."""
+        housekeeping = Housekeeping(
+            partitions,
+            self._reader,
+            self._config.storage,
+            self._metrics,
+            is_controller=lambda: controller.is_controller,
+        )
+        self._duties.begin(housekeeping.observe())
+        self._duties.begin(self._quotas.run())
+        self._duties.begin(self._audit.run())
+        return housekeeping
+
+    def _begin_upkeep(
+        self,
+        housekeeping: Housekeeping,
+        broker: BrokerLife,
+        partitions: Partitions,
+        groups: Groups,
+        followers: ReplicaService,
+    ) -> None:
+        lags = GroupLags(
+            broker.broker_id,
+            groups,
+            partitions,
+            measure_here=followers.lags.describe,
+            limits=self._config.limits,
+            turns=self._turns,
+            metrics=self._metrics.group_lags,
+            on_failure=self._duties.fail,
+        )
+        self._duties.begin(housekeeping.run())
+        self._duties.begin(lags.run())
+        for duty in self._segment_duties:
+            self._duties.begin(duty.run())
 
     async def _take_up_partitions(
         self, channel: ControllerChannel, lifecycle: BrokerLifecycle, partitions: Partitions
@@ -556,48 +559,6 @@ class Broker:
             broker_epoch=None if self.life is None else self.life.broker_epoch,
             others=() if self.partitions is None else self.partitions.not_ours(),
         )
-
-    # --- Clients -----------------------------------------------------------------------------
-
-    def _listen(self) -> list[ClientListener]:
-        """Bind the ports for clients: inside, and outside if it is configured."""
-        config = self._config
-        wanted: list[tuple[Listener, ListenerConfig | OutsideListenerConfig]] = [
-            (Listener.CLIENTS, config.listener)
-        ]
-        if config.outside_listener.port >= 0:
-            wanted.append((Listener.OUTSIDE, config.outside_listener))
-        bound = []
-        for listener, each in wanted:
-            watch = ConnectionWatch(listener, self._listener_limits, self._metrics)
-            bound.append(
-                ClientListener(
-                    listener,
-                    each,
-                    self._listener_limits,
-                    self._refusals,
-                    watch=watch,
-                    turns=self._turns,
-                    quotas=self._quotas,
-                )
-            )
-            self._duties.begin(watch.run(bound[-1].port))
-        return bound
-
-    def _find_outside_address(self, others: Sequence[ClientListener]) -> Callable[[], str]:
-        """Return a function for the address of the outside listener's clients; empty: none."""
-        if not others:
-            return lambda: ""
-        file = self._config.outside_listener.address_file
-        outside = OutsideAddress(others[0].address, file)
-        if file:
-            self._duties.begin(outside.run())
-        return lambda: outside.current
-
-    async def _stop_serving(self, listeners: Sequence[ClientListener]) -> None:
-        """End all at the same time, with one common grace."""
-        grace_seconds = self._config.shutdown.grace_ms / 1000
-        await asyncio.gather(*(each.stop(grace_seconds) for each in listeners))
 
     async def _serve_clients(
         self,
@@ -649,3 +610,24 @@ class Broker:
         )
         grouping = GroupsService(groups=groups, names=names, calls=calls)
         await clients.serve(unary=[cluster, positions, grouping], streaming=[produce, fetch])
+
+
+def _registration(
+    node: NodeConfig, directories: LogDirectories, listeners: Listeners
+) -> RegisterBroker:
+    address, replica_address = listeners.clients.address, listeners.replica.address
+    accepted = node.accept_older_copy
+    return RegisterBroker(
+        name=node.name,
+        rack=node.rack,
+        host=address.host,
+        port=address.port,
+        replica_host=replica_address.host,
+        replica_port=replica_address.port,
+        incarnation_id=host.current.random_bytes(16).hex(),
+        directory_ids=[opened.identity.directory_id for opened in directories.opened],
+        broker_id=directories.broker_id,
+        previous_broker_epoch=directories.closed_by,
+        directory_epoch=directories.used_by,
+        accepted_copy=parse_accepted_copy(accepted) if accepted else None,
+    )

@@ -4,7 +4,7 @@ from tests.sim.mutants.mutant import mutant
 
 # fmt: off
 MUTANTS = (
-    mutant("quotas throttle followers", "P72", "millrace.broker.app:Broker.start",
+    mutant("quotas throttle followers", "P72", "millrace.broker.app:Broker._replicate",
            "replication=config.replication,",
            "replication=config.replication, quotas=self._quotas,"),
     mutant("fetched bytes of a topic are not charged", "P73",

@@ -84,8 +84,8 @@ MUTANTS = (
            "millrace.broker.replica.appender:Appender._on_refused",
            "self.fail(error)", "pass"),
     mutant("a broker with a bad disk leads as gladly as any other", "P25",
-           "millrace.broker.upkeep.disk_watch:DiskWatch.run",
-           "self.reluctance = next(filter(None, sorted(reasons)), Reluctance.NONE)", "pass"),
+           "millrace.broker.upkeep.reluctance:ReluctanceWatch.run",
+           "self._of_disks = next(filter(None, sorted(reasons)), Reluctance.NONE)", "pass"),
     # --- Broker: coordinators ----------------------------------------------------------------
     mutant("a coordinator forgets what it appends", "P55",
            "millrace.broker.coordinator.coordinators:_Ready._append",

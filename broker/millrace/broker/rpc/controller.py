@@ -96,7 +96,7 @@ class BrokerSessions:
 class ControllerService:
     """Serves `millrace.proto.v1.Controller`."""
 
-    NAME: Final = pb.DESCRIPTOR.services_by_name["Controller"].full_name
+    NAME = pb.DESCRIPTOR.services_by_name["Controller"].full_name
 
     def __init__(
         self,

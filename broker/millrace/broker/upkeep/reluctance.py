@@ -1,13 +1,16 @@
-"""Watches the disks of a broker, and decides whether it should be reluctant to lead.
+"""Why a broker is reluctant to lead: one of its disks is slow or full, or its address is new.
 
 `core.replica.replication.disk_health` decides for each log directory; one bad directory is enough.
-The heartbeats report it to the controller.
+A new address has to be in the metadata of clients first. The heartbeats report it to the
+controller.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Final
+
+from prometheus_client import Gauge
 
 from millrace.broker import events
 from millrace.broker.replica.open_directory import OpenDirectory
@@ -22,11 +25,13 @@ _log = logging.getLogger(__name__)
 _READING_SECONDS: Final = 1.0
 
 
-class DiskWatch:
-    """Looks at the disks again and again.
+class ReluctanceWatch:
+    """Takes readings of the disks in use.
 
-    Attributes:
-        reluctance: why this broker is reluctant to lead because of its disks.
+    Args:
+        directories: in use.
+        reader: has threads for the disks.
+        address_settle_ms: for how long from now on the address is new.
     """
 
     def __init__(
@@ -34,11 +39,26 @@ class DiskWatch:
         directories: Sequence[OpenDirectory],
         reader: LogReader,
         config: StorageConfig,
+        address_settle_ms: int,
     ) -> None:
-        self.reluctance = Reluctance.NONE
+        self._of_disks = Reluctance.NONE
+        self._settled_at = monotonic_now() + address_settle_ms
         self._watched = [(each, DiskHealth(config.slow_flush_ms)) for each in directories]
         self._reader = reader
         self._free_bytes_min = config.ballast_bytes
+
+    @property
+    def reluctance(self) -> Reluctance:
+        """Why this broker is reluctant to lead now."""
+        is_settled = monotonic_now() >= self._settled_at
+        return self._of_disks or (Reluctance.NONE if is_settled else Reluctance.NEW_ADDRESS)
+
+    def show_in(self, gauge: Gauge) -> None:
+        """Let a metric show each reason."""
+        for reason in filter(None, Reluctance):
+            gauge.labels(reason).set_function(
+                lambda reason=reason: self.reluctance is reason  # type: ignore[misc]
+            )
 
     async def run(self) -> None:
         """Take a reading a second, for as long as the broker runs."""
@@ -48,7 +68,7 @@ class DiskWatch:
                 if opened.failure is None:
                     await self._read(opened, health)
             reasons = {health.reluctance for each, health in self._watched if each.failure is None}
-            self.reluctance = next(filter(None, sorted(reasons)), Reluctance.NONE)
+            self._of_disks = next(filter(None, sorted(reasons)), Reluctance.NONE)
 
     async def _read(self, opened: OpenDirectory, health: DiskHealth) -> None:
         before = health.reluctance
