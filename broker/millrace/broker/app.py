@@ -24,7 +24,7 @@ import uvloop
 from millrace.broker import events
 from millrace.broker.address import Address
 from millrace.broker.controller.broker_lifecycle import BrokerLifecycle
-from millrace.broker.controller.controller_channel import ControllerChannel
+from millrace.broker.controller.channel import ControllerChannel
 from millrace.broker.controller.initial_brokers import InitialBrokers
 from millrace.broker.controller.older_copy import with_command
 from millrace.broker.controller.shell import ControllerShell
@@ -35,10 +35,10 @@ from millrace.broker.coordinator.group_lags import GroupLags
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
+from millrace.broker.replica.fetcher import ReplicaFetcher
 from millrace.broker.replica.log_directories import LogDirectories
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
-from millrace.broker.replica.replica_fetcher import ReplicaFetcher
 from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.client_listener import ClientListener
 from millrace.broker.rpc.cluster import ClusterService

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from tests.fakes.appending_process import open_directory
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 
-from millrace.broker.replica.replica_mover import ReplicaMover
+from millrace.broker.replica.mover import ReplicaMover
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import LogDirectory

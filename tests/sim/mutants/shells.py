@@ -11,7 +11,7 @@ NEWS_IS_LATE: Final[Mutant] = mutant(
     # that does not know is never needed, unless this is left out, too.
     "a broker follows news a moment after the answers that rest on it",
     "P37",
-    "millrace.broker.controller.controller_channel:ControllerChannel._on_metadata",
+    "millrace.broker.controller.channel:ControllerChannel._on_metadata",
     """    image = self._cache.image
     if image is not None and image is not self._image:
         self._image = image
@@ -101,10 +101,10 @@ MUTANTS = (
            "end = log.log_end_offset", "end = log.log_start_offset"),
     # --- Broker: peers -----------------------------------------------------------------------
     mutant("a follower does not hear that its stream broke", "P7",
-           "millrace.broker.replica.replica_fetcher:_LeaderStream.run",
+           "millrace.broker.replica.fetcher:_LeaderStream.run",
            "partitions.replicas.on_session_broken(self._leader, monotonic_now())", "[]"),
     mutant("requests to a controller whose session broke wait for ever", "P40",
-           "millrace.broker.controller.controller_channel:ControllerChannel._hold_session",
+           "millrace.broker.controller.channel:ControllerChannel._hold_session",
            "if not answer.done():", "if False:"),
     # --- Clients -----------------------------------------------------------------------------
     mutant("offsets are taken for those of other partitions", "P10",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from millrace.broker import events
-from millrace.broker.controller.controller_channel import ControllerChannel
+from millrace.broker.controller.channel import ControllerChannel
 from millrace.broker.quotas import Quotas
 from millrace.core.errors import MillraceError, NotControllerError, StaleBrokerEpochError
 from millrace.core.ids import TopicPartition

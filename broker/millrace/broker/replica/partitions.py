@@ -20,11 +20,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from millrace.broker import events
+from millrace.broker.replica.files import Opened, ReplicaFiles
 from millrace.broker.replica.open_directory import OpenDirectory
 from millrace.broker.replica.open_partitions import OpenPartitions
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.reader import LogReader
-from millrace.broker.replica.replica_files import Opened, ReplicaFiles
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.core.errors import (

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableSequ
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from millrace.broker.controller.controller_messages import topic_partition_from_proto
+from millrace.broker.controller.messages import topic_partition_from_proto
 from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.rpc.audit import AuditLine, AuditLog
 from millrace.broker.rpc.topic_messages import describe_topic, topic_id_of

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import grpc
 from google.protobuf.message import Message
 
-from millrace.broker.controller.controller_channel import ControllerChannel, ForwardedRequest
+from millrace.broker.controller.channel import ControllerChannel, ForwardedRequest
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions

@@ -17,7 +17,7 @@ from typing import Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from millrace.broker.controller.controller_messages import (
+from millrace.broker.controller.messages import (
     metadata_to_proto,
     request_from_proto,
     response_to_proto,

@@ -4,7 +4,7 @@ Any broker may be asked: one that does not lead the partition names the leader. 
 for the first name.
 """
 
-from millrace.broker.controller.controller_channel import ControllerChannel
+from millrace.broker.controller.channel import ControllerChannel
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.core.callers import Caller

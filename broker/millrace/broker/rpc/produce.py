@@ -21,7 +21,7 @@ from time import thread_time_ns
 import grpc
 
 from millrace.broker import events
-from millrace.broker.controller.controller_channel import ControllerChannel
+from millrace.broker.controller.channel import ControllerChannel
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partitions import Partitions

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from millrace.broker import events
+from millrace.broker.replica.counts import count_replicas, measure_sizes
 from millrace.broker.replica.open_directory import OpenDirectory
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
-from millrace.broker.replica.replica_counts import count_replicas, measure_sizes
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import StorageConfig

@@ -19,7 +19,7 @@ from tests.fakes.coordination_store import MemoryStore
 from tests.fakes.quotas import no_quotas
 
 from millrace.broker.controller.broker_lifecycle import BrokerLifecycle
-from millrace.broker.controller.controller_channel import (
+from millrace.broker.controller.channel import (
     ControllerChannel,
     Election,
     ForwardedRequest,

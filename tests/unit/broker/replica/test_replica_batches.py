@@ -3,7 +3,7 @@
 import pytest
 from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 
-from millrace.broker.replica.replica_fetcher import _checked, _Refused
+from millrace.broker.replica.fetcher import _checked, _Refused
 from millrace.core.ids import EpochEnd, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.replica.replication.events import Fetched
 from millrace.proto.codec import decode_fetch_response, encode_fetch_response

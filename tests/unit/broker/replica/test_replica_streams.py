@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from millrace.broker.replica.replica_fetcher import ReplicaFetcher
+from millrace.broker.replica.fetcher import ReplicaFetcher
 from millrace.broker.rpc.server import make_server
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.ids import (

@@ -12,7 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tests.fakes.call_context import CallContext, calls_of, serve_call
 from tests.fakes.quotas import no_quotas
 
-from millrace.broker.controller.controller_channel import ForwardedRequest
+from millrace.broker.controller.channel import ForwardedRequest
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.fakes.cluster import registration
 
-from millrace.broker.controller.controller_messages import (
+from millrace.broker.controller.messages import (
     request_from_proto,
     request_to_proto,
 )

@@ -28,7 +28,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from millrace.broker import events
-from millrace.broker.controller.controller_messages import (
+from millrace.broker.controller.messages import (
     BrokerRequest,
     objects_from_proto,
     request_to_proto,

@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 
 from millrace.broker import events
 from millrace.broker.replica.appender import Appender, HeldAppends
+from millrace.broker.replica.mover import ReplicaMover
 from millrace.broker.replica.open_directory import OpenDirectory
 from millrace.broker.replica.open_partitions import OpenPartitions
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.reader import LogReader
-from millrace.broker.replica.replica_mover import ReplicaMover
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.log_directory import LogDirectory

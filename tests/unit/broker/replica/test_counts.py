@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from millrace.broker.replica.replica_counts import measure_sizes
+from millrace.broker.replica.counts import measure_sizes
 
 
 def replica(topic: str, size: int, *, tier: str = "", tier_bytes: int = 0) -> Any:
