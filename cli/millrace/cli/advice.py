@@ -37,26 +37,30 @@ def advice(found: "ClusterHealth") -> list[str]:
         )
     if found.offline:
         lines.append(_about_offline(found.offline, gone))
-    led = [each for each in found.under_replicated if each.leader >= 0]
+    led = [partition for partition in found.under_replicated if partition.leader >= 0]
     late = sorted(_missing(led) - gone)
     if late:
-        topic = next(each.topic for each in led if set(each.missing).intersection(late))
+        topic = next(
+            partition.topic for partition in led if set(partition.missing).intersection(late)
+        )
         lines.append(
             f"{_brokers(late)}: there, and not in sync yet; `millrace topic describe {topic}` "
             "shows how far (LAG)"
         )
     if gone:
         lines.append(_about_gone(found, gone))
-    for reason in sorted({each.reluctance for each in found.reluctant_brokers}):
-        numbers = [each.broker_id for each in found.reluctant_brokers if each.reluctance == reason]
-        stay = sum(each.leader in numbers for each in found.badly_led)
+    for reason in sorted({broker.reluctance for broker in found.reluctant_brokers}):
+        numbers = [
+            broker.broker_id for broker in found.reluctant_brokers if broker.reluctance == reason
+        ]
+        stay = sum(partition.leader in numbers for partition in found.badly_led)
         but = f", but {count(stay, 'partition')} that no other can lead" if stay else ""
         lines.append(
             f"{_brokers(numbers)}: {reason}: others lead what they can for it, until that is "
             f"over{but}. {_CURES.get(reason, 'Its log says more')}"
         )
     if found.recovering:
-        places = listed((each.topic, each.partition) for each in found.recovering)
+        places = listed((partition.topic, partition.partition) for partition in found.recovering)
         lines.append(
             f"recovering: {places} settle by themselves; their leaders' logs say what went"
         )
@@ -67,7 +71,7 @@ def advice(found: "ClusterHealth") -> list[str]:
 
 def _about_few(few: "Sequence[PartitionHealth]") -> str:
     first = few[0]
-    places = listed((each.topic, each.partition) for each in few)
+    places = listed((partition.topic, partition.partition) for partition in few)
     return (
         f"few replicas: {places}: fewer than a topic gets by default now. If nobody wanted it so: "
         f"`millrace reassign plan {first.topic} --replication-factor {first.replicas_wanted} | "
@@ -96,8 +100,8 @@ def _about_offline(offline: "Sequence[PartitionHealth]", gone: Collection[int]) 
 
 def _about_gone(found: "ClusterHealth", gone: Collection[int]) -> str:
     number = min(gone)
-    held = [each for each in found.under_replicated if number in each.missing]
-    needed = max((len({*each.isr, *each.missing}) for each in held), default=0)
+    held = [partition for partition in found.under_replicated if number in partition.missing]
+    needed = max((len({*partition.isr, *partition.missing}) for partition in held), default=0)
     left = len(found.usable_brokers)
     first = ""
     if needed > left:  # Each replica needs a broker of its own.
@@ -110,7 +114,7 @@ def _about_gone(found: "ClusterHealth", gone: Collection[int]) -> str:
 
 
 def _missing(partitions: "Iterable[PartitionHealth]") -> set[int]:
-    return {int(broker) for each in partitions for broker in each.missing}
+    return {int(broker) for partition in partitions for broker in partition.missing}
 
 
 def _brokers(numbers: Iterable[int]) -> str:

@@ -63,7 +63,7 @@ def ranges_of(
         for partition in partitions:
             if partition >= there:
                 raise _no_partition(topic, partition, there)
-    wanted = sorted((topic, each) for each in partitions) if partitions else topic
+    wanted = sorted((topic, partition) for partition in partitions) if partitions else topic
     earliest = admin.list_offsets(wanted, "beginning")
     latest = admin.list_offsets(wanted, "end")
     return {place[1]: (at.offset, latest[place].offset) for place, at in earliest.items()}
@@ -118,11 +118,17 @@ def try_offsets(
         at: an end of the log, or a time in ms.
         partitions: only these; None: all.
     """
-    leaders = {each.partition: each.leader for each in admin.describe_topic(topic).partitions}
+    leaders = {
+        partition.partition: partition.leader
+        for partition in admin.describe_topic(topic).partitions
+    }
     wanted = sorted(leaders if partitions is None else partitions)
-    led = [(topic, each) for each in wanted if leaders.get(each, 0) >= 0]
+    led = [(topic, partition) for partition in wanted if leaders.get(partition, 0) >= 0]
     found = admin.list_offsets(led, at, return_errors=True)
-    return {each: found.get((topic, each), NotLeaderError("it has no leader")) for each in wanted}
+    return {
+        partition: found.get((topic, partition), NotLeaderError("it has no leader"))
+        for partition in wanted
+    }
 
 
 def say_unknown(unknown: "Mapping[PartitionName, MillraceError]") -> None:

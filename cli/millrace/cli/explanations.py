@@ -79,7 +79,7 @@ def explain(
         and error.appended is errors.Appended.MAYBE
         and (not hint or isinstance(error, errors.NotControllerError))
     ):
-        hint = "; ".join(each for each in (_MAYBE_APPENDED, hint) if each)
+        hint = "; ".join(sentence for sentence in (_MAYBE_APPENDED, hint) if sentence)
     elif isinstance(error, errors.ConnectionFailedError):
         hint = _hint_for_unreachable(error.message, parameters.get("bootstrap"))
     return Failure(
@@ -111,7 +111,7 @@ def _topics(parameters: Mapping[str, Any]) -> tuple[str, ...]:
 def _hint_for_unreachable(message: str, bootstrap: str | None) -> str:
     if not message.startswith(_NOBODY_REACHED):
         return "others may be there: `millrace cluster health` says which ones"
-    if any(each in message for each in _NO_CLIENTS_THERE):
+    if any(text in message for text in _NO_CLIENTS_THERE):
         return (
             "something answers there that is no broker's port for clients: brokers have one more "
             "for the metrics page, and one for each other. `millrace up` and the broker's log name "

@@ -74,11 +74,11 @@ def command(
 
 def ready_pod(pods: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Return a pod whose broker serves; None: there is none."""
-    for each in pods:
-        conditions = each.get("status", {}).get("conditions") or ()
+    for pod in pods:
+        conditions = pod.get("status", {}).get("conditions") or ()
         is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        if is_ready and "deletionTimestamp" not in each["metadata"]:
-            return each
+        if is_ready and "deletionTimestamp" not in pod["metadata"]:
+            return pod
     return None
 
 

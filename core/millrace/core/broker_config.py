@@ -748,7 +748,7 @@ class LogDirConfig(NamedTuple):
             return cls(text, DEFAULT_MEDIA)
         if media not in list(Media) or not path:
             raise ValueError(
-                f"{text!r} must be a path, or {' or '.join(f'{each}:PATH' for each in Media)}; "
+                f"{text!r} must be a path, or {' or '.join(f'{kind}:PATH' for kind in Media)}; "
                 "write a relative path with a colon in it as ./PATH"
             )
         return cls(path, Media(media))

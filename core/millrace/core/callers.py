@@ -40,7 +40,7 @@ class Caller:
 
     def log_fields(self) -> Mapping[str, Any]:
         """Return the fields of a log line that names the caller."""
-        return {each: getattr(self, each) for each in CALLER_FIELDS}
+        return {field: getattr(self, field) for field in CALLER_FIELDS}
 
 
 def client_id_problem(client_id: str) -> str:

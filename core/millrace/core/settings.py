@@ -99,7 +99,9 @@ class Unit(Enum):
     @property
     def spellings(self) -> dict[str, int]:
         """All suffixes that are read: those of Kubernetes as well."""
-        of_kubernetes = {name[:-1]: each for name, each in self.suffixes.items() if name[-1] == "B"}
+        of_kubernetes = {
+            name[:-1]: factor for name, factor in self.suffixes.items() if name[-1] == "B"
+        }
         return {**of_kubernetes, **self.suffixes} if self.label == "bytes" else self.suffixes
 
     @property
@@ -112,10 +114,10 @@ class Unit(Enum):
         """
         if not self.suffixes:
             return "[0-9]+"
-        smallest = next(each for each, factor in self.suffixes.items() if factor == 1)
-        larger = [each for each, factor in self.suffixes.items() if factor > 1]
+        smallest = next(suffix for suffix, factor in self.suffixes.items() if factor == 1)
+        larger = [suffix for suffix, factor in self.suffixes.items() if factor > 1]
         if smallest == "B":
-            with_unit = f"({'|'.join(each.removesuffix('B') for each in larger)})B?"
+            with_unit = f"({'|'.join(suffix.removesuffix('B') for suffix in larger)})B?"
         else:
             with_unit = f"({'|'.join(larger)})"
         part = f"[0-9]+(([.]0+)? *{smallest}|([.][0-9]+)? *{with_unit})"
@@ -253,13 +255,15 @@ def settings_of(cls: type, *, separator: str = "_") -> Mapping[str, NamedSetting
 
 def constants_of(cls: type) -> frozenset[str]:
     """Return the names of the fields that users cannot set."""
-    return frozenset(each.name for each in fields(cls) if _CONSTANT in each.metadata)
+    return frozenset(declared.name for declared in fields(cls) if _CONSTANT in declared.metadata)
 
 
 def sections_of(cls: type) -> Mapping[str, type]:
     """Return the sections of a class of settings by name."""
     hints = _type_hints(cls)
-    return {each.name: hints[each.name] for each in fields(cls) if _is_section(each)}
+    return {
+        declared.name: hints[declared.name] for declared in fields(cls) if _is_section(declared)
+    }
 
 
 def named_values(settings: object, path: str = "") -> Iterator[tuple[str, NamedSetting, object]]:
@@ -268,8 +272,8 @@ def named_values(settings: object, path: str = "") -> Iterator[tuple[str, NamedS
     Each has its description and its value.
     """
     cls = type(settings)
-    for each in settings_of(cls).values():
-        yield f"{path}{each.name}", each, getattr(settings, each.attribute)
+    for named in settings_of(cls).values():
+        yield f"{path}{named.name}", named, getattr(settings, named.attribute)
     for name in sections_of(cls):
         yield from named_values(getattr(settings, name), f"{path}{name}.")
 
@@ -393,8 +397,8 @@ def known_names(cls: type, *, separator: str = "_") -> Mapping[str, str]:
     settings = settings_of(cls, separator=separator)
     others = {
         other: name
-        for name, each in settings.items()
-        for other in (*each.description.aliases, each.description.kafka or name)
+        for name, named in settings.items()
+        for other in (*named.description.aliases, named.description.kafka or name)
     }
     return {**others, **{name: name for name in settings}}
 
@@ -404,17 +408,17 @@ def _settings_of(cls: Any, separator: str) -> Mapping[str, NamedSetting]:
     """Cached, as a broker's start parses the settings of every topic."""
     hints = _type_hints(cls)
     named = {}
-    for each in fields(cls):
-        if _METADATA in each.metadata:
-            description: Setting = each.metadata[_METADATA]
-            name = description.name or each.name.replace("_", separator)
-            hint = hints[each.name]
+    for declared in fields(cls):
+        if _METADATA in declared.metadata:
+            description: Setting = declared.metadata[_METADATA]
+            name = description.name or declared.name.replace("_", separator)
+            hint = hints[declared.name]
             others = [kind for kind in get_args(hint) if kind is not NoneType]
             is_optional = NoneType in get_args(hint)
             hint = others[0] if is_optional else hint
             kind = get_origin(hint) or hint
             named[name] = NamedSetting(
-                name, each.name, kind, is_optional, each.default, description
+                name, declared.name, kind, is_optional, declared.default, description
             )
     return named
 
@@ -424,8 +428,8 @@ def _type_hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def _is_section(each: Field[Any]) -> bool:
-    return is_dataclass(each.default_factory)
+def _is_section(declared: Field[Any]) -> bool:
+    return is_dataclass(declared.default_factory)
 
 
 def _parse_section(
@@ -433,20 +437,20 @@ def _parse_section(
 ) -> _T:
     known = settings_of(cls, separator=separator)
     sections = sections_of(cls)
-    aliases = {alias: each for each in known.values() for alias in each.description.aliases}
+    aliases = {alias: named for named in known.values() for alias in named.description.aliases}
     arguments: dict[str, object] = {}
     given: dict[str, str] = {}
     unknown: list[str] = []
     for name, value in values.items():
-        each = known.get(name) or aliases.get(name)
-        if each is not None:
-            if each.attribute in given:
-                other = given[each.attribute]
+        named = known.get(name) or aliases.get(name)
+        if named is not None:
+            if named.attribute in given:
+                other = given[named.attribute]
                 problems.append(f"{path}{other}: {name} means the same: give one of them")
                 continue
-            given[each.attribute] = name
+            given[named.attribute] = name
             try:
-                arguments[each.attribute] = _parsed_value(each, value)
+                arguments[named.attribute] = _parsed_value(named, value)
             except ValueError as error:
                 problems.append(f"{path}{name} = {told(repr(value))}: {error}")
         elif name in sections:
@@ -457,11 +461,11 @@ def _parse_section(
         else:
             unknown.append(name)
     if unknown:
-        names = {**known_names(cls, separator=separator), **{each: each for each in sections}}
+        names = {**known_names(cls, separator=separator), **{part: part for part in sections}}
         problems += unknown_names(unknown, names, path)
-    for each in known.values():
-        if each.default is MISSING and each.attribute not in given:
-            problems.append(f"{path}{each.name}: is required. {each.description.meaning}")
+    for named in known.values():
+        if named.default is MISSING and named.attribute not in given:
+            problems.append(f"{path}{named.name}: is required. {named.description.meaning}")
     for name, inner in sections.items():
         inner_values = values.get(name, {})
         if isinstance(inner_values, Mapping):
@@ -474,20 +478,20 @@ def _parse_section(
     return cls(**arguments)
 
 
-def _parsed_value(each: NamedSetting, value: object) -> object:
+def _parsed_value(named: NamedSetting, value: object) -> object:
     """Return the value as the field's type.
 
     Raises:
         ValueError: it is not allowed; says what is.
     """
-    kind, choices = each.kind, _choices(each)
+    kind, choices = named.kind, _choices(named)
     parsed = value
-    if value is None and each.is_optional:
+    if value is None and named.is_optional:
         return None
-    if each.description.parse is not None:
-        return each.description.parse(value)
+    if named.description.parse is not None:
+        return named.description.parse(value)
     if kind is int and isinstance(value, str):
-        parsed = parse_number(value, each.description.unit)
+        parsed = parse_number(value, named.description.unit)
     elif kind is float:
         parsed = _parse_fraction(value)
     elif kind is bool and isinstance(value, str):
@@ -499,7 +503,7 @@ def _parsed_value(each: NamedSetting, value: object) -> object:
     elif choices and isinstance(value, str):
         found = {choice.lower(): choice for choice in choices}.get(value.lower())
         parsed = value if found is None else kind(found)
-    _check_value(each, parsed)
+    _check_value(named, parsed)
     return parsed
 
 
@@ -511,44 +515,44 @@ def _parse_fraction(value: object) -> object:
     return float(value) if type(value) is int else value
 
 
-def _choices(each: NamedSetting) -> tuple[str, ...]:
-    if isinstance(each.kind, type) and issubclass(each.kind, StrEnum):
-        return tuple(each.kind)
-    return each.description.choices
+def _choices(named: NamedSetting) -> tuple[str, ...]:
+    if isinstance(named.kind, type) and issubclass(named.kind, StrEnum):
+        return tuple(named.kind)
+    return named.description.choices
 
 
-def _check_value(each: NamedSetting, value: object) -> None:
+def _check_value(named: NamedSetting, value: object) -> None:
     """Refuse a value that is not of the field's type, or out of its bounds.
 
     Raises:
         ValueError: says what is allowed.
     """
-    if value is None and each.is_optional:
+    if value is None and named.is_optional:
         return
-    if each.description.parse is not None:
+    if named.description.parse is not None:
         return  # Python code that built it is responsible for it.
-    if each.kind in (int, float):
-        if isinstance(value, bool) or not isinstance(value, each.kind):
-            raise ValueError(f"must be a {'whole ' if each.kind is int else ''}number")
+    if named.kind in (int, float):
+        if isinstance(value, bool) or not isinstance(value, named.kind):
+            raise ValueError(f"must be a {'whole ' if named.kind is int else ''}number")
         assert isinstance(value, int | float)
-        description = each.description
+        description = named.description
         in_bounds = description.minimum <= value <= description.maximum
         if not in_bounds and not (value == -1 and description.minus_one):
-            raise ValueError(f"must be {allowed_text(each)}")
+            raise ValueError(f"must be {allowed_text(named)}")
         return
-    choices = _choices(each)
-    if not isinstance(value, each.kind) or (choices and value not in choices):
-        raise ValueError(f"must be {allowed_text(each)}")
-    if each.kind is tuple and not all(cast(tuple[str, ...], value)):
+    choices = _choices(named)
+    if not isinstance(value, named.kind) or (choices and value not in choices):
+        raise ValueError(f"must be {allowed_text(named)}")
+    if named.kind is tuple and not all(cast(tuple[str, ...], value)):
         raise ValueError("must not hold an empty text")
-    if each.kind is tuple and not value:
+    if named.kind is tuple and not value:
         raise ValueError("must not be empty")
 
 
 def _out_of_bounds(settings: object) -> Iterator[str]:
-    for name, each, value in named_values(settings):
+    for name, named, value in named_values(settings):
         try:
-            _check_value(each, value)
+            _check_value(named, value)
         except ValueError as error:
             yield f"{name} = {value!r}: {error}"
 
@@ -562,36 +566,38 @@ def _relations(settings: object, path: str) -> Iterator[str]:
         yield from _relations(getattr(settings, name), f"{path}{name}.")
 
 
-def default_text(each: NamedSetting) -> str:
+def default_text(named: NamedSetting) -> str:
     """Return the default of a setting for people."""
-    if each.default is MISSING:
+    if named.default is MISSING:
         return "(required)"
-    if each.description.default_text is not None:
-        return each.description.default_text
-    if each.default is None:
+    if named.description.default_text is not None:
+        return named.description.default_text
+    if named.default is None:
         return "(none)"
-    text = to_text(each.default)
-    if each.default == -1 and each.description.minus_one:
-        return f"-1 ({each.description.minus_one})"
-    if isinstance(each.default, int) and (easy := _for_people(each.default, each.description.unit)):
+    text = to_text(named.default)
+    if named.default == -1 and named.description.minus_one:
+        return f"-1 ({named.description.minus_one})"
+    if isinstance(named.default, int) and (
+        easy := _for_people(named.default, named.description.unit)
+    ):
         return f"{text} ({easy})"
     return text or "(empty)"
 
 
-def allowed_text(each: NamedSetting, *, brief: bool = False) -> str:
+def allowed_text(named: NamedSetting, *, brief: bool = False) -> str:
     """Return the values that a setting takes; brief: without an upper bound that is never
     reached."""
-    if each.description.allowed:
-        return each.description.allowed
-    if each.kind is bool:
+    if named.description.allowed:
+        return named.description.allowed
+    if named.kind is bool:
         return "true or false"
-    if each.kind is tuple:
+    if named.kind is tuple:
         return "a list of texts"
-    if choices := _choices(each):
+    if choices := _choices(named):
         return " or ".join(choices)
-    if each.kind not in (int, float):
+    if named.kind not in (int, float):
         return "a text"
-    description = each.description
+    description = named.description
     unit = f" {description.unit.label}" if description.unit.label else ""
     bounds = f"{description.minimum} to {description.maximum}{unit}"
     if brief and description.maximum == INT64_MAX:

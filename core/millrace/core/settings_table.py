@@ -28,8 +28,8 @@ def markdown_table(
     """
     columns = columns or COLUMNS
     rows = [list(columns), ["---"] * len(columns)]
-    for each in settings_of(cls, separator=separator).values():
-        rows.append([show(each) for show in columns.values()])
+    for named in settings_of(cls, separator=separator).values():
+        rows.append([show(named) for show in columns.values()])
     return "\n".join(_row(row) for row in rows)
 
 
@@ -37,17 +37,17 @@ def _row(cells: Sequence[str]) -> str:
     return f"|{'|'.join(cells)}|" if set(cells) == {"---"} else f"| {' | '.join(cells)} |"
 
 
-def _name_text(each: NamedSetting) -> str:
-    return f"`{each.name}`" + "".join(f" (`{alias}`)" for alias in each.description.aliases)
+def _name_text(named: NamedSetting) -> str:
+    return f"`{named.name}`" + "".join(f" (`{alias}`)" for alias in named.description.aliases)
 
 
-def _change_text(each: NamedSetting) -> str:
-    return "restart" if each.description.needs_restart else "at once"
+def _change_text(named: NamedSetting) -> str:
+    return "restart" if named.description.needs_restart else "at once"
 
 
-def _meaning_text(each: NamedSetting) -> str:
-    note = " *Tuning.*" if each.description.visibility is Visibility.TUNING else ""
-    return each.description.documentation + note
+def _meaning_text(named: NamedSetting) -> str:
+    note = " *Tuning.*" if named.description.visibility is Visibility.TUNING else ""
+    return named.description.documentation + note
 
 
 COLUMNS: Final[Mapping[str, Callable[[NamedSetting], str]]] = {

@@ -83,14 +83,14 @@ ELECTIONS: Final[tuple[Mutant, ...]] = (
         "entries of earlier lives count",
         "P37",
         f"{_ELECTIONS}:Rules._able",
-        "each.life\n",
-        "BrokerLife(each.broker_id, type(each.broker_epoch)(epoch))\n",
-        "if not each.is_fenced and not each.is_draining",
-        "if not each.is_fenced and not each.is_draining\n"
-        "        for epoch in range(each.broker_epoch + 1)",
+        "broker.life\n",
+        "BrokerLife(broker.broker_id, type(broker.broker_epoch)(epoch))\n",
+        "if not broker.is_fenced and not broker.is_draining",
+        "if not broker.is_fenced and not broker.is_draining\n"
+        "        for epoch in range(broker.broker_epoch + 1)",
     ),
     mutant("who is fenced goes on leading", "P29", f"{_ELECTIONS}:Rules._able",
-           "if not each.is_fenced and not each.is_draining", "if not each.is_draining"),
+           "if not broker.is_fenced and not broker.is_draining", "if not broker.is_draining"),
     mutant("a broker may lead before it knows that it is registered", "P28",
            f"{_MEMBERSHIP}.heartbeat",
            "elif broker.is_fenced and request.metadata_epoch >= self._shown_since[life.broker_id]:",
@@ -178,7 +178,8 @@ CONTROLLERS: Final[tuple[Mutant, ...]] = (
 DELETED_TOPICS: Final[tuple[Mutant, ...]] = (
     mutant("no replica stays eligible when its topic is deleted", "P75",
            f"{_CLOSING}:_without_leader",
-           "elr=tuple(members[each] for each in partition.replicas if each in members),", ""),
+           "elr=tuple(members[replica] for replica in partition.replicas if replica in members),",
+           ""),
     mutant("a deleted topic keeps the states of its partitions", "P75", f"{_CLOSING}:closed",
            "return replace(topic, partitions=tuple(map(_without_leader, topic.partitions)))",
            "return topic"),
@@ -198,8 +199,8 @@ DELETED_TOPICS: Final[tuple[Mutant, ...]] = (
            "                *((each, (broker_id,)) for each in shard.deleted),\n"
            "            )"),
     mutant("a deleted topic is gone before its time", "P75", f"{_DELETED}:overdue",
-           "if now - each.deleted_at >= config.deleted_topic_retention_ms",
-           "if now > each.deleted_at"),
+           "if now - deleted_topic.deleted_at >= config.deleted_topic_retention_ms",
+           "if now > deleted_topic.deleted_at"),
 )
 # fmt: on
 
@@ -207,8 +208,8 @@ DELETED_TOPICS: Final[tuple[Mutant, ...]] = (
 LASTING: Final[tuple[Mutant, ...]] = (
     mutant("only living brokers count for the usual number of replicas", "P77",
            f"{_CORE}.controller.topic_changes:brokers_for_replicas",
-           "for each in cluster.brokers.values()",
-           "for each in cluster.brokers.values() if each.is_there"),
+           "for broker in cluster.brokers.values()",
+           "for broker in cluster.brokers.values() if broker.is_there"),
     mutant("positions stay on the disks that there were at first", "P77",
            f"{_CORE}.controller.internal_topics:raised",
            "if topic is None:", "if True:"),

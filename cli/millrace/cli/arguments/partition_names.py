@@ -66,7 +66,9 @@ def resolve(admin: "SyncAdmin", names: Iterable[str]) -> list[PartitionName]:
     for topic, partition in map(parse, names):
         if partition is None:
             described = admin.describe_topic(topic)
-            places |= {(described.name, each.partition): None for each in described.partitions}
+            places |= {
+                (described.name, partition.partition): None for partition in described.partitions
+            }
         else:
             places[topic, partition] = None
     return list(places)

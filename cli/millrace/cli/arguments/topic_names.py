@@ -44,7 +44,7 @@ def topic_names(directory: Path) -> "dict[TopicId, str]":
             for number, key in enumerate(SHARD_KEYS):
                 if key in objects:
                     shard = decode_shard(number, objects[key])
-                    deleted = (each.topic for each in shard.deleted.values())
+                    deleted = (deleted_topic.topic for deleted_topic in shard.deleted.values())
                     names |= {
                         topic.topic_id: str(topic.name)
                         for topic in (*shard.topics.values(), *deleted)

@@ -84,7 +84,7 @@ def describe(bootstrap: str, output: str) -> None:
     with connect_admin(bootstrap) as admin:
         cluster = admin.describe_cluster()
         topics = list(admin.describe_topics().values())
-    rows = [_broker_document(each, cluster, topics) for each in cluster.brokers]
+    rows = [_broker_document(broker, cluster, topics) for broker in cluster.brokers]
     if output == "json":
         print_json(
             {
@@ -122,7 +122,7 @@ def describe(bootstrap: str, output: str) -> None:
 def _broker_document(
     broker: "BrokerInfo", cluster: "ClusterDescription", topics: "list[TopicDescription]"
 ) -> dict[str, Any]:
-    partitions = [each for topic in topics for each in topic.partitions]
+    partitions = [partition for topic in topics for partition in topic.partitions]
     broker_id = broker.broker_id
     return {
         "broker": broker_id,
@@ -132,9 +132,9 @@ def _broker_document(
         "media": list(broker.media),
         "state": state_of(broker, cluster),
         "is_controller": broker_id == cluster.controller_id,
-        "leads": sum(each.leader == broker_id for each in partitions),
-        "preferred": sum(each.preferred_leader == broker_id for each in partitions),
-        "replicas": sum(broker_id in each.replicas for each in partitions),
+        "leads": sum(partition.leader == broker_id for partition in partitions),
+        "preferred": sum(partition.preferred_leader == broker_id for partition in partitions),
+        "replicas": sum(broker_id in partition.replicas for partition in partitions),
         "broker_epoch": broker.broker_epoch,
     }
 
@@ -172,16 +172,16 @@ def health(bootstrap: str, output: str) -> None:
                 "healthy": found.is_healthy,
                 "has_controller": found.has_controller,
                 "controller_problem": found.controller_problem,
-                **{name: [_document(each) for each in each_of] for name, each_of in problems},
+                **{name: [_document(row) for row in each_of] for name, each_of in problems},
                 "fenced_brokers": list(found.fenced_brokers),
                 "unreachable_brokers": list(found.unreachable_brokers),
                 "reluctant_brokers": {
-                    each.broker_id: each.reluctance for each in found.reluctant_brokers
+                    broker.broker_id: broker.reluctance for broker in found.reluctant_brokers
                 },
-                "damaged": [damage_document(each) for each in found.damaged],
+                "damaged": [damage_document(replica) for replica in found.damaged],
                 "few_replicas": [
-                    {**_document(each), "replicas_wanted": each.replicas_wanted}
-                    for each in found.few_replicas
+                    {**_document(topic), "replicas_wanted": topic.replicas_wanted}
+                    for topic in found.few_replicas
                 ],
             }
         )
@@ -220,15 +220,15 @@ def _print_health(found: "ClusterHealth") -> None:
     rows = [
         [
             name.replace("_", " "),
-            each.topic,
-            each.partition,
-            None if each.leader < 0 else each.leader,
-            _ids(each.isr),
-            _ids(each.missing),
-            each.min_insync_replicas,
+            row.topic,
+            row.partition,
+            None if row.leader < 0 else row.leader,
+            _ids(row.isr),
+            _ids(row.missing),
+            row.min_insync_replicas,
         ]
         for name, each_of in _problems(found)
-        for each in each_of
+        for row in each_of
     ]
     if rows:
         print_table(
@@ -265,7 +265,7 @@ def settings(brokers: tuple[str, ...], changed: bool, bootstrap: str, output: st
         cluster = admin.describe_cluster()
         wanted = [find(cluster, word) for word in brokers]
         found = admin.describe_broker_configs()
-    wanted = wanted or [each.broker_id for each in cluster.brokers]
+    wanted = wanted or [broker.broker_id for broker in cluster.brokers]
     shown = {
         broker: {
             name: entry

@@ -186,7 +186,7 @@ def command(
     )
     new_reader = partial(
         Reader,
-        keys=[each.encode(errors="surrogateescape") for each in keys],
+        keys=[key.encode(errors="surrogateescape") for key in keys],
         records_max=records_max,
         timeout_s=timeout_s,
     )

@@ -116,7 +116,7 @@ def command(
         described = admin.describe_topic(source)
         source = described.name
         mark = _prepare(admin, described, destination, to_bootstrap, create=create)
-        ranges = {(source, each): at for each, at in ranges_of(admin, source).items()}
+        ranges = {(source, partition): at for partition, at in ranges_of(admin, source).items()}
         ends = ends_of(admin, ranges, until, follow=follow)
         kept = _kept_offsets(admin, name, source, mark) if name else {}
         with (
@@ -138,7 +138,7 @@ def command(
             reader = Reader(
                 consumer,
                 ends,
-                keys=[each.encode(errors="surrogateescape") for each in keys],
+                keys=[key.encode(errors="surrogateescape") for key in keys],
                 records_max=records_max,
             )
             taker = _Copier(
@@ -146,7 +146,9 @@ def command(
                 destination,
                 interruption,
                 OldRecords(to_bootstrap, destination),
-                starts={each: consumer.position(each) for each in consumer.assignment()},
+                starts={
+                    partition: consumer.position(partition) for partition in consumer.assignment()
+                },
                 passed=reader.passed,
                 partitions=partitions if keeps_partitions else None,
             )
@@ -250,7 +252,9 @@ def _starts(kept: Mapping[PartitionName, int], ranges: Ranges) -> dict[Partition
     """Return where a named copy goes on. Partitions without a position begin at their start."""
     if not kept:
         return {}
-    return {each: max(kept.get(each, 0), first) for each, (first, _) in ranges.items()}
+    return {
+        partition: max(kept.get(partition, 0), first) for partition, (first, _) in ranges.items()
+    }
 
 
 def _deleted_uncopied(kept: Mapping[PartitionName, int], ranges: Ranges) -> int:
@@ -371,7 +375,7 @@ class _Copier:
     @property
     def next_offsets(self) -> dict[PartitionName, int]:
         """By partition of the source: all before it is acknowledged, or not to be copied."""
-        waiting = self._failed | {each.place for each in self._in_flight}
+        waiting = self._failed | {record.place for record in self._in_flight}
         known = dict.fromkeys(list(self._passed), 0) | self._acknowledged  # Some have come since.
         return {
             place: at if place in waiting else max(at, self._passed.get(place, at))

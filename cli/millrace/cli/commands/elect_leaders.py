@@ -64,7 +64,9 @@ def command(
                     "error": None if error is None else error.name(),
                     "message": None if error is None else error.message,
                 }
-                for (topic, partition), error in sorted(outcomes.items(), key=lambda each: each[0])
+                for (topic, partition), error in sorted(
+                    outcomes.items(), key=lambda answer: answer[0]
+                )
             ]
         )
     say_refused(refused)

@@ -35,7 +35,7 @@ _INTERVAL_S = 2.0
 
 def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     return suggestions(
-        context, lambda admin: [each.name for each in admin.list_groups()], incomplete
+        context, lambda admin: [group.name for group in admin.list_groups()], incomplete
     )
 
 
@@ -66,9 +66,12 @@ def list_(bootstrap: str, output: str) -> None:
     """List all groups."""
     with connect_admin(bootstrap) as admin:
         groups = admin.list_groups()
-    document = [{"name": each.name, "kind": each.kind, "members": each.members} for each in groups]
+    document = [
+        {"name": group.name, "kind": group.kind, "members": group.members} for group in groups
+    ]
     rows = [
-        [each.name, each.kind, each.members if each.kind == "consumer" else None] for each in groups
+        [group.name, group.kind, group.members if group.kind == "consumer" else None]
+        for group in groups
     ]
     print_result(output, document, ["NAME", "KIND", "MEMBERS"], rows)
 
@@ -107,20 +110,20 @@ def _print(group: "GroupDescription", lags: Sequence[PartitionLag]) -> None:
     owners = group.owners
     rows = [
         [
-            *(each.place),
-            each.position,
-            None if each.lag is None else each.lag.end_offset,
-            *lag_cells(each.lag),
-            _short(owners[each.place]) if each.place in owners else None,
+            *(row.place),
+            row.position,
+            None if row.lag is None else row.lag.end_offset,
+            *lag_cells(row.lag),
+            _short(owners[row.place]) if row.place in owners else None,
         ]
-        for each in lags
+        for row in lags
     ]
     put()
     print_table(["TOPIC", "PARTITION", "POSITION", "END", *LAG_COLUMNS, "MEMBER"], rows)
     if group.members:
         put()
         columns = ["MEMBER", "INSTANCE", "CLIENT", "ADDRESS", "ZONE", "PARTITIONS", "STATE"]
-        print_table(columns, [_member_row(each) for each in group.members])
+        print_table(columns, [_member_row(member) for member in group.members])
     if total.lost:
         say(f"retention has deleted {count(total.lost, 'record')} that the group has not read")
 
@@ -173,30 +176,30 @@ def _document(group: "GroupDescription", lags: Sequence[PartitionLag]) -> dict[s
         **lag_document(total, total.lost),
         "partitions": [
             {
-                **_place_document(each.place),
-                "kind": "committed" if each.place in group.committed else "initial",
-                "position": each.position,
-                "end": None if each.lag is None else each.lag.end_offset,
-                **lag_document(each.lag, each.lost),
-                "member_id": owners[each.place].member_id if each.place in owners else None,
-                "leader_epoch": _stored(group, each.place, "leader_epoch"),
-                "metadata": _stored(group, each.place, "metadata"),
+                **_place_document(row.place),
+                "kind": "committed" if row.place in group.committed else "initial",
+                "position": row.position,
+                "end": None if row.lag is None else row.lag.end_offset,
+                **lag_document(row.lag, row.lost),
+                "member_id": owners[row.place].member_id if row.place in owners else None,
+                "leader_epoch": _stored(group, row.place, "leader_epoch"),
+                "metadata": _stored(group, row.place, "metadata"),
             }
-            for each in lags
+            for row in lags
         ],
         "members": [
             {
-                "member_id": each.member_id,
-                "instance_id": each.instance_id or None,
-                "client_id": each.client_id,
-                "address": each.address,
-                "zone": each.zone or None,
-                "topics": list(each.topics),
-                "pattern": each.pattern or None,
-                "state": _state(each),
-                "partitions": [_place_document(place) for place in each.assigned],
+                "member_id": member.member_id,
+                "instance_id": member.instance_id or None,
+                "client_id": member.client_id,
+                "address": member.address,
+                "zone": member.zone or None,
+                "topics": list(member.topics),
+                "pattern": member.pattern or None,
+                "state": _state(member),
+                "partitions": [_place_document(place) for place in member.assigned],
             }
-            for each in group.members
+            for member in group.members
         ],
     }
 
@@ -211,7 +214,7 @@ def _place_document(place: PartitionName) -> dict[str, Any]:
 
 
 def _errors(lags: Iterable[PartitionLag]) -> dict[PartitionName, MillraceError]:
-    return {each.place: each.found for each in lags if isinstance(each.found, MillraceError)}
+    return {row.place: row.found for row in lags if isinstance(row.found, MillraceError)}
 
 
 @command.command(
@@ -265,7 +268,7 @@ def _lags(
     if names:
         found = lags_of_groups(admin, names, lambda name: _found(admin, name))
     else:
-        found = lags_of_groups(admin, [each.name for each in admin.list_groups()])
+        found = lags_of_groups(admin, [group.name for group in admin.list_groups()])
     for group, total in found:
         members = len(group.members) if group.kind == "consumer" else None
         document.append(
@@ -355,7 +358,7 @@ def reset(
     An offset that a partition does not have becomes the nearest one that it has. `current` commits
     again what is committed, for example before retention forgets it.
     """
-    if sum(each is not None for each in (to, shift, file)) != 1:
+    if sum(option is not None for option in (to, shift, file)) != 1:
         raise click.UsageError("name one of --to, --shift and --file")
     if file is not None and topics:
         raise click.UsageError("the file names the partitions: leave --topic out")
@@ -387,14 +390,14 @@ def reset(
             return
         if not yes:
             confirm(f"Change the positions of {name}?", "changing positions")
-        admin.commit_positions(name, {each.place: each.position for each in plan})
+        admin.commit_positions(name, {change.place: change.position for change in plan})
     say(f"changed {count(len(plan), 'position')} of {name}")
 
 
 def _named(group: "GroupDescription | None", topics: Sequence[str]) -> list[tuple[str, int | None]]:
     """Return what the user named, else all topics that the group has read; None: all partitions."""
     if topics:
-        return [parse(each) for each in topics]
+        return [parse(topic) for topic in topics]
     return [] if group is None else [(topic, None) for topic, _ in group.positions]
 
 
@@ -407,7 +410,9 @@ def _ranges(
         by_topic.setdefault(topic, set()).add(partition)
     ranges = {}
     for topic, numbers in sorted(by_topic.items()):
-        partitions = [] if None in numbers else sorted(each for each in numbers if each is not None)
+        partitions = (
+            [] if None in numbers else sorted(number for number in numbers if number is not None)
+        )
         for partition, found in ranges_of(admin, topic, partitions).items():
             ranges[topic, partition] = found
     return ranges
@@ -416,13 +421,13 @@ def _ranges(
 def _print_plan(plan: Sequence[Reset], output: str) -> None:
     document = [
         {
-            **_place_document(each.place),
-            "before": each.before,
-            "position": each.position.offset,
+            **_place_document(change.place),
+            "before": change.before,
+            "position": change.position.offset,
         }
-        for each in plan
+        for change in plan
     ]
-    rows = [[*each.place, each.before, each.position.offset] for each in plan]
+    rows = [[*change.place, change.before, change.position.offset] for change in plan]
     print_result(output, document, ["TOPIC", "PARTITION", "BEFORE", "AFTER"], rows)
 
 
@@ -454,8 +459,8 @@ def forget(
         group = _found(admin, name)
         kept = [place for place in group.positions if place[0] in topics]
         for topic in topics:
-            if all(each != topic for each, _ in kept):
-                match = nearest(topic, sorted({each for each, _ in group.positions}))
+            if all(known != topic for known, _ in kept):
+                match = nearest(topic, sorted({known for known, _ in group.positions}))
                 raise Failure(
                     f"{name} has no position in {topic}",
                     f"did you mean {match}?" if match else "`millrace group describe` shows them",
@@ -470,7 +475,7 @@ def forget(
         admin.forget_topics(name, topics)
         say(f"forgot {what}")
     if output == "json":
-        print_json({"name": name, "forgotten": [_place_document(each) for each in kept]})
+        print_json({"name": name, "forgotten": [_place_document(place) for place in kept]})
 
 
 @command.command(
@@ -522,7 +527,7 @@ _NOT_FOUND = ExitCode.NOT_FOUND
 def _found(admin: "SyncAdmin", name: str) -> "GroupDescription":
     group = admin.describe_group(name)
     if group is None:
-        match = nearest(name, [each.name for each in admin.list_groups()])
+        match = nearest(name, [group.name for group in admin.list_groups()])
         raise Failure(
             f"there is no group {name!r}",
             f"did you mean {match!r}?" if match else "`millrace group list` shows what there is",

@@ -177,7 +177,9 @@ def _places(
     try:
         found = inspection.log_directories(files, directory)
         others = [
-            each for path in other_log_dirs for each in inspection.log_directories(files, path)
+            log_dir
+            for path in other_log_dirs
+            for log_dir in inspection.log_directories(files, path)
         ]
     except DamagedFileError as error:
         raise Failure(f"{directory}: {error}", exit_code=ExitCode.DAMAGED) from error
@@ -191,9 +193,9 @@ def _places(
     names = topic_names(Path(directory))
     places = []
     for path, _ in found:
-        for each in inspection.partitions(files, path, log_dirs):
-            topic_id = each.topic_partition.topic_id
-            places.append(_Place(names.get(topic_id, topic_id.hex()), each))
+        for copy in inspection.partitions(files, path, log_dirs):
+            topic_id = copy.topic_partition.topic_id
+            places.append(_Place(names.get(topic_id, topic_id.hex()), copy))
     chosen = [
         place
         for place in places

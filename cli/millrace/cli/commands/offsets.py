@@ -56,15 +56,15 @@ def command(
             left: list[int] | None = None
             for name, at in wanted.items():
                 found = try_offsets(admin, topic, at, left)
-                for partition, each in found.items():
+                for partition, outcome in found.items():
                     row = rows.setdefault(
                         (topic, partition), {"topic": topic, "partition": partition}
                     )
-                    if isinstance(each, MillraceError):
-                        unknown[topic, partition] = each
+                    if isinstance(outcome, MillraceError):
+                        unknown[topic, partition] = outcome
                     else:
-                        row[name] = each.offset if each.offset >= 0 else None
-                left = [each for each in found if (topic, each) not in unknown]
+                        row[name] = outcome.offset if outcome.offset >= 0 else None
+                left = [number for number in found if (topic, number) not in unknown]
     columns = [
         "topic",
         "partition",

@@ -165,7 +165,9 @@ def consume(
     with SyncConsumer(bootstrap, client_id=CLIENT_ID) as consumer:
         place(consumer, ranges, start)
         if records is None:
-            records = sum(end - consumer.position(each) for each, (_, end) in ranges.items())
+            records = sum(
+                end - consumer.position(partition) for partition, (_, end) in ranges.items()
+            )
         report.start()
         last_seen = time.monotonic()
         while report.transfer.records < records:

@@ -42,7 +42,7 @@ def list_(output: str) -> None:
     if not document and output == "table":
         say("no profiles yet: make one with `millrace profile set NAME --bootstrap HOST:PORT`")
         return
-    rows = [list(each.values()) for each in document]
+    rows = [list(profile.values()) for profile in document]
     print_result(output, document, ["NAME", "BOOTSTRAP", "CURRENT"], rows)
 
 

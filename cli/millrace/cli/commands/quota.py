@@ -44,7 +44,7 @@ class _Rate(click.ParamType[int]):
 
 def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     return suggestions(
-        context, lambda admin: [each.name for each in admin.list_quotas()], incomplete
+        context, lambda admin: [quota.name for quota in admin.list_quotas()], incomplete
     )
 
 
@@ -63,17 +63,17 @@ def list_(bootstrap: str, output: str) -> None:
         return
     rows = [
         [
-            each.name,
-            each.subject,
-            _rate(each.produce_bytes_per_second),
-            _rate(each.fetch_bytes_per_second),
-            _percent(each.request_percent),
-            _scope(each),
+            quota.name,
+            quota.subject,
+            _rate(quota.produce_bytes_per_second),
+            _rate(quota.fetch_bytes_per_second),
+            _percent(quota.request_percent),
+            _scope(quota),
         ]
-        for each in quotas
+        for quota in quotas
     ]
     columns = ["QUOTA", "FOR", "PRODUCE", "FETCH", "REQUEST TIME", "PER"]
-    print_result(output, [_document(each) for each in quotas], columns, rows)
+    print_result(output, [_document(quota) for quota in quotas], columns, rows)
 
 
 @command.command(

@@ -106,8 +106,10 @@ def plan(
         topics = list(admin.describe_topics().values())
     candidates, nothing_new = _candidates(
         cluster,
-        None if brokers is None else [find(cluster, each.strip()) for each in brokers.split(",")],
-        tuple(find(cluster, each) for each in removed),
+        None
+        if brokers is None
+        else [find(cluster, broker.strip()) for broker in brokers.split(",")],
+        tuple(find(cluster, broker) for broker in removed),
     )
     before: dict[PartitionName, tuple[BrokerId, ...]] = {}
     under_way = []
@@ -128,14 +130,14 @@ def plan(
         topics,
         candidates,
         partitions=before,
-        nothing_new=[each.broker_id for each in nothing_new],
+        nothing_new=[broker.broker_id for broker in nothing_new],
         replication_factor=replication_factor,
         replication_factor_max=replication_factor_max,
     )
     put(assignment_file.text(assignment_file.document(after, before)))
-    for each in nothing_new:
-        state = state_of(each, cluster)
-        say(f"broker {each.broker_id}: {state}: it keeps replicas, and gets no new ones")
+    for broker in nothing_new:
+        state = state_of(broker, cluster)
+        say(f"broker {broker.broker_id}: {state}: it keeps replicas, and gets no new ones")
     copied = sum(len(set(replicas) - set(before[place])) for place, replicas in after.items())
     if after:
         say(
@@ -158,7 +160,7 @@ def _candidates(
     Raises:
         Failure: a broker cannot take replicas, or none is left.
     """
-    known = {int(each.broker_id): each for each in cluster.brokers}
+    known = {int(broker.broker_id): broker for broker in cluster.brokers}
     for number in brokers or ():
         if why := _unusable(known[number], cluster):
             raise Failure(
@@ -173,7 +175,7 @@ def _candidates(
     if not chosen:
         raise Failure("no broker is left to hold anything", "name some with --brokers")
     return chosen, [] if brokers else [
-        each for each in chosen if state_of(each, cluster) != "alive"
+        broker for broker in chosen if state_of(broker, cluster) != "alive"
     ]
 
 
@@ -320,10 +322,10 @@ def status(wait: bool, timeout_s: float, bootstrap: str, output: str) -> None:
                     "records": copy.copied,
                     "records_total": copy.total,
                 }
-                for copy in each
+                for copy in copies
             ],
         }
-        for place, each in moving.items()
+        for place, copies in moving.items()
     ]
     if output == "json":
         print_json(document)
@@ -332,15 +334,19 @@ def status(wait: bool, timeout_s: float, bootstrap: str, output: str) -> None:
     else:
         print_table(
             ["PARTITION", "NEW REPLICA ON", "COPIED", "RECORDS", "OF", "LEAVES"],
-            [row for place, each in moving.items() for row in _rows(each, described[place], place)],
+            [
+                row
+                for place, copies in moving.items()
+                for row in _rows(copies, described[place], place)
+            ],
         )
 
 
 def _rows(
-    each: list[Copy], partition: "PartitionDescription", place: PartitionName
+    copies: list[Copy], partition: "PartitionDescription", place: PartitionName
 ) -> list[list[object]]:
     leaves = ", ".join(map(str, partition.removing_replicas)) or None
-    if not each:
+    if not copies:
         return [[shown(place), None, None, None, None, leaves]]
     return [
         [
@@ -351,7 +357,7 @@ def _rows(
             copy.total,
             leaves,
         ]
-        for copy in each
+        for copy in copies
     ]
 
 
@@ -376,14 +382,14 @@ def cancel(partitions: tuple[str, ...], bootstrap: str, output: str) -> None:
         topics = admin.describe_topics().values()
         moving = under_way(admin, topics, with_progress=False)
         chosen = set(resolve(admin, partitions)) if partitions else set(moving)
-        wanted = [each for each in moving if each in chosen]
+        wanted = [place for place in moving if place in chosen]
         refused: dict[PartitionName, MillraceError] = {}
         for start in range(0, len(wanted), REQUEST_PARTITIONS_MAX):
             part = wanted[start : start + REQUEST_PARTITIONS_MAX]
             outcomes = admin.reassign_partitions(dict.fromkeys(part))
             refused |= {place: error for place, error in outcomes.items() if error is not None}
     if output == "json":
-        done = [each for each in wanted if each not in refused]
+        done = [place for place in wanted if place not in refused]
         print_json({"cancelled": documents(done), "refused": refused_documents(refused)})
     say_refused(refused)
     if refused:

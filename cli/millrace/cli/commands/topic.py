@@ -195,16 +195,17 @@ def _list_deleted(topics: Sequence[str], *, is_regex: bool, bootstrap: str, outp
     with connect_admin(bootstrap) as admin:
         found = admin.list_deleted_topics()
         if topics:
-            known = [each.name for each in found]
+            known = [topic.name for topic in found]
             names = matching(topics, known) if is_regex else selected(admin, topics, is_regex=False)
-            found = [each for each in found if each.name in names]
+            found = [topic for topic in found if topic.name in names]
     if not found and output == "table":
         say("no deleted topic can be brought back")
         return
     names_and_counts = [
-        (each.name, each.topic_id.hex(), each.partitions, each.replication_factor) for each in found
+        (topic.name, topic.topic_id.hex(), topic.partitions, topic.replication_factor)
+        for topic in found
     ]
-    times = [(each.deleted_at_ms, each.gone_at_ms) for each in found]
+    times = [(topic.deleted_at_ms, topic.gone_at_ms) for topic in found]
     keys = ("name", "topic_id", "partitions", "replication_factor", "deleted_at_ms", "gone_at_ms")
     document = [
         dict(zip(keys, (*counts, *at), strict=True))
@@ -250,13 +251,13 @@ def describe(topics: tuple[str, ...], is_regex: bool, bootstrap: str, output: st
             for topic in selected(admin, topics, is_regex=is_regex)
         ]
     if output == "json":
-        documents = [each.document() for each in found]
+        documents = [description.document() for description in found]
         print_json(documents if is_regex or len(topics) > 1 else documents[0])
         return
-    for number, each in enumerate(found):
+    for number, description in enumerate(found):
         if number:
             put()
-        print_description(each)
+        print_description(description)
 
 
 @command.command(
@@ -470,7 +471,9 @@ def trim(
         cuts = find_cuts(admin, topic, sorted(set(partitions)), before)
         records = count(sum(cut.records for cut in cuts.values()), "record")
         among = count(sum(cut.records > 0 for cut in cuts.values()), "partition")
-        wanted = {(topic, each): cut.before_offset for each, cut in cuts.items() if cut.records}
+        wanted = {
+            (topic, partition): cut.before_offset for partition, cut in cuts.items() if cut.records
+        }
         if wanted and not (yes or validate_only):
             confirm(f"Delete {records} of {among} of {topic}?", "deleting records", "deleted")
         outcomes = {} if validate_only or not wanted else admin.delete_records(wanted)
@@ -480,7 +483,9 @@ def trim(
         left = cut.start_offset if isinstance(outcome, MillraceError) else outcome
         rows.append([partition, left, left - cut.start_offset])
     names = ("partition", "earliest", "deleted")
-    refused = {at: each for at, each in outcomes.items() if isinstance(each, MillraceError)}
+    refused = {
+        at: outcome for at, outcome in outcomes.items() if isinstance(outcome, MillraceError)
+    }
     document = {
         "partitions": [dict(zip(names, row, strict=True)) for row in rows],
         "refused": refused_documents(refused),

@@ -40,10 +40,10 @@ def _log_dirs_value(
     from millrace.core.broker_config import LogDirConfig
 
     try:
-        found = [LogDirConfig.parse(each) for each in values]
+        found = [LogDirConfig.parse(value) for value in values]
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-    return [f"{each.media}:{Path(each.path).absolute()}" for each in found]
+    return [f"{log_dir.media}:{Path(log_dir.path).absolute()}" for log_dir in found]
 
 
 @click.command(
@@ -126,7 +126,7 @@ def command(
         if brokers > 1:
             folder = Path(data_dir).absolute()
             first = log_dirs or [str(folder / "log")]
-            others = [[f"{each}-{number}" for each in first] for number in range(1, brokers)]
+            others = [[f"{log_dir}-{number}" for log_dir in first] for number in range(1, brokers)]
             _run_cluster(
                 folder,
                 [first, *others],
@@ -187,11 +187,11 @@ def _hint(
     if "cannot be served on" in problem:
         if data_dir != _DATA_DIR:
             words += ["--data-dir", data_dir]
-        words += [f"--log-dir={each}" for each in log_dirs]
+        words += [f"--log-dir={log_dir}" for log_dir in log_dirs]
         return f"`{shlex.join(words)}` takes other ports"
     if "another broker uses" in problem:
         words += ["--data-dir", f"{data_dir}-2"]
-        words += [f"--log-dir={each}-2" for each in log_dirs]
+        words += [f"--log-dir={log_dir}-2" for log_dir in log_dirs]
         return (
             f"another one beside it: `{shlex.join(words)}`; several that are one cluster: "
             "`millrace up --brokers 3`"
@@ -218,8 +218,8 @@ def _run_cluster(
     if highest > PORT_MAX:
         raise click.BadParameter(f"the last broker's ports would be above {PORT_MAX}")
     folder.mkdir(parents=True, exist_ok=True)
-    directories = [LogDirConfig.parse(each) for log_dirs in logs for each in log_dirs]
-    is_first = not all(Path(each.path).exists() for each in directories)
+    directories = [LogDirConfig.parse(log_dir) for log_dirs in logs for log_dir in log_dirs]
+    is_first = not all(Path(directory.path).exists() for directory in directories)
     paths = []
     for number, log_dirs in enumerate(logs):
         paths.append(folder / f"broker-{number}.toml")
@@ -238,11 +238,11 @@ def _run_cluster(
         ready = cluster.start(in_turn=is_first)
         web_address = ""
         if web is not None:
-            web.start(",".join(each.address for each in ready))
+            web.start(",".join(broker.address for broker in ready))
             web_address = web.address
         if output == "json":
             facts = {
-                "brokers": [asdict(each) for each in ready],
+                "brokers": [asdict(broker) for broker in ready],
                 "data": str(folder),
                 "web_address": web_address or None,
             }

@@ -102,7 +102,7 @@ class Interruption:
             signal.setitimer(signal.ITIMER_REAL, max(left, seconds), _AGAIN_S)
 
     def __enter__(self) -> Self:
-        self._before = {each: signal.signal(each, self.on_signal) for each in stop_signals()}
+        self._before = {number: signal.signal(number, self.on_signal) for number in stop_signals()}
         if self._within_s is not None:
             self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_alarm)
         return self

@@ -75,17 +75,17 @@ def table_lines(columns: Sequence[str], rows: Sequence[Row], width: int | None) 
     shown = [_Column(name, [row[i] for row in rows]) for i, name in enumerate(columns)]
     if width is None or _width_of(shown) <= width:
         return _lines_of(shown)
-    shown = [each for each in shown if not each.is_empty] or shown
+    shown = [column for column in shown if not column.is_empty] or shown
     *others, last = shown
     left = width - _width_of(others) - len(_GAP)
     if last.width > left >= last.width_min and not last.is_numeric:
         last.width = left
     if _width_of(shown) <= width:
         return _lines_of(shown)
-    names = max(len(each.name) for each in shown)
+    names = max(len(column.name) for column in shown)
     lines = []
     for i in range(len(rows)):
-        lines += ["", *(f"{each.name:{names}}  {each.cells[i]}" for each in shown)]
+        lines += ["", *(f"{column.name:{names}}  {column.cells[i]}" for column in shown)]
     return lines[1:]
 
 
@@ -132,19 +132,19 @@ class _Column:
 
 
 def _width_of(columns: Sequence[_Column]) -> int:
-    return sum(each.width for each in columns) + len(_GAP) * (len(columns) - 1)
+    return sum(column.width for column in columns) + len(_GAP) * (len(columns) - 1)
 
 
 def _lines_of(columns: Sequence[_Column]) -> list[str]:
     *others, last = columns
     lines = []
-    for row in zip(*((each.name, *each.cells) for each in columns), strict=True):
+    for row in zip(*((column.name, *column.cells) for column in columns), strict=True):
         begin = "".join(
-            each.aligned(cell) + _GAP for each, cell in zip(others, row[:-1], strict=True)
+            column.aligned(cell) + _GAP for column, cell in zip(others, row[:-1], strict=True)
         )
         first, *rest = _wrapped(row[-1], last.width)
         lines.append((begin + last.aligned(first)).rstrip())
-        lines += [" " * len(begin) + each for each in rest]
+        lines += [" " * len(begin) + line for line in rest]
     return lines
 
 

@@ -82,7 +82,7 @@ class Bars:
 
     def keep(self, names: Set[str]) -> None:
         """Remove all other bars; their places are free for new ones."""
-        for name in [each for each in self._tasks if each not in names]:
+        for name in [known for known in self._tasks if known not in names]:
             task = self._tasks.pop(name)
             if self._bar is not None:
                 self._bar.remove_task(task)

@@ -49,7 +49,7 @@ def lags_of(admin: "SyncAdmin", group: "GroupDescription") -> list[PartitionLag]
     positions = group.positions
     places = group.partitions(admin.describe_topics(group.topics))
     found = admin.describe_lags(asked_about(places, positions))
-    return [PartitionLag(each, positions.get(each), found[each]) for each in places]
+    return [PartitionLag(place, positions.get(place), found[place]) for place in places]
 
 
 @dataclass(slots=True, frozen=True)
@@ -74,8 +74,8 @@ class TotalLag:
 
 def total_of(lags: Sequence[PartitionLag]) -> TotalLag:
     """Add up the lags of a group."""
-    sums = added_up([each.lag for each in lags])
-    lost = sum(each.lost or 0 for each in lags)
+    sums = added_up([row.lag for row in lags])
+    lost = sum(row.lost or 0 for row in lags)
     return TotalLag(
         partitions=len(lags),
         unknown=sums.unknown,
@@ -106,7 +106,7 @@ def lags_of_groups(
 
     threads = ThreadPoolExecutor(GROUPS_AT_ONCE)
     try:
-        return [each for each in threads.map(look, names) if each is not None]
+        return [found for found in threads.map(look, names) if found is not None]
     finally:
         threads.shutdown(wait=False, cancel_futures=True)  # After Ctrl-C nothing is waited for.
 

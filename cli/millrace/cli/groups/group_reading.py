@@ -97,15 +97,17 @@ class Membership:
         self._forget(partitions)
 
     def _forget(self, partitions: list[PartitionName]) -> None:
-        for each in partitions:
-            self._passed.pop(each, None)
-            self._written.pop(each, None)
-            self._committed.pop(each, None)
+        for partition in partitions:
+            self._passed.pop(partition, None)
+            self._written.pop(partition, None)
+            self._committed.pop(partition, None)
 
     def _commit(self, partitions: Iterable[PartitionName] | None = None) -> None:
         written = self._written
         chosen = written if partitions is None else written.keys() & set(partitions)
-        news = {each: at for each in chosen if self._committed.get(each) != (at := written[each])}
+        news = {
+            place: at for place in chosen if self._committed.get(place) != (at := written[place])
+        }
         if news:
             with suppress(*_NO_MEMBER):
                 self._consumer.commit(news)

@@ -71,13 +71,13 @@ def _lessons(address: "BrokerAddress") -> list[str]:
 def cluster_greeting(brokers: "Sequence[Ready]", data: str, web_address: str = "") -> str:
     """Return the text for a person who started several brokers."""
     lines = [f"Millrace is up, its data in {data}. Ctrl-C stops it."]
-    for each in brokers:
-        lines.append(f"  {each.name} at {each.address}, process {each.pid}")
-        if each.metrics_address:
-            lines.append(f"    metrics: http://{each.metrics_address}/metrics")
+    for broker in brokers:
+        lines.append(f"  {broker.name} at {broker.address}, process {broker.pid}")
+        if broker.metrics_address:
+            lines.append(f"    metrics: http://{broker.metrics_address}/metrics")
     if web_address:
         lines.append(f"Web page: {web_address}")
-    addresses = ",".join(each.address for each in brokers)
+    addresses = ",".join(broker.address for broker in brokers)
     lessons = ["millrace topic create greetings", "millrace cluster describe"]
     return "\n".join([*lines, "", *_try([f"export MILLRACE_BOOTSTRAP={addresses}", *lessons])])
 

@@ -70,8 +70,8 @@ class WebPage:
         if self._thread is not None:
             self._thread.join()
         self._listening.close()
-        for each in (self._wake, self._waker):
-            os.close(each)
+        for end in (self._wake, self._waker):
+            os.close(end)
 
     def _run(self, bootstrap: str) -> None:
         failure = ""
@@ -92,8 +92,8 @@ class WebPage:
     def _wait_for(self, descriptor: int) -> None:
         """Return once there is something to read, or the page is to end."""
         waiting = select.poll()  # `select.select` takes no descriptor above 1023.
-        for each in (descriptor, self._wake):
-            waiting.register(each, select.POLLIN)
+        for end in (descriptor, self._wake):
+            waiting.register(end, select.POLLIN)
         waiting.poll()
 
     def _serve(self, bootstrap: str) -> None:

@@ -40,7 +40,7 @@ def document(
 
 def text(plan: dict[str, Any]) -> str:
     """Return a document with one line for each partition."""
-    lines = ",\n".join(f"  {json.dumps(each)}" for each in plan["partitions"])
+    lines = ",\n".join(f"  {json.dumps(entry)}" for entry in plan["partitions"])
     body = f"[\n{lines}\n]" if lines else "[]"
     return f'{{"version": {plan["version"]}, "partitions": {body}}}'
 
@@ -61,14 +61,14 @@ def parse(data: bytes, name: str) -> dict[PartitionName, list[int]]:
     if found.get("version") != _VERSION:
         raise Failure(f"{name}: its version is {found.get('version')!r}, not {_VERSION}", _HINT)
     plan: dict[PartitionName, list[int]] = {}
-    for number, each in enumerate(found["partitions"]):
-        problem = _problem(each)
+    for number, entry in enumerate(found["partitions"]):
+        problem = _problem(entry)
         if problem:
             raise Failure(f'{name}: entry {number + 1} of "partitions": {problem}', _HINT)
-        place = each["topic"], each["partition"]
+        place = entry["topic"], entry["partition"]
         if place in plan:
             raise Failure(f"{name}: {place[0]} {place[1]} is named twice", "keep one of them")
-        plan[place] = each["replicas"]
+        plan[place] = entry["replicas"]
     return plan
 
 

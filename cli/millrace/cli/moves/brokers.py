@@ -19,13 +19,13 @@ def find(cluster: "ClusterDescription", word: str) -> "BrokerId":
     Raises:
         Failure: there is no such broker.
     """
-    for each in cluster.brokers:
-        if word == str(each.broker_id):
-            return each.broker_id
-    for each in cluster.brokers:
-        if word == each.name:
-            return each.broker_id
-    there = ", ".join(f"{each.broker_id} ({each.name})" for each in cluster.brokers)
+    for broker in cluster.brokers:
+        if word == str(broker.broker_id):
+            return broker.broker_id
+    for broker in cluster.brokers:
+        if word == broker.name:
+            return broker.broker_id
+    there = ", ".join(f"{broker.broker_id} ({broker.name})" for broker in cluster.brokers)
     raise Failure(
         f"there is no broker {word}",
         f"there are: {there}; see `millrace cluster describe`",
@@ -44,6 +44,6 @@ def complete_broker(context: click.Context, _: click.Parameter, incomplete: str)
 
     def names(admin: "SyncAdmin") -> Iterable[str]:
         brokers: Iterable[BrokerInfo] = admin.describe_cluster().brokers
-        return (each.name for each in brokers)
+        return (broker.name for broker in brokers)
 
     return suggestions(context, names, incomplete)

@@ -52,7 +52,9 @@ def _show_waves(
     bars: Bars, waves: ReassignmentQueue, found: Mapping[PartitionName, list[Copy]]
 ) -> None:
     moving = {place: found[place] for place in waves.under_way if place in found}
-    shares = (sum(copy.share for copy in each) / len(each) for each in moving.values() if each)
+    shares = (
+        sum(copy.share for copy in copies) / len(copies) for copies in moving.values() if copies
+    )
     over = len(waves.done) + len(waves.refused)
     _show(bars, (over + sum(shares)) / max(waves.total, 1), so_far(waves), moving)
 

@@ -153,7 +153,7 @@ def copies(
     """
     leaders = {(log.topic, log.partition): log for log in logs if log.leads}
     return {
-        place: [_copy(place, partition, each, leaders) for each in partition.adding_replicas]
+        place: [_copy(place, partition, broker, leaders) for broker in partition.adding_replicas]
         for place, partition in partitions_of(topics)
         if partition.is_reassigning
     }
@@ -170,6 +170,9 @@ def _copy(
     if log is None:
         return Copy(place, broker_id, 0, 0, is_in_sync)
     total = log.log_end_offset - log.log_start_offset
-    end = next((each.log_end_offset for each in log.followers if each.broker_id == broker_id), -1)
+    end = next(
+        (follower.log_end_offset for follower in log.followers if follower.broker_id == broker_id),
+        -1,
+    )
     copied = min(max(end - log.log_start_offset, 0), total)
     return Copy(place, broker_id, copied, total, is_in_sync)

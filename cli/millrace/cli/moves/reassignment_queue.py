@@ -125,7 +125,7 @@ class ReassignmentQueue:
         tried_in_vain: dict[PartitionName, MillraceError] = {}
         for start in range(0, len(candidates), REQUEST_PARTITIONS_MAX):
             part = candidates[start : start + REQUEST_PARTITIONS_MAX]
-            answers = cluster.reassign_partitions({each: self._wanted[each] for each in part})
+            answers = cluster.reassign_partitions({place: self._wanted[place] for place in part})
             for place in part:
                 error = answers.get(place)
                 if (

@@ -79,7 +79,7 @@ class CsvFile:
         self._chunks = self._whole_rows(begun, read, BLOCK_BYTES if fills_block else 0)
         self._row = -1
         """The last one read; 0 is the header."""
-        self._first = next(filter(None, (each.lstrip(b"\r\n") for each in self._chunks)), b"")
+        self._first = next(filter(None, (chunk.lstrip(b"\r\n") for chunk in self._chunks)), b"")
         header = _FIRST_ROW.match(self._first)
         text, self._first = (
             (self._first, b"") if header is None else (header[0], self._first[header.end() :])

@@ -399,7 +399,7 @@ def _csv(
         texts = text_columns(batch)
         by_name = dict(zip(file.columns, texts, strict=True))
         if file.is_of_records:
-            by_name |= {each: _unwrapped(by_name[each]) for each in ("key", "value")}
+            by_name |= {column: _unwrapped(by_name[column]) for column in ("key", "value")}
         if mapping.value is not None:
             values = by_name[mapping.value]
         else:
@@ -446,7 +446,9 @@ def _parquet(
     file = parquet.ParquetFile(_seekable(stream, closing))
     _check_columns(file.schema_arrow.names, name, mapping)
     groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-    row_bytes = max((each.total_byte_size // max(each.num_rows, 1) for each in groups), default=0)
+    row_bytes = max(
+        (row_group.total_byte_size // max(row_group.num_rows, 1) for row_group in groups), default=0
+    )
     rows = max(1, min(ROWS_MAX, _ROWS_BYTES_MAX // max(row_bytes, 1)))
     return _blocks_of_batches(file.iter_batches(rows)), lambda batch: _typed(batch, mapping)
 

@@ -83,7 +83,7 @@ def _groups(
     from millrace.core.errors import MillraceError
 
     try:
-        names = [each.name for each in admin.list_groups()]
+        names = [group.name for group in admin.list_groups()]
         return lags_of_groups(admin, names[:GROUPS_MAX]), max(len(names) - GROUPS_MAX, 0)
     except MillraceError:
         return None, 0

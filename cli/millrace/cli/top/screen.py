@@ -49,8 +49,8 @@ def lines_of(summary: Summary, width: int | None = None, height: int | None = No
     """
     lines = [*_head(summary, width), *_problems(summary, width)]
     tables = [
-        _table(_BROKERS, [_broker(each) for each in summary.brokers], width),
-        _table(_TOPICS, [_topic(each) for each in summary.topics], width)
+        _table(_BROKERS, [_broker(broker) for broker in summary.brokers], width),
+        _table(_TOPICS, [_topic(topic) for topic in summary.topics], width)
         if summary.topics
         else ["no topics yet: `millrace topic create NAME` makes one"],
         *_groups(summary, width),
@@ -67,14 +67,14 @@ def screen(lines: Sequence[Line], footer: Line, height: int) -> "Text":
     shown = list(lines[: height - 1])
     shown += [Line("")] * (height - 1 - len(shown))
     text = Text(no_wrap=True, overflow="ellipsis")
-    for each in shown:
-        text.append(f"{each.text}\n", each.style)
+    for line in shown:
+        text.append(f"{line.text}\n", line.style)
     return text.append(footer.text, footer.style)
 
 
 def _head(summary: Summary, width: int | None) -> list[Line]:
-    alive = sum(each.state not in ("fenced", "unreachable") for each in summary.brokers)
-    partitions = sum(each.partitions for each in summary.topics)
+    alive = sum(broker.state not in ("fenced", "unreachable") for broker in summary.brokers)
+    partitions = sum(topic.partitions for topic in summary.topics)
     facts = [
         f"cluster {summary.cluster_id}",
         f"{alive} of {count(len(summary.brokers), 'broker')} up",
@@ -86,10 +86,10 @@ def _head(summary: Summary, width: int | None) -> list[Line]:
 
 def _problems(summary: Summary, width: int | None) -> list[Line]:
     if summary.is_healthy and not summary.problems:
-        return [Line(each, "green") for each in _wrapped(_HEALTHY, width)]
+        return [Line(line, "green") for line in _wrapped(_HEALTHY, width)]
     style = "yellow" if summary.is_healthy else "bold red"
-    lines = [Line(each, style) for text in summary.problems for each in _wrapped(text, width)]
-    return lines + [Line(each) for text in summary.advice for each in _wrapped(text, width, "  ")]
+    lines = [Line(line, style) for text in summary.problems for line in _wrapped(text, width)]
+    return lines + [Line(line) for text in summary.advice for line in _wrapped(text, width, "  ")]
 
 
 def _wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
@@ -106,8 +106,8 @@ def _groups(summary: Summary, width: int | None) -> list[list[str]]:
     if not summary.groups:
         return []
     rows = [
-        [each.name, each.kind, each.state or None, each.members, *lag_cells(each.lag)]
-        for each in summary.groups
+        [group.name, group.kind, group.state or None, group.members, *lag_cells(group.lag)]
+        for group in summary.groups
     ]
     lines = _table(_GROUPS, rows, width)
     if summary.groups_left_out:
@@ -144,8 +144,8 @@ def _rate_cells(rates: Rates) -> list[object]:
     return [
         None if rates.records is None else round(rates.records),
         *(
-            None if each is None else size(each)
-            for each in (rates.appended_bytes, rates.fetched_bytes)
+            None if rate is None else size(rate)
+            for rate in (rates.appended_bytes, rates.fetched_bytes)
         ),
     ]
 

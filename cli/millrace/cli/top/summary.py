@@ -112,40 +112,40 @@ class Summary:
             "advice": list(self.advice),
             "brokers": [
                 {
-                    "broker": each.broker_id,
-                    "name": each.name,
-                    "rack": each.zone,
-                    "state": each.state,
-                    "is_controller": each.is_controller,
-                    "leads": each.leads,
-                    "replicas": each.replicas,
-                    **each.rates.document(),
-                    "size_bytes": each.size_bytes,
+                    "broker": broker.broker_id,
+                    "name": broker.name,
+                    "rack": broker.zone,
+                    "state": broker.state,
+                    "is_controller": broker.is_controller,
+                    "leads": broker.leads,
+                    "replicas": broker.replicas,
+                    **broker.rates.document(),
+                    "size_bytes": broker.size_bytes,
                 }
-                for each in self.brokers
+                for broker in self.brokers
             ],
             "topics": [
                 {
-                    "name": each.name,
-                    "partitions": each.partitions,
-                    "replication_factor": each.replication_factor,
-                    "problem": each.problem or None,
-                    **each.rates.document(),
-                    "size_bytes": each.size_bytes,
+                    "name": topic.name,
+                    "partitions": topic.partitions,
+                    "replication_factor": topic.replication_factor,
+                    "problem": topic.problem or None,
+                    **topic.rates.document(),
+                    "size_bytes": topic.size_bytes,
                 }
-                for each in self.topics
+                for topic in self.topics
             ],
             "groups": None
             if self.groups is None
             else [
                 {
-                    "name": each.name,
-                    "kind": each.kind,
-                    "state": each.state,
-                    "members": each.members,
-                    **lag_document(each.lag, each.lag.lost),
+                    "name": group.name,
+                    "kind": group.kind,
+                    "state": group.state,
+                    "members": group.members,
+                    **lag_document(group.lag, group.lag.lost),
                 }
-                for each in self.groups
+                for group in self.groups
             ],
             "groups_left_out": self.groups_left_out,
         }
@@ -161,11 +161,11 @@ def summarize(before: Look | None, now: Look, *, by_name: bool = False) -> Summa
     """
     rates = _Counters(before, now)
     topics = _topics(now, rates)
-    groups = None if now.groups is None else [_group(*each) for each in now.groups]
+    groups = None if now.groups is None else [_group(*group) for group in now.groups]
     if not by_name:
-        topics.sort(key=lambda each: (-_magnitude(each.rates.bytes), each.name))
+        topics.sort(key=lambda topic: (-_magnitude(topic.rates.bytes), topic.name))
         if groups is not None:
-            groups.sort(key=lambda each: (-_magnitude(each.lag.records or 0), each.name))
+            groups.sort(key=lambda group: (-_magnitude(group.lag.records or 0), group.name))
     health = now.health
     return Summary(
         cluster_id=now.cluster.cluster_id,
@@ -205,7 +205,7 @@ class _Counters:
 
     def of(self, logs: "Iterable[LogDescription]") -> Rates:
         """Return the sum of the rates of logs; what is unknown of each of them is unknown."""
-        pairs = [(self._before.get(_key(each)), each) for each in logs]
+        pairs = [(self._before.get(_key(log)), log) for log in logs]
         # A counter that went back began again with its broker.
         known = [
             (old, new)
@@ -234,18 +234,18 @@ def _key(log: "LogDescription") -> _LogKey:
 
 
 def _by_key(logs: "Iterable[LogDescription]") -> "dict[_LogKey, LogDescription]":
-    return {_key(each): each for each in logs}
+    return {_key(log): log for log in logs}
 
 
 def _ends(logs: "Iterable[LogDescription]") -> dict[tuple[str, int], int]:
-    return {(each.topic, each.partition): each.log_end_offset for each in logs if each.leads}
+    return {(log.topic, log.partition): log.log_end_offset for log in logs if log.leads}
 
 
 def _brokers(now: Look, rates: _Counters) -> list[BrokerRow]:
     logs: dict[int, list[LogDescription]] = {}
     for log in now.logs:
         logs.setdefault(log.broker_id, []).append(log)
-    partitions = [each for topic in now.topics for each in topic.partitions]
+    partitions = [partition for topic in now.topics for partition in topic.partitions]
     rows = []
     for broker in now.cluster.brokers:
         number = broker.broker_id
@@ -259,10 +259,10 @@ def _brokers(now: Look, rates: _Counters) -> list[BrokerRow]:
                 zone=broker.rack,
                 state=state,
                 is_controller=number == now.cluster.controller_id,
-                leads=sum(each.leader == number for each in partitions),
-                replicas=sum(number in each.replicas for each in partitions),
+                leads=sum(partition.leader == number for partition in partitions),
+                replicas=sum(number in partition.replicas for partition in partitions),
                 rates=rates.of(held or ()) if answers else Rates(),
-                size_bytes=sum(each.size_bytes for each in held or ()) if answers else None,
+                size_bytes=sum(log.size_bytes for log in held or ()) if answers else None,
             )
         )
     return rows
@@ -280,9 +280,9 @@ def _topics(now: Look, rates: _Counters) -> list[TopicRow]:
             replication_factor=topic.replication_factor,
             problem=problems.get(topic.name, ""),
             rates=rates.of(logs.get(topic.name, ())),
-            size_bytes=sum(each.size_bytes for each in logs.get(topic.name, ()) if each.leads),
+            size_bytes=sum(log.size_bytes for log in logs.get(topic.name, ()) if log.leads),
         )
-        for topic in sorted(now.topics, key=lambda each: each.name)
+        for topic in sorted(now.topics, key=lambda topic: topic.name)
         if not topic.is_internal
     ]
 

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 def print_damage(replicas: "Iterable[DamagedReplica]") -> None:
     """Print every replica that is or was damaged, and where its files are."""
-    for each in replicas:
-        replica = f"{each.topic}-{each.partition} on broker {each.broker_id}"
-        if each.error:
-            put(f"offline: {replica}: {each.error}")
-        for path in each.kept_in:
+    for damage in replicas:
+        replica = f"{damage.topic}-{damage.partition} on broker {damage.broker_id}"
+        if damage.error:
+            put(f"offline: {replica}: {damage.error}")
+        for path in damage.kept_in:
             put(
                 f"damaged: {replica} was fetched again, and the damaged log is kept in {path}: "
                 "remove it when it is no longer needed"
@@ -25,9 +25,9 @@ def print_damage(replicas: "Iterable[DamagedReplica]") -> None:
 def offline_on(replicas: "Iterable[DamagedReplica]") -> dict[int, set[int]]:
     """Return, by partition of one topic, the running brokers on which its log is offline."""
     found: dict[int, set[int]] = {}
-    for each in replicas:
-        if each.error:
-            found.setdefault(each.partition, set()).add(each.broker_id)
+    for damage in replicas:
+        if damage.error:
+            found.setdefault(damage.partition, set()).add(damage.broker_id)
     return found
 
 

@@ -26,7 +26,7 @@ class Found:
         return {
             **document(self.description),
             "logs": [_log_document(log) for log in self.logs],
-            "damaged": [damage_document(each) for each in self.damaged],
+            "damaged": [damage_document(replica) for replica in self.damaged],
         }
 
 
@@ -35,19 +35,19 @@ def print_description(found: Found) -> None:
     logs = {(log.partition, log.broker_id): log for log in found.logs}
     damaged_on = offline_on(damaged)
     rows = []
-    for each in description.partitions:
-        offline = damaged_on.get(each.partition, set()).union(each.offline_replicas)
+    for partition in description.partitions:
+        offline = damaged_on.get(partition.partition, set()).union(partition.offline_replicas)
         rows.append(
             [
-                each.partition,
-                None if each.leader < 0 or each.leader in offline else each.leader,
-                each.leader_epoch,
-                ids_text(each.replicas),
-                ids_text(each.isr),
-                ids_text(each.elr) or None,
+                partition.partition,
+                None if partition.leader < 0 or partition.leader in offline else partition.leader,
+                partition.leader_epoch,
+                ids_text(partition.replicas),
+                ids_text(partition.isr),
+                ids_text(partition.elr) or None,
                 ids_text(sorted(offline)) or None,
-                *_amount(logs.get((each.partition, each.leader))),
-                _lag(logs.get((each.partition, each.leader))),
+                *_amount(logs.get((partition.partition, partition.leader))),
+                _lag(logs.get((partition.partition, partition.leader))),
             ]
         )
     print_table(
@@ -95,10 +95,10 @@ def _misplaced(logs: "Sequence[LogDescription]", media: str) -> Iterator[str]:
 def _next(description: "TopicDescription", *, is_damaged: bool) -> Iterator[str]:
     """Yield further commands to look at, if something is going on."""
     if is_damaged or any(
-        each.leader < 0 or each.offline_replicas for each in description.partitions
+        partition.leader < 0 or partition.offline_replicas for partition in description.partitions
     ):
         yield "\nwhat is missing, and what to do about it: `millrace cluster health`"
-    moving = sum(each.is_reassigning for each in description.partitions)
+    moving = sum(partition.is_reassigning for partition in description.partitions)
     if moving:
         yield f"\n{count(moving, 'partition')} being reassigned: `millrace reassign status`"
 
@@ -115,11 +115,11 @@ def _lag(log: "LogDescription | None") -> str | None:
     if log is None or not log.followers:
         return None
     return ", ".join(
-        f"{each.broker_id}: ?"
-        if each.log_end_offset < 0
-        else f"{each.broker_id}: {log.log_end_offset - each.log_end_offset:,}"
-        + (f" ({each.behind_ms / 1000:.1f} s)" if each.behind_ms else "")
-        for each in log.followers
+        f"{follower.broker_id}: ?"
+        if follower.log_end_offset < 0
+        else f"{follower.broker_id}: {log.log_end_offset - follower.log_end_offset:,}"
+        + (f" ({follower.behind_ms / 1000:.1f} s)" if follower.behind_ms else "")
+        for follower in log.followers
     )
 
 
@@ -167,13 +167,13 @@ def _log_document(log: "LogDescription") -> dict[str, Any]:
         "leads": log.leads,
         "followers": [
             {
-                "broker": each.broker_id,
-                "in_sync": each.is_in_sync,
-                "log_end_offset": each.log_end_offset,
-                "flushed_offset": each.flushed_offset,
-                "behind_ms": each.behind_ms,
+                "broker": follower.broker_id,
+                "in_sync": follower.is_in_sync,
+                "log_end_offset": follower.log_end_offset,
+                "flushed_offset": follower.flushed_offset,
+                "behind_ms": follower.behind_ms,
             }
-            for each in log.followers
+            for follower in log.followers
         ],
         "compaction": None if log.compaction is None else asdict(log.compaction),
         "tier": None if log.tier is None else asdict(log.tier),
@@ -191,19 +191,19 @@ def document(topic: "TopicDescription") -> dict[str, Any]:
         "internal": topic.is_internal,
         "partitions": [
             {
-                "partition": each.partition,
-                "leader": each.leader,
-                "leader_epoch": each.leader_epoch,
-                "leader_address": each.leader_address,
-                "replicas": list(each.replicas),
-                "isr": list(each.isr),
-                "elr": list(each.elr),
-                "offline_replicas": list(each.offline_replicas),
-                "adding_replicas": list(each.adding_replicas),
-                "removing_replicas": list(each.removing_replicas),
-                "is_recovering": each.is_recovering,
+                "partition": partition.partition,
+                "leader": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "leader_address": partition.leader_address,
+                "replicas": list(partition.replicas),
+                "isr": list(partition.isr),
+                "elr": list(partition.elr),
+                "offline_replicas": list(partition.offline_replicas),
+                "adding_replicas": list(partition.adding_replicas),
+                "removing_replicas": list(partition.removing_replicas),
+                "is_recovering": partition.is_recovering,
             }
-            for each in topic.partitions
+            for partition in topic.partitions
         ],
         "config": {
             name: {"value": entry.value, "source": entry.source}

@@ -41,7 +41,7 @@ def topics_argument(
 
 def joined(patterns: Iterable[str]) -> str:
     """Return one regular expression for several."""
-    return "|".join(f"(?:{each})" for each in patterns)
+    return "|".join(f"(?:{pattern})" for pattern in patterns)
 
 
 def selected(
@@ -80,10 +80,10 @@ def matching(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
             compiled.append(re.compile(pattern))
         except re.error as error:
             raise click.UsageError(f"{pattern!r} is no regular expression: {error}") from error
-    found = [name for name in names if any(each.fullmatch(name) for each in compiled)]
+    found = [name for name in names if any(pattern.fullmatch(name) for pattern in compiled)]
     if not found:
         raise Failure(
-            f"no topic matches {' or '.join(each.pattern for each in compiled)}",
+            f"no topic matches {' or '.join(pattern.pattern for pattern in compiled)}",
             "a regular expression must match the whole name: 'metrics/.*' and not 'metrics/'",
             exit_code=ExitCode.NOT_FOUND,
         )

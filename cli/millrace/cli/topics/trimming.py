@@ -47,7 +47,9 @@ def find_cuts(
             f"each partition has offsets of its own, and {topic} has several: name one with "
             "--partition, or a time, or how many records to keep (-1000)"
         )
-    offsets = offsets_at(admin, {(topic, each): at for each, at in ranges.items()}, before)
+    offsets = offsets_at(
+        admin, {(topic, partition): at for partition, at in ranges.items()}, before
+    )
     return {
         partition: Cut(start, max(offsets[topic, partition], start))
         for partition, (start, _) in ranges.items()

@@ -59,7 +59,10 @@ def ends_of(
                 return dict.fromkeys(ranges, offset)
         raise click.UsageError("--follow waits for records to come: --to must be an offset")
     found = offsets_at(admin, ranges, End() if until is None else until)
-    return {each: min(max(found[each], first), end) for each, (first, end) in ranges.items()}
+    return {
+        partition: min(max(found[partition], first), end)
+        for partition, (first, end) in ranges.items()
+    }
 
 
 def place(
@@ -100,18 +103,18 @@ def place(
         consumer.subscribe(topics, pattern=pattern, start=begin)
     else:
         consumer.assign(list(ranges), start=begin, ends=ends or {})
-    for each in consumer.assignment():
-        if each not in ranges:  # It has come meanwhile.
-            consumer.seek(each, "beginning")
+    for place in consumer.assignment():
+        if place not in ranges:  # It has come meanwhile.
+            consumer.seek(place, "beginning")
     match start:
         case AtTime(timestamp_ms):
             consumer.seek_to_time(timestamp_ms)
         case AtOffset(offset):
-            for each, (first, end) in ranges.items():
-                consumer.seek(each, min(max(offset, first), end))
+            for place, (first, end) in ranges.items():
+                consumer.seek(place, min(max(offset, first), end))
         case Last(records):
-            for each, (first, end) in ranges.items():
-                consumer.seek(each, max(first, end - records))
+            for place, (first, end) in ranges.items():
+                consumer.seek(place, max(first, end - records))
 
 
 class Reader:
@@ -195,11 +198,13 @@ class Reader:
                 else:
                     reading.count += len(batches)
                     there = set(consumer.assignment())
-                    self.gone.update(each for each in reading.left if each not in there)
+                    self.gone.update(
+                        partition for partition in reading.left if partition not in there
+                    )
                     reading.left = [
-                        each
-                        for each in reading.left
-                        if each in there and consumer.position(each) < until[each]
+                        partition
+                        for partition in reading.left
+                        if partition in there and consumer.position(partition) < until[partition]
                     ]
                 stall.look(now)
                 if batches:
@@ -216,7 +221,10 @@ class Reader:
         most = None if self._keys else self._records_max
         if self._ends is None:
             return most
-        left = sum(max(0, end - self._consumer.position(each)) for each, end in self._ends.items())
+        left = sum(
+            max(0, end - self._consumer.position(partition))
+            for partition, end in self._ends.items()
+        )
         return left if most is None else min(left, most)
 
     def _take(self, taker: RecordTaker, batch: "FetchedRecords") -> None:

@@ -185,8 +185,8 @@ class Decisions:
         self._topics.gone, self._raised = [], []
         accepted, self._membership.accepted = self._membership.accepted, []
         reports: list[tuple[str, _Report]] = [
-            *((SHARD_KEYS[shard_of(each.topic_id)], each) for each in topics),
-            *((CLUSTER_KEY, OlderCopyAccepted(*each)) for each in accepted),
+            *((SHARD_KEYS[shard_of(topic.topic_id)], topic) for topic in topics),
+            *((CLUSTER_KEY, OlderCopyAccepted(*copy)) for copy in accepted),
         ]
         for key, state in elected.items():
             topic, life = self._decided.topic(key.topic_id), state.leader_life
@@ -238,7 +238,7 @@ class Decisions:
         return {*changes}
 
     def _put_untouched(self, changes: Changes, touched: set[TopicPartition]) -> None:
-        new = {key: each for key, each in changes.items() if key not in touched}
+        new = {key: after for key, after in changes.items() if key not in touched}
         touched.update(new)
         self._decided.put_partitions(new)
 
@@ -255,7 +255,7 @@ class Decisions:
         self._recovered_at = self._known_of_log_ends()
         recovery = self._log_ends.decide(self._decided, self._offline)
         self._put_untouched(recovery.elected, touched)
-        shown = {key: each for key, each in recovery.shown.items() if key not in touched}
+        shown = {key: shown for key, shown in recovery.shown.items() if key not in touched}
         self._put_untouched(leadership.elected(self._decided, self._config, shown, shown), touched)
         return [
             *(AskLogEnds(life, tuple(keys)) for life, keys in recovery.asks.items()),
@@ -293,17 +293,17 @@ class Decisions:
     def _raise_internal_topics(self, touched: set[TopicPartition]) -> list[TopicPartition]:
         """Add replicas that internal topics should have (P77); what is refused is tried again."""
         asked = [
-            each
-            for each in internal_topics.raised(self._decided, self._config)
-            if TopicPartition(each.topic_id, each.partition) not in touched
+            change
+            for change in internal_topics.raised(self._decided, self._config)
+            if TopicPartition(change.topic_id, change.partition) not in touched
         ]
         if not asked:
             return []
         answers = self._reassign_partitions(ReassignPartitions(reassignments=asked)).result
         assert isinstance(answers, list)
         begun = [
-            TopicPartition(each.topic_id, each.partition)
-            for each, answer in zip(asked, answers, strict=True)
+            TopicPartition(question.topic_id, question.partition)
+            for question, answer in zip(asked, answers, strict=True)
             if not isinstance(answer, MillraceError)
         ]
         for topic_id, partitions in Counter(key.topic_id for key in begun).items():
@@ -336,7 +336,7 @@ class Decisions:
     def _divide_quotas(self, request: Heartbeat) -> Sequence[BucketShare]:
         """Take a broker's report, and return its shares of quotas."""
         cluster = self._decided.cluster
-        living = [each.broker_id for each in cluster.brokers.values() if not each.is_fenced]
+        living = [broker.broker_id for broker in cluster.brokers.values() if not broker.is_fenced]
         broker_id = request.life.broker_id
         self._quota_shares.keep_only({*living, broker_id})
         self._quota_shares.on_report(broker_id, request.quota_uses)
@@ -376,7 +376,7 @@ class Decisions:
             cluster = self._decided.cluster
             quota = quota_changes.found(cluster.quotas, name)
             if not request.validate_only:
-                quotas = {key: each for key, each in cluster.quotas.items() if key != name}
+                quotas = {key: known for key, known in cluster.quotas.items() if key != name}
                 self._decided.cluster = replace(cluster, quotas=quotas)
             return quota
 
@@ -443,6 +443,10 @@ class Decisions:
         decision = decide_each(change, asked)
         decision.keys += [SHARD_KEYS[shard_of(key.topic_id)] for key in changes]
         self._decided.put_partitions(
-            {key: each for key, each in changes.items() if each is not self._decided.partition(key)}
+            {
+                key: after
+                for key, after in changes.items()
+                if after is not self._decided.partition(key)
+            }
         )
         return decision

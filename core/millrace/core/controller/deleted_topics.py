@@ -53,13 +53,20 @@ def found(decided: DecidedMetadata, ref: TopicRef) -> DeletedTopic:
         known = decided.deleted.get(ref.topic_id)
         named = [known] if known is not None and name in (None, known.topic.name) else []
     else:
-        named = [each for each in decided.deleted.values() if each.topic.name == name]
+        named = [
+            deleted_topic
+            for deleted_topic in decided.deleted.values()
+            if deleted_topic.topic.name == name
+        ]
     if not named:
         raise UnknownTopicOrPartitionError(
             f"there is no deleted topic {ref}: none was deleted, or it is gone for good"
         )
     if len(named) > 1:
-        ids = [each.topic.topic_id.hex() for each in sorted(named, key=age_of)[-_NAMED_MAX:]]
+        ids = [
+            deleted_topic.topic.topic_id.hex()
+            for deleted_topic in sorted(named, key=age_of)[-_NAMED_MAX:]
+        ]
         raise MalformedRequestError(
             f"{len(named)} deleted topics had the name {str(name)!r}: name the id of the one that "
             f"is meant. The latest was deleted last: {', '.join(ids)}"
@@ -111,8 +118,8 @@ def overdue(decided: DecidedMetadata, config: ClusterConfig, now: WallMs) -> lis
     """Return the deleted topics whose time is over."""
     return [
         topic_id
-        for topic_id, each in decided.deleted.items()
-        if now - each.deleted_at >= config.deleted_topic_retention_ms
+        for topic_id, deleted_topic in decided.deleted.items()
+        if now - deleted_topic.deleted_at >= config.deleted_topic_retention_ms
     ]
 
 
@@ -122,7 +129,7 @@ def too_many(decided: DecidedMetadata, config: ClusterConfig) -> list[TopicId]:
     if excess <= 0:
         return []
     by_age = sorted(decided.deleted.values(), key=age_of)
-    return [each.topic.topic_id for each in by_age[:excess]]
+    return [deleted_topic.topic.topic_id for deleted_topic in by_age[:excess]]
 
 
 def _on_brokers(
@@ -132,7 +139,7 @@ def _on_brokers(
     brokers: Mapping[BrokerId, BrokerRegistration],
 ) -> PartitionState:
     """Return a partition without replicas of brokers that were unregistered meanwhile."""
-    replicas = tuple(each for each in partition.replicas if each in brokers)
+    replicas = tuple(replica for replica in partition.replicas if replica in brokers)
     if replicas == partition.replicas:
         return partition
     if not replicas:
@@ -144,7 +151,7 @@ def _on_brokers(
         leader=NO_BROKER,
         isr=(),
         elr=tuple(life for life in partition.elr if life.broker_id in brokers),
-        last_known_elr=tuple(each for each in partition.last_known_elr if each in brokers),
+        last_known_elr=tuple(broker for broker in partition.last_known_elr if broker in brokers),
         replicas=replicas,
         adding=(),  # A move that was under way is over.
         removing=(),

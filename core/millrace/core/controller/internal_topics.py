@@ -30,8 +30,8 @@ def raised(decided: DecidedMetadata, config: ClusterConfig) -> list[Reassignment
     if topic is None:
         return []
     wanted = positions_replication_factor(config, decided.cluster)
-    candidates = [candidate(each) for each in decided.cluster.members()]
-    zones_of = {each.broker_id: each.rack for each in decided.cluster.brokers.values()}
+    candidates = [candidate(member) for member in decided.cluster.members()]
+    zones_of = {broker.broker_id: broker.rack for broker in decided.cluster.brokers.values()}
     loads = Counter(decided.replica_counts)
     found = []
     for number, partition in enumerate(topic.partitions):
@@ -39,15 +39,15 @@ def raised(decided: DecidedMetadata, config: ClusterConfig) -> list[Reassignment
             continue
         replicas = list(partition.replicas)
         while len(replicas) < wanted:
-            zones = Counter(zones_of.get(each, "") for each in replicas)
+            zones = Counter(zones_of.get(replica, "") for replica in replicas)
             chosen = min(
-                (each for each in candidates if each.broker_id not in replicas),
-                key=lambda each: (
-                    zones[each.zone],
-                    not each.is_there,
-                    each.has_bad_disk,
-                    loads[each.broker_id],
-                    each.broker_id,
+                (broker for broker in candidates if broker.broker_id not in replicas),
+                key=lambda broker: (
+                    zones[broker.zone],
+                    not broker.is_there,
+                    broker.has_bad_disk,
+                    loads[broker.broker_id],
+                    broker.broker_id,
                 ),
                 default=None,
             )

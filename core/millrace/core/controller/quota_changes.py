@@ -25,7 +25,7 @@ def checked_new(quotas: Mapping[str, Quota], asked: Quota, quotas_max: int) -> Q
         QuotasFullError: there is no room for it.
     """
     quota = checked(asked)
-    others = [each for each in quotas.values() if each.name != quota.name]
+    others = [other for other in quotas.values() if other.name != quota.name]
     for other in others:
         if other.entity == quota.entity:
             raise InvalidQuotaError(

@@ -269,8 +269,8 @@ def check_broker_loads(
         InvalidPartitionsError: one would hold more than it may.
     """
     loads = decided.replica_counts.copy()
-    for each in placed:
-        loads.update(each.replicas)
+    for partition in placed:
+        loads.update(partition.replicas)
     broker_id, load = max(loads.items(), key=lambda item: item[1])
     if load > config.broker_partitions_max:
         raise InvalidPartitionsError(
@@ -308,8 +308,8 @@ def default_replication_factor(
 def brokers_for_replicas(cluster: ClusterState, media: TopicMedia) -> int:
     """Return how many brokers may hold a replica on this media, also those that are away."""
     return sum(
-        may_hold(media, each.media, is_drained=each.is_drained, is_fenced=each.is_fenced)
-        for each in cluster.brokers.values()
+        may_hold(media, broker.media, is_drained=broker.is_drained, is_fenced=broker.is_fenced)
+        for broker in cluster.brokers.values()
     )
 
 
@@ -355,7 +355,7 @@ def _brokers_for(
     cluster = decided.cluster
     brokers = cluster.members(media)
     if 1 <= replication_factor <= len(brokers):
-        if not any(each.is_there for each in brokers):
+        if not any(broker.is_there for broker in brokers):
             raise BrokerBusyError(
                 f"topic {str(name)!r}: none of the brokers that can hold it is there now: "
                 f"{_media_of_brokers(cluster)}. Start one, or try again"
@@ -427,7 +427,7 @@ def _under_new_config(
     """Return the partitions, with a new state if the settings concern them (P26)."""
     before = Rules.of(topic, decided.cluster.brokers, config)
     after = Rules.of(replace(topic, overrides=overrides), decided.cluster.brokers, config)
-    return tuple(elections.with_config(each, before, after) for each in topic.partitions)
+    return tuple(elections.with_config(partition, before, after) for partition in topic.partitions)
 
 
 def _placed(
@@ -444,15 +444,15 @@ def _placed(
     replicas = place(
         partitions,
         replication_factor,
-        [candidate(each) for each in brokers],
+        [candidate(broker) for broker in brokers],
         replica_counts=decided.replica_counts,
         leader_counts=decided.leader_counts,
         follower_counts=decided.follower_counts,
         heir_counts=decided.heir_counts,
         in_sync_min=parse_overrides(overrides).effective_min_insync_replicas(replication_factor),
     )
-    there = {each.broker_id: each for each in brokers if each.is_there}
-    return tuple(_new_partition(each, there) for each in replicas)
+    there = {broker.broker_id: broker for broker in brokers if broker.is_there}
+    return tuple(_new_partition(replica, there) for replica in replicas)
 
 
 def candidate(broker: BrokerRegistration) -> Candidate:
@@ -469,12 +469,12 @@ def candidate(broker: BrokerRegistration) -> Candidate:
 def _new_partition(
     replicas: tuple[BrokerId, ...], there: Mapping[BrokerId, BrokerRegistration]
 ) -> PartitionState:
-    in_sync = [there[each] for each in replicas if each in there]
-    leader = next((each for each in in_sync if each.is_willing), in_sync[0])
+    in_sync = [there[replica] for replica in replicas if replica in there]
+    leader = next((broker for broker in in_sync if broker.is_willing), in_sync[0])
     return PartitionState(
         replicas=replicas,
         leader=leader.broker_id,
         leader_epoch=LeaderEpoch(0),
         partition_epoch=PartitionEpoch(0),
-        isr=tuple(each.life for each in in_sync),
+        isr=tuple(broker.life for broker in in_sync),
     )

@@ -89,17 +89,17 @@ class Writes:
         assert confirms is not None
         write.in_flight, write.confirms, write.held = None, None, []
         released: list[Effect] = []
-        for each in held:
-            each.objects -= 1
-            if not each.objects:
-                released.append(each.effect)
+        for waiting in held:
+            waiting.objects -= 1
+            if not waiting.objects:
+                released.append(waiting.effect)
         return stored, confirms(), released
 
     def abandon(self) -> list[Effect]:
         """Return all effects held back, each once, in any order."""
         held = {
-            id(each): each.effect
+            id(waiting): waiting.effect
             for write in self._writes.values()
-            for each in (*write.held, *write.held_by_next)
+            for waiting in (*write.held, *write.held_by_next)
         }
         return list(held.values())

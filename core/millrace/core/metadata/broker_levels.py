@@ -47,7 +47,7 @@ def check_settings(cluster: ClusterState, topic: str, overrides: Mapping[str, st
         UnsupportedFeatureError: one does not; it says which brokers are to be upgraded.
     """
     level = _level_of(overrides)
-    behind = sorted(each.name for each in cluster.brokers.values() if each.level < level)
+    behind = sorted(broker.name for broker in cluster.brokers.values() if broker.level < level)
     if behind:
         new = ", ".join(name for name in overrides if name in _LEVELS)
         raise UnsupportedFeatureError(
@@ -66,7 +66,7 @@ def refusal(level: int, name: str, topics: Iterable[Topic]) -> UnsupportedFeatur
     """
     if level >= BROKER_LEVEL:
         return None
-    beyond = sorted(str(each.name) for each in topics if _level_of(each.overrides) > level)
+    beyond = sorted(str(topic.name) for topic in topics if _level_of(topic.overrides) > level)
     if not beyond:
         return None
     return UnsupportedFeatureError(

@@ -219,7 +219,7 @@ class ClusterConfig:
     def texts(self) -> dict[str, str]:
         """Return the values by name, as they are sent."""
         named = settings_of(type(self)).values()
-        return {each.name: to_text(getattr(self, each.attribute)) for each in named}
+        return {declared.name: to_text(getattr(self, declared.attribute)) for declared in named}
 
     def overruled_by(self, texts: Mapping[str, str]) -> "ClusterConfig":
         """Return these settings with another broker's values, for the names known to both.

@@ -157,13 +157,13 @@ class PartitionState:
         """The replicas once the reassignment is done, if there is one; else the replicas."""
         if not self.removing:
             return self.replicas
-        return tuple(each for each in self.replicas if each not in self.removing)
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def missing(self) -> tuple[BrokerId, ...]:
         """Replicas that should be in sync and are not; added and removed ones do not count."""
         present = {life.broker_id for life in self.isr}.union(self.adding, self.removing)
-        return tuple(each for each in self.replicas if each not in present)
+        return tuple(replica for replica in self.replicas if replica not in present)
 
     @property
     def replication_factor(self) -> int:
@@ -201,7 +201,7 @@ class PartitionState:
             is_renewed: a replica starts over: its earlier reports do not count (P33).
         """
         replicas = self.replicas if replicas is None else replicas
-        life = next((each for each in isr if each.broker_id == leader), None)
+        life = next((broker for broker in isr if broker.broker_id == leader), None)
         moves = is_renewed or life != self.leader_life or set(replicas) != set(self.replicas)
         leader_epoch = LeaderEpoch(self.leader_epoch + moves)
         led_last = self.last_known_leader if self.leader == NO_BROKER else self.leader
@@ -251,7 +251,7 @@ class Topic:
     @property
     def target_replication_factor(self) -> int:
         """Replicas of each partition once moves are done; the most, if the partitions differ."""
-        return max(len(each.target) for each in self.partitions)
+        return max(len(partition.target) for partition in self.partitions)
 
     def replica_holders(self) -> Iterator[BrokerId]:
         """Yield the broker of each replica of each partition."""
@@ -367,7 +367,7 @@ class ClusterState:
 
     def broker_named(self, name: str) -> BrokerRegistration | None:
         """Return the registration of a name."""
-        return next((each for each in self.brokers.values() if each.name == name), None)
+        return next((broker for broker in self.brokers.values() if broker.name == name), None)
 
     def is_registered(self, life: BrokerLife) -> bool:
         """Whether this is the latest life of a broker that is still registered."""
@@ -381,9 +381,9 @@ class ClusterState:
         they are put. A drained one is not.
         """
         return [
-            each
-            for _, each in sorted(self.brokers.items())
-            if not each.is_drained and media.is_among(each.media)
+            broker
+            for _, broker in sorted(self.brokers.items())
+            if not broker.is_drained and media.is_among(broker.media)
         ]
 
 
@@ -459,7 +459,10 @@ def follows(old: ClusterState | StateShard, new: ClusterState | StateShard) -> b
     return all(
         topic is (before := _topic_in(old, topic.topic_id) or topic)
         or _topic_follows(before, topic)
-        for topic in (*new.topics.values(), *(each.topic for each in new.deleted.values()))
+        for topic in (
+            *new.topics.values(),
+            *(deleted_topic.topic for deleted_topic in new.deleted.values()),
+        )
     )
 
 

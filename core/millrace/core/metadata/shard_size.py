@@ -30,7 +30,7 @@ def topic_bytes(topic: Topic) -> int:
     """Return the largest number of bytes that a topic may take."""
     name = len(topic.name.namespace) + len(topic.name.name)
     settings = sum(len(key) + len(text) for key, text in topic.overrides.items())
-    partitions = sum([_partition_bytes(each) for each in topic.partitions])
+    partitions = sum([_partition_bytes(partition) for partition in topic.partitions])
     return _TOPIC_BYTES + name + settings + _SETTING_BYTES * len(topic.overrides) + partitions
 
 

@@ -141,7 +141,7 @@ class Meters:
 
     def topic(self, kind: QuotaKind, topic: str, now: MonotonicMs) -> Sequence[Meter]:
         """Return the meters to charge for a topic beside it."""
-        return [self._meter(each, now) for each in self.table.of_topic(kind, topic)]
+        return [self._meter(quota, now) for quota in self.table.of_topic(kind, topic)]
 
     def charge(self, meter: Meter, size: int, now: MonotonicMs) -> float:
         """Charge a meter; return until when the caller waits."""

@@ -84,7 +84,7 @@ def divided(limit: int, demands: Mapping[BrokerId, Demand], brokers: int) -> dic
     shares: dict[BrokerId, float] = {}
     for waiting, broker in zip(
         range(len(wanted), 0, -1),
-        sorted(wanted, key=lambda each: (wanted[each], each)),
+        sorted(wanted, key=lambda broker: (wanted[broker], broker)),
         strict=True,
     ):
         shares[broker] = min(wanted[broker], left / waiting)
@@ -135,7 +135,7 @@ class QuotaShares:
     def keep_only(self, living: Iterable[BrokerId]) -> None:
         """Forget all other brokers: they are gone, and others may have their parts."""
         living = {*living}
-        for broker_id in [each for each in self._reported if each not in living]:
+        for broker_id in [broker for broker in self._reported if broker not in living]:
             self._forget(broker_id, self._reported.pop(broker_id))
             del self._reported_at[broker_id]
 
@@ -150,7 +150,7 @@ class QuotaShares:
             living: all brokers that serve clients.
         """
         count = len({broker_id, *living})
-        reported_at = sorted(self._reported_at.get(each, 0) for each in {broker_id, *living})
+        reported_at = sorted(self._reported_at.get(broker, 0) for broker in {broker_id, *living})
         shares = []
         for bucket in self._reported.get(broker_id, ()):
             quota = quotas.get(bucket.quota)

@@ -83,11 +83,11 @@ def movable(
         high_watermark: of the replica.
         now: the time.
     """
-    at_home = [each for each in segments if each.base_offset >= tier_end]
+    at_home = [segment for segment in segments if segment.base_offset >= tier_end]
     if len(at_home) < 2 or at_home[0].next_offset > high_watermark:
         return None
     first = at_home[0]
-    rest = sum(each.size for each in at_home[1:])
+    rest = sum(segment.size for segment in at_home[1:])
     is_due = _is_old(first, retention.ms, now) or UNLIMITED != retention.bytes <= rest
     return Movable(first.base_offset, first.size, first.closed_at, is_due)
 
@@ -109,12 +109,12 @@ def first_to_move(
         for log, found in logs
         if found is not None and (found.is_due or is_filling)
     ]
-    return min(due, key=lambda each: each[0])[1] if due else None
+    return min(due, key=lambda move: move[0])[1] if due else None
 
 
 def last_in_tier(segments: Sequence[_SegmentT], tier_end: Offset) -> _SegmentT | None:
     """Return the closed segment that comes back from the HDD first; None: there is none."""
-    there = [each for each in segments[:-1] if each.base_offset < tier_end]
+    there = [segment for segment in segments[:-1] if segment.base_offset < tier_end]
     return there[-1] if there else None
 
 

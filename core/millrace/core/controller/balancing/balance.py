@@ -49,7 +49,7 @@ def heirs(free: Mapping[_K, Sequence[BrokerId]], loads: Counter[BrokerId]) -> di
     leaders: dict[_K, BrokerId] = {}
     for key, candidates in free.items():
         if candidates:
-            leaders[key] = min(candidates, key=lambda each: loads[each])
+            leaders[key] = min(candidates, key=lambda broker: loads[broker])
             loads[leaders[key]] += 1
     candidates_of = {key: tuple(free[key]) for key in leaders}
     leaders.update(_evened(leaders, candidates_of, loads, len(leaders)))
@@ -69,14 +69,14 @@ def moves(
     loads = Counter(loads)
     moving: dict[_K, BrokerId] = {}
     rest: dict[_K, Movable] = {}
-    for key, each in partitions.items():
-        if each.preferred not in each.candidates:
-            rest[key] = each
+    for key, partition in partitions.items():
+        if partition.preferred not in partition.candidates:
+            rest[key] = partition
         elif len(moving) < moves_max:
-            moving[key] = each.preferred
-            loads.update({each.leader: -1, each.preferred: 1})
-    leaders = {key: each.leader for key, each in rest.items()}
-    candidates_of = {key: each.candidates for key, each in rest.items()}
+            moving[key] = partition.preferred
+            loads.update({partition.leader: -1, partition.preferred: 1})
+    leaders = {key: partition.leader for key, partition in rest.items()}
+    candidates_of = {key: partition.candidates for key, partition in rest.items()}
     return moving | _evened(leaders, candidates_of, loads, moves_max - len(moving))
 
 
@@ -118,7 +118,7 @@ def _path_down(
     edges: Mapping[BrokerId, Mapping[BrokerId, Mapping[_K, None]]], loads: Counter[BrokerId]
 ) -> list[BrokerId]:
     """Return a shortest path from a loaded broker to one with at least two leaderships less."""
-    for start in sorted(edges, key=lambda each: (-loads[each], each)):
+    for start in sorted(edges, key=lambda broker: (-loads[broker], broker)):
         came_from = {start: start}
         waiting = deque([start])
         while waiting:

@@ -55,7 +55,7 @@ def place(
         in_sync_min: how many replicas have to be in sync for a write.
     """
     assert 1 <= replication_factor <= len(candidates)
-    assert any(each.is_there for each in candidates)
+    assert any(candidate.is_there for candidate in candidates)
     replicas_by_broker = Counter(replica_counts)
     leaders_by_broker = Counter(leader_counts)
     followed = Counter(follower_counts)
@@ -66,37 +66,37 @@ def place(
         waits = _waits(chosen, replication_factor, in_sync_min)
         leader = min(
             _able(candidates, chosen, replication_factor),
-            key=lambda each: (
-                waits and not each.is_there,
-                each.has_bad_disk,
-                leaders_by_broker[each.broker_id],
-                replicas_by_broker[each.broker_id],
-                each.broker_id,
+            key=lambda candidate: (
+                waits and not candidate.is_there,
+                candidate.has_bad_disk,
+                leaders_by_broker[candidate.broker_id],
+                replicas_by_broker[candidate.broker_id],
+                candidate.broker_id,
             ),
         )
         chosen.append(leader)
         while len(chosen) < replication_factor:
-            zones = Counter(each.zone for each in chosen)
+            zones = Counter(broker.zone for broker in chosen)
             waits = _waits(chosen, replication_factor, in_sync_min)
             follower = min(
                 _able(candidates, chosen, replication_factor),
-                key=lambda each: (
-                    zones[each.zone],
-                    waits and not each.is_there,
-                    each.has_bad_disk,
-                    replicas_by_broker[each.broker_id],
-                    followed[leader.broker_id, each.broker_id],
+                key=lambda candidate: (
+                    zones[candidate.zone],
+                    waits and not candidate.is_there,
+                    candidate.has_bad_disk,
+                    replicas_by_broker[candidate.broker_id],
+                    followed[leader.broker_id, candidate.broker_id],
                     # The next ones after the leader, in a ring.
-                    each.broker_id <= leader.broker_id,
-                    each.broker_id,
+                    candidate.broker_id <= leader.broker_id,
+                    candidate.broker_id,
                 ),
             )
             chosen.append(follower)
-        leader_id, *followers = (each.broker_id for each in chosen)
+        leader_id, *followers = (broker.broker_id for broker in chosen)
         # The first follower in sync becomes the leader when this one dies.
-        followers.sort(key=lambda each: inherited[leader_id, each])
-        inherited.update((leader_id, each) for each in followers[:1])
-        followed.update((leader_id, each) for each in followers)
+        followers.sort(key=lambda follower: inherited[leader_id, follower])
+        inherited.update((leader_id, follower) for follower in followers[:1])
+        followed.update((leader_id, follower) for follower in followers)
         leaders_by_broker[leader_id] += 1
         replicas_by_broker.update((leader_id, *followers))
         placed.append((leader_id, *followers))
@@ -108,17 +108,17 @@ def _able(
 ) -> list[Candidate]:
     """Return the brokers that the next replica may go to: the last one needs a leader."""
     must_be_there = len(chosen) == replication_factor - 1 and not any(
-        each.is_there for each in chosen
+        broker.is_there for broker in chosen
     )
-    taken = {each.broker_id for each in chosen}
+    taken = {broker.broker_id for broker in chosen}
     return [
-        each
-        for each in candidates
-        if each.broker_id not in taken and (each.is_there or not must_be_there)
+        candidate
+        for candidate in candidates
+        if candidate.broker_id not in taken and (candidate.is_there or not must_be_there)
     ]
 
 
 def _waits(chosen: Sequence[Candidate], replication_factor: int, in_sync_min: int) -> bool:
     """Whether writes would have to wait for the next broker if that is away."""
-    there = sum(each.is_there for each in chosen)
+    there = sum(broker.is_there for broker in chosen)
     return in_sync_min - there >= replication_factor - len(chosen)

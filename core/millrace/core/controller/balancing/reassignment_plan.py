@@ -96,23 +96,27 @@ class _Plan(Generic[_K]):
         other_replicas: Counter[BrokerId],
     ) -> None:
         self.replicas: dict[_K, list[BrokerId]] = {}
-        self._zone = {each.broker_id: each.zone for each in candidates}
+        self._zone = {candidate.broker_id: candidate.zone for candidate in candidates}
         self._media = media
         # By requested media: brokers that can hold it, and those that may get more. Dicts are
         # ordered.
         self._holders = {
-            wanted: {each.broker_id: None for each in candidates if wanted.is_among(each.media)}
+            wanted: {
+                candidate.broker_id: None
+                for candidate in candidates
+                if wanted.is_among(candidate.media)
+            }
             for wanted in TopicMedia
         }
         self._takers = {
-            wanted: {each: None for each in holders if each not in nothing_new}
+            wanted: {holder: None for holder in holders if holder not in nothing_new}
             for wanted, holders in self._holders.items()
         }
-        self._loads = Counter({each.broker_id: 0 for each in candidates})
-        self._loads.update({each: other_replicas[each] for each in self._zone})
+        self._loads = Counter({candidate.broker_id: 0 for candidate in candidates})
+        self._loads.update({broker: other_replicas[broker] for broker in self._zone})
         # Partitions of each broker, by requested media.
         self._held: dict[BrokerId, dict[TopicMedia, dict[_K, None]]] = {
-            each: {wanted: {} for wanted in TopicMedia} for each in self._zone
+            broker: {wanted: {} for wanted in TopicMedia} for broker in self._zone
         }
 
     def _wanted(self, key: _K) -> TopicMedia:
@@ -121,25 +125,25 @@ class _Plan(Generic[_K]):
     def count_for(self, key: _K, replicas: Sequence[BrokerId]) -> int:
         """Return how many brokers may hold a partition."""
         holders, takers = self._holders[self._wanted(key)], self._takers[self._wanted(key)]
-        return len({*takers, *(each for each in replicas if each in holders)})
+        return len({*takers, *(replica for replica in replicas if replica in holders)})
 
     def keep(self, key: _K, replicas: Sequence[BrokerId], count: int) -> None:
         """Keep at most `count` replicas that may stay; prefer brokers that may get more."""
         holders, takers = self._holders[self._wanted(key)], self._takers[self._wanted(key)]
-        held = [each for each in replicas if each in holders]
-        best = sorted(held, key=lambda each: each not in takers)[:count]
-        self.replicas[key] = [each for each in held if each in best]
-        for each in self.replicas[key]:
-            self._take(each, key)
+        held = [replica for replica in replicas if replica in holders]
+        best = sorted(held, key=lambda broker: broker not in takers)[:count]
+        self.replicas[key] = [broker for broker in held if broker in best]
+        for replica in self.replicas[key]:
+            self._take(replica, key)
 
     def fill(self, key: _K, count: int) -> None:
         """Add the replicas that are missing."""
         replicas = self.replicas[key]
         while len(replicas) < count:
-            zones = Counter(self._zone[each] for each in replicas)
+            zones = Counter(self._zone[replica] for replica in replicas)
             chosen = min(
-                (each for each in self._takers[self._wanted(key)] if each not in replicas),
-                key=lambda each: (zones[self._zone[each]], self._loads[each], each),
+                (taker for taker in self._takers[self._wanted(key)] if taker not in replicas),
+                key=lambda broker: (zones[self._zone[broker]], self._loads[broker], broker),
             )
             replicas.append(chosen)
             self._take(chosen, key)
@@ -153,18 +157,18 @@ class _Plan(Generic[_K]):
         for key, replicas in self.replicas.items():
             takers = self._takers[self._wanted(key)]
             while True:
-                zones = Counter(self._zone[each] for each in replicas)
-                doubled = [each for each in replicas[::-1] if zones[self._zone[each]] > 1]
-                empty = [each for each in takers if not zones[self._zone[each]]]
+                zones = Counter(self._zone[replica] for replica in replicas)
+                doubled = [replica for replica in replicas[::-1] if zones[self._zone[replica]] > 1]
+                empty = [taker for taker in takers if not zones[self._zone[taker]]]
                 if not doubled or not empty:
                     break
-                giver = max(doubled, key=lambda each: self._loads[each])
-                self._move(key, giver, min(empty, key=lambda each: (self._loads[each], each)))
+                giver = max(doubled, key=lambda broker: self._loads[broker])
+                self._move(key, giver, min(empty, key=lambda broker: (self._loads[broker], broker)))
 
     def even_replicas(self) -> None:
         """Move replicas from brokers with many to those with few."""
         while True:
-            order = sorted(self._zone, key=lambda each: (-self._loads[each], each))
+            order = sorted(self._zone, key=lambda broker: (-self._loads[broker], broker))
             move = next(
                 (
                     (key, giver, taker)
@@ -193,7 +197,7 @@ class _Plan(Generic[_K]):
         return found
 
     def _keeps_zones(self, replicas: Sequence[BrokerId], giver: BrokerId, taker: BrokerId) -> bool:
-        others = {self._zone[each] for each in replicas if each != giver}
+        others = {self._zone[replica] for replica in replicas if replica != giver}
         return self._zone[taker] not in others or self._zone[giver] in others
 
     def _move(self, key: _K, giver: BrokerId, taker: BrokerId) -> None:
@@ -205,12 +209,12 @@ class _Plan(Generic[_K]):
 
     def even_leaders(self, other_leaders: Counter[BrokerId]) -> None:
         """Reorder replicas so that each broker is the preferred leader of its share."""
-        loads = Counter({each: other_leaders[each] for each in self._zone})
+        loads = Counter({broker: other_leaders[broker] for broker in self._zone})
         loads.update(replicas[0] for replicas in self.replicas.values())
         movable = {
             key: Movable(replicas[0], NO_BROKER, tuple(replicas))
             for key, replicas in self.replicas.items()
         }
         for key, leader in balance.moves(movable, loads, len(movable)).items():
-            rest = [each for each in self.replicas[key] if each != leader]
+            rest = [replica for replica in self.replicas[key] if replica != leader]
             self.replicas[key] = [leader, *rest]

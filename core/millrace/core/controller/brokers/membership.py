@@ -119,7 +119,8 @@ class Membership:
             known,
             request,
             topics=chain(
-                self._decided.topics(), (each.topic for each in self._decided.deleted.values())
+                self._decided.topics(),
+                (deleted_topic.topic for deleted_topic in self._decided.deleted.values()),
             ),
             is_alive=is_alive and not is_retry,
             brokers_max=self._config.brokers_max,
@@ -355,7 +356,7 @@ class Membership:
 def led_unwillingly(decided: DecidedMetadata) -> list[TopicPartition]:
     """Return the partitions whose leaders should hand over."""
     brokers = decided.cluster.brokers
-    unwilling = {each.broker_id for each in brokers.values() if not each.is_willing}
+    unwilling = {broker.broker_id for broker in brokers.values() if not broker.is_willing}
     if not any(decided.led_counts[broker_id] for broker_id in unwilling):
         return []
     return [

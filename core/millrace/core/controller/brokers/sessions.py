@@ -92,7 +92,7 @@ class Sessions:
 
     def next_end(self) -> MonotonicMs | None:
         """Return when the next session ends without a heartbeat; None: there is none."""
-        return min((each.ends_at for each in self._sessions.values()), default=None)
+        return min((session.ends_at for session in self._sessions.values()), default=None)
 
     def ended(self, now: MonotonicMs) -> list[BrokerLife]:
         """Remove and return the lives whose session is over. To be called with every tick."""
@@ -101,7 +101,7 @@ class Sessions:
         if now - since > self._timeout_ms // 2:
             for session in self._sessions.values():
                 session.ends_at = MonotonicMs(now + self._timeout_ms)
-        over = [each for each in self._sessions.values() if each.ends_at <= now]
-        for each in over:
-            del self._sessions[each.life.broker_id]
-        return [each.life for each in over]
+        over = [session for session in self._sessions.values() if session.ends_at <= now]
+        for session in over:
+            del self._sessions[session.life.broker_id]
+        return [session.life for session in over]

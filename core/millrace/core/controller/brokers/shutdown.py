@@ -47,7 +47,9 @@ def is_awaited(partition: PartitionState, rules: Rules, broker_id: BrokerId) -> 
         return True  # It can leave, and has yet to.
     # Others that are in sync could take over; those that are not could join.
     others = [life for life in partition.isr if leads and life.broker_id != broker_id]
-    absent = map(rules.life_of, (each for each in partition.replicas if each not in in_sync))
+    absent = map(
+        rules.life_of, (replica for replica in partition.replicas if replica not in in_sync)
+    )
     return any(map(rules.may_lead, others)) or any(
         life is not None and rules.can_join(life) for life in absent
     )

@@ -40,7 +40,10 @@ class _DecidedShard:
     @property
     def tombstone_bytes(self) -> int:
         """Of topics that are gone for good, and of deleted ones once they are."""
-        to_come = {topic_id: _holders(each.topic) for topic_id, each in self.deleted.items()}
+        to_come = {
+            topic_id: _holders(deleted_topic.topic)
+            for topic_id, deleted_topic in self.deleted.items()
+        }
         return deletions_bytes(self.deletions) + deletions_bytes(to_come)
 
 
@@ -211,7 +214,7 @@ class DecidedMetadata:
             dict(shard.deleted),
             dict(shard.deletions),
             sum(topic_bytes(topic) for topic in shard.topics.values()),
-            sum(deleted_bytes(each) for each in shard.deleted.values()),
+            sum(deleted_bytes(deleted_topic) for deleted_topic in shard.deleted.values()),
         )
         self.deleted.update(shard.deleted)
         for topic in shard.topics.values():
@@ -250,7 +253,7 @@ class DecidedMetadata:
             self._names[topic.name] = (*topic_ids, topic.topic_id)
 
     def _unname(self, topic: Topic) -> None:
-        others = tuple(each for each in self._names[topic.name] if each != topic.topic_id)
+        others = tuple(name for name in self._names[topic.name] if name != topic.topic_id)
         if others:
             self._names[topic.name] = others
         else:

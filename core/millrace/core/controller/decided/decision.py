@@ -42,9 +42,9 @@ def decide_each(
     """Decide on each by itself: a refusal of one does not stop the others."""
     decision = Decision([])
     results: list[object] = []
-    for each in asked:
+    for question in asked:
         try:
-            result = change(each)
+            result = change(question)
         except MillraceError as error:
             # A trace would refer to this frame, and so to `results`: a cycle, with the request.
             results.append(error.with_traceback(None))

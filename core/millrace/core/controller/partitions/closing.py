@@ -34,7 +34,7 @@ def _without_leader(partition: PartitionState) -> PartitionState:
     return partition.successor(
         leader=NO_BROKER,
         isr=(),
-        elr=tuple(members[each] for each in partition.replicas if each in members),
+        elr=tuple(members[replica] for replica in partition.replicas if replica in members),
         last_known_elr=partition.last_known_elr,
     )
 
@@ -46,16 +46,18 @@ def restarted(
     restart: Restart,
 ) -> list[DeletedTopic]:
     """Take a broker's earlier life out of deleted topics, before it gets the new one (P37)."""
-    nobody = {key: replace(each, is_fenced=True) for key, each in brokers.items()}
+    nobody = {key: replace(broker, is_fenced=True) for key, broker in brokers.items()}
     changed = []
-    for each in deleted:
-        rules = Rules(brokers=nobody, config=each.topic.config, may_elect_unclean=False)
+    for deleted_topic in deleted:
+        rules = Rules(brokers=nobody, config=deleted_topic.topic.config, may_elect_unclean=False)
         partitions = tuple(
             elections.restarted(state, rules, life, restart)
             if life.broker_id in state.replicas
             else state
-            for state in each.topic.partitions
+            for state in deleted_topic.topic.partitions
         )
-        if partitions != each.topic.partitions:
-            changed.append(replace(each, topic=replace(each.topic, partitions=partitions)))
+        if partitions != deleted_topic.topic.partitions:
+            changed.append(
+                replace(deleted_topic, topic=replace(deleted_topic.topic, partitions=partitions))
+            )
     return changed

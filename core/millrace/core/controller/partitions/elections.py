@@ -121,14 +121,14 @@ class Rules:
 
     @cached_property  # Asked several times of every partition of a topic.
     def _live(self) -> frozenset[BrokerLife]:
-        return frozenset(each.life for each in self.brokers.values() if not each.is_fenced)
+        return frozenset(broker.life for broker in self.brokers.values() if not broker.is_fenced)
 
     @cached_property
     def _able(self) -> frozenset[BrokerLife]:
         return frozenset(
-            each.life
-            for each in self.brokers.values()
-            if not each.is_fenced and not each.is_draining
+            broker.life
+            for broker in self.brokers.values()
+            if not broker.is_fenced and not broker.is_draining
         )
 
     def is_past(self, life: BrokerLife) -> bool:
@@ -304,7 +304,7 @@ def with_isr(
         committed_end: the end of the committed records, by its report.
     """
     members = {life.broker_id: life for life in isr}
-    in_order = tuple(members[each] for each in partition.replicas if each in members)
+    in_order = tuple(members[replica] for replica in partition.replicas if replica in members)
     return _next(
         partition,
         rules,
@@ -375,11 +375,11 @@ def elr_after(
         elif entry.broker_id not in in_sync:
             eligible[entry.broker_id] = named
     return (
-        tuple(eligible[each] for each in partition.replicas if each in eligible),
+        tuple(eligible[replica] for replica in partition.replicas if replica in eligible),
         tuple(
-            each
-            for each in partition.replicas
-            if each in lost and each not in eligible and each not in in_sync
+            replica
+            for replica in partition.replicas
+            if replica in lost and replica not in eligible and replica not in in_sync
         ),
     )
 
@@ -448,7 +448,7 @@ def _last_known_leader(partition: PartitionState, rules: Rules) -> BrokerLife | 
 
 
 def _last_known_without(partition: PartitionState, broker_id: BrokerId) -> tuple[BrokerId, ...]:
-    return tuple(each for each in partition.last_known_elr if each != broker_id)
+    return tuple(broker for broker in partition.last_known_elr if broker != broker_id)
 
 
 def _any_live(partition: PartitionState, rules: Rules) -> BrokerLife | None:
@@ -466,11 +466,11 @@ def _any_live(partition: PartitionState, rules: Rules) -> BrokerLife | None:
     )
     by_rank = sorted(
         partition.replicas,
-        key=lambda each: (
-            each not in eligible,
-            each not in last,
-            each == led_last,
-            each in adding,
+        key=lambda broker: (
+            broker not in eligible,
+            broker not in last,
+            broker == led_last,
+            broker in adding,
         ),
     )
     for broker_id in by_rank:

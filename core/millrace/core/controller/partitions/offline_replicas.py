@@ -89,7 +89,9 @@ def _kept(
     for key, lives in known.items():
         if decided.partition(key) is not None:
             present = {
-                life: each for life, each in lives.items() if decided.cluster.is_registered(life)
+                life: reported
+                for life, reported in lives.items()
+                if decided.cluster.is_registered(life)
             }
             if present:
                 kept[key] = present

@@ -40,12 +40,12 @@ def begun(
         )
     if replicas == partition.replicas:
         return partition
-    removing = tuple(each for each in partition.replicas if each not in replicas)
+    removing = tuple(replica for replica in partition.replicas if replica not in replicas)
     return _with_replicas(
         partition,
         rules,
         replicas=replicas + removing,
-        adding=tuple(each for each in replicas if each not in partition.replicas),
+        adding=tuple(replica for replica in replicas if replica not in partition.replicas),
         removing=removing,
     )
 
@@ -78,7 +78,7 @@ def cancelled(key: TopicPartition, partition: PartitionState, rules: Rules) -> P
             reason=ReassignmentReason.NOT_IN_PROGRESS,
             topic_partition=key,
         )
-    replicas = tuple(each for each in partition.replicas if each not in partition.adding)
+    replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding)
     in_sync = tuple(life for life in partition.isr if life.broker_id in replicas)
     suffices = len(in_sync) >= rules.config.effective_min_insync_replicas(len(replicas))
     eligible = {life.broker_id for life in partition.elr}
@@ -107,7 +107,7 @@ def _reduced(
         able = [life for life in in_sync if rules.can_join(life)]
         willing = {life.broker_id for life in filter(rules.can_lead, able)}
         willing = willing or {life.broker_id for life in able}
-        leaders = [each for each in replicas if each in willing]
+        leaders = [replica for replica in replicas if replica in willing]
         if not leaders:
             return None
         leader = leaders[0]
@@ -132,7 +132,11 @@ def _with_replicas(
     )
     # As in P26, with the new min ISR.
     is_enough = len(isr) >= min_isr
-    elr = () if is_enough else tuple(each for each in partition.elr if each.broker_id in replicas)
+    elr = (
+        ()
+        if is_enough
+        else tuple(member for member in partition.elr if member.broker_id in replicas)
+    )
     last_known = () if is_enough else tuple(e for e in partition.last_known_elr if e in replicas)
     return partition.successor(
         leader=partition.leader if leader is None else leader,

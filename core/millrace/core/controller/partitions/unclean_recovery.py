@@ -87,7 +87,7 @@ class LogEnds:
     def decide(self, decided: DecidedMetadata, offline: OfflineReplicas) -> UncleanRecovery:
         """Return the leaders that can be elected, and the brokers to ask about the rest."""
         self._reports = {
-            key: each for key, each in self._reports.items() if key in decided.leaderless
+            key: report for key, report in self._reports.items() if key in decided.leaderless
         }
         rules = RulesByTopic(decided, self._config)
         recovery = UncleanRecovery()

@@ -70,9 +70,9 @@ def assign_range(members: Members, topics: Topics, before: Assignment) -> Assign
     del before  # The order of the members alone decides.
     owned: defaultdict[str, set[TopicPartition]] = defaultdict(set)
     # A static member keeps its place when it returns with another member id.
-    in_order = sorted(members, key=lambda each: (members[each].instance_id or each, each))
+    in_order = sorted(members, key=lambda member: (members[member].instance_id or member, member))
     for subscriptions, alike in _by_subscriptions(members, topics).items():
-        subscribed = [each for each in in_order if members[each].topics in subscriptions]
+        subscribed = [member for member in in_order if members[member].topics in subscriptions]
         for topic_id in alike:
             count = topics[topic_id].partitions
             for partition in range(count):
@@ -89,10 +89,12 @@ def assign_uniform(members: Members, topics: Topics, before: Assignment) -> Assi
     for member, subscriber in members.items():
         # A partition of two members: the log ended in the middle of a target.
         owned[member] = [
-            each for each in _kept(subscriber, topics, before.get(member, ())) if each not in taken
+            partition
+            for partition in _kept(subscriber, topics, before.get(member, ()))
+            if partition not in taken
         ]
         taken.update(owned[member])
-    subscriptions = {each.intersection(topics) for each in _subscriptions(members)}
+    subscriptions = {subscription.intersection(topics) for subscription in _subscriptions(members)}
     free = [
         TopicPartition(topic_id, partition)
         for topic_id in sorted(frozenset().union(*subscriptions))
@@ -115,7 +117,7 @@ ASSIGNORS: Final[Mapping[str, Callable[[Members, Topics, Assignment], Assignment
 
 def _subscriptions(members: Members) -> set[frozenset[TopicId]]:
     """Return the different sets of topics that members subscribed to."""
-    return {each.topics for each in members.values()}
+    return {member.topics for member in members.values()}
 
 
 def _by_subscriptions(
@@ -137,11 +139,11 @@ def _kept(
 ) -> list[TopicPartition]:
     """Return what a member had and may keep, in order."""
     return sorted(
-        each
-        for each in before
-        if each.topic_id in member.topics
-        and each.topic_id in topics
-        and each.partition < topics[each.topic_id].partitions
+        partition
+        for partition in before
+        if partition.topic_id in member.topics
+        and partition.topic_id in topics
+        and partition.partition < topics[partition.topic_id].partitions
     )
 
 
@@ -163,7 +165,11 @@ def _divide(
         if len(some) > share:
             # It gives up first what no replica in its zone has.
             zone = members[member].zone
-            some.sort(key=lambda each: not topics[each.topic_id].is_near(each.partition, zone))
+            some.sort(
+                key=lambda partition: (
+                    not topics[partition.topic_id].is_near(partition.partition, zone)
+                )
+            )
             free += some[share:]
             del some[share:]
         room[member] = share - len(some)
@@ -182,15 +188,17 @@ def _give_near(
 ) -> list[TopicPartition]:
     """Give partitions to members with room in a zone with a replica; return the others."""
     in_zone: defaultdict[str, list[str]] = defaultdict(list)
-    for member, each in members.items():
-        if each.zone and room[member]:
-            in_zone[each.zone].append(member)
+    for member, description in members.items():
+        if description.zone and room[member]:
+            in_zone[description.zone].append(member)
     far: list[TopicPartition] = []
     for partition in sorted(free):
         zones = topics[partition.topic_id].zones
         near = zones[partition.partition] if partition.partition < len(zones) else frozenset()
         # The zone with the most members that have room.
-        zone = max(sorted(near & in_zone.keys()), key=lambda each: len(in_zone[each]), default=None)
+        zone = max(
+            sorted(near & in_zone.keys()), key=lambda member: len(in_zone[member]), default=None
+        )
         if zone is None:
             far.append(partition)
             continue
@@ -213,7 +221,9 @@ def _balance(
     """Give free partitions to the least loaded subscribers, then move some from full to empty."""
     least = _LeastLoaded(members, topics, owned)
     # Topics with few subscribers first: they have the least choice.
-    for partition in sorted(free, key=lambda each: (least.subscribers[each.topic_id], each)):
+    for partition in sorted(
+        free, key=lambda partition: (least.subscribers[partition.topic_id], partition)
+    ):
         member = least.find(partition)
         if member is not None:
             owned[member].append(partition)
@@ -221,7 +231,7 @@ def _balance(
     has_moved = True
     while has_moved:  # Each move brings two loads closer, so there is an end.
         has_moved = False
-        for member in sorted(members, key=lambda each: (-len(owned[each]), each)):
+        for member in sorted(members, key=lambda member: (-len(owned[member]), member)):
             some = owned[member]
             for partition in some[::-1]:
                 other = least.find(partition)
@@ -247,16 +257,16 @@ class _LeastLoaded:
     ) -> None:
         self._members, self._topics, self._owned = members, topics, owned
         self._heaps: dict[frozenset[TopicId], dict[str, list[tuple[int, str]]]] = {
-            each: {} for each in _subscriptions(members)
+            subscription: {} for subscription in _subscriptions(members)
         }
         self._having = {
             topic_id: subscriptions
             for subscriptions, alike in _by_subscriptions(members, topics).items()
             for topic_id in alike
         }
-        sizes = Counter(each.topics for each in members.values())
+        sizes = Counter(member.topics for member in members.values())
         self.subscribers = {
-            topic_id: sum(sizes[each] for each in subscriptions)
+            topic_id: sum(sizes[subscription] for subscription in subscriptions)
             for topic_id, subscriptions in self._having.items()
         }
         for member in members:

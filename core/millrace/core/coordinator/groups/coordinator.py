@@ -137,7 +137,7 @@ class GroupCoordinator:
         group = self.membership.groups.get(name)
         if group is not None:
             read = dict.fromkeys(group.owners) | offsets
-            for topic_id in {each.topic_id: None for each in read}:
+            for topic_id in {partition.topic_id: None for partition in read}:
                 for partition in range(partitions_of(topic_id)):
                     read.setdefault(TopicPartition(topic_id, partition))
             return read

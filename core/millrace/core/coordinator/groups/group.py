@@ -296,9 +296,9 @@ class Group:
     def _own(self, member_id: str, current: Current | None) -> None:
         before = self.current.pop(member_id, None)
         if before is not None:
-            for each in before.assigned | before.revoking:
-                if self.owners.get(each) == member_id:
-                    del self.owners[each]
+            for partition in before.assigned | before.revoking:
+                if self.owners.get(partition) == member_id:
+                    del self.owners[partition]
         if current is not None:
             self.current[member_id] = current
             self.owners.update(dict.fromkeys(current.assigned | current.revoking, member_id))
@@ -306,7 +306,9 @@ class Group:
     def free(self, partitions: Iterable[TopicPartition], member_id: str) -> Partitions:
         """Return those that no other member owns."""
         return frozenset(
-            each for each in partitions if self.owners.get(each, member_id) == member_id
+            partition
+            for partition in partitions
+            if self.owners.get(partition, member_id) == member_id
         )
 
 

@@ -84,20 +84,20 @@ def asked_about(
     places: Iterable[PartitionName], positions: Mapping[PartitionName, int]
 ) -> dict[PartitionName, int]:
     """Return the offsets to ask leaders about, in partitions with and without a position."""
-    return {each: positions.get(each, FIRST) for each in places}
+    return {place: positions.get(place, FIRST) for place in places}
 
 
 def added_up(lags: Collection[Measured | None]) -> LagSums:
     """Return the sums; they are unknown if one of the lags is, or there is none."""
-    known = [each for each in lags if each is not None]
+    known = [lag for lag in lags if lag is not None]
     unknown = len(lags) - len(known)
     if unknown or not known:
         return LagSums(None, None, None, None, unknown)
-    times = [each.milliseconds for each in known if each.milliseconds is not None]
+    times = [lag.milliseconds for lag in known if lag.milliseconds is not None]
     return LagSums(
-        records=sum(each.records for each in known),
-        records_max=max(each.records for each in known),
-        bytes=sum(each.bytes for each in known),
+        records=sum(lag.records for lag in known),
+        records_max=max(lag.records for lag in known),
+        bytes=sum(lag.bytes for lag in known),
         milliseconds=max(times) if len(times) == len(known) else None,
         unknown=0,
     )
@@ -158,4 +158,4 @@ class LagRound:
     def lags(self, found: Mapping[Place, Unread]) -> Iterator[GroupLag]:
         """Yield the lags, from what leaders answered."""
         for (group, topic), places in self._topics.items():
-            yield GroupLag(group, topic, added_up([found.get(each) for each in places]))
+            yield GroupLag(group, topic, added_up([found.get(place) for place in places]))

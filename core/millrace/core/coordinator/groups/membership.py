@@ -183,15 +183,15 @@ class MembershipMachine:
         check_group_name(name)
         draft = _Draft(self.groups.get(name) or Group(name), now)
         members = draft.group.members
-        there = [each for each in member_ids if each in members]
-        away = [each for each in there if for_now and members[each].instance_id]
-        gone = [each for each in there if each not in away]
-        for each in away:
-            draft.store_member(each, replace(members[each], is_away=True))
+        there = [member_id for member_id in member_ids if member_id in members]
+        away = [member_id for member_id in there if for_now and members[member_id].instance_id]
+        gone = [member_id for member_id in there if member_id not in away]
+        for member_id in away:
+            draft.store_member(member_id, replace(members[member_id], is_away=True))
         if gone:
             draft.raise_epoch()
-            for each in gone:
-                draft.remove(each)
+            for member_id in gone:
+                draft.remove(member_id)
             if not _wait_ms(draft.group, now):
                 draft.compute_target(topics)
         return Result(draft.records, there)
@@ -203,9 +203,9 @@ class MembershipMachine:
         group = self.groups.get(name)
         members = {} if group is None else group.members
         records: list[MembershipRecord] = [
-            MemberRecord(name, each, replace(members[each], silent_ms=silent_ms), now)
-            for each, silent_ms in silent.items()
-            if each in members
+            MemberRecord(name, member_id, replace(members[member_id], silent_ms=silent_ms), now)
+            for member_id, silent_ms in silent.items()
+            if member_id in members
         ]
         return Result(records, None)
 
@@ -251,8 +251,8 @@ class MembershipMachine:
         }
         forgotten = replace(
             epochs,
-            topics=tuple(each for each in epochs.topics if each[0] not in topic_ids),
-            later=tuple(each for each in epochs.later if each[0] not in topic_ids),
+            topics=tuple(topic for topic in epochs.topics if topic[0] not in topic_ids),
+            later=tuple(partition for partition in epochs.later if partition[0] not in topic_ids),
             left=tuple(sorted(left.items())),
         )
         return Result(_changed(group, forgotten, now), None)
@@ -299,8 +299,10 @@ class MembershipMachine:
                 for topic_id, topic in sorted(left.items())
                 if exists(topic_id) and (topic_id in begun_with or is_kept(topic.at))
             ),
-            left_names=tuple(each for each in epochs.left_names if is_kept(each[1])),
-            left_patterns=tuple(each for each in epochs.left_patterns if is_kept(each[1])),
+            left_names=tuple(left_name for left_name in epochs.left_names if is_kept(left_name[1])),
+            left_patterns=tuple(
+                left_pattern for left_pattern in epochs.left_patterns if is_kept(left_pattern[1])
+            ),
         )
         return Result(_changed(group, expired, now), None)
 
@@ -313,7 +315,7 @@ class MembershipMachine:
         group = self.occupied.get(name)
         if group is None:
             return ()
-        left = {each for each, topic in group.epochs.left if now - topic.at > retention_ms}
+        left = {name for name, topic in group.epochs.left if now - topic.at > retention_ms}
         # A new member may still wait for its assignment. This look-up takes time for each member.
         return left - self.read_topics(name, topics) if left else ()
 
@@ -323,8 +325,8 @@ class MembershipMachine:
         if group is None or group.is_empty:
             return frozenset()
         _, found = subscribed(group, topics)
-        owned = (each.topic_id for each in group.owners)
-        return frozenset([*(each.topic_id for each in found.values()), *owned])
+        owned = (partition.topic_id for partition in group.owners)
+        return frozenset([*(topic.topic_id for topic in found.values()), *owned])
 
     def check_unread(self, name: str, topic_ids: Collection[TopicId], topics: TopicsView) -> None:
         """Refuse to forget topics that members of a group read.
@@ -333,7 +335,7 @@ class MembershipMachine:
             GroupSubscribedToTopicError: says of how many.
         """
         read = self.read_topics(name, topics)
-        still_read = sum(each in read for each in topic_ids)
+        still_read = sum(topic_id in read for topic_id in topic_ids)
         if still_read:
             raise GroupSubscribedToTopicError(
                 f"members of the group {name!r} read {still_read} of the topics: stop them, or "
@@ -379,11 +381,11 @@ class MembershipMachine:
                 f"the member {member_id!r} of the group {name!r} commits with its assignment "
                 f"{epoch}, and the latest is {current.epoch}: take that one first"
             )
-        for each in partitions:
-            if each not in owned:
+        for partition in partitions:
+            if partition not in owned:
                 raise StaleMemberEpochError(
                     f"it is not assigned to the member {member_id!r} of the group {name!r}",
-                    topic_partition=each,
+                    topic_partition=partition,
                 )
 
     # --- Private -----------------------------------------------------------------------------
@@ -493,7 +495,7 @@ class _Draft:
         """Compute the target if the group or one of its topics has changed."""
         subscriptions, found = subscribed(self.group, topics)
         epochs = self.group.epochs
-        sizes = tuple(sorted((each.topic_id, each.topic.partitions) for each in found.values()))
+        sizes = tuple(sorted((topic.topic_id, topic.topic.partitions) for topic in found.values()))
         if self.group.is_empty:
             sizes = epochs.topics
         is_same = sizes == epochs.topics
@@ -511,7 +513,7 @@ class _Draft:
             for member_id, member in self.group.members.items()
         }
         assign = ASSIGNORS[assignor_of(self.group.members.values())]
-        by_id = {each.topic_id: each.topic for each in found.values()}
+        by_id = {topic.topic_id: topic.topic for topic in found.values()}
         target = assign(subscribers, by_id, self.group.target)
         for member_id, partitions in target.items():
             if self.group.target.get(member_id, NO_PARTITIONS) != partitions:
@@ -546,7 +548,7 @@ def _changed(group: Group, epochs: Epochs, now: WallMs) -> list[MembershipRecord
 
 def assignor_of(members: Iterable[Member]) -> str:
     """Return the assignor that most members ask for; the default where none asks."""
-    asked = [each.assignor for each in members if each.assignor]
+    asked = [member.assignor for member in members if member.assignor]
     return max(sorted(set(asked)), key=asked.count, default=DEFAULT_ASSIGNOR)
 
 

@@ -128,10 +128,10 @@ def _epochs(fields: Mapping[str, Any]) -> Epochs:
 def _left_topics(fields: Mapping[str, Any]) -> tuple[tuple[TopicId, LeftTopic], ...]:
     topics = (
         (
-            TopicId(bytes.fromhex(each)),
+            TopicId(bytes.fromhex(field)),
             LeftTopic(None if begun_with is None else int(begun_with), WallMs(int(at))),
         )
-        for each, (begun_with, at) in fields.items()
+        for field, (begun_with, at) in fields.items()
     )
     return tuple(sorted(topics))
 
@@ -145,7 +145,7 @@ def _numbers_fields(numbers: Iterable[tuple[TopicId, int]]) -> dict[str, int]:
 
 
 def _numbers(fields: Mapping[str, Any]) -> tuple[tuple[TopicId, int], ...]:
-    return tuple(sorted((TopicId(bytes.fromhex(each)), int(n)) for each, n in fields.items()))
+    return tuple(sorted((TopicId(bytes.fromhex(field)), int(n)) for field, n in fields.items()))
 
 
 def _member_fields(member: Member) -> dict[str, Any]:

@@ -60,10 +60,12 @@ def subscribed(
     Members of a group have few different subscriptions, and each may be to all topics: so its
     members share one set.
     """
-    matched = {each: topics.matching(each) for each in patterns_of(group)}
+    matched = {pattern: topics.matching(pattern) for pattern in patterns_of(group)}
     names = {
         (listed, pattern): {*listed, *matched.get(pattern, ())}
-        for listed, pattern in {(each.topics, each.pattern) for each in group.members.values()}
+        for listed, pattern in {
+            (member.topics, member.pattern) for member in group.members.values()
+        }
     }
     every = set().union(*names.values())
     found = {name: topic for name in every if (topic := topics.find(name)) is not None}
@@ -114,7 +116,7 @@ def left_topics(
     left = {
         topic_id: LeftTopic(begun_with, now) for topic_id, begun_with in _begun_with(before).items()
     } | dict(before.left)
-    return tuple(sorted(each for each in left.items() if each[0] not in read))
+    return tuple(sorted(entry for entry in left.items() if entry[0] not in read))
 
 
 _Times: TypeAlias = tuple[tuple[str, WallMs], ...]
@@ -137,7 +139,7 @@ def left_subscriptions(
 def _left_texts(before: Iterable[str], left: _Times, present: Iterable[str], now: WallMs) -> _Times:
     every = dict.fromkeys(before, now) | dict(left)
     gone = every.keys() - set(present)
-    return tuple(sorted((each, every[each]) for each in gone))
+    return tuple(sorted((pattern, every[pattern]) for pattern in gone))
 
 
 def kept_subscriptions(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -150,4 +152,4 @@ def kept_subscriptions(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def patterns_of(group: Group) -> set[str]:
-    return {each.pattern for each in group.members.values() if each.pattern}
+    return {member.pattern for member in group.members.values() if member.pattern}

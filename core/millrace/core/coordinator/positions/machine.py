@@ -83,7 +83,9 @@ class PositionsMachine:
         check_name(name)
         keys = sorted(key for key in self._names.get(name, ()) if key.kind is kind)
         records = map(self._record, keys)
-        return {each.key.topic_partition: each.position for each in records if each.position}
+        return {
+            record.key.topic_partition: record.position for record in records if record.position
+        }
 
     def offsets(self, name: str) -> dict[TopicPartition, Offset]:
         """Return the offset that is read next: the committed one, or else the initial one."""
@@ -169,7 +171,7 @@ class PositionsMachine:
         """
         check_name(name)
         keys = self._names.get(name, ())
-        gone = [each for each in keys if each.topic_partition.topic_id in topic_ids]
+        gone = [key for key in keys if key.topic_partition.topic_id in topic_ids]
         return Result(_forgotten(gone, now), None)
 
     def handle_expire(
@@ -298,7 +300,7 @@ class PositionsMachine:
         come back.
         """
         keys = self._names.get(name)
-        left = {each for each in left_topics(name) if exists(each)} if keys else set()
+        left = {topic_id for topic_id in left_topics(name) if exists(topic_id)} if keys else set()
         if not keys or not left:
             return ()
         retention_ms = self._config.left_topic_retention_ms

@@ -62,7 +62,7 @@ class MetadataCache:
         """All that was ever seen of the store."""
         if self.image is None:
             return self._before
-        versions = (self.image.cluster.version, *(each.version for each in self.image.shards))
+        versions = (self.image.cluster.version, *(shard.version for shard in self.image.shards))
         return self._before.merged(StoreVersions(self._controller_epoch, versions))
 
     @property

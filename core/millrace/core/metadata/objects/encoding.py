@@ -85,33 +85,33 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
     state = {
         "brokers": [
             {
-                "broker_epoch": each.broker_epoch,
-                "broker_id": each.broker_id,
-                "directory_epoch": each.directory_epoch,
-                "directory_ids": each.directory_ids,
-                "host": each.host,
-                "incarnation_id": each.incarnation_id,
-                "is_drained": each.is_drained,
-                "is_draining": each.is_draining,
-                "is_fenced": each.is_fenced,
-                "level": each.level,
-                "media": each.media,
-                "name": each.name,
-                "outside_address": each.outside_address,
-                "port": each.port,
-                "rack": each.rack,
-                "reluctance": each.reluctance.value,
-                "replica_host": each.replica_host,
-                "replica_port": each.replica_port,
+                "broker_epoch": broker.broker_epoch,
+                "broker_id": broker.broker_id,
+                "directory_epoch": broker.directory_epoch,
+                "directory_ids": broker.directory_ids,
+                "host": broker.host,
+                "incarnation_id": broker.incarnation_id,
+                "is_drained": broker.is_drained,
+                "is_draining": broker.is_draining,
+                "is_fenced": broker.is_fenced,
+                "level": broker.level,
+                "media": broker.media,
+                "name": broker.name,
+                "outside_address": broker.outside_address,
+                "port": broker.port,
+                "rack": broker.rack,
+                "reluctance": broker.reluctance.value,
+                "replica_host": broker.replica_host,
+                "replica_port": broker.replica_port,
             }
-            for _, each in sorted(cluster.brokers.items())
+            for _, broker in sorted(cluster.brokers.items())
         ],
         "cluster_id": cluster.cluster_id,
         "has_begun": cluster.has_begun,
         "last_broker_epoch": cluster.last_broker_epoch,
         "next_broker_id": cluster.next_broker_id,
         "next_producer_id": cluster.next_producer_id,
-        "quotas": [quota_state(each) for _, each in sorted(cluster.quotas.items())],
+        "quotas": [quota_state(quota) for _, quota in sorted(cluster.quotas.items())],
     }
     return seal(CLUSTER_KEY, cluster.version, cluster.controller_epoch, state)
 
@@ -146,13 +146,16 @@ def encode_shard(shard: StateShard) -> StoredObject:
     """Return the object to store under the shard's key."""
     state = {
         "deleted": {
-            topic_id.hex(): {**_topic_state(each.topic), "deleted_at": each.deleted_at}
-            for topic_id, each in shard.deleted.items()
+            topic_id.hex(): {
+                **_topic_state(deleted_topic.topic),
+                "deleted_at": deleted_topic.deleted_at,
+            }
+            for topic_id, deleted_topic in shard.deleted.items()
         },
         "deletions": {
             topic_id.hex(): sorted(broker_ids) for topic_id, broker_ids in shard.deletions.items()
         },
-        "topics": {topic_id.hex(): _topic_state(each) for topic_id, each in shard.topics.items()},
+        "topics": {topic_id.hex(): _topic_state(topic) for topic_id, topic in shard.topics.items()},
     }
     return seal(SHARD_KEYS[shard.number], shard.version, shard.controller_epoch, state)
 
@@ -171,7 +174,10 @@ def decode_shard(number: int, stored: StoredObject, known: StateShard | None = N
     def shard(state: Any, stored: StoredObject) -> StateShard:
         earlier: dict[TopicId, Topic] = {}
         if known is not None:
-            earlier = {**known.topics, **{key: each.topic for key, each in known.deleted.items()}}
+            earlier = {
+                **known.topics,
+                **{key: deleted_topic.topic for key, deleted_topic in known.deleted.items()},
+            }
         topics = [_topic(key, value, earlier) for key, value in state["topics"].items()]
         deleted = [
             DeletedTopic(
@@ -182,7 +188,7 @@ def decode_shard(number: int, stored: StoredObject, known: StateShard | None = N
         ]
         if any(
             shard_of(topic.topic_id) != number
-            for topic in (*topics, *(each.topic for each in deleted))
+            for topic in (*topics, *(deleted_topic.topic for deleted_topic in deleted))
         ):
             raise ValueError("a topic of another shard")
         return StateShard(
@@ -190,7 +196,7 @@ def decode_shard(number: int, stored: StoredObject, known: StateShard | None = N
             version=stored.version,
             controller_epoch=stored.controller_epoch,
             topics={topic.topic_id: topic for topic in topics},
-            deleted={each.topic.topic_id: each for each in deleted},
+            deleted={deleted_topic.topic.topic_id: deleted_topic for deleted_topic in deleted},
             deletions={
                 TopicId(bytes.fromhex(key)): frozenset(map(BrokerId, value))
                 for key, value in state["deletions"].items()
@@ -223,39 +229,39 @@ def _decode(key: str, stored: StoredObject, build: Callable[[Any, StoredObject],
 def _cluster(state: Any, stored: StoredObject) -> ClusterState:
     registrations = [
         BrokerRegistration(
-            broker_id=BrokerId(each["broker_id"]),
-            name=each["name"],
-            rack=each["rack"],
-            host=each["host"],
-            port=each["port"],
-            incarnation_id=each["incarnation_id"],
-            directory_ids=tuple(each["directory_ids"]),
-            broker_epoch=BrokerEpoch(each["broker_epoch"]),
-            is_fenced=each["is_fenced"],
+            broker_id=BrokerId(broker["broker_id"]),
+            name=broker["name"],
+            rack=broker["rack"],
+            host=broker["host"],
+            port=broker["port"],
+            incarnation_id=broker["incarnation_id"],
+            directory_ids=tuple(broker["directory_ids"]),
+            broker_epoch=BrokerEpoch(broker["broker_epoch"]),
+            is_fenced=broker["is_fenced"],
             # Not in objects of the first release.
-            replica_host=each.get("replica_host", ""),
-            replica_port=each.get("replica_port", 0),
-            is_draining=each.get("is_draining", False),
-            is_drained=each.get("is_drained", False),
-            reluctance=_reluctance(each.get("reluctance", "")),
-            outside_address=each.get("outside_address", ""),
-            directory_epoch=BrokerEpoch(each.get("directory_epoch", 0)),
-            level=each.get("level", FIRST_LEVEL),
+            replica_host=broker.get("replica_host", ""),
+            replica_port=broker.get("replica_port", 0),
+            is_draining=broker.get("is_draining", False),
+            is_drained=broker.get("is_drained", False),
+            reluctance=_reluctance(broker.get("reluctance", "")),
+            outside_address=broker.get("outside_address", ""),
+            directory_epoch=BrokerEpoch(broker.get("directory_epoch", 0)),
+            level=broker.get("level", FIRST_LEVEL),
             # A later release may know more of them.
-            media=tuple(media for media in Media if media in each.get("media", ())),
+            media=tuple(media for media in Media if media in broker.get("media", ())),
         )
-        for each in state["brokers"]
+        for broker in state["brokers"]
     ]
-    quotas = [_quota(each) for each in state.get("quotas", ())]
+    quotas = [_quota(quota) for quota in state.get("quotas", ())]
     return ClusterState(
         cluster_id=state["cluster_id"],
         version=stored.version,
         controller_epoch=stored.controller_epoch,
-        brokers={each.broker_id: each for each in registrations},
+        brokers={registration.broker_id: registration for registration in registrations},
         next_broker_id=BrokerId(state["next_broker_id"]),
         last_broker_epoch=BrokerEpoch(state["last_broker_epoch"]),
         next_producer_id=ProducerId(state["next_producer_id"]),
-        quotas={each.name: each for each in quotas},
+        quotas={quota.name: quota for quota in quotas},
         # Earlier releases did not wait for the first brokers.
         has_begun=state.get("has_begun", bool(registrations)),
     )
@@ -286,7 +292,7 @@ def _topic_state(topic: Topic) -> dict[str, Any]:
     return {
         "config": dict(topic.overrides),
         "name": f"{topic.name.namespace}/{topic.name.name}",
-        "partitions": [_partition_list(each) for each in topic.partitions],
+        "partitions": [_partition_list(partition) for partition in topic.partitions],
     }
 
 

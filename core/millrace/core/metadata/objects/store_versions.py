@@ -38,7 +38,7 @@ class StoreVersions:
     @classmethod
     def of(cls, objects: Mapping[str, StoredObject]) -> Self:
         """Return the epoch and versions of these objects."""
-        epochs = (each.controller_epoch for each in objects.values())
+        epochs = (stored.controller_epoch for stored in objects.values())
         versions = (objects[key].version if key in objects else 0 for key in _KEYS)
         return cls(max(epochs, default=ControllerEpoch(0)), tuple(versions))
 

@@ -120,7 +120,7 @@ class KeyCollector:
 
     def take(self, group: Sequence[OpenedBatch]) -> None:
         """Take the keys of the next batches, as many as fit."""
-        keyed = [each for each in group if not each.header.is_control]
+        keyed = [batch for batch in group if not batch.header.is_control]
         if keyed:
             keys, offsets = _keys(keyed), _offsets(keyed)
             wanted = offsets >= self.end_offset
@@ -433,11 +433,11 @@ def _kind(header: BatchHeader) -> tuple[int, WallMs]:
 
 
 def _keys(group: Iterable[OpenedBatch]) -> pa.Array:
-    return pa.concat_arrays([each.records.column("key") for each in group])
+    return pa.concat_arrays([batch.records.column("key") for batch in group])
 
 
 def _offsets(group: Iterable[OpenedBatch]) -> npt.NDArray[np.int64]:
-    return np.concatenate([numbers_of(each.records.column("offset")) for each in group])
+    return np.concatenate([numbers_of(batch.records.column("offset")) for batch in group])
 
 
 def _tombstones(records: pa.RecordBatch) -> Bools | None:

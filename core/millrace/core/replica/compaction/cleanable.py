@@ -140,7 +140,7 @@ _LogT = TypeVar("_LogT")
 def first_to_clean(logs: Iterable[tuple[_LogT, Cleanable]]) -> _LogT | None:
     """Return the log that is cleaned first; None when none is due."""
     due = [(found.is_overdue, found.dirty_ratio, log) for log, found in logs if found.is_due]
-    return max(due, key=lambda each: each[:2])[2] if due else None
+    return max(due, key=lambda log: log[:2])[2] if due else None
 
 
 def groups(segments: Iterable[_SegmentT], segment_bytes: int) -> Iterator[list[_SegmentT]]:

@@ -48,6 +48,8 @@ def preferred_read_replica(
         and follower.progress.log_start_offset <= fetch_offset <= follower.progress.log_end_offset
     ]
     furthest = max(
-        near, key=lambda each: (each.progress.log_end_offset, -each.broker_id), default=None
+        near,
+        key=lambda follower: (follower.progress.log_end_offset, -follower.broker_id),
+        default=None,
     )
     return None if furthest is None else furthest.broker_id
