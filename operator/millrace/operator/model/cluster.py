@@ -103,24 +103,15 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     )
 
-    name: Annotated[
-        VolumeName, Meta(description="Its name in the pool. Claims are called `<name>-<broker>`.")
-    ]
-    media: Annotated[
-        Media,
-        Meta(description="Its media. Topics may ask for `ssd` or `hdd`."),
-    ] = DEFAULT_MEDIA
-    size: Annotated[
-        Annotated[int | str, Meta(extra_json_schema={"maxLength": 32})],
-        Meta(
-            description="How large it is, as `100Gi`. It may grow later where the storage class "
-            "allows that; it never shrinks."
-        ),
-    ]
-    storage_class_name: Annotated[
-        DnsLabel | None,
-        Meta(description="Storage class of the claim. Unset: the Kubernetes cluster's default."),
-    ] = None
+    name: VolumeName
+    """Its name in the pool. Claims are called `<name>-<broker>`."""
+    media: Media = DEFAULT_MEDIA
+    """Its media. Topics may ask for `ssd` or `hdd`."""
+    size: Annotated[int | str, Meta(extra_json_schema={"maxLength": 32})]
+    """How large it is, as `100Gi`. It may grow later where the storage class allows that; it never
+    shrinks."""
+    storage_class_name: DnsLabel | None = None
+    """Storage class of the claim. Unset: the Kubernetes cluster's default."""
 
 
 class PodTemplate(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -138,71 +129,47 @@ class PodTemplate(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     )
 
-    labels: Annotated[Labels, Meta(description="Further labels of the pods.")] = field(
-        default_factory=dict
-    )
-    annotations: Annotated[
-        dict[str, str], Meta(description="Annotations of the pods.", max_length=ANNOTATIONS_MAX)
-    ] = field(default_factory=dict)
-    node_selector: Annotated[Labels, Meta(description="Labels that a node must have.")] = field(
-        default_factory=dict
-    )
-    tolerations: Annotated[
-        list[Toleration], Meta(description="Taints that the pods tolerate.", max_length=32)
-    ] = field(default_factory=list)
-    affinity: Annotated[
-        Affinity | None,
-        Meta(
-            description="Affinity of the pods. Unset: brokers of the cluster keep off each other's "
-            "nodes where they can; `{}`: they do not."
-        ),
-    ] = None
-    topology_spread_constraints: Annotated[
-        list[SpreadConstraint], Meta(description="How the pods spread.", max_length=8)
-    ] = field(default_factory=list)
-    priority_class_name: Annotated[
-        DnsLabel | None, Meta(description="Priority class of the pods.")
-    ] = None
-    runtime_class_name: Annotated[
-        DnsLabel | None, Meta(description="Runtime class of the pods.")
-    ] = None
+    labels: Labels = {}
+    """Further labels of the pods."""
+    annotations: Annotated[dict[str, str], Meta(max_length=ANNOTATIONS_MAX)] = {}
+    """Annotations of the pods."""
+    node_selector: Labels = {}
+    """Labels that a node must have."""
+    tolerations: Annotated[list[Toleration], Meta(max_length=32)] = []
+    """Taints that the pods tolerate."""
+    affinity: Affinity | None = None
+    """Affinity of the pods. Unset: brokers of the cluster keep off each other's nodes where they
+    can; `{}`: they do not."""
+    topology_spread_constraints: Annotated[list[SpreadConstraint], Meta(max_length=8)] = []
+    """How the pods spread."""
+    priority_class_name: DnsLabel | None = None
+    """Priority class of the pods."""
+    runtime_class_name: DnsLabel | None = None
+    """Runtime class of the pods."""
 
 
 class Resources(Struct, frozen=True, kw_only=True, rename="camel"):
     """What each broker may use, as in a container of a pod."""
 
-    requests: Annotated[
-        dict[str, Quantity], Meta(description="What it gets for sure.", max_length=16)
-    ] = field(default_factory=dict)
-    limits: Annotated[
-        dict[str, Quantity], Meta(description="What it gets at the most.", max_length=16)
-    ] = field(default_factory=dict)
+    requests: Annotated[dict[str, Quantity], Meta(max_length=16)] = {}
+    """What it gets for sure."""
+    limits: Annotated[dict[str, Quantity], Meta(max_length=16)] = {}
+    """What it gets at the most."""
 
 
 class Pool(Struct, frozen=True, kw_only=True, rename="camel"):
     """Brokers that are alike. Each becomes a pod `<cluster>-<pool>-<number>`."""
 
-    name: Annotated[PartName, Meta(description="Its name in the cluster.")]
-    replicas: Annotated[
-        int,
-        Meta(
-            description="How many brokers. With fewer, those that go are drained first.",
-            ge=0,
-            le=REPLICAS_MAX,
-        ),
-    ] = 3
-    zone: Annotated[
-        Annotated[LabelValue, Meta(min_length=1)] | None,
-        Meta(
-            description="Zone that the pool stands in: pods run on nodes with this "
-            "`topology.kubernetes.io/zone`, and replicas of a partition are spread over zones. "
-            "Unset: each broker takes the zone of its node."
-        ),
-    ] = None
+    name: PartName
+    """Its name in the cluster."""
+    replicas: Annotated[int, Meta(ge=0, le=REPLICAS_MAX)] = 3
+    """How many brokers. With fewer, those that go are drained first."""
+    zone: Annotated[LabelValue, Meta(min_length=1)] | None = None
+    """Zone that the pool stands in: pods run on nodes with this `topology.kubernetes.io/zone`, and
+    replicas of a partition are spread over zones. Unset: each broker takes the zone of its node."""
     volumes: Annotated[
         list[Volume],
         Meta(
-            description="Volumes of each broker.",
             min_length=1,
             max_length=VOLUMES_MAX,
             extra_json_schema={
@@ -211,12 +178,11 @@ class Pool(Struct, frozen=True, kw_only=True, rename="camel"):
             },
         ),
     ]
-    resources: Annotated[Resources, Meta(description="What each broker may use.")] = field(
-        default_factory=Resources
-    )
-    template: Annotated[
-        PodTemplate, Meta(description="What its pods get beside, as where they may run.")
-    ] = field(default_factory=PodTemplate)
+    """Volumes of each broker."""
+    resources: Resources = field(default_factory=Resources)
+    """What each broker may use."""
+    template: PodTemplate = field(default_factory=PodTemplate)
+    """What its pods get beside, as where they may run."""
 
     RULES: ClassVar = (
         Rule(
@@ -249,25 +215,18 @@ class AllowedNamespaces(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     )
 
-    from_: Annotated[
-        NamespacesFrom,
-        Meta(
-            description="`Same`: the cluster's own namespace. `All`: every one. `Selector`: the "
-            "cluster's own, and those that `selector` chooses by their labels."
-        ),
-    ] = field(default=NamespacesFrom.SAME, name="from")
-    selector: Annotated[
-        LabelSelector | None, Meta(description="Labels of the namespaces, with `from: Selector`.")
-    ] = None
+    from_: NamespacesFrom = field(default=NamespacesFrom.SAME, name="from")
+    """`Same`: the cluster's own namespace. `All`: every one. `Selector`: the cluster's own, and
+    those that `selector` chooses by their labels."""
+    selector: LabelSelector | None = None
+    """Labels of the namespaces, with `from: Selector`."""
 
 
 class AllowedTopics(Struct, frozen=True, kw_only=True, rename="camel"):
     """Which Topics the cluster takes."""
 
-    namespaces: Annotated[
-        AllowedNamespaces,
-        Meta(description="Namespaces that may have Topics of this cluster, and Quotas for these."),
-    ] = field(default_factory=AllowedNamespaces)
+    namespaces: AllowedNamespaces = field(default_factory=AllowedNamespaces)
+    """Namespaces that may have Topics of this cluster, and Quotas for these."""
 
 
 class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -292,33 +251,18 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     )
 
-    version: Annotated[
-        ImageTag | None,
-        Meta(
-            description="Release of the brokers, as `0.1.0`: the tag of their image, which is the "
-            "operator's otherwise. Unset: the operator's own release. Another one is rolled out, a "
-            "broker at a time."
-        ),
-    ] = None
-    image: Annotated[
-        ImageName | None,
-        Meta(
-            description="Image of the brokers, in place of `version`, where it is another one than "
-            "the operator's."
-        ),
-    ] = None
-    image_pull_policy: Annotated[
-        Literal["Always", "IfNotPresent", "Never"] | None,
-        Meta(description="When nodes pull the image. Unset: Kubernetes decides by the tag."),
-    ] = None
-    image_pull_secrets: Annotated[
-        list[DnsLabel],
-        Meta(description="Names of Secrets with which nodes pull the image.", max_length=8),
-    ] = field(default_factory=list)
+    version: ImageTag | None = None
+    """Release of the brokers, as `0.1.0`: the tag of their image, which is the operator's
+    otherwise. Unset: the operator's own release. Another one is rolled out, a broker at a time."""
+    image: ImageName | None = None
+    """Image of the brokers, in place of `version`, where it is another one than the operator's."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When nodes pull the image. Unset: Kubernetes decides by the tag."""
+    image_pull_secrets: Annotated[list[DnsLabel], Meta(max_length=8)] = []
+    """Names of Secrets with which nodes pull the image."""
     pools: Annotated[
         list[Pool],
         Meta(
-            description="The brokers.",
             min_length=1,
             max_length=POOLS_MAX,
             extra_json_schema={
@@ -327,43 +271,25 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             },
         ),
     ]
-    config: Annotated[
-        dict[str, dict[str, Any]],
-        Meta(
-            description="Settings of the brokers, by section and name as in "
-            "docs/configuration.md. A change is rolled out, a broker at a time, but that of "
-            "`cluster.initial_brokers` needs no restart."
-        ),
-    ] = field(default_factory=dict)
-    listeners: Annotated[
-        Listeners,
-        Meta(
-            description="Where clients connect beside the Service `<cluster>-bootstrap`, which is "
-            "always there for those in the Kubernetes cluster."
-        ),
-    ] = field(default_factory=Listeners)
-    allowed_topics: Annotated[
-        AllowedTopics, Meta(description="Which Topics the cluster takes, and Quotas for these.")
-    ] = field(default_factory=AllowedTopics)
-    volume_deletion: Annotated[
-        VolumeDeletion,
-        Meta(
-            description="What happens to the volumes when the Cluster is deleted. `Retain`: they "
-            "stay, and a Cluster of the same name takes them up again. `Delete`: all data is lost."
-        ),
-    ] = VolumeDeletion.RETAIN
-    lost_volumes: Annotated[
-        LostVolumes,
-        Meta(
-            description="What is done when a broker cannot be scheduled because the node of its "
-            "local volumes is gone. `Wait`: nothing, until it is back. `Replace`: when the Node "
-            "was deleted, the claims are deleted, and the broker begins again on another node with "
-            "empty volumes, if every partition has another replica in sync."
-        ),
-    ] = LostVolumes.WAIT
-    paused: Annotated[
-        bool, Meta(description="The operator changes nothing of the cluster while this is true.")
-    ] = False
+    """The brokers."""
+    config: dict[str, dict[str, Any]] = {}
+    """Settings of the brokers, by section and name as in docs/configuration.md. A change is rolled
+    out, a broker at a time, but that of `cluster.initial_brokers` needs no restart."""
+    listeners: Listeners = field(default_factory=Listeners)
+    """Where clients connect beside the Service `<cluster>-bootstrap`, which is always there for
+    those in the Kubernetes cluster."""
+    allowed_topics: AllowedTopics = field(default_factory=AllowedTopics)
+    """Which Topics the cluster takes, and Quotas for these."""
+    volume_deletion: VolumeDeletion = VolumeDeletion.RETAIN
+    """What happens to the volumes when the Cluster is deleted. `Retain`: they stay, and a Cluster
+    of the same name takes them up again. `Delete`: all data is lost."""
+    lost_volumes: LostVolumes = LostVolumes.WAIT
+    """What is done when a broker cannot be scheduled because the node of its local volumes is gone.
+    `Wait`: nothing, until it is back. `Replace`: when the Node was deleted, the claims are deleted,
+    and the broker begins again on another node with empty volumes, if every partition has another
+    replica in sync."""
+    paused: bool = False
+    """The operator changes nothing of the cluster while this is true."""
 
 
 class Cluster(Struct, frozen=True, kw_only=True):

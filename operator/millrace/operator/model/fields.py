@@ -64,11 +64,8 @@ class Rule(NamedTuple):
 class ClusterReference(Struct, frozen=True, kw_only=True, rename="camel"):
     """The cluster that a resource is about."""
 
-    name: Annotated[DnsLabel, Meta(description="Name of the Cluster.")]
-    namespace: Annotated[
-        DnsLabel | None,
-        Meta(
-            description="Namespace of the Cluster, whose `allowedTopics` has to allow this one. "
-            "Unset: the resource's own."
-        ),
-    ] = None
+    name: DnsLabel
+    """Name of the Cluster."""
+    namespace: DnsLabel | None = None
+    """Namespace of the Cluster, whose `allowedTopics` has to allow this one. Unset: the resource's
+    own."""

@@ -43,37 +43,25 @@ Annotations = Annotated[dict[str, str], Meta(max_length=32)]
 class OutsideBootstrap(Struct, frozen=True, kw_only=True, rename="camel"):
     """The Service that clients outside connect to first."""
 
-    node_port: Annotated[
-        Port | None, Meta(description="Its port on every node. Unset: Kubernetes chooses one.")
-    ] = None
-    annotations: Annotated[
-        Annotations, Meta(description="Annotations of this Service, over those of all.")
-    ] = field(default_factory=dict)
+    node_port: Port | None = None
+    """Its port on every node. Unset: Kubernetes chooses one."""
+    annotations: Annotations = {}
+    """Annotations of this Service, over those of all."""
 
 
 class OutsideBroker(Struct, frozen=True, kw_only=True, rename="camel"):
     """Settings of one broker."""
 
-    name: Annotated[
-        DnsLabel, Meta(description="Which broker: `<cluster>-<pool>-<number>`, as its pod.")
-    ]
-    advertised_host: Annotated[
-        Host | None,
-        Meta(
-            description="Host name or address that clients outside are told instead, such as one "
-            "of your DNS."
-        ),
-    ] = None
-    advertised_port: Annotated[
-        Port | None, Meta(description="Port that clients outside are told instead.")
-    ] = None
-    node_port: Annotated[
-        Port | None,
-        Meta(description="Port of its Service on every node. Unset: Kubernetes chooses one."),
-    ] = None
-    annotations: Annotated[
-        Annotations, Meta(description="Annotations of its Service, over those of all.")
-    ] = field(default_factory=dict)
+    name: DnsLabel
+    """Which broker: `<cluster>-<pool>-<number>`, as its pod."""
+    advertised_host: Host | None = None
+    """Host name or address that clients outside are told instead, such as one of your DNS."""
+    advertised_port: Port | None = None
+    """Port that clients outside are told instead."""
+    node_port: Port | None = None
+    """Port of its Service on every node. Unset: Kubernetes chooses one."""
+    annotations: Annotations = {}
+    """Annotations of its Service, over those of all."""
 
 
 class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -91,58 +79,36 @@ class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     )
 
-    type: Annotated[
-        OutsideType,
-        Meta(
-            description="`NodePort`: clients connect to nodes, each broker at a port of its own. "
-            "`LoadBalancer`: each broker gets a load balancer, and one more is for the first "
-            "connection."
-        ),
-    ]
-    node_address: Annotated[
-        NodeAddress,
-        Meta(
-            description="With NodePort, which address of a broker's node clients are told. It has "
-            "to be one that they reach."
-        ),
-    ] = NodeAddress.INTERNAL_IP
-    external_traffic_policy: Annotated[
-        TrafficPolicy | None,
-        Meta(
-            description="`Local`: only the node of a broker passes its traffic on, which saves a "
-            "hop and shows clients' addresses. Unset: Kubernetes' default, `Cluster`."
-        ),
-    ] = None
-    load_balancer_class: Annotated[
-        LabelKey | None,
-        Meta(description="The implementation of the load balancers. Unset: the default one."),
-    ] = None
+    type: OutsideType
+    """`NodePort`: clients connect to nodes, each broker at a port of its own. `LoadBalancer`: each
+    broker gets a load balancer, and one more is for the first connection."""
+    node_address: NodeAddress = NodeAddress.INTERNAL_IP
+    """With NodePort, which address of a broker's node clients are told. It has to be one that they
+    reach."""
+    external_traffic_policy: TrafficPolicy | None = None
+    """`Local`: only the node of a broker passes its traffic on, which saves a hop and shows
+    clients' addresses. Unset: Kubernetes' default, `Cluster`."""
+    load_balancer_class: LabelKey | None = None
+    """The implementation of the load balancers. Unset: the default one."""
     load_balancer_source_ranges: Annotated[
-        list[Annotated[str, Meta(min_length=1, max_length=64)]],
-        Meta(
-            description="Networks from which load balancers take clients, as `203.0.113.0/24`. "
-            "Unset: all.",
-            max_length=64,
-        ),
-    ] = field(default_factory=list)
-    annotations: Annotated[
-        Annotations,
-        Meta(description="Annotations of all these Services, such as a load balancer asks for."),
-    ] = field(default_factory=dict)
-    bootstrap: Annotated[
-        OutsideBootstrap, Meta(description="The Service that clients connect to first.")
-    ] = field(default_factory=OutsideBootstrap)
+        list[Annotated[str, Meta(min_length=1, max_length=64)]], Meta(max_length=64)
+    ] = []
+    """Networks from which load balancers take clients, as `203.0.113.0/24`. Unset: all."""
+    annotations: Annotations = {}
+    """Annotations of all these Services, such as a load balancer asks for."""
+    bootstrap: OutsideBootstrap = field(default_factory=OutsideBootstrap)
+    """The Service that clients connect to first."""
     brokers: Annotated[
         list[OutsideBroker],
         Meta(
-            description="What is particular to single brokers.",
             max_length=BROKERS_MAX,
             extra_json_schema={
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["name"],
             },
         ),
-    ] = field(default_factory=list)
+    ] = []
+    """What is particular to single brokers."""
 
     def broker(self, name: str) -> OutsideBroker:
         """Return the settings of a broker."""
@@ -152,10 +118,6 @@ class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
 class Listeners(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where clients connect beside the Service `<cluster>-bootstrap`, which is always there."""
 
-    outside: Annotated[
-        OutsideListener | None,
-        Meta(
-            description="For clients outside of the Kubernetes cluster. There is no access "
-            "control yet: any client that reaches it may read, write and delete. Unset: none."
-        ),
-    ] = None
+    outside: OutsideListener | None = None
+    """For clients outside of the Kubernetes cluster. There is no access control yet: any client
+    that reaches it may read, write and delete. Unset: none."""

@@ -19,14 +19,22 @@ from millrace.core.quotas.quota import (
 from millrace.core.topics import NAME_LENGTH_MAX, NAMESPACE_LENGTH_MAX
 from millrace.operator.model.fields import ClusterReference, Rule
 
-ByteRate = Annotated[
-    int | str,
+ClientId = Annotated[
+    str, Meta(pattern=r"^[!-~]+$", min_length=1, max_length=CLIENT_ID_CHARACTERS_MAX)
+]
+TopicName = Annotated[
+    str,
     Meta(
-        extra_json_schema={
-            "maxLength": 32,
-        }
+        pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9._-]+$",
+        min_length=1,
+        max_length=NAMESPACE_LENGTH_MAX + 1 + NAME_LENGTH_MAX,
     ),
 ]
+NamespaceName = Annotated[
+    str,
+    Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=NAMESPACE_LENGTH_MAX),
+]
+ByteRate = Annotated[int | str, Meta(extra_json_schema={"maxLength": 32})]
 """Bytes a second, in the units of Kubernetes or of the command line: `10M`, `10MB`, `10Mi`."""
 
 
@@ -71,54 +79,19 @@ class QuotaSubject(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     )
 
-    client_id: Annotated[
-        Annotated[str, Meta(pattern=r"^[!-~]+$", min_length=1, max_length=CLIENT_ID_CHARACTERS_MAX)]
-        | None,
-        Meta(description="Clients that give themselves this name, all of them together."),
-    ] = None
-    user: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=PRINCIPAL_CHARACTERS_MAX)] | None,
-        Meta(
-            description="Clients with this identity, the principal, all of them together; with "
-            "clientId, those with both. As long as clients do not authenticate it is `anonymous`."
-        ),
-    ] = None
-    topic: Annotated[
-        Annotated[
-            str,
-            Meta(
-                pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9._-]+$",
-                min_length=1,
-                max_length=NAMESPACE_LENGTH_MAX + 1 + NAME_LENGTH_MAX,
-            ),
-        ]
-        | None,
-        Meta(
-            description="This topic, all clients together. Its name without a namespace: of the "
-            "resource's own."
-        ),
-    ] = None
-    namespace: Annotated[
-        Annotated[
-            str,
-            Meta(
-                pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-                min_length=1,
-                max_length=NAMESPACE_LENGTH_MAX,
-            ),
-        ]
-        | None,
-        Meta(description="All topics of this namespace together, and all their clients."),
-    ] = None
-    each: Annotated[
-        list[Each],
-        Meta(
-            description="In the place of a name: each one without a quota of its own has the whole "
-            "limit. `[ClientId]`, `[User]`, `[Topic]`, `[Namespace]`; `[User, ClientId]`: each "
-            "client id of each user.",
-            max_length=2,
-        ),
-    ] = field(default_factory=list)
+    client_id: ClientId | None = None
+    """Clients that give themselves this name, all of them together."""
+    user: Annotated[str, Meta(min_length=1, max_length=PRINCIPAL_CHARACTERS_MAX)] | None = None
+    """Clients with this identity, the principal, all of them together; with clientId, those with
+    both. As long as clients do not authenticate it is `anonymous`."""
+    topic: TopicName | None = None
+    """This topic, all clients together. Its name without a namespace: of the resource's own."""
+    namespace: NamespaceName | None = None
+    """All topics of this namespace together, and all their clients."""
+    each: Annotated[list[Each], Meta(max_length=2)] = []
+    """In the place of a name: each one without a quota of its own has the whole limit.
+    `[ClientId]`, `[User]`, `[Topic]`, `[Namespace]`; `[User, ClientId]`: each client id of each
+    user."""
 
 
 def _is_rate(name: str) -> Rule:
@@ -165,38 +138,21 @@ class QuotaSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     )
 
-    cluster_ref: Annotated[
-        ClusterReference, Meta(description="Of which cluster the quota is. It cannot change.")
-    ]
-    subject: Annotated[
-        QuotaSubject,
-        Meta(
-            description="Whom it is for: clientId, user or both; or topic; or namespace. Only a "
-            "Quota in the Cluster's namespace may be for clients, and for topics of others."
-        ),
-    ] = field(name="for")
-    produce_bytes_per_second: Annotated[
-        ByteRate | None,
-        Meta(description="Most bytes a second to produce, as 10MB or 10Mi. Unset: no limit."),
-    ] = None
-    fetch_bytes_per_second: Annotated[
-        ByteRate | None,
-        Meta(description="Most bytes a second to fetch, as 10MB or 10Mi. Unset: no limit."),
-    ] = None
-    request_percent: Annotated[
-        Annotated[int, Meta(ge=1, le=PERCENT_MAX)] | None,
-        Meta(
-            description="Most time of one processor, in percent, that a broker spends on the "
-            "clients' requests; always for each broker. Unset: no limit."
-        ),
-    ] = None
-    scope: Annotated[
-        QuotaScope,
-        Meta(
-            description="`Cluster`: all brokers share the limits in bytes, by demand. `Broker`: "
-            "each broker has the whole limits."
-        ),
-    ] = QuotaScope.CLUSTER
+    cluster_ref: ClusterReference
+    """Of which cluster the quota is. It cannot change."""
+    subject: QuotaSubject = field(name="for")
+    """Whom it is for: clientId, user or both; or topic; or namespace. Only a Quota in the Cluster's
+    namespace may be for clients, and for topics of others."""
+    produce_bytes_per_second: ByteRate | None = None
+    """Most bytes a second to produce, as 10MB or 10Mi. Unset: no limit."""
+    fetch_bytes_per_second: ByteRate | None = None
+    """Most bytes a second to fetch, as 10MB or 10Mi. Unset: no limit."""
+    request_percent: Annotated[int, Meta(ge=1, le=PERCENT_MAX)] | None = None
+    """Most time of one processor, in percent, that a broker spends on the clients' requests; always
+    for each broker. Unset: no limit."""
+    scope: QuotaScope = QuotaScope.CLUSTER
+    """`Cluster`: all brokers share the limits in bytes, by demand. `Broker`: each broker has the
+    whole limits."""
 
 
 class Quota(Struct, frozen=True, kw_only=True):

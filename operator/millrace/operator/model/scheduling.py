@@ -7,7 +7,7 @@ The names are Kubernetes' own: `kubectl explain pod.spec.affinity` says more.
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from millrace.operator.model.fields import LabelKey, LabelValue, Rule
 
@@ -44,22 +44,21 @@ class LabelRequirement(_Part, frozen=True):
         ),
     )
 
-    key: Annotated[LabelKey, Meta(description="Which label.")]
-    operator: Annotated[LabelOperator, Meta(description="How its value is looked at.")]
-    values: Annotated[
-        list[LabelValue], Meta(description="Values, of `In` and `NotIn`.", max_length=_VALUES_MAX)
-    ] = field(default_factory=list)
+    key: LabelKey
+    """Which label."""
+    operator: LabelOperator
+    """How its value is looked at."""
+    values: Annotated[list[LabelValue], Meta(max_length=_VALUES_MAX)] = []
+    """Values, of `In` and `NotIn`."""
 
 
 class LabelSelector(_Part, frozen=True):
     """Which objects, by their labels: all requirements have to be met."""
 
-    match_labels: Annotated[Labels, Meta(description="Labels with these values.")] = field(
-        default_factory=dict
-    )
-    match_expressions: Annotated[
-        list[LabelRequirement], Meta(description="What else must be.", max_length=_TERMS_MAX)
-    ] = field(default_factory=list)
+    match_labels: Labels = {}
+    """Labels with these values."""
+    match_expressions: Annotated[list[LabelRequirement], Meta(max_length=_TERMS_MAX)] = []
+    """What else must be."""
 
 
 class NodeOperator(StrEnum):
@@ -76,100 +75,95 @@ class NodeOperator(StrEnum):
 class NodeRequirement(_Part, frozen=True):
     """A requirement for a label of a node."""
 
-    key: Annotated[LabelKey, Meta(description="Which label.")]
-    operator: Annotated[NodeOperator, Meta(description="How its value is looked at.")]
-    values: Annotated[
-        list[LabelValue], Meta(description="Values to look for.", max_length=_VALUES_MAX)
-    ] = field(default_factory=list)
+    key: LabelKey
+    """Which label."""
+    operator: NodeOperator
+    """How its value is looked at."""
+    values: Annotated[list[LabelValue], Meta(max_length=_VALUES_MAX)] = []
+    """Values to look for."""
 
 
 class NodeTerm(_Part, frozen=True):
     """Which nodes: all requirements have to be met."""
 
-    match_expressions: Annotated[
-        list[NodeRequirement], Meta(description="By labels.", max_length=_TERMS_MAX)
-    ] = field(default_factory=list)
-    match_fields: Annotated[
-        list[NodeRequirement],
-        Meta(description="By fields: `metadata.name`.", max_length=_TERMS_MAX),
-    ] = field(default_factory=list)
+    match_expressions: Annotated[list[NodeRequirement], Meta(max_length=_TERMS_MAX)] = []
+    """By labels."""
+    match_fields: Annotated[list[NodeRequirement], Meta(max_length=_TERMS_MAX)] = []
+    """By fields: `metadata.name`."""
 
 
 class NodeSelector(_Part, frozen=True):
     """Which nodes: one of the terms has to fit."""
 
-    node_selector_terms: Annotated[
-        list[NodeTerm], Meta(description="The terms.", min_length=1, max_length=_TERMS_MAX)
-    ]
+    node_selector_terms: Annotated[list[NodeTerm], Meta(min_length=1, max_length=_TERMS_MAX)]
+    """The terms."""
 
 
 class PreferredNodes(_Part, frozen=True):
     """Nodes that are better than others."""
 
     weight: Weight
-    preference: Annotated[NodeTerm, Meta(description="Which nodes.")]
+    preference: NodeTerm
+    """Which nodes."""
 
 
 class NodeAffinity(_Part, frozen=True):
     """Nodes that pods run on."""
 
-    required_during_scheduling_ignored_during_execution: Annotated[
-        NodeSelector | None, Meta(description="They run nowhere else.")
-    ] = None
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    """They run nowhere else."""
     preferred_during_scheduling_ignored_during_execution: Annotated[
-        list[PreferredNodes],
-        Meta(description="They run there if they can.", max_length=_TERMS_MAX),
-    ] = field(default_factory=list)
+        list[PreferredNodes], Meta(max_length=_TERMS_MAX)
+    ] = []
+    """They run there if they can."""
 
 
 class PodTerm(_Part, frozen=True):
     """Pods, and what counts as the same place."""
 
     topology_key: TopologyKey
-    label_selector: Annotated[LabelSelector | None, Meta(description="Which pods.")] = None
-    namespaces: Annotated[
-        list[LabelValue],
-        Meta(description="Of which namespaces. Unset: their own.", max_length=_TERMS_MAX),
-    ] = field(default_factory=list)
-    namespace_selector: Annotated[
-        LabelSelector | None, Meta(description="Of which namespaces, by labels.")
-    ] = None
-    match_label_keys: Annotated[
-        list[LabelKey],
-        Meta(description="Labels that have to be as the pod's own.", max_length=_TERMS_MAX),
-    ] = field(default_factory=list)
-    mismatch_label_keys: Annotated[
-        list[LabelKey],
-        Meta(description="Labels that must not be as the pod's own.", max_length=_TERMS_MAX),
-    ] = field(default_factory=list)
+    label_selector: LabelSelector | None = None
+    """Which pods."""
+    namespaces: Annotated[list[LabelValue], Meta(max_length=_TERMS_MAX)] = []
+    """Of which namespaces. Unset: their own."""
+    namespace_selector: LabelSelector | None = None
+    """Of which namespaces, by labels."""
+    match_label_keys: Annotated[list[LabelKey], Meta(max_length=_TERMS_MAX)] = []
+    """Labels that have to be as the pod's own."""
+    mismatch_label_keys: Annotated[list[LabelKey], Meta(max_length=_TERMS_MAX)] = []
+    """Labels that must not be as the pod's own."""
 
 
 class PreferredPods(_Part, frozen=True):
     """Pods that it is better to be near to, or far from."""
 
     weight: Weight
-    pod_affinity_term: Annotated[PodTerm, Meta(description="Which pods, and what is near.")]
+    pod_affinity_term: PodTerm
+    """Which pods, and what is near."""
 
 
 class PodAffinity(_Part, frozen=True):
     """Pods to be near to, or far from."""
 
     required_during_scheduling_ignored_during_execution: Annotated[
-        list[PodTerm], Meta(description="It has to be so.", max_length=_TERMS_MAX)
-    ] = field(default_factory=list)
+        list[PodTerm], Meta(max_length=_TERMS_MAX)
+    ] = []
+    """It has to be so."""
     preferred_during_scheduling_ignored_during_execution: Annotated[
-        list[PreferredPods], Meta(description="It is so where it can be.", max_length=_TERMS_MAX)
-    ] = field(default_factory=list)
+        list[PreferredPods], Meta(max_length=_TERMS_MAX)
+    ] = []
+    """It is so where it can be."""
 
 
 class Affinity(_Part, frozen=True):
     """What pods are to run on, near to and far from."""
 
-    node_affinity: Annotated[NodeAffinity | None, Meta(description="Nodes to run on.")] = None
-    pod_affinity: Annotated[PodAffinity | None, Meta(description="Pods to be near to.")] = None
-    pod_anti_affinity: Annotated[PodAffinity | None, Meta(description="Pods to be far from.")] = (
-        None
-    )
+    node_affinity: NodeAffinity | None = None
+    """Nodes to run on."""
+    pod_affinity: PodAffinity | None = None
+    """Pods to be near to."""
+    pod_anti_affinity: PodAffinity | None = None
+    """Pods to be far from."""
 
 
 class Toleration(_Part, frozen=True):
@@ -190,45 +184,33 @@ class Toleration(_Part, frozen=True):
         ),
     )
 
-    key: Annotated[LabelKey | None, Meta(description="Of the taint. Unset: any.")] = None
-    operator: Annotated[Literal["Exists", "Equal"] | None, Meta(description="Unset: `Equal`.")] = (
-        None
-    )
-    value: Annotated[LabelValue | None, Meta(description="Of the taint, with `Equal`.")] = None
-    effect: Annotated[
-        Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None,
-        Meta(description="Of the taint. Unset: any."),
-    ] = None
-    toleration_seconds: Annotated[
-        int | None, Meta(description="How long a pod stays there. Unset: for ever.")
-    ] = None
+    key: LabelKey | None = None
+    """Of the taint. Unset: any."""
+    operator: Literal["Exists", "Equal"] | None = None
+    """Unset: `Equal`."""
+    value: LabelValue | None = None
+    """Of the taint, with `Equal`."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Of the taint. Unset: any."""
+    toleration_seconds: int | None = None
+    """How long a pod stays there. Unset: for ever."""
 
 
 class SpreadConstraint(_Part, frozen=True):
     """How evenly pods are spread over places."""
 
-    max_skew: Annotated[
-        int, Meta(ge=1, le=1000, description="How many more one place may have than another.")
-    ]
+    max_skew: Annotated[int, Meta(ge=1, le=1000)]
+    """How many more one place may have than another."""
     topology_key: TopologyKey
-    when_unsatisfiable: Annotated[
-        Literal["DoNotSchedule", "ScheduleAnyway"],
-        Meta(description="What becomes of a pod for which it cannot be so."),
-    ]
-    label_selector: Annotated[LabelSelector | None, Meta(description="Which pods count.")] = None
-    min_domains: Annotated[
-        Annotated[int, Meta(ge=1, le=1000)] | None,
-        Meta(description="How many places there have to be at the least."),
-    ] = None
-    match_label_keys: Annotated[
-        list[LabelKey],
-        Meta(description="Labels that have to be as the pod's own.", max_length=_TERMS_MAX),
-    ] = field(default_factory=list)
-    node_affinity_policy: Annotated[
-        Literal["Honor", "Ignore"] | None,
-        Meta(description="Whether nodes count that the affinity rules out."),
-    ] = None
-    node_taints_policy: Annotated[
-        Literal["Honor", "Ignore"] | None,
-        Meta(description="Whether nodes count whose taints are not tolerated."),
-    ] = None
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    """What becomes of a pod for which it cannot be so."""
+    label_selector: LabelSelector | None = None
+    """Which pods count."""
+    min_domains: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    """How many places there have to be at the least."""
+    match_label_keys: Annotated[list[LabelKey], Meta(max_length=_TERMS_MAX)] = []
+    """Labels that have to be as the pod's own."""
+    node_affinity_policy: Literal["Honor", "Ignore"] | None = None
+    """Whether nodes count that the affinity rules out."""
+    node_taints_policy: Literal["Honor", "Ignore"] | None = None
+    """Whether nodes count whose taints are not tolerated."""

@@ -1,11 +1,14 @@
 """Definitions of the public resources, made from their types, also for `kubectl explain`.
 
 The API server takes only structural schemas: without references, `null`, and choices between types
-except "number or text". The rest is JSON Schema as msgspec makes it from a type. Rules in CEL come
-from the `RULES` of a class.
+except "number or text". The rest is JSON Schema as msgspec makes it from a type. Descriptions are
+the docstrings of classes and fields, and rules in CEL come from the `RULES` of a class.
 """
 
+import ast
+import inspect
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -45,14 +48,16 @@ def structural_schema(spec: type[Struct], inserted: Mapping[str, Schema]) -> Sch
         inserted: schemas of fields of `spec` whose content has no type, by their JSON names.
     """
     (reference,), components = msgspec.json.schema_components([spec], ref_template="{name}")
-    rules = {each.__name__: each for each in _structs(spec)}
+    structs = {each.__name__: each for each in _structs(spec)}
 
     def resolved(part: Schema) -> Schema:
         part = dict(part)
         if (name := part.pop("$ref", None)) is not None:
             found = dict(components[name])
-            if name in rules and (of_class := getattr(rules[name], "RULES", ())):
-                found["x-kubernetes-validations"] = [each._asdict() for each in of_class]
+            if (cls := structs.get(name)) is not None:
+                found["properties"] = _described(cls, found["properties"])
+                if rules := getattr(cls, "RULES", ()):
+                    found["x-kubernetes-validations"] = [each._asdict() for each in rules]
             part = {**found, **part}
         part.pop("title", None)
         if "description" in part:  # A docstring: its lines and their indentation are the source's.
@@ -161,6 +166,19 @@ def definition(
             ],
         },
     }
+
+
+def _described(cls: type[Struct], properties: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Return schemas of fields with the docstrings of the fields, which only the source has."""
+    (tree,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(tree, ast.ClassDef)
+    described = dict(properties)
+    names = {each.name: each.encode_name for each in msgspec.structs.fields(cls)}
+    for statement, below in pairwise(tree.body):
+        match statement, below:
+            case ast.AnnAssign(ast.Name(field)), ast.Expr(ast.Constant(str(text))):
+                described[names[field]] = {"description": text, **properties[names[field]]}
+    return described
 
 
 def _structs(of: type[Struct]) -> list[type[Struct]]:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from millrace.core.media import TopicMedia
 from millrace.operator.model.fields import ClusterReference, Rule
@@ -51,55 +51,31 @@ class TopicSpec(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     )
 
-    cluster_ref: Annotated[
-        ClusterReference, Meta(description="Which cluster has the topic. It cannot change.")
-    ]
-    topic_name: Annotated[
-        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)] | None,
-        Meta(
-            description="Name of the topic, without namespace, where it cannot be the resource's: "
-            "one with capital letters or `_`. Unset: the resource's name. It cannot change."
-        ),
-    ] = None
-    partitions: Annotated[
-        Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None,
-        Meta(
-            description="How many partitions. More may be added later, which changes the "
-            "partition of keys; they never become fewer. Unset: the cluster's "
-            "`default_partitions`."
-        ),
-    ] = None
-    replicas: Annotated[
-        Annotated[int, Meta(ge=1, le=32_767)] | None,
-        Meta(
-            description="How many brokers hold each partition. A change moves replicas in the "
-            "background; status says how far that is. Unset: at least the cluster's "
-            "`default_replication_factor`, also when that grows with the number of brokers."
-        ),
-    ] = None
-    media: Annotated[
-        TopicMedia | None,
-        Meta(
-            description="Where its replicas lie. A change moves them in the background. `tiered`: "
-            "on an SSD, and closed segments move to an HDD of the same broker, by "
-            "`local.retention.ms` and when the SSD fills. `any`, or unset: on any volume."
-        ),
-    ] = None
-    config: Annotated[
-        dict[str, Any],
-        Meta(
-            description="Settings of the topic, by Kafka's names. What is not set follows the "
-            "cluster's default, and what is taken away does so again."
-        ),
-    ] = field(default_factory=dict)
-    deletion_policy: Annotated[
-        Deletion,
-        Meta(
-            description="What becomes of the topic when this resource is deleted. `Delete`: it "
-            "goes with all records, and `millrace topic undelete` brings it back for a day. "
-            "`Retain`: it stays, and a Topic of the same name takes it up again."
-        ),
-    ] = Deletion.DELETE
+    cluster_ref: ClusterReference
+    """Which cluster has the topic. It cannot change."""
+    topic_name: (
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$", min_length=1, max_length=249)] | None
+    ) = None
+    """Name of the topic, without namespace, where it cannot be the resource's: one with capital
+    letters or `_`. Unset: the resource's name. It cannot change."""
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | None = None
+    """How many partitions. More may be added later, which changes the partition of keys; they never
+    become fewer. Unset: the cluster's `default_partitions`."""
+    replicas: Annotated[int, Meta(ge=1, le=32_767)] | None = None
+    """How many brokers hold each partition. A change moves replicas in the background; status says
+    how far that is. Unset: at least the cluster's `default_replication_factor`, also when that
+    grows with the number of brokers."""
+    media: TopicMedia | None = None
+    """Where its replicas lie. A change moves them in the background. `tiered`: on an SSD, and
+    closed segments move to an HDD of the same broker, by `local.retention.ms` and when the SSD
+    fills. `any`, or unset: on any volume."""
+    config: dict[str, Any] = {}
+    """Settings of the topic, by Kafka's names. What is not set follows the cluster's default, and
+    what is taken away does so again."""
+    deletion_policy: Deletion = Deletion.DELETE
+    """What becomes of the topic when this resource is deleted. `Delete`: it goes with all records,
+    and `millrace topic undelete` brings it back for a day. `Retain`: it stays, and a Topic of the
+    same name takes it up again."""
 
 
 class Topic(Struct, frozen=True, kw_only=True):
