@@ -177,6 +177,17 @@ class RunningBroker:
         finally:
             restart.join()
 
+    def __enter__(self) -> "RunningBroker":
+        """Start it for the block, and leave nothing running."""
+        try:
+            return self.start()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.abandon()
+
     def abandon(self) -> None:
         """Leave nothing running, whatever happened before."""
         process, self._process = self._process, None

@@ -70,6 +70,17 @@ class RunningCluster:
             broker.start()
         return self
 
+    def __enter__(self) -> "RunningCluster":
+        """Start all for the block, and leave nothing running."""
+        try:
+            return self.start()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.abandon()
+
     def abandon(self) -> None:
         """Leave nothing running, whatever happened before."""
         for broker in self.brokers:

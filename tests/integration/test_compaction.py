@@ -30,11 +30,8 @@ REMOVED = "millrace_cleaner_removed_records_total"
 @pytest.fixture
 def cleaning(tmp_path: Path) -> Iterator[RunningCluster]:
     """Three brokers that look for something to clean all the time."""
-    started = RunningCluster(tmp_path, {"storage.cleaner_backoff_ms": 50})
-    try:
-        yield started.start()
-    finally:
-        started.abandon()
+    with RunningCluster(tmp_path, {"storage.cleaner_backoff_ms": 50}) as started:
+        yield started
 
 
 def write(bootstrap: str, cells: Iterable[tuple[bytes, bytes | None]], batch: str = "2KiB") -> None:

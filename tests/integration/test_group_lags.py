@@ -15,11 +15,10 @@ DEADLINE_S = 30.0
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    running = RunningCluster(tmp_path, {"groups.lag_interval_ms": 100, "groups.lag_series_max": 3})
-    try:
-        yield running.start()
-    finally:
-        running.abandon()
+    with RunningCluster(
+        tmp_path, {"groups.lag_interval_ms": 100, "groups.lag_series_max": 3}
+    ) as running:
+        yield running
 
 
 def shown(cluster: RunningCluster, group: str, topic: str = "t") -> dict[str, float]:

@@ -39,18 +39,15 @@ DEADLINE_S = 30.0
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    running = RunningCluster(
+    with RunningCluster(
         tmp_path,
         {
             "cluster.positions_partitions": 1,
             "groups.session_timeout_ms": SESSION_MS,
             "groups.heartbeat_interval_ms": SESSION_MS // 3,
         },
-    )
-    try:
-        yield running.start()
-    finally:
-        running.abandon()
+    ) as running:
+        yield running
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -263,11 +260,8 @@ def test_an_attempt_to_commit_that_comes_late_takes_nothing_back_also_after_a_fa
 ) -> None:
     # The member sends no heartbeats.
     settings = {"cluster.positions_partitions": 1, "groups.session_timeout_ms": 600_000}
-    cluster = RunningCluster(tmp_path, settings)
-    try:
-        commit_late(cluster.start())
-    finally:
-        cluster.abandon()
+    with RunningCluster(tmp_path, settings) as cluster:
+        commit_late(cluster)
 
 
 def commit_late(cluster: RunningCluster) -> None:

@@ -33,11 +33,8 @@ SSD, HDD = Media.SSD, Media.HDD
 @pytest.fixture
 def mixed(tmp_path: Path) -> Iterator[RunningCluster]:
     """Broker 0 has an SSD, 1 has an SSD and two HDDs, 2 has an HDD."""
-    running = RunningCluster(tmp_path, media=[["ssd"], ["ssd", "hdd", "hdd"], ["hdd"]])
-    try:
-        yield running.start()
-    finally:
-        running.abandon()
+    with RunningCluster(tmp_path, media=[["ssd"], ["ssd", "hdd", "hdd"], ["hdd"]]) as running:
+        yield running
 
 
 def lies_on(admin: SyncAdmin, topic: str) -> set[tuple[int, Media | None]]:
@@ -189,9 +186,7 @@ def test_a_directory_that_is_said_to_lie_on_another_media_keeps_what_it_has(
 def test_replicas_move_to_the_media_that_their_topic_asks_for_by_themselves(
     tmp_path: Path,
 ) -> None:
-    running = RunningCluster(tmp_path, media=[["ssd", "hdd"]] * 3)
-    try:
-        running.start()
+    with RunningCluster(tmp_path, media=[["ssd", "hdd"]] * 3) as running:
         with SyncAdmin(running.bootstrap) as admin:
             admin.create_topic("t", partitions=4, replication_factor=2, config={"media": "ssd"})
             leaders = [each.leader for each in admin.describe_topic("t").partitions]
@@ -216,8 +211,6 @@ def test_replicas_move_to_the_media_that_their_topic_asks_for_by_themselves(
                 assert broker.log_has("a replica has moved")
                 assert not list(broker.log_dirs[0].glob(f"{described.topic_id.hex()}-?"))
         assert numbers(running.bootstrap, "t", len(took)) == list(range(len(took)))
-    finally:
-        running.abandon()
 
 
 @pytest.mark.timeout(300)  # It starts a broker several times.

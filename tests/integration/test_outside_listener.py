@@ -21,11 +21,8 @@ OUTSIDE = 'millrace_connections{listener="outside"}'
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """Three brokers; `localhost` is what they are called outside."""
     settings = {"outside_listener.port": 0, "outside_listener.advertised_host": "localhost"}
-    brokers = RunningCluster(tmp_path_factory.mktemp("outside"), settings)
-    try:
-        yield brokers.start()
-    finally:
-        brokers.abandon()
+    with RunningCluster(tmp_path_factory.mktemp("outside"), settings) as brokers:
+        yield brokers
 
 
 def outside_addresses(cluster: RunningCluster) -> set[str]:
@@ -109,15 +106,13 @@ def test_a_broker_that_starts_again_is_found_outside_by_who_knew_it(
 
 def test_the_address_may_come_and_change_while_the_broker_runs(tmp_path: Path) -> None:
     file = tmp_path / "address"
-    broker = RunningBroker(tmp_path / "broker", {"outside_listener.port": 0})
 
     def told(address: str) -> str:
         with RawClient(address) as client:
             answer = client.cluster.GetMetadata(cluster_pb2.GetMetadataRequest(), timeout=20)
         return str(answer.brokers[0].address)
 
-    try:
-        broker.start()
+    with RunningBroker(tmp_path / "broker", {"outside_listener.port": 0}) as broker:
         port = broker.outside_address.rpartition(":")[2]
         broker.stop()
         broker.settings = {
@@ -143,5 +138,3 @@ def test_the_address_may_come_and_change_while_the_broker_runs(tmp_path: Path) -
             admin.create_topic("t")
             producer.send("t", b"v").result(30)
         assert told(broker.address) == broker.address
-    finally:
-        broker.abandon()

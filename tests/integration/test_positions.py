@@ -32,11 +32,8 @@ TOPIC = "__positions"
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
     # All names fall to one partition, so that the tests know who keeps them.
-    running = RunningCluster(tmp_path, {"cluster.positions_partitions": 1})
-    try:
-        yield running.start()
-    finally:
-        running.abandon()
+    with RunningCluster(tmp_path, {"cluster.positions_partitions": 1}) as running:
+        yield running
 
 
 def keeper(admin: SyncAdmin) -> int:
@@ -199,46 +196,43 @@ def test_what_one_broker_kept_is_given_more_replicas(tmp_path: Path) -> None:
 
 
 def test_more_is_kept_than_fits_into_a_request_or_an_answer(tmp_path: Path) -> None:
-    cluster = RunningCluster(tmp_path, racks=("",))
-    try:
-        with SyncAdmin(cluster.start().bootstrap) as admin:
-            admin.create_topic("t", partitions=1100)
-            many = {("t", number): Position(number) for number in range(1100)}
-            assert admin.resolve_initial("q", many) == many
-            large = {("t", number): Position(number, 0, "m" * 4096) for number in range(300)}
-            admin.commit_positions("q", large)
-            assert admin.fetch_positions("q", kind="initial") == many
-            assert admin.fetch_positions("q") == large
-            names = [f"name {number}" for number in range(100)]
-            for name in names:
-                admin.commit_positions(name, {("t", 0): Position(0)})
-            assert [each.name for each in admin.list_groups()] == sorted([*names, "q"])
-    finally:
-        cluster.abandon()
+    with (
+        RunningCluster(tmp_path, racks=("",)) as cluster,
+        SyncAdmin(cluster.bootstrap) as admin,
+    ):
+        admin.create_topic("t", partitions=1100)
+        many = {("t", number): Position(number) for number in range(1100)}
+        assert admin.resolve_initial("q", many) == many
+        large = {("t", number): Position(number, 0, "m" * 4096) for number in range(300)}
+        admin.commit_positions("q", large)
+        assert admin.fetch_positions("q", kind="initial") == many
+        assert admin.fetch_positions("q") == large
+        names = [f"name {number}" for number in range(100)]
+        for name in names:
+            admin.commit_positions(name, {("t", 0): Position(0)})
+        assert [each.name for each in admin.list_groups()] == sorted([*names, "q"])
 
 
 def test_what_breaks_a_bound_is_refused(tmp_path: Path) -> None:
-    cluster = RunningCluster(tmp_path, {"positions.partition_positions_max": 3}, racks=("",))
-    try:
-        with SyncAdmin(cluster.start().bootstrap) as admin:
-            admin.create_topic("t", partitions=4)
-            with pytest.raises(InvalidPositionError):
-                admin.resolve_initial("a\nb", {("t", 0): Position(0)})
-            with pytest.raises(InvalidPositionError, match="metadata_bytes_max"):
-                admin.commit_positions("q", {("t", 0): Position(0, 0, "m" * 4097)})
-            with pytest.raises(PositionsFullError):
-                admin.commit_positions("q", {("t", number): Position(0) for number in range(4)})
-            with pytest.raises(UnknownTopicOrPartitionError):
-                admin.commit_positions("q", {("none", 0): Position(0)})
-            assert [each.name for each in admin.list_groups()] == []
-    finally:
-        cluster.abandon()
+    with (
+        RunningCluster(tmp_path, {"positions.partition_positions_max": 3}, racks=("",)) as cluster,
+        SyncAdmin(cluster.bootstrap) as admin,
+    ):
+        admin.create_topic("t", partitions=4)
+        with pytest.raises(InvalidPositionError):
+            admin.resolve_initial("a\nb", {("t", 0): Position(0)})
+        with pytest.raises(InvalidPositionError, match="metadata_bytes_max"):
+            admin.commit_positions("q", {("t", 0): Position(0, 0, "m" * 4097)})
+        with pytest.raises(PositionsFullError):
+            admin.commit_positions("q", {("t", number): Position(0) for number in range(4)})
+        with pytest.raises(UnknownTopicOrPartitionError):
+            admin.commit_positions("q", {("none", 0): Position(0)})
+        assert [each.name for each in admin.list_groups()] == []
 
 
 def test_what_no_client_of_ours_asks_for_is_refused(tmp_path: Path) -> None:
-    cluster = RunningCluster(tmp_path, racks=("",))
-    try:
-        with SyncAdmin(cluster.start().bootstrap) as admin:
+    with RunningCluster(tmp_path, racks=("",)) as cluster:
+        with SyncAdmin(cluster.bootstrap) as admin:
             topic = admin.create_topic("t")
             admin.resolve_initial("q", {("t", 0): Position(7)})
         with grpc.insecure_channel(cluster[0].address) as channel:
@@ -274,5 +268,3 @@ def test_what_no_client_of_ours_asks_for_is_refused(tmp_path: Path) -> None:
             for after, names in (("", ["q"]), ("p", ["q"]), ("q", [])):
                 request = pb.ListNamesRequest(partition=part, after=after)
                 assert list(stub.ListNames(request, timeout=20).names) == names
-    finally:
-        cluster.abandon()

@@ -18,11 +18,8 @@ RACKS = ("a", "b", "c")
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    running = RunningCluster(tmp_path, racks=RACKS)
-    try:
-        yield running.start()
-    finally:
-        running.abandon()
+    with RunningCluster(tmp_path, racks=RACKS) as running:
+        yield running
 
 
 def read(consumer: SyncConsumer, count: int, seconds: float = 30) -> list[Record]:

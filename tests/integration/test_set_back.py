@@ -141,10 +141,8 @@ def test_a_broker_that_remembers_nothing_does_not_overtake_those_that_do(
     copy_store(store, newest)
     copy_store(backup, store)
     settings = {**cluster[0].settings, "node.name": "newcomer"}
-    newcomer = RunningBroker(tmp_path / "newcomer", settings)
     old = cluster[0]
-    try:
-        newcomer.start()
+    with RunningBroker(tmp_path / "newcomer", settings) as newcomer:
         process = old.spawn()
         try:
             text = "was set back to an older state"
@@ -160,8 +158,6 @@ def test_a_broker_that_remembers_nothing_does_not_overtake_those_that_do(
             assert code
             assert text in said
         assert stored(store) == before
-    finally:
-        newcomer.abandon()
     copy_store(newest, store)
     cluster.start()
     assert read(cluster.bootstrap, "b", 50) == 50
@@ -247,16 +243,12 @@ def test_a_lost_store_under_new_brokers_is_another_cluster_and_deletes_nothing(
     assert "the coordination store is empty" in said
     assert stored(store) == {}
     settings = {**cluster[0].settings, "node.name": "newcomer"}
-    newcomer = RunningBroker(tmp_path / "newcomer", settings)
-    try:
-        newcomer.start()
+    with RunningBroker(tmp_path / "newcomer", settings) as newcomer:
         for broker in cluster.brokers:
             code, said = failed_start(broker)
             assert code
             assert "broker's log directories belong to" in said or "but the log directories" in said
         newcomer.stop()
-    finally:
-        newcomer.abandon()
     assert [files_of(broker) for broker in cluster.brokers] == files
     for path in tmp_path.glob("coordination.sqlite*"):
         path.unlink()

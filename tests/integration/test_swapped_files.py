@@ -19,11 +19,8 @@ RECORD = random.Random(1).randbytes(100_000)
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    made = RunningCluster(tmp_path)
-    try:
-        yield made.start()
-    finally:
-        made.abandon()
+    with RunningCluster(tmp_path) as made:
+        yield made
 
 
 def write(cluster: RunningCluster, records: int) -> None:

@@ -178,11 +178,8 @@ def test_a_deleted_topic_comes_back_from_both_disks_and_leaves_them_when_it_is_p
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
     """Brokers 0 and 1 have an SSD and an HDD, 2 has an SSD."""
     media = [["ssd", "hdd"], ["ssd", "hdd"], ["ssd"]]
-    running = RunningCluster(tmp_path, MOVING, media=media)
-    try:
-        yield running.start()
-    finally:
-        running.abandon()
+    with RunningCluster(tmp_path, MOVING, media=media) as running:
+        yield running
 
 
 def test_replicas_lie_where_both_media_are_and_followers_read_from_the_hdd(

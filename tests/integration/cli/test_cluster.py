@@ -22,11 +22,8 @@ from millrace.core.errors import Appended, NotControllerError
 @pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """A cluster whose brokers are not stopped by any test."""
-    running = RunningCluster(tmp_path_factory.mktemp("cluster"), racks=("a", "b", "c"))
-    try:
-        yield running.start()
-    finally:
-        running.abandon()
+    with RunningCluster(tmp_path_factory.mktemp("cluster"), racks=("a", "b", "c")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -166,9 +163,8 @@ def test_a_plan_is_edited_applied_and_watched(millrace: CommandLine, tmp_path: P
 def test_a_plan_that_is_larger_than_the_cluster_takes_at_a_time_is_worked_through(
     tmp_path: Path,
 ) -> None:
-    cluster = RunningCluster(tmp_path, {"cluster.reassigning_partitions_max": 2})
-    try:
-        millrace = CommandLine(cluster.start().bootstrap)
+    with RunningCluster(tmp_path, {"cluster.reassigning_partitions_max": 2}) as cluster:
+        millrace = CommandLine(cluster.bootstrap)
         millrace.ok("topic", "create", "moved", "--partitions", "7", "--replication-factor", "1")
         plan = millrace.ok("reassign", "plan", "moved", "--replication-factor", "3")
         begun = millrace.run("reassign", "apply", "-", "--no-wait", stdin=plan)
@@ -181,8 +177,6 @@ def test_a_plan_that_is_larger_than_the_cluster_takes_at_a_time_is_worked_throug
         assert (
             "7 partitions reassigned" in millrace.run("reassign", "apply", "-", stdin=plan).stderr
         )
-    finally:
-        cluster.abandon()
 
 
 def test_a_plan_that_is_interrupted_goes_on_when_it_is_applied_again(

@@ -65,13 +65,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         "limits.connection_request_memory_bytes_max": 2 * MESSAGE_BYTES_MAX,
         "limits.batch_inflated_bytes_max": MESSAGE_BYTES_MAX,
     }
-    cluster = RunningCluster(tmp_path_factory.mktemp("cluster"), settings)
-    try:
-        cluster.start()
+    with RunningCluster(tmp_path_factory.mktemp("cluster"), settings) as cluster:
         fill(cluster.bootstrap)
         yield cluster
-    finally:
-        cluster.abandon()
 
 
 @pytest.fixture(scope="session")
