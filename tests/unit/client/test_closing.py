@@ -104,17 +104,14 @@ def test_close_of_a_producer_ends_in_time_though_neither_records_nor_parts_end()
     run_in_virtual_time(story())
 
 
-def test_a_member_whose_heartbeats_do_not_end_closes_in_time() -> None:
-    async def story() -> None:
-        consumer = Consumer(NOBODY, group="g", close_timeout_ms=CLOSE_MS)
-        await consumer.subscribe(["t"])
-        membership = cast(Any, consumer)._core.membership
-        await membership._tasks.end()
-        membership._tasks = Stuck()
-        async with asyncio.timeout(10):
-            await consumer.close()
-
-    asyncio.run(story())
+async def test_a_member_whose_heartbeats_do_not_end_closes_in_time() -> None:
+    consumer = Consumer(NOBODY, group="g", close_timeout_ms=CLOSE_MS)
+    await consumer.subscribe(["t"])
+    membership = cast(Any, consumer)._core.membership
+    await membership._tasks.end()
+    membership._tasks = Stuck()
+    async with asyncio.timeout(10):
+        await consumer.close()
 
 
 class Ending:

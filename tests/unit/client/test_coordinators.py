@@ -72,44 +72,35 @@ class Brokers(Cluster):
 @pytest.mark.parametrize(
     "refusal", [names(DEAD), names(CUT_OFF), CoordinatorLoadInProgressError("wait")], ids=str
 )
-def test_others_are_asked_when_what_a_broker_says_leads_nowhere(refusal: MillraceError) -> None:
-    async def story() -> None:
-        cluster = Brokers({CUT_OFF: refusal})
-        async with asyncio.timeout(10):
-            answer = await Coordinators(cluster).ask("g", cluster.answer)
-        assert list(answer.member_ids) == [CURRENT]
+async def test_others_are_asked_when_what_a_broker_says_leads_nowhere(
+    refusal: MillraceError,
+) -> None:
+    cluster = Brokers({CUT_OFF: refusal})
+    async with asyncio.timeout(10):
+        answer = await Coordinators(cluster).ask("g", cluster.answer)
+    assert list(answer.member_ids) == [CURRENT]
 
-    asyncio.run(story())
 
-
-def test_a_silent_coordinator_is_given_up_as_soon_as_its_caller_says_and_asked_last_then() -> None:
+async def test_a_silent_coordinator_is_given_up_when_its_caller_says_and_asked_last_then() -> None:
     """A broker without power is silent, and it is the last one that answered everything else."""
-
-    async def story() -> None:
-        cluster = Brokers({CURRENT: names(SILENT)}, (SILENT, CURRENT))
-        cluster.order.first = SILENT
-        cluster.timeout_s = 0.9
-        with pytest.raises(MillraceError):
-            await Coordinators(cluster).ask("g", cluster.answer, silence_s=lambda: 0.1)
-        assert cluster.asked[:4] == [SILENT, CURRENT, SILENT, CURRENT]
-
-    asyncio.run(story())
+    cluster = Brokers({CURRENT: names(SILENT)}, (SILENT, CURRENT))
+    cluster.order.first = SILENT
+    cluster.timeout_s = 0.9
+    with pytest.raises(MillraceError):
+        await Coordinators(cluster).ask("g", cluster.answer, silence_s=lambda: 0.1)
+    assert cluster.asked[:4] == [SILENT, CURRENT, SILENT, CURRENT]
 
 
-def test_a_silent_coordinator_that_answered_last_is_not_asked_again_before_others() -> None:
+async def test_a_silent_coordinator_that_answered_last_is_not_asked_again_before_others() -> None:
     """Both waits together would be longer than a session."""
-
-    async def story() -> None:
-        cluster = Brokers({}, (SILENT, CURRENT))
-        cluster.order.first = SILENT
-        coordinators = Coordinators(cluster)
-        error = names(SILENT)
-        assert coordinators._learn("g", error)
-        answer = await coordinators.ask("g", cluster.answer, silence_s=lambda: 0.1)
-        assert list(answer.member_ids) == [CURRENT]
-        assert cluster.asked == [SILENT, CURRENT]
-
-    asyncio.run(story())
+    cluster = Brokers({}, (SILENT, CURRENT))
+    cluster.order.first = SILENT
+    coordinators = Coordinators(cluster)
+    error = names(SILENT)
+    assert coordinators._learn("g", error)
+    answer = await coordinators.ask("g", cluster.answer, silence_s=lambda: 0.1)
+    assert list(answer.member_ids) == [CURRENT]
+    assert cluster.asked == [SILENT, CURRENT]
 
 
 @pytest.mark.parametrize("is_known", [False, True])
@@ -176,18 +167,15 @@ def test_a_refusal_of_a_whole_call_ends_the_silence_of_a_broker(is_known: bool) 
     run_in_virtual_time(story())
 
 
-def test_others_are_asked_when_a_broker_knows_no_controller_for_long() -> None:
-    async def story() -> None:
-        admin = Admin(CUT_OFF)
-        cluster = Brokers({CUT_OFF: ControllerNotAvailableError("none")})
-        admin._cluster = cluster
+async def test_others_are_asked_when_a_broker_knows_no_controller_for_long() -> None:
+    admin = Admin(CUT_OFF)
+    cluster = Brokers({CUT_OFF: ControllerNotAvailableError("none")})
+    admin._cluster = cluster
 
-        async def drain(connection: Any) -> cluster_pb2.DrainBrokerResponse:
-            answer = await cluster.answer(connection)
-            return cluster_pb2.DrainBrokerResponse(error=answer.error)
+    async def drain(connection: Any) -> cluster_pb2.DrainBrokerResponse:
+        answer = await cluster.answer(connection)
+        return cluster_pb2.DrainBrokerResponse(error=answer.error)
 
-        async with asyncio.timeout(10):
-            await admin._change(drain, wire.raise_if_refused)
-        assert cluster.asked[-1] == CURRENT
-
-    asyncio.run(story())
+    async with asyncio.timeout(10):
+        await admin._change(drain, wire.raise_if_refused)
+    assert cluster.asked[-1] == CURRENT

@@ -1,7 +1,8 @@
 """A member between its heartbeats and its user's polls, with a coordinator that the test plays."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -226,30 +227,26 @@ class Story:
         await self.member.close()
 
 
-def run(story: Callable[[Story], Awaitable[None]], **settings: Any) -> None:
-    async def told() -> None:
-        made = Story(**settings)
-        try:
-            await story(made)
-        finally:
-            await made.close()
-
-    asyncio.run(told())
+@asynccontextmanager
+async def a_story(**settings: Any) -> AsyncIterator[Story]:
+    made = Story(**settings)
+    try:
+        yield made
+    finally:
+        await made.close()
 
 
-def test_a_member_reads_what_it_is_given_from_where_the_group_has_committed() -> None:
-    async def story(it: Story) -> None:
+async def test_a_member_reads_what_it_is_given_from_where_the_group_has_committed() -> None:
+    async with a_story() as it:
         it.coordinator.committed = {0: 7}
         it.coordinator.decide = lambda _: given(1, 0, 1)
         await it.until(lambda: it.reading.read, polls=True)
         assert it.reading.read == {place(0): Position(7, 0), place(1): None}
         await it.until(lambda: it.coordinator.heartbeats[-1].confirmed == 1)
 
-    run(story)
 
-
-def test_an_assignment_that_is_lost_while_it_is_taken_is_neither_read_nor_confirmed() -> None:
-    async def story(it: Story) -> None:
+async def test_an_assignment_that_is_lost_while_it_is_taken_is_neither_read_nor_confirmed() -> None:
+    async with a_story() as it:
         coordinator, member = it.coordinator, it.member
         coordinator.may_answer.clear()
         await it.until(lambda: member.heartbeats.has_work)
@@ -266,11 +263,9 @@ def test_an_assignment_that_is_lost_while_it_is_taken_is_neither_read_nor_confir
         await it.until(lambda: coordinator.heartbeats[-1].confirmed == 1)
         assert set(it.reading.read) == {place(1)}
 
-    run(story)
 
-
-def test_a_session_that_ends_while_an_assignment_is_taken_ends_the_reading() -> None:
-    async def story(it: Story) -> None:
+async def test_a_session_that_ends_while_an_assignment_is_taken_ends_the_reading() -> None:
+    async with a_story() as it:
         coordinator, member = it.coordinator, it.member
         coordinator.decide = lambda _: given(1, 0, session_ms=300)
         await it.until(lambda: it.reading.read, polls=True)
@@ -284,8 +279,6 @@ def test_a_session_that_ends_while_an_assignment_is_taken_ends_the_reading() -> 
         await taking
         assert not it.reading.read, "others may own what it had"
         coordinator.hears.set()
-
-    run(story)
 
 
 @dataclass
@@ -393,10 +386,10 @@ def test_a_coordinator_that_loses_its_power_at_any_moment_ends_no_session(
     run_in_virtual_time(story())
 
 
-def test_a_member_that_gave_itself_up_leaves_before_it_joins_again() -> None:
+async def test_a_member_that_gave_itself_up_leaves_before_it_joins_again() -> None:
     """Else a ghost would keep its partitions for a session, and its instance id."""
 
-    async def story(it: Story) -> None:
+    async with a_story() as it:
         coordinator, member = it.coordinator, it.member
         coordinator.decide = lambda _: given(1, 0, session_ms=300)
         await it.until(lambda: it.reading.read, polls=True)
@@ -411,11 +404,9 @@ def test_a_member_that_gave_itself_up_leaves_before_it_joins_again() -> None:
         again = next(each for each in coordinator.heartbeats[seen:] if each.HasField("member"))
         assert again.member_id != first
 
-    run(story)
 
-
-def test_a_member_that_the_group_has_removed_need_not_leave() -> None:
-    async def story(it: Story) -> None:
+async def test_a_member_that_the_group_has_removed_need_not_leave() -> None:
+    async with a_story() as it:
         coordinator = it.coordinator
         await it.until(lambda: it.reading.read, polls=True)
         first = coordinator.heartbeats[0].member_id
@@ -426,11 +417,9 @@ def test_a_member_that_the_group_has_removed_need_not_leave() -> None:
         await it.until(lambda: it.reading.read, polls=True)
         assert coordinator.left == []
 
-    run(story)
 
-
-def test_a_member_that_polls_too_seldom_gives_up_before_it_leaves() -> None:
-    async def story(it: Story) -> None:
+async def test_a_member_that_polls_too_seldom_gives_up_before_it_leaves() -> None:
+    async with a_story(max_poll_interval_ms=1000) as it:
         await it.until(lambda: it.reading.read, polls=True)
         first = it.coordinator.heartbeats[0].member_id
         await it.until(lambda: it.coordinator.left)
@@ -439,21 +428,17 @@ def test_a_member_that_polls_too_seldom_gives_up_before_it_leaves() -> None:
         it.coordinator.decide = lambda _: given(1)
         await it.until(lambda: not it.reading.read, polls=True)
 
-    run(story, max_poll_interval_ms=1_000)
 
-
-def test_a_user_that_waits_in_a_poll_does_poll() -> None:
-    async def story(it: Story) -> None:
+async def test_a_user_that_waits_in_a_poll_does_poll() -> None:
+    async with a_story(max_poll_interval_ms=1000) as it:
         await it.until(lambda: it.reading.read, polls=True)
         with it.member.heartbeats.polling():
             await it.until(lambda: len(it.coordinator.heartbeats) > 60)
         assert it.coordinator.left == []
 
-    run(story, max_poll_interval_ms=1_000)
 
-
-def test_who_lost_its_place_waits_for_it_in_a_full_group_and_a_stranger_is_told() -> None:
-    async def story(it: Story) -> None:
+async def test_who_lost_its_place_waits_for_it_in_a_full_group_and_a_stranger_is_told() -> None:
+    async with a_story() as it:
         coordinator = it.coordinator
         await it.until(lambda: it.reading.read, polls=True)
         first = coordinator.heartbeats[0].member_id
@@ -464,28 +449,22 @@ def test_who_lost_its_place_waits_for_it_in_a_full_group_and_a_stranger_is_told(
         coordinator.decide = lambda _: given(1, 2)
         await it.until(lambda: set(it.reading.read) == {place(2)}, polls=True)
 
-    run(story)
-
-    async def stranger(it: Story) -> None:
+    async with a_story() as it:
         it.coordinator.decide = lambda _: GroupFullError("full")
         with pytest.raises(GroupFullError):
             await it.until(lambda: False, polls=True)
 
-    run(stranger)
 
-
-def test_what_is_refused_for_good_is_raised_by_the_poll() -> None:
-    async def story(it: Story) -> None:
+async def test_what_is_refused_for_good_is_raised_by_the_poll() -> None:
+    async with a_story() as it:
         it.coordinator.decide = lambda _: InvalidGroupError("no")
         with pytest.raises(InvalidGroupError):
             await it.until(lambda: False, polls=True)
         assert it.reading.wakes
 
-    run(story)
 
-
-def test_a_poll_commits_nothing_of_what_it_hands_out_itself() -> None:
-    async def story(it: Story) -> None:
+async def test_a_poll_commits_nothing_of_what_it_hands_out_itself() -> None:
+    async with a_story(enable_auto_commit=True, auto_commit_interval_ms=500) as it:
         await it.until(lambda: it.reading.read, polls=True)
         it.reading.read[place(0)] = Position(5, 0)
         await it.until(lambda: it.member.is_due)
@@ -494,32 +473,29 @@ def test_a_poll_commits_nothing_of_what_it_hands_out_itself() -> None:
         await it.until(lambda: it.coordinator.commits)
         assert it.coordinator.commits == [[5]]
 
-    run(story, enable_auto_commit=True, auto_commit_interval_ms=500)
+
+async def test_a_dead_coordinator_holds_up_no_close_for_ten_seconds() -> None:
+    failed: list[str] = []
+
+    async def commit(places: object) -> None:
+        try:
+            await it.member.commits.commit({place(0): Position(5)})
+        except MillraceError as error:
+            failed.append(error.name())
+
+    it = Story(on_revoked=commit, enable_auto_commit=True)
+    await it.until(lambda: it.reading.read, polls=True)
+    it.reading.read[place(0)] = Position(5, 0)
+    it.coordinator.takes_requests.clear()
+    async with asyncio.timeout(10):
+        await it.close()
+    assert failed == ["REQUEST_TIMED_OUT"]
 
 
-def test_a_dead_coordinator_holds_up_no_close_for_ten_seconds() -> None:
-    async def story() -> None:
-        failed: list[str] = []
-
-        async def commit(places: object) -> None:
-            try:
-                await it.member.commits.commit({place(0): Position(5)})
-            except MillraceError as error:
-                failed.append(error.name())
-
-        it = Story(on_revoked=commit, enable_auto_commit=True)
-        await it.until(lambda: it.reading.read, polls=True)
-        it.reading.read[place(0)] = Position(5, 0)
-        it.coordinator.takes_requests.clear()
-        async with asyncio.timeout(10):
-            await it.close()
-        assert failed == ["REQUEST_TIMED_OUT"]
-
-    asyncio.run(story())
-
-
-def test_partitions_that_came_later_begin_at_their_start_unless_a_position_is_committed() -> None:
-    async def story(it: Story) -> None:
+async def test_partitions_that_came_later_begin_at_their_start_unless_a_position_is_committed() -> (
+    None
+):
+    async with a_story() as it:
         it.coordinator.committed = {3: 7}
         it.coordinator.decide = lambda _: given(1, 0, 1, 2, 3, later_from=2)
         await it.until(lambda: it.reading.read, polls=True)
@@ -527,11 +503,9 @@ def test_partitions_that_came_later_begin_at_their_start_unless_a_position_is_co
         assert later == {0: False, 1: False, 2: True, 3: True}
         assert it.reading.begun[place(3)].position == Position(7, 0)
 
-    run(story)
 
-
-def test_a_member_commits_the_ends_at_which_its_group_begins_at_once_and_once() -> None:
-    async def story(it: Story) -> None:
+async def test_a_member_commits_the_ends_at_which_its_group_begins_at_once_and_once() -> None:
+    async with a_story(auto_offset_reset="latest") as it:
         it.coordinator.committed = {0: 7}
         it.coordinator.decide = lambda _: given(1, 0, 1, 2, 3, later_from=3)
         await it.until(lambda: it.reading.read, polls=True)
@@ -542,11 +516,9 @@ def test_a_member_commits_the_ends_at_which_its_group_begins_at_once_and_once() 
         await it.member.commits.commit({place(1): Position(15)})
         assert it.coordinator.commits == [[11, 12], [15]]
 
-    run(story, auto_offset_reset="latest")
 
-
-def test_an_end_is_not_committed_over_a_later_position() -> None:
-    async def story(it: Story) -> None:
+async def test_an_end_is_not_committed_over_a_later_position() -> None:
+    async with a_story(auto_offset_reset="latest") as it:
         await it.until(lambda: it.reading.read, polls=True)
         it.member.commits.on_end_found(place(0), Offset(10))
         await it.member.commits.commit({place(0): Position(15)})
@@ -556,11 +528,9 @@ def test_an_end_is_not_committed_over_a_later_position() -> None:
         await it.until(lambda: len(it.coordinator.commits) == 2)
         assert it.coordinator.commits == [[15], [20]]
 
-    run(story, auto_offset_reset="latest")
 
-
-def test_an_end_that_is_found_after_a_commit_is_not_committed() -> None:
-    async def story(it: Story) -> None:
+async def test_an_end_that_is_found_after_a_commit_is_not_committed() -> None:
+    async with a_story(auto_offset_reset="latest") as it:
         it.coordinator.decide = lambda _: given(1, 0, 1)
         await it.until(lambda: it.reading.read, polls=True)
         await it.member.commits.commit({place(0): Position(5)})
@@ -569,11 +539,11 @@ def test_an_end_that_is_found_after_a_commit_is_not_committed() -> None:
         await it.until(lambda: len(it.coordinator.commits) == 2)
         assert it.coordinator.commits == [[5], [20]]
 
-    run(story, auto_offset_reset="latest")
 
-
-def test_an_attempt_to_commit_an_end_replaces_no_later_position_when_it_arrives_late() -> None:
-    async def story(it: Story) -> None:
+async def test_an_attempt_to_commit_an_end_replaces_no_later_position_when_it_arrives_late() -> (
+    None
+):
+    async with a_story(auto_offset_reset="latest") as it:
         await it.until(lambda: it.reading.read, polls=True)
         it.member.commits.on_end_found(place(0), Offset(10))
         it.coordinator.commit_refusals = [InvalidGroupError("no")]
@@ -586,23 +556,21 @@ def test_an_attempt_to_commit_an_end_replaces_no_later_position_when_it_arrives_
         assert it.coordinator.commits == [[10], [16]]
         assert it.coordinator.numbers == [1, 3], "the end counts as older than the one that failed"
 
-    run(story, auto_offset_reset="latest")
 
-
-def test_the_commit_of_an_end_is_tried_again_and_told(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(it: Story) -> None:
+async def test_the_commit_of_an_end_is_tried_again_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_story(auto_offset_reset="latest") as it:
         await it.until(lambda: it.reading.read, polls=True)
         it.coordinator.commit_refusals = [InvalidGroupError("not now")] * 2
         it.member.commits.on_end_found(place(0), Offset(10))
         await it.until(lambda: it.coordinator.commits)
         assert it.coordinator.commits == [[10]]
-
-    run(story, auto_offset_reset="latest")
     assert caplog.text.count("not now") == 2
 
 
-def test_an_unexpected_error_of_the_commit_of_an_end_is_raised_by_the_poll() -> None:
-    async def story(it: Story) -> None:
+async def test_an_unexpected_error_of_the_commit_of_an_end_is_raised_by_the_poll() -> None:
+    async with a_story(auto_offset_reset="latest") as it:
         it.coordinator.decide = lambda _: given(1, 0, 1)
         await it.until(lambda: it.reading.read, polls=True)
         it.coordinator.commit_refusals = [cast(MillraceError, object())]
@@ -610,12 +578,10 @@ def test_an_unexpected_error_of_the_commit_of_an_end_is_raised_by_the_poll() -> 
         with pytest.raises(ClientError, match="unexpectedly: AttributeError"):
             await it.until(lambda: False, polls=True)
 
-    run(story, auto_offset_reset="latest")
-
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["revoked", "lost"])
-def test_an_end_is_forgotten_with_its_partition(is_lost: bool) -> None:
-    async def story(it: Story) -> None:
+async def test_an_end_is_forgotten_with_its_partition(is_lost: bool) -> None:
+    async with a_story(auto_offset_reset="latest") as it:
         coordinator = it.coordinator
         await it.until(lambda: it.reading.read, polls=True)
         first = coordinator.heartbeats[0].member_id
@@ -636,19 +602,15 @@ def test_an_end_is_forgotten_with_its_partition(is_lost: bool) -> None:
         await it.until(lambda: coordinator.commits)
         assert coordinator.commits == [[20]]
 
-    run(story, auto_offset_reset="latest")
 
-
-def test_a_revoked_partition_has_its_end_committed_before_another_member_has_it() -> None:
-    async def story(it: Story) -> None:
+async def test_a_revoked_partition_has_its_end_committed_before_another_member_has_it() -> None:
+    async with a_story(auto_offset_reset="latest") as it:
         await it.until(lambda: it.reading.read, polls=True)
         it.coordinator.decide = lambda _: given(2)
         await it.until(lambda: it.member.heartbeats.has_work)
         it.member.commits.on_end_found(place(0), Offset(10))
         await it.member.poll()
         assert [10] in it.coordinator.commits
-
-    run(story, auto_offset_reset="latest")
 
 
 def test_revoked_partitions_wait_for_a_silent_coordinator_for_one_request_at_most(
@@ -681,33 +643,28 @@ def test_revoked_partitions_wait_for_a_silent_coordinator_for_one_request_at_mos
 
 
 @pytest.mark.parametrize("commits", [False, True], ids=["by hand", "by itself"])
-def test_a_member_that_closes_commits_the_ends_that_the_group_lacks(commits: bool) -> None:
-    async def story() -> None:
-        it = Story(auto_offset_reset="latest", enable_auto_commit=commits)
-        await it.until(lambda: it.reading.read, polls=True)
-        it.coordinator.commit_refusals = [InvalidGroupError("not now")]
-        it.member.commits.on_end_found(place(0), Offset(10))
-        await it.until(lambda: not it.coordinator.commit_refusals)
-        await it.close()
-        assert it.coordinator.commits == [[10]]
-
-    asyncio.run(story())
+async def test_a_member_that_closes_commits_the_ends_that_the_group_lacks(commits: bool) -> None:
+    it = Story(auto_offset_reset="latest", enable_auto_commit=commits)
+    await it.until(lambda: it.reading.read, polls=True)
+    it.coordinator.commit_refusals = [InvalidGroupError("not now")]
+    it.member.commits.on_end_found(place(0), Offset(10))
+    await it.until(lambda: not it.coordinator.commit_refusals)
+    await it.close()
+    assert it.coordinator.commits == [[10]]
 
 
-def test_without_a_reset_to_the_end_a_member_commits_no_end() -> None:
-    async def story(it: Story) -> None:
+async def test_without_a_reset_to_the_end_a_member_commits_no_end() -> None:
+    async with a_story() as it:
         await it.until(lambda: it.reading.read, polls=True)
         it.member.commits.on_end_found(place(0), Offset(10))
         await it.close()
         assert not it.coordinator.commits
 
-    run(story)
 
-
-def test_what_a_group_takes_away_as_its_topic_is_gone_is_told_and_a_moved_partition_is_not() -> (
+async def test_what_a_group_takes_away_with_its_topic_is_told_and_a_moved_partition_is_not() -> (
     None
 ):
-    async def story(it: Story) -> None:
+    async with a_story() as it:
         it.coordinator.decide = lambda _: given(1, 0, 1)
         await it.until(lambda: it.reading.read, polls=True)
         for epoch, topic in ((2, "t"), (3, "")):
@@ -722,8 +679,6 @@ def test_what_a_group_takes_away_as_its_topic_is_gone_is_told_and_a_moved_partit
             await it.until(lambda left=left: len(it.reading.read) == len(left), polls=True)  # type: ignore[misc]
             assert it.reading.gone == ([] if topic else ["t"])
 
-    run(story)
-
 
 @pytest.mark.parametrize(
     ("committed", "deleted", "refusal", "told"),
@@ -736,10 +691,10 @@ def test_what_a_group_takes_away_as_its_topic_is_gone_is_told_and_a_moved_partit
     ],
     ids=["no position", "one position", "all positions", "another topic", "an error"],
 )
-def test_a_group_whose_positions_are_of_a_deleted_topic_of_the_name_is_told(
+async def test_a_group_whose_positions_are_of_a_deleted_topic_of_the_name_is_told(
     committed: dict[int, int], deleted: str, refusal: MillraceError | None, told: list[str]
 ) -> None:
-    async def story(it: Story) -> None:
+    async with a_story() as it:
         it.coordinator.committed = committed
         it.coordinator.deleted = {TopicId(b"d" * 16): deleted}
         it.coordinator.list_refusal = refusal
@@ -750,13 +705,9 @@ def test_a_group_whose_positions_are_of_a_deleted_topic_of_the_name_is_told(
         await asyncio.sleep(0)
         assert it.reading.made_again == told
 
-    run(story)
 
-
-def test_no_record_waits_for_what_is_told_of_deleted_topics_and_each_topic_is_compared_once() -> (
-    None
-):
-    async def story(it: Story) -> None:
+async def test_no_record_waits_for_what_is_told_of_deleted_topics_which_are_compared_once() -> None:
+    async with a_story() as it:
         coordinator = it.coordinator
         coordinator.deleted = {TopicId(b"d" * 16): "t"}
         coordinator.may_list.clear()
@@ -769,24 +720,19 @@ def test_no_record_waits_for_what_is_told_of_deleted_topics_and_each_topic_is_co
         await it.until(lambda: coordinator.heartbeats[-1].confirmed == 2, polls=True)
         assert coordinator.lists_asked == 1
 
-    run(story)
+
+async def test_a_member_that_is_closed_waits_for_no_list_of_deleted_topics() -> None:
+    it = Story()
+    it.coordinator.deleted = {TopicId(b"d" * 16): "t"}
+    it.coordinator.may_list.clear()
+    await it.until(lambda: it.coordinator.lists_asked, polls=True)
+    async with asyncio.timeout(3):
+        await it.close()
+    assert it.reading.made_again == []
 
 
-def test_a_member_that_is_closed_waits_for_no_list_of_deleted_topics() -> None:
-    async def story() -> None:
-        it = Story()
-        it.coordinator.deleted = {TopicId(b"d" * 16): "t"}
-        it.coordinator.may_list.clear()
-        await it.until(lambda: it.coordinator.lists_asked, polls=True)
-        async with asyncio.timeout(3):
-            await it.close()
-        assert it.reading.made_again == []
-
-    asyncio.run(story())
-
-
-def test_a_commit_of_everything_leaves_out_topics_that_are_gone() -> None:
-    async def story(it: Story) -> None:
+async def test_a_commit_of_everything_leaves_out_topics_that_are_gone() -> None:
+    async with a_story() as it:
         it.coordinator.committed = {0: 7, 1: 8}
         it.coordinator.decide = lambda _: given(1, 0, 1)
         await it.until(lambda: it.reading.read, polls=True)
@@ -795,5 +741,3 @@ def test_a_commit_of_everything_leaves_out_topics_that_are_gone() -> None:
             await it.member.commits.commit_read(it.member.owned)
             assert await it.member.commits.commit({place(0): Position(9)}) == {place(0)}
         assert it.coordinator.commits == []
-
-    run(story)

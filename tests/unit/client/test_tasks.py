@@ -31,51 +31,45 @@ async def until(condition: asyncio.Event) -> None:
         await condition.wait()
 
 
-def test_a_background_task_that_others_cancel_does_its_work_again() -> None:
-    async def story() -> None:
-        tasks = Tasks(asyncio.get_running_loop(), "client")
-        begun, may_end, has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+async def test_a_background_task_that_others_cancel_does_its_work_again() -> None:
+    tasks = Tasks(asyncio.get_running_loop(), "client")
+    begun, may_end, has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-        async def work(name: str) -> None:
-            assert name == "orders"
-            begun.set()
-            await may_end.wait()
-            has_ended.set()
+    async def work(name: str) -> None:
+        assert name == "orders"
+        begun.set()
+        await may_end.wait()
+        has_ended.set()
 
-        tasks.spawn(work, "orders")
-        for _ in range(3):
-            await until(begun)
-            begun.clear()
-            for task in others():
-                task.cancel()
-        may_end.set()
-        await until(has_ended)
-        await tasks.end()
-
-    asyncio.run(story())
-
-
-def test_a_task_that_its_owner_ends_does_not_start_again() -> None:
-    async def story() -> None:
-        tasks = Tasks(asyncio.get_running_loop(), "client")
-        begun = 0
-
-        async def work() -> None:
-            nonlocal begun
-            begun += 1
-            await asyncio.Event().wait()
-
-        tasks.spawn(work)
-        await asyncio.sleep(0)
+    tasks.spawn(work, "orders")
+    for _ in range(3):
+        await until(begun)
+        begun.clear()
         for task in others():
             task.cancel()
-        await tasks.end()
-        tasks.spawn(work)
-        await asyncio.sleep(0.1)  # Longer than the pause before a start.
-        assert begun == 1
-        assert others() == []
+    may_end.set()
+    await until(has_ended)
+    await tasks.end()
 
-    asyncio.run(story())
+
+async def test_a_task_that_its_owner_ends_does_not_start_again() -> None:
+    tasks = Tasks(asyncio.get_running_loop(), "client")
+    begun = 0
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        await asyncio.Event().wait()
+
+    tasks.spawn(work)
+    await asyncio.sleep(0)
+    for task in others():
+        task.cancel()
+    await tasks.end()
+    tasks.spawn(work)
+    await asyncio.sleep(0.1)  # Longer than the pause before a start.
+    assert begun == 1
+    assert others() == []
 
 
 def test_a_task_that_does_not_end_holds_up_nobody_who_ends_it() -> None:
@@ -129,87 +123,75 @@ def test_a_stream_is_told_when_others_cancel_one_of_its_tasks() -> None:
     asyncio.run(story(is_early=True))
 
 
-def test_a_stream_that_its_client_closes_is_told_nothing() -> None:
-    async def story() -> None:
-        told: list[str] = []
+async def test_a_stream_that_its_client_closes_is_told_nothing() -> None:
+    told: list[str] = []
 
-        async def duty() -> None:
+    async def duty() -> None:
+        await asyncio.Event().wait()
+
+    tasks = StreamTasks(
+        "stream",
+        duty(),
+        on_cancelled=lambda: told.append("cancelled"),
+        on_failed=lambda error: told.append("failed"),
+    )
+    tasks.cancel()
+    await tasks.wait(10)
+    await asyncio.sleep(0)
+    assert told == []
+
+
+async def test_a_call_whose_part_others_cancel_fails_with_a_typed_error() -> None:
+    async def part() -> None:
+        await asyncio.Event().wait()
+
+    async def call() -> None:
+        # As in the `finally` of a task that was cancelled before.
+        try:
             await asyncio.Event().wait()
+        finally:
+            assert cancellations() == 1
+            async with parts_of_a_call():
+                await asyncio.gather(part(), part())
 
-        tasks = StreamTasks(
-            "stream",
-            duty(),
-            on_cancelled=lambda: told.append("cancelled"),
-            on_failed=lambda error: told.append("failed"),
-        )
-        tasks.cancel()
-        await tasks.wait(10)
+    calling = asyncio.create_task(call())
+    await asyncio.sleep(0)
+    calling.cancel()
+    for _ in range(3):
         await asyncio.sleep(0)
-        assert told == []
-
-    asyncio.run(story())
-
-
-def test_a_call_whose_part_others_cancel_fails_with_a_typed_error() -> None:
-    async def story() -> None:
-        async def part() -> None:
-            await asyncio.Event().wait()
-
-        async def call() -> None:
-            # As in the `finally` of a task that was cancelled before.
-            try:
-                await asyncio.Event().wait()
-            finally:
-                assert cancellations() == 1
-                async with parts_of_a_call():
-                    await asyncio.gather(part(), part())
-
-        calling = asyncio.create_task(call())
-        await asyncio.sleep(0)
-        calling.cancel()
-        for _ in range(3):
-            await asyncio.sleep(0)
-        parts = [task for task in others() if task is not calling]
-        assert len(parts) == 2
-        parts[0].cancel()
-        with pytest.raises(ClientError, match="not by the client"):
-            await calling
-        parts[1].cancel()
-
-    asyncio.run(story())
+    parts = [task for task in others() if task is not calling]
+    assert len(parts) == 2
+    parts[0].cancel()
+    with pytest.raises(ClientError, match="not by the client"):
+        await calling
+    parts[1].cancel()
 
 
-def test_a_cancellation_that_came_before_a_call_is_not_taken_for_one_of_the_call() -> None:
+async def test_a_cancellation_that_came_before_a_call_is_not_taken_for_one_of_the_call() -> None:
     """As Ctrl-C under `asyncio.run`, while the program computes."""
 
-    async def story() -> None:
-        async def call() -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            async with parts_of_a_call():
-                await asyncio.gather(asyncio.sleep(60))
+    async def call() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        async with parts_of_a_call():
+            await asyncio.gather(asyncio.sleep(60))
 
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.create_task(call())
-
-    asyncio.run(story())
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(call())
 
 
-def test_a_call_whose_task_is_cancelled_stays_cancelled() -> None:
-    async def story() -> None:
-        async def call() -> None:
-            async with parts_of_a_call():
-                await asyncio.gather(asyncio.sleep(60))
+async def test_a_call_whose_task_is_cancelled_stays_cancelled() -> None:
+    async def call() -> None:
+        async with parts_of_a_call():
+            await asyncio.gather(asyncio.sleep(60))
 
-        calling = asyncio.create_task(call())
-        await asyncio.sleep(0)
-        for task in others():
-            task.cancel()
-        await asyncio.wait([calling])
-        assert calling.cancelled()
-
-    asyncio.run(story())
+    calling = asyncio.create_task(call())
+    await asyncio.sleep(0)
+    for task in others():
+        task.cancel()
+    await asyncio.wait([calling])
+    assert calling.cancelled()
 
 
 def test_no_kind_of_call_takes_a_cancellation_that_waits_for_its_own() -> None:
@@ -248,28 +230,25 @@ def test_no_kind_of_call_takes_a_cancellation_that_waits_for_its_own() -> None:
         asyncio.run(story(each))
 
 
-def test_a_cancelled_task_can_still_call_in_its_finally() -> None:
+async def test_a_cancelled_task_can_still_call_in_its_finally() -> None:
     cluster = Cluster("a:1", client_id="me")
     connection = cast(Connection, SimpleNamespace(address="a:1", is_given_up=False))
 
-    async def story() -> None:
-        async def answer() -> str:
-            await asyncio.sleep(0)
-            return "closed"
-
-        async def program() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                async with parts_of_a_call():
-                    answered.append(await cluster.on(connection, lambda _: answer()))
-
-        answered: list[str] = []
-        running = asyncio.create_task(program())
+    async def answer() -> str:
         await asyncio.sleep(0)
-        running.cancel()
-        await asyncio.wait([running], timeout=10)
-        assert answered == ["closed"]
-        assert running.cancelled()
+        return "closed"
 
-    asyncio.run(story())
+    async def program() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            async with parts_of_a_call():
+                answered.append(await cluster.on(connection, lambda _: answer()))
+
+    answered: list[str] = []
+    running = asyncio.create_task(program())
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running], timeout=10)
+    assert answered == ["closed"]
+    assert running.cancelled()
