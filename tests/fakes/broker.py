@@ -149,12 +149,14 @@ class FakeTopic:
 class FakeBroker:
     """One broker, which is the whole cluster.
 
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 2)
-        producer = Producer(broker.address)
+    async with FakeBroker(orders=2) as broker, Producer(broker.address) as producer:
+        ...
+
+    Args:
+        topics: their partitions, by name.
     """
 
-    def __init__(self, broker_id: int = 1) -> None:
+    def __init__(self, broker_id: int = 1, **topics: int) -> None:
         self.broker_id = broker_id
         self.topics: dict[str, FakeTopic] = {}
         self.deleted: dict[bytes, FakeTopic] = {}
@@ -207,6 +209,8 @@ class FakeBroker:
         self._producer_ids = itertools.count(1000)
         self._server: grpc.aio.Server | None = None
         self._changed = asyncio.Event()
+        for name, partitions in topics.items():
+            self.create_topic(name, partitions)
 
     @property
     def address(self) -> str:

@@ -48,8 +48,7 @@ async def test_a_topic_whose_creation_was_not_answered_is_not_taken_for_anothers
 
 
 async def test_a_topic_whose_deletion_was_not_answered_is_gone_as_it_was_wanted() -> None:
-    async with FakeBroker() as broker, Admin(broker.address) as admin:
-        broker.create_topic("orders")
+    async with FakeBroker(orders=1) as broker, Admin(broker.address) as admin:
         broker.lost_changes = 1
         await admin.delete_topic("orders", validate_only=True)
         assert broker.topics.keys() == {"orders"}
@@ -72,8 +71,7 @@ async def test_a_topic_whose_return_was_not_answered_is_back_as_it_was_wanted() 
 
 
 async def test_a_topic_that_was_purged_without_an_answer_is_gone_as_it_was_wanted() -> None:
-    async with FakeBroker() as broker, Admin(broker.address) as admin:
-        broker.create_topic("orders")
+    async with FakeBroker(orders=1) as broker, Admin(broker.address) as admin:
         await admin.delete_topic("orders")
         broker.lost_changes = 1
         await admin.purge_topic("orders")
@@ -84,8 +82,7 @@ async def test_a_topic_that_was_purged_without_an_answer_is_gone_as_it_was_wante
 
 
 async def test_a_repeated_deletion_does_not_meet_a_new_topic_of_the_same_name() -> None:
-    async with FakeBroker() as broker, Admin(broker.address) as admin:
-        broker.create_topic("orders")
+    async with FakeBroker(orders=1) as broker, Admin(broker.address) as admin:
         broker.lost_changes = 1
         broker.on_lost_change = lambda: broker.create_topic("orders")
         await admin.delete_topic("orders")
@@ -169,8 +166,10 @@ async def test_a_time_out_that_is_none_is_refused(name: str, value: Any) -> None
 
 
 async def test_an_offset_that_nobody_can_tell_is_asked_for_less_and_less_often() -> None:
-    async with FakeBroker() as broker, Admin(broker.address, request_timeout_ms=3000) as admin:
-        broker.create_topic("orders")
+    async with (
+        FakeBroker(orders=1) as broker,
+        Admin(broker.address, request_timeout_ms=3000) as admin,
+    ):
         broker.log("orders").has_leader = False
         with pytest.raises(NotLeaderError):
             await admin.list_offsets("orders")
@@ -204,8 +203,10 @@ async def test_what_was_changed_through_one_broker_is_read_from_another_one_that
 
 
 async def test_what_cannot_be_looked_up_is_told_beside_what_can() -> None:
-    async with FakeBroker() as broker, Admin(broker.address, request_timeout_ms=1000) as admin:
-        broker.create_topic("orders", 3)
+    async with (
+        FakeBroker(orders=3) as broker,
+        Admin(broker.address, request_timeout_ms=1000) as admin,
+    ):
         broker.log("orders", 0).has_leader = False
         broker.log("orders", 1).damage = CorruptLogError("a flipped bit")
         with pytest.raises(NotLeaderError):
@@ -220,9 +221,7 @@ async def test_what_cannot_be_looked_up_is_told_beside_what_can() -> None:
 
 
 async def test_offsets_of_many_topics_are_looked_up_at_once() -> None:
-    async with FakeBroker() as broker, Admin(broker.address) as admin:
-        broker.create_topic("orders", 2)
-        broker.create_topic("payments")
+    async with FakeBroker(orders=2, payments=1) as broker, Admin(broker.address) as admin:
         async with Producer(broker.address) as producer:
             for number in range(10):
                 producer.send("orders", b"", partition=1, timestamp=1000 + number)
@@ -253,8 +252,7 @@ async def test_offsets_of_many_topics_are_looked_up_at_once() -> None:
 
 
 async def test_where_a_leader_epoch_ends_tells_what_a_log_has_lost() -> None:
-    async with FakeBroker() as broker, Admin(broker.address) as admin:
-        broker.create_topic("orders")
+    async with FakeBroker(orders=1) as broker, Admin(broker.address) as admin:
         async with Producer(broker.address, batch_size=1) as producer:
             for _ in range(30):
                 producer.send("orders", b"1")

@@ -89,8 +89,7 @@ async def test_a_caller_that_is_cancelled_stays_cancelled() -> None:
 
 
 async def test_a_look_up_ends_with_an_error_when_its_client_is_closed() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders")
+    async with FakeBroker(orders=1) as broker:
         producer = Producer(broker.address)
         broker.metadata_gate.clear()
         look_up = asyncio.create_task(producer.partitions_for("orders"))
@@ -104,9 +103,7 @@ async def test_a_look_up_ends_with_an_error_when_its_client_is_closed() -> None:
 async def test_a_producer_repeats_what_was_in_the_air_when_a_look_up_gave_its_connection_up() -> (
     None
 ):
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders")
-        broker.create_topic("others")
+    async with FakeBroker(orders=1, others=1) as broker, Producer(broker.address) as producer:
         await producer.send("orders", b"first")
         broker.gate.clear()
         second = producer.send("orders", b"second")
@@ -120,8 +117,7 @@ async def test_a_producer_repeats_what_was_in_the_air_when_a_look_up_gave_its_co
 
 
 async def test_a_new_leader_epoch_is_found_although_the_connection_broke_at_its_lookup() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders")
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         await producer.send("orders", b"first")
         broker.log("orders").leader_epoch = 1  # As after a restart.
         look_ups = broker.look_ups
@@ -138,11 +134,10 @@ async def test_a_new_leader_epoch_is_found_although_the_connection_broke_at_its_
 
 async def test_a_consumer_goes_on_after_a_look_up_gave_its_connection_up() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Producer(broker.address) as producer,
         Consumer(broker.address, metadata_max_age_ms=200) as consumer,
     ):
-        broker.create_topic("orders")
         await producer.send("orders", b"first")
         await consumer.assign(["orders"], start="beginning")
         assert (await consumer.poll(5_000)).values() == [b"first"]
@@ -155,9 +150,7 @@ async def test_a_consumer_goes_on_after_a_look_up_gave_its_connection_up() -> No
 async def test_records_for_a_new_topic_are_sent_although_the_connection_broke_at_its_lookup() -> (
     None
 ):
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders")
-        broker.create_topic("late")
+    async with FakeBroker(orders=1, late=1) as broker, Producer(broker.address) as producer:
         await producer.send("orders", b"first")
         look_ups = broker.look_ups
         broker.metadata_gate.clear()
@@ -198,16 +191,17 @@ async def test_a_broker_that_lags_is_not_asked_further_where_another_one_knows_b
 
 
 async def test_how_long_a_leader_may_be_silent_is_a_setting() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders")
-        async with Producer(broker.address, leader_silence_ms=20) as producer:
-            await producer.partitions_for("orders")
-            broker.gate.clear()
-            look_ups = broker.look_ups
-            record = producer.send("orders", b"v")
-            await broker.until(lambda: broker.look_ups >= look_ups + 2)
-            broker.gate.set()
-            await record
+    async with (
+        FakeBroker(orders=1) as broker,
+        Producer(broker.address, leader_silence_ms=20) as producer,
+    ):
+        await producer.partitions_for("orders")
+        broker.gate.clear()
+        look_ups = broker.look_ups
+        record = producer.send("orders", b"v")
+        await broker.until(lambda: broker.look_ups >= look_ups + 2)
+        broker.gate.set()
+        await record
 
 
 async def test_a_broker_that_lags_is_given_the_time_to_catch_up() -> None:

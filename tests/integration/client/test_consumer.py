@@ -99,8 +99,7 @@ async def test_a_poll_hands_out_at_most_what_it_was_asked_for() -> None:
 
 @pytest.mark.parametrize("batch_size", [300, 1_000_000])
 async def test_a_poll_hands_out_no_more_bytes_than_it_was_asked_for(batch_size: int) -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Consumer(broker.address) as consumer:
         sizes = [10] * 50 + [2000] + [100] * 50
         async with Producer(broker.address, batch_size=batch_size) as producer:
             for size in sizes:
@@ -121,8 +120,7 @@ async def test_a_poll_hands_out_no_more_bytes_than_it_was_asked_for(batch_size: 
 @pytest.mark.parametrize("batches", [True, False])
 async def test_records_without_bytes_of_their_own_count_by_what_they_become(batches: bool) -> None:
     """Ninety-six stored bytes make 100,000 records, whose offsets and times take 1.6 MB."""
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Consumer(broker.address) as consumer:
         async with Producer(broker.address) as producer:
             for _ in range(20):
                 await producer.send_batch("orders", [None] * 100_000)
@@ -176,8 +174,7 @@ async def test_a_topic_has_a_start_of_its_own_and_a_partition_of_it_another() ->
 
 
 async def test_ends_are_of_partitions_however_they_are_spelled() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        broker.create_topic("orders", 2)
+    async with FakeBroker(orders=2) as broker, Consumer(broker.address) as consumer:
         await consumer.assign(["orders"], ends={("default/orders", 1): 7})
         place = TopicPartition(broker.topics["orders"].topic_id, 1)
         assert consumer._core.fetching.fetcher._partitions[place].end == 7
@@ -347,8 +344,7 @@ async def test_a_damaged_batch_is_an_error_and_never_skipped() -> None:
 
 
 async def test_what_a_broker_may_be_set_to_accept_is_read() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        broker.create_topic("orders")
+    async with FakeBroker(orders=1) as broker, Consumer(broker.address) as consumer:
         log = broker.log("orders")
         large = Columns(1, WallMs(0), [bytes(65 << 20)])
         prepared = prepare(log.topic_partition, large, Compressor("zstd"))
@@ -361,11 +357,10 @@ async def test_what_a_broker_may_be_set_to_accept_is_read() -> None:
 
 async def test_deserializers_are_lazy_and_fail_a_record_alone() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Producer(broker.address) as producer,
         Consumer(broker.address, key_deserializer=to_str, value_deserializer=to_json) as consumer,
     ):
-        broker.create_topic("orders", 1)
         producer.send("orders", b'{"a":1}', b"k")
         producer.send("orders", b"no json", b"l")
         producer.send("orders", None, b"m")
@@ -380,8 +375,7 @@ async def test_deserializers_are_lazy_and_fail_a_record_alone() -> None:
 
 
 async def test_two_tasks_cannot_poll_at_a_time() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Consumer(broker.address) as consumer:
         await consumer.subscribe(["orders"])
         polling = asyncio.create_task(consumer.poll(200))
         await asyncio.sleep(0)
@@ -413,8 +407,7 @@ async def test_a_poll_that_does_not_wait_lets_records_come() -> None:
 
 
 async def test_a_poll_that_waits_ends_when_its_consumer_is_closed() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders")
+    async with FakeBroker(orders=1) as broker:
         for is_loop in (False, True):
             consumer = Consumer(broker.address)
             await consumer.subscribe(["orders"])
@@ -518,8 +511,7 @@ async def test_a_pause_in_the_middle_of_a_loop_holds_what_is_left_of_the_partiti
 
 
 async def test_misuse_is_refused() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Consumer(broker.address) as consumer:
         with pytest.raises(InvalidConfigError):
             Consumer(broker.address, auto_offset_reset="somewhere")  # type: ignore[arg-type]
         with pytest.raises(InvalidConfigError):
@@ -548,11 +540,10 @@ async def test_misuse_is_refused() -> None:
 @pytest.mark.parametrize("place", ["kv", "orders", ("orders",), ("orders", "0"), ("o", True), 7])
 async def test_what_names_no_partition_is_refused_at_the_call(place: Any) -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Consumer(broker.address) as consumer,
         Admin(broker.address) as admin,
     ):
-        broker.create_topic("orders", 1)
         await consumer.subscribe(["orders"])
         calls: list[Callable[[], object]] = [
             lambda: consumer.seek(place, 0),
@@ -577,11 +568,10 @@ async def test_what_names_no_partition_is_refused_at_the_call(place: Any) -> Non
 
 async def test_what_names_no_place_in_a_log_is_refused_at_the_call() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Consumer(broker.address) as consumer,
         Admin(broker.address) as admin,
     ):
-        broker.create_topic("orders", 1)
         await consumer.subscribe(["orders"])
         wrong: list[Any] = ["start", 1.5, None, True, ("end",)]
         for at in wrong:
@@ -625,22 +615,22 @@ async def test_partitions_that_come_later_are_read_as_well() -> None:
 
 
 async def test_a_consumer_of_nothing_looks_nothing_up() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders")
-        broker.create_topic("payments")
-        async with Consumer(broker.address, metadata_max_age_ms=20) as consumer:
-            await consumer.subscribe(["orders"])
-            look_ups = broker.look_ups
-            await broker.until(lambda: broker.look_ups >= look_ups + 3)
-            await consumer.assign([])
-            await broker.until(lambda: not consumer._core.cluster._look_ups._tasks)
-            look_ups = broker.look_ups
-            await asyncio.sleep(0.2)
-            assert broker.look_ups == look_ups
-            assert consumer._core.cluster.metadata.topics.keys() == {"orders"}
-            await fill(broker, 3)
-            await consumer.subscribe(["orders"])
-            assert len(await read(consumer, 3)) == 3
+    async with (
+        FakeBroker(orders=1, payments=1) as broker,
+        Consumer(broker.address, metadata_max_age_ms=20) as consumer,
+    ):
+        await consumer.subscribe(["orders"])
+        look_ups = broker.look_ups
+        await broker.until(lambda: broker.look_ups >= look_ups + 3)
+        await consumer.assign([])
+        await broker.until(lambda: not consumer._core.cluster._look_ups._tasks)
+        look_ups = broker.look_ups
+        await asyncio.sleep(0.2)
+        assert broker.look_ups == look_ups
+        assert consumer._core.cluster.metadata.topics.keys() == {"orders"}
+        await fill(broker, 3)
+        await consumer.subscribe(["orders"])
+        assert len(await read(consumer, 3)) == 3
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
@@ -768,8 +758,10 @@ async def test_a_position_is_told_though_another_partition_cannot_go_on() -> Non
 async def test_a_position_that_nobody_can_tell_is_waited_for_no_longer_than_a_request(
     error: MillraceError | None,
 ) -> None:
-    async with FakeBroker() as broker, Consumer(broker.address, request_timeout_ms=700) as consumer:
-        broker.create_topic("orders", 2)
+    async with (
+        FakeBroker(orders=2) as broker,
+        Consumer(broker.address, request_timeout_ms=700) as consumer,
+    ):
         broker.log("orders", 1).has_leader = error is not None
         broker.log("orders", 1).damage = error
         await consumer.assign(["orders"], start="end")

@@ -141,8 +141,7 @@ def test_what_an_asynchronous_producer_holds_when_its_loop_has_ended_is_counted(
 
 
 async def test_close_of_a_producer_ends_in_time_and_says_how_much_is_not_acknowledged() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders")
+    async with FakeBroker(orders=1) as broker:
         broker.gate.clear()
         producer = Producer(broker.address, close_timeout_ms=200)
         handles = [producer.send("orders", b"v") for _ in range(7)]

@@ -37,8 +37,7 @@ from millrace.core.errors import NotEnoughReplicasError, NotLeaderError, Unknown
 
 
 async def test_a_record_is_acknowledged_with_its_place() -> None:
-    async with FakeBroker() as broker, Producer(broker.address, client_id="me") as producer:
-        broker.create_topic("orders", 2)
+    async with FakeBroker(orders=2) as broker, Producer(broker.address, client_id="me") as producer:
         metadata = await producer.send("orders", b"v", b"k", partition=1, timestamp=77)
         assert metadata == ("orders", 1, 0, 77)
         assert broker.log("orders", 1).records() == [(0, b"k", b"v")]
@@ -46,8 +45,7 @@ async def test_a_record_is_acknowledged_with_its_place() -> None:
 
 
 async def test_flush_delivers_everything_in_order_per_key() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 4)
+    async with FakeBroker(orders=4) as broker, Producer(broker.address) as producer:
         for number in range(5000):
             producer.send("orders", b"%d" % number, b"key-%d" % (number % 11))
         await producer.flush()
@@ -95,8 +93,7 @@ async def test_records_sent_in_every_way_keep_their_order_in_each_partition(
 
 
 async def test_batches_take_sequences_arrow_and_tables() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         await producer.send_batch("orders", [b"a", None, b""], keys=[b"1", b"2", None])
         await producer.send_batch("orders", pa.array(["b"]), timestamps=[5])
         table = pa.table({"key": ["x", "y"], "value": [b"c", b"d"], "other": [1, 2]})
@@ -132,8 +129,7 @@ class Frame:
 
 
 async def test_data_frames_and_series_of_other_libraries_are_taken_as_arrow() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         key, value = (pa.array(["x", None], kind) for kind in (pa.string_view(), pa.binary()))
         frame = pa.table({"key": key, "value": value, "timestamp": [7, 8], "other": [1, 2]})
         await producer.send_batch("orders", Frame(frame))
@@ -155,8 +151,7 @@ async def test_data_frames_and_series_of_other_libraries_are_taken_as_arrow() ->
 
 async def test_a_pandas_data_frame_is_taken_by_its_columns() -> None:
     pandas = pytest.importorskip("pandas", reason="comes with what Spark needs")
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 3)
+    async with FakeBroker(orders=3) as broker, Producer(broker.address) as producer:
         times = pandas.to_datetime([1, 2], unit="ms")
         frame = pandas.DataFrame({"key": ["a", "b"], "value": [b"1", b"2"], "timestamp": times})
         frame["partition"] = [2, 2]
@@ -171,8 +166,7 @@ async def test_a_pandas_data_frame_is_taken_by_its_columns() -> None:
 
 @pytest.mark.parametrize("name", ["values", "keys", "headers"])
 async def test_a_mapping_is_no_column(name: str) -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         columns: dict[str, Any] = {"values": [b"v"], name: {b"key": b"value"}}
         with pytest.raises(InvalidRecordError, match=f"{name} are a dict.*pyarrow.table"):
             producer.send_batch("orders", **columns)
@@ -180,8 +174,7 @@ async def test_a_mapping_is_no_column(name: str) -> None:
 
 
 async def test_every_record_of_a_batch_has_its_handle() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 3)
+    async with FakeBroker(orders=3) as broker, Producer(broker.address) as producer:
         handle = producer.send_batch(
             "orders", [b"%d" % n for n in range(90)], [b"%d" % n for n in range(90)]
         )
@@ -196,10 +189,9 @@ async def test_every_record_of_a_batch_has_its_handle() -> None:
 
 async def test_serializers_make_bytes_and_fail_a_record_alone() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Producer(broker.address, key_serializer=from_int64, value_serializer=from_json) as producer,
     ):
-        broker.create_topic("orders", 1)
         producer.send("orders", {"a": 1}, 5)
         with pytest.raises(SerializationError, match="key serializer raised"):
             producer.send("orders", {"a": 2}, "no number")
@@ -214,8 +206,7 @@ async def test_serializers_make_bytes_and_fail_a_record_alone() -> None:
 
 
 async def test_text_needs_a_serializer() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker:
         async with Producer(broker.address) as producer:
             with pytest.raises(SerializationError, match="value_serializer"):
                 producer.send("orders", "text")
@@ -225,8 +216,7 @@ async def test_text_needs_a_serializer() -> None:
 
 
 async def test_headers_travel() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         await producer.send("orders", b"v", headers={"trace": b"1", "none": None})
         await producer.send_batch("orders", [b"w", b"x"], headers=[[("h", b"2")], None])
         assert broker.log("orders").values() == [b"v", b"w", b"x"]
@@ -257,8 +247,7 @@ async def test_a_bootstrap_address_must_be_one(bootstrap: str) -> None:
 
 
 async def test_misuse_is_refused_at_the_call() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         with pytest.raises(InvalidTopicError):
             producer.send("no good!", b"v")
         with pytest.raises(InvalidRecordError):
@@ -302,8 +291,7 @@ _NAMELESS = pa.array(
 async def test_what_no_batch_can_hold_is_refused_at_the_call_and_harms_no_other_record(
     misuse: Callable[[Producer], object],
 ) -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         handles = [
             producer.send("orders", b"1", timestamp=5),
             producer.send("orders", b"2", headers={"é": b""}),
@@ -335,8 +323,7 @@ async def test_what_send_refuses_as_a_time_send_batch_refuses_in_each_form(time:
     with suppress(pa.ArrowException, OverflowError):
         columns += [pa.array([time], pa.uint64() if time == 2**63 else None)]
     columns = [each for each in columns if getattr(each, "type", None) != pa.timestamp("us", "UTC")]
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         with pytest.raises(InvalidRecordError, match="timestamp"):
             producer.send("orders", b"bad", timestamp=time)
         for column in columns:
@@ -353,8 +340,7 @@ async def test_what_send_refuses_as_a_time_send_batch_refuses_in_each_form(time:
 
 @pytest.mark.parametrize("partition", [True, 1.0, "1", -1, 2**31], ids=repr)
 async def test_what_send_refuses_as_a_partition_is_refused_in_a_table_too(partition: Any) -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 2)
+    async with FakeBroker(orders=2) as broker, Producer(broker.address) as producer:
         table = pa.table({"value": [b"bad", b"bad"], "partition": [None, partition]})
         for misuse in (
             lambda: producer.send("orders", b"bad", partition=partition),
@@ -369,8 +355,7 @@ async def test_whole_numbers_of_numpy_and_arrow_are_partitions_and_times() -> No
     one: Any = np.int64(1)
     zero: Any = np.int64(0)
     eight_bits: Any = np.uint8(1)
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 2)
+    async with FakeBroker(orders=2) as broker, Producer(broker.address) as producer:
         metadata = await producer.send("orders", b"1", partition=eight_bits, timestamp=one)
         assert metadata.partition == 1
         since_1970: Any = np.datetime64(1, "ms")
@@ -403,24 +388,21 @@ async def test_whole_numbers_of_numpy_and_arrow_are_partitions_and_times() -> No
 
 
 async def test_headers_whose_names_are_no_texts_are_refused_in_arrow_too() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         headers = pa.array([[{"key": 1, "value": b"x"}]])
         with pytest.raises(InvalidRecordError, match="header"):
             producer.send_batch("orders", [b"bad"], headers=headers)
 
 
 async def test_headers_may_be_arrow_of_any_type_that_can_be_cast() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         headers = pa.chunked_array([[[{"key": "k", "value": "text"}]], [None]])
         await producer.send_batch("orders", [b"a", b"b"], headers=headers)
         assert broker.log("orders").values() == [b"a", b"b"]
 
 
 async def test_a_partition_that_does_not_exist_fails_its_record() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         good = producer.send("orders", b"good", partition=0)
         bad = producer.send("orders", b"bad", partition=5)
         assert (await good).offset == 0
@@ -450,8 +432,7 @@ async def test_records_for_a_topic_that_is_not_there_fail_at_once() -> None:
 
 
 async def test_a_topic_of_which_only_another_broker_has_heard_is_there() -> None:
-    async with FakeBroker(1) as behind, FakeBroker(2) as current:
-        current.create_topic("orders", 1)
+    async with FakeBroker(1) as behind, FakeBroker(2, orders=1) as current:
         behind.others = [current.described]
         async with Producer(behind.address) as producer:
             assert (await producer.send("orders", b"v")).offset == 0
@@ -487,10 +468,11 @@ async def test_a_refusal_to_tell_of_a_topic_is_no_time_out() -> None:
 
 
 async def test_the_bootstrap_addresses_are_tried_in_turn() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
-        async with Producer(["127.0.0.1:1", broker.address]) as producer:
-            assert (await producer.send("orders", b"v")).offset == 0
+    async with (
+        FakeBroker(orders=1) as broker,
+        Producer(["127.0.0.1:1", broker.address]) as producer,
+    ):
+        assert (await producer.send("orders", b"v")).offset == 0
 
 
 async def test_without_any_broker_the_error_names_the_addresses() -> None:
@@ -501,10 +483,9 @@ async def test_without_any_broker_the_error_names_the_addresses() -> None:
 
 async def test_dropped_answers_are_repeated_and_never_double() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=2) as broker,
         Producer(broker.address, batch_size=200, linger_ms=0, retry_backoff_ms=5) as producer,
     ):
-        broker.create_topic("orders", 2)
         for number in range(600):
             producer.send("orders", b"%06d" % number, b"%d" % (number % 5))
             if number % 100 == 0:
@@ -520,10 +501,9 @@ async def test_dropped_answers_are_repeated_and_never_double() -> None:
 
 async def test_lost_requests_are_repeated_in_order() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Producer(broker.address, batch_size=100, retry_backoff_ms=5) as producer,
     ):
-        broker.create_topic("orders", 1)
         await producer.send("orders", b"000000")
         broker.lost_requests = 2
         for number in range(1, 200):
@@ -534,10 +514,9 @@ async def test_lost_requests_are_repeated_in_order() -> None:
 
 async def test_refusals_that_pass_are_repeated_in_order() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Producer(broker.address, batch_size=100, retry_backoff_ms=5) as producer,
     ):
-        broker.create_topic("orders", 1)
         await producer.send("orders", b"000000")
         broker.log("orders").refusals.extend(
             [NotEnoughReplicasError("too few"), NotLeaderError("elsewhere")]
@@ -549,8 +528,7 @@ async def test_refusals_that_pass_are_repeated_in_order() -> None:
 
 
 async def test_a_refusal_for_good_fails_its_batch_and_the_rest_goes_on() -> None:
-    async with FakeBroker() as broker, Producer(broker.address, batch_size=0) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address, batch_size=0) as producer:
         await producer.send("orders", b"0")
         broker.log("orders").refusals.append(InvalidTimestampError("too old"))
         handles = [producer.send("orders", b"%d" % number) for number in (1, 2, 3)]
@@ -563,10 +541,9 @@ async def test_a_refusal_for_good_fails_its_batch_and_the_rest_goes_on() -> None
 
 async def test_a_broker_that_comes_back_gets_everything_once() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=2) as broker,
         Producer(broker.address, batch_size=500, retry_backoff_ms=10) as producer,
     ):
-        broker.create_topic("orders", 2)
         await producer.send("orders", b"first", b"k")
         await broker.stop()
         handles = [producer.send("orders", b"%d" % n, b"%d" % n) for n in range(300)]
@@ -580,10 +557,9 @@ async def test_a_broker_that_comes_back_gets_everything_once() -> None:
 
 async def test_a_record_that_nobody_acknowledges_times_out_in_doubt() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Producer(broker.address, delivery_timeout_ms=200) as producer,
     ):
-        broker.create_topic("orders", 1)
         await producer.send("orders", b"fine")
         broker.silent = True
         with pytest.raises(DeliveryTimedOutError) as caught:
@@ -594,8 +570,10 @@ async def test_a_record_that_nobody_acknowledges_times_out_in_doubt() -> None:
 
 
 async def test_on_the_loop_a_full_buffer_raises_at_once_and_room_can_be_awaited() -> None:
-    async with FakeBroker() as broker, Producer(broker.address, buffer_memory=4096) as producer:
-        broker.create_topic("orders", 1)
+    async with (
+        FakeBroker(orders=1) as broker,
+        Producer(broker.address, buffer_memory=4096) as producer,
+    ):
         await producer.send("orders", b"warm")
         broker.gate.clear()
         handles: list[RecordHandle] = []
@@ -618,8 +596,7 @@ async def test_on_the_loop_a_full_buffer_raises_at_once_and_room_can_be_awaited(
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 async def test_a_flush_waits_for_no_company_of_what_waited_for_its_topic(compression: str) -> None:
-    async with FakeBroker() as broker, asyncio.timeout(20):
-        broker.create_topic("orders", 2)
+    async with FakeBroker(orders=2) as broker, asyncio.timeout(20):
         settings: dict[str, Any] = {"linger_ms": 60_000, "compression": compression}
         async with Producer(broker.address, **settings) as producer:
             producer.send("orders", b"1", partition=0)
@@ -659,10 +636,9 @@ async def test_a_full_buffer_waits_for_no_company() -> None:
 
 async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Producer(broker.address, buffer_memory=4096, max_block_ms=1) as producer,
     ):
-        broker.create_topic("orders", 1)
         await producer.partitions_for("orders")
         await producer.send("orders", b"warm")
         broker.gate.clear()
@@ -697,8 +673,7 @@ async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
 
 
 async def test_while_requests_are_in_flight_batches_fill() -> None:
-    async with FakeBroker() as broker, Producer(broker.address, linger_ms=0) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address, linger_ms=0) as producer:
         await producer.send("orders", b"warm")
         broker.gate.clear()
         for number in range(2000):
@@ -712,8 +687,7 @@ async def test_while_requests_are_in_flight_batches_fill() -> None:
 
 
 async def test_batches_of_many_partitions_share_a_request() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 50)
+    async with FakeBroker(orders=50) as broker, Producer(broker.address) as producer:
         for partition in range(50):
             producer.send("orders", b"v", partition=partition)
         await producer.flush()
@@ -723,10 +697,9 @@ async def test_batches_of_many_partitions_share_a_request() -> None:
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
 async def test_compressed_batches_keep_order(compression: str) -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Producer(broker.address, compression=compression, batch_size=2000) as producer,
     ):
-        broker.create_topic("orders", 1)
         for number in range(2000):
             producer.send("orders", b"%08d" % number)
         await producer.flush()
@@ -736,8 +709,7 @@ async def test_compressed_batches_keep_order(compression: str) -> None:
 
 @pytest.mark.parametrize("acks", [0, 1])
 async def test_with_fewer_acks_records_arrive_as_well(acks: Any) -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker:
         async with Producer(broker.address, acks=acks, batch_size=100) as producer:
             handles = [producer.send("orders", b"%03d" % number) for number in range(100)]
             await producer.flush()
@@ -748,8 +720,7 @@ async def test_with_fewer_acks_records_arrive_as_well(acks: Any) -> None:
 
 
 async def test_with_acks_0_what_no_broker_takes_stays_within_the_buffer() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker:
         record, buffer = bytes(64 * 1024), 1024 * 1024
         async with Producer(broker.address, acks=0, buffer_memory=buffer) as producer:
             broker.gate.clear()
@@ -766,23 +737,20 @@ async def test_with_acks_0_what_no_broker_takes_stays_within_the_buffer() -> Non
 
 
 async def test_with_acks_0_a_refusal_lets_the_producer_look_up_who_leads() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
-        async with Producer(broker.address, acks=0) as producer:
-            await producer.send("orders", b"before")
-            await broker.until(lambda: broker.log("orders").values() == [b"before"])
-            broker.log("orders").leader_epoch += 1
-            for _ in range(1000):
-                await producer.send("orders", b"after")
-                if b"after" in broker.log("orders").values():
-                    break
-                await asyncio.sleep(0.01)
-            assert b"after" in broker.log("orders").values()
+    async with FakeBroker(orders=1) as broker, Producer(broker.address, acks=0) as producer:
+        await producer.send("orders", b"before")
+        await broker.until(lambda: broker.log("orders").values() == [b"before"])
+        broker.log("orders").leader_epoch += 1
+        for _ in range(1000):
+            await producer.send("orders", b"after")
+            if b"after" in broker.log("orders").values():
+                break
+            await asyncio.sleep(0.01)
+        assert b"after" in broker.log("orders").values()
 
 
 async def test_with_acks_0_what_is_refused_is_counted_and_leaders_are_left_alone() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker:
         broker.log("orders").refusals.extend([InvalidTimestampError("too old")] * 50)
         async with Producer(broker.address, acks=0) as producer:
             for _ in range(100):
@@ -795,8 +763,7 @@ async def test_with_acks_0_what_is_refused_is_counted_and_leaders_are_left_alone
 
 
 async def test_with_acks_0_what_was_written_is_no_answer_of_the_broker() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker:
         broker.lost_requests = 10_000  # It accepts connections, and breaks every stream.
         producer = Producer(broker.address, acks=0, retry_backoff_ms=20)
         for _ in range(200):
@@ -809,8 +776,7 @@ async def test_with_acks_0_what_was_written_is_no_answer_of_the_broker() -> None
 
 
 async def test_with_acks_0_a_broker_that_stands_still_is_not_waited_for_for_ever() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker:
         producer = Producer(broker.address, acks=0, request_timeout_ms=500)
         broker.gate.clear()
         await producer.send("orders", b"v")
@@ -820,8 +786,7 @@ async def test_with_acks_0_a_broker_that_stands_still_is_not_waited_for_for_ever
 
 
 async def test_a_closed_producer_says_so() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker:
         producer = Producer(broker.address)
         producer.send("orders", b"v")
         await producer.close()
@@ -834,8 +799,7 @@ async def test_a_closed_producer_says_so() -> None:
 
 
 async def test_all_that_flush_hear_of_a_failure_that_they_waited_for() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         await producer.send("orders", b"warm")
         broker.gate.clear()
         broker.log("orders").refusals.append(InvalidTimestampError("too old"))
@@ -853,8 +817,7 @@ async def test_all_that_flush_hear_of_a_failure_that_they_waited_for() -> None:
 
 
 async def test_a_failure_that_a_given_up_flush_has_heard_of_is_told_by_the_next() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         await producer.send("orders", b"warm")
         broker.gate.clear()
         producer.send("orders", b"bad", partition=9)
@@ -871,8 +834,7 @@ async def test_a_failure_that_a_given_up_flush_has_heard_of_is_told_by_the_next(
 async def test_what_a_handle_has_told_is_not_raised_again_when_the_producer_closes(
     ask: Callable[[BatchHandle], Awaitable[object]],
 ) -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         broker.log("orders").refusals.append(InvalidTimestampError("too old"))
         with pytest.raises(InvalidTimestampError):
             await ask(producer.send_batch("orders", [b"refused"]))
@@ -881,8 +843,7 @@ async def test_what_a_handle_has_told_is_not_raised_again_when_the_producer_clos
 
 
 async def test_all_errors_of_a_batch_that_were_asked_for_are_not_raised_again() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 2)
+    async with FakeBroker(orders=2) as broker, Producer(broker.address) as producer:
         for partition in range(2):
             broker.log("orders", partition).refusals.append(InvalidTimestampError("too old"))
         table = pa.table({"value": ["a", "b", "c", "d"], "partition": [0, 1, 9, 9]})
@@ -893,8 +854,7 @@ async def test_all_errors_of_a_batch_that_were_asked_for_are_not_raised_again() 
 
 
 async def test_a_failure_that_no_handle_has_told_of_is_raised_when_the_producer_closes() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 2)
+    async with FakeBroker(orders=2) as broker:
         producer = Producer(broker.address)
         broker.log("orders").refusals.append(InvalidTimestampError("too old"))
         producer.send("orders", b"forgotten", partition=0)
@@ -908,8 +868,7 @@ async def test_a_failure_that_no_handle_has_told_of_is_raised_when_the_producer_
 async def test_a_failure_after_one_that_a_handle_has_told_is_raised_when_the_producer_closes() -> (
     None
 ):
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 2)
+    async with FakeBroker(orders=2) as broker:
         producer = Producer(broker.address)
         broker.log("orders", 0).refusals.append(InvalidTimestampError("first"))
         broker.log("orders", 1).refusals.append(InvalidTimestampError("second"))
@@ -922,8 +881,7 @@ async def test_a_failure_after_one_that_a_handle_has_told_is_raised_when_the_pro
 
 
 async def test_a_flush_beside_a_close_that_is_cut_short_says_what_was_given_up() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker:
         producer = Producer(broker.address)
         await producer.send("orders", b"warm")
         broker.silent = True
@@ -941,8 +899,7 @@ async def test_a_flush_beside_a_close_that_is_cut_short_says_what_was_given_up()
 
 
 async def test_what_is_sent_while_the_producer_closes_is_refused() -> None:
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker:
         producer = Producer(broker.address, buffer_memory=4096)
         await producer.send("orders", b"warm")
         broker.gate.clear()
@@ -969,10 +926,9 @@ async def test_the_users_own_partitioner_decides() -> None:
         return int(value) % count
 
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=3) as broker,
         Producer(broker.address, partitioner=by_last_digit) as producer,
     ):
-        broker.create_topic("orders", 3)
         producer.send("orders", b"4")
         producer.send_batch("orders", [b"5", b"7"])
         broken = producer.send("orders", b"no digit")
@@ -984,8 +940,7 @@ async def test_the_users_own_partitioner_decides() -> None:
 
 
 async def test_a_callback_hears_of_the_outcome() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         offsets: list[int] = []
         for _ in range(3):
             handle = producer.send("orders", b"v")
@@ -999,8 +954,7 @@ async def test_a_callback_that_raises_disturbs_nobody() -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reported.append(context))
     try:
-        async with FakeBroker() as broker, Producer(broker.address) as producer:
-            broker.create_topic("orders", 1)
+        async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
             producer.send("orders", b"v").add_done_callback(lambda handle: 1 / 0)
             assert (await producer.send("orders", b"w")).offset == 1
     finally:
@@ -1031,10 +985,9 @@ async def test_batches_stay_below_what_brokers_take() -> None:
 
 async def test_a_topic_that_grows_is_used_whole() -> None:
     async with (
-        FakeBroker() as broker,
+        FakeBroker(orders=1) as broker,
         Producer(broker.address, metadata_max_age_ms=20, partitioner="round_robin") as producer,
     ):
-        broker.create_topic("orders", 1)
         await producer.send("orders", b"v")
         broker.grow("orders", 2)
         async with asyncio.timeout(10):
@@ -1043,8 +996,10 @@ async def test_a_topic_that_grows_is_used_whole() -> None:
 
 
 async def test_records_for_a_deleted_topic_fail_soon_and_its_next_namesake_gets_its_own() -> None:
-    async with FakeBroker() as broker, Producer(broker.address, retry_backoff_ms=1) as producer:
-        broker.create_topic("orders", 1)
+    async with (
+        FakeBroker(orders=1) as broker,
+        Producer(broker.address, retry_backoff_ms=1) as producer,
+    ):
         await producer.send("orders", b"before")
         broker.gate.clear()
         handle = producer.send("orders", b"too late")
@@ -1063,8 +1018,7 @@ async def test_records_for_a_deleted_topic_fail_soon_and_its_next_namesake_gets_
 async def test_a_partition_that_is_not_there_is_looked_up_once_a_second_not_by_each_record() -> (
     None
 ):
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         await producer.send("orders", b"y")
         loop = asyncio.get_running_loop()
         begun, look_ups = loop.time(), broker.look_ups
@@ -1084,8 +1038,7 @@ async def test_a_partition_that_is_not_there_is_looked_up_once_a_second_not_by_e
 
 
 async def test_a_failed_look_up_does_not_say_that_a_partition_is_not_there() -> None:
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 1)
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         await producer.send("orders", b"x")
         broker.grow("orders", 3)
         broker.metadata_refusal = UnknownServerError("a bug")
@@ -1098,8 +1051,7 @@ async def test_a_failed_look_up_does_not_say_that_a_partition_is_not_there() -> 
 async def test_records_for_a_partition_that_is_new_wait_for_a_look_up_and_keep_their_order() -> (
     None
 ):
-    async with FakeBroker() as broker, Producer(broker.address) as producer:
-        broker.create_topic("orders", 2)
+    async with FakeBroker(orders=2) as broker, Producer(broker.address) as producer:
         await producer.send("orders", b"first", partition=0)
         broker.grow("orders", 3)
         for number in range(10):

@@ -28,8 +28,7 @@ def with_broker(run: Run, story: Callable[[FakeBroker], None]) -> None:
     """Run `story` in a thread while the broker serves on the test's loop."""
 
     async def serve() -> None:
-        async with FakeBroker() as broker:
-            broker.create_topic("orders", 2)
+        async with FakeBroker(orders=2) as broker:
             await asyncio.to_thread(story, broker)
 
     run(serve())
@@ -129,8 +128,7 @@ async def test_a_full_buffer_blocks_and_then_raises() -> None:
             producer.flush()
 
     loop = asyncio.get_running_loop()
-    async with FakeBroker() as broker:
-        broker.create_topic("orders", 2)
+    async with FakeBroker(orders=2) as broker:
         open_gate = partial(loop.call_soon_threadsafe, broker.gate.set)
         await asyncio.to_thread(story, broker, open_gate)
 
