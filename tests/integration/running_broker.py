@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from tests.releases.last import Release
+
+from millrace.client import SyncAdmin, TopicDescription
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
@@ -206,6 +209,11 @@ class RunningBroker:
     def is_running(self) -> bool:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
+
+    def create_topic(self, name: str, *arguments: Any, **more: Any) -> TopicDescription:
+        """Create a topic; arguments as of `Admin.create_topic`."""
+        with SyncAdmin(self.address) as admin:
+            return admin.create_topic(name, *arguments, **more)
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics page: samples by their names with labels."""

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.integration.running_broker import RunningBroker
 
-from millrace.client import SyncConsumer
+from millrace.client import SyncAdmin, SyncConsumer, TopicDescription
 from millrace.core.ids import BrokerId
 
 BROKERS = 3
@@ -90,6 +91,11 @@ class RunningCluster:
     def bootstrap(self) -> str:
         """The addresses of all brokers."""
         return ",".join(broker.address for broker in self.brokers)
+
+    def create_topic(self, name: str, *arguments: Any, **more: Any) -> TopicDescription:
+        """Create a topic; arguments as of `Admin.create_topic`."""
+        with SyncAdmin(self.bootstrap) as admin:
+            return admin.create_topic(name, *arguments, **more)
 
     def at(self, address: str) -> RunningBroker:
         """Return the broker that clients reach there."""

@@ -49,8 +49,7 @@ def test_every_kind_of_record_comes_back_as_it_was(
         (b"long", bytes(200_000), None, now),
         ("schlüssel".encode(), b"\x00\xff" * 500, [("ü", b"\x00")], now),
     ]
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, partitions=1, config={"durability": durability})
+    shared_broker.create_topic(topic_name, partitions=1, config={"durability": durability})
     with SyncProducer(shared_broker.address, compression=codec) as producer:
         handles = [
             producer.send(topic_name, value, key, partition=0, headers=headers, timestamp=timestamp)
@@ -70,8 +69,7 @@ def test_every_kind_of_record_comes_back_as_it_was(
 def test_a_record_that_no_broker_takes_is_refused_at_once(
     shared_broker: RunningBroker, topic_name: str, acks: Any
 ) -> None:
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, partitions=1)
+    shared_broker.create_topic(topic_name, partitions=1)
     with SyncProducer(shared_broker.address, acks=acks) as producer:
         before = producer.send(topic_name, b"before")
         refused = producer.send(topic_name, bytes(8 << 20))
@@ -88,8 +86,7 @@ def test_a_record_that_no_broker_takes_is_refused_at_once(
 def test_records_of_many_partitions_and_batches_keep_their_order(
     shared_broker: RunningBroker, topic_name: str
 ) -> None:
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, partitions=8)
+    shared_broker.create_topic(topic_name, partitions=8)
     with SyncProducer(shared_broker.address, batch_size=2000) as producer:
         for number in range(20_000):
             producer.send(topic_name, b"%d" % number, partition=number % 8)
@@ -103,10 +100,9 @@ def test_records_of_many_partitions_and_batches_keep_their_order(
 def test_append_time_replaces_the_producers_time(
     shared_broker: RunningBroker, topic_name: str
 ) -> None:
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(
-            topic_name, partitions=1, config={"message.timestamp.type": "LogAppendTime"}
-        )
+    shared_broker.create_topic(
+        topic_name, partitions=1, config={"message.timestamp.type": "LogAppendTime"}
+    )
     before = int(time.time() * 1000)
     with SyncProducer(shared_broker.address) as producer:
         metadata = producer.send(topic_name, b"x", timestamp=1000).result(20)
@@ -119,8 +115,7 @@ def test_append_time_replaces_the_producers_time(
 def test_refusals_name_the_topic_as_people_do(
     shared_broker: RunningBroker, topic_name: str
 ) -> None:
-    with SyncAdmin(shared_broker.address) as admin:
-        topic = admin.create_topic(topic_name, partitions=2)
+    topic = shared_broker.create_topic(topic_name, partitions=2)
     producer = SyncProducer(shared_broker.address)
     producer.send(topic_name, b"there", partition=1).result(20)
     producer.send(topic_name, b"from the future", partition=1, timestamp=2**47)
@@ -140,8 +135,7 @@ def test_refusals_name_the_topic_as_people_do(
 def test_every_kind_of_acknowledgement(
     shared_broker: RunningBroker, topic_name: str, acks: Literal["all", 0, 1]
 ) -> None:
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, partitions=1)
+    shared_broker.create_topic(topic_name, partitions=1)
     with SyncProducer(shared_broker.address, acks=acks) as producer:
         for number in range(1000):
             producer.send(topic_name, b"%d" % number)
@@ -339,8 +333,7 @@ def test_a_request_whose_batches_partly_fail_appends_the_others(
 
 
 def test_memory_of_requests_is_given_back(shared_broker: RunningBroker, topic_name: str) -> None:
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, partitions=4)
+    shared_broker.create_topic(topic_name, partitions=4)
     with SyncProducer(shared_broker.address) as producer:
         producer.send_batch(topic_name, [bytes(1000)] * 20_000)
         producer.flush()

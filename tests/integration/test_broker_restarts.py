@@ -101,8 +101,7 @@ def test_what_was_acknowledged_survives_kill_9_once_and_in_order(
 ) -> None:
     moments = random.Random(f"kill-{durability}")
     broker = start_broker({"storage.recovery_point_interval_ms": 300})
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic("load", PARTITIONS, config={"durability": durability})
+    broker.create_topic("load", PARTITIONS, config={"durability": durability})
     load = Load(broker.address, "load")
     for _ in range(3):
         load.wait_for(100)
@@ -116,8 +115,7 @@ def test_what_was_acknowledged_survives_kill_9_once_and_in_order(
 
 def test_sigterm_under_load_loses_nothing_that_was_acknowledged(start_broker: StartBroker) -> None:
     broker = start_broker()
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic("load", PARTITIONS)
+    broker.create_topic("load", PARTITIONS)
     load = Load(broker.address, "load", records_per_second=10_000)
     for _ in range(2):
         load.wait_for(500)

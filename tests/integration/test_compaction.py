@@ -193,8 +193,7 @@ def test_batches_of_columns_have_records_also_where_batches_of_the_log_have_none
 ) -> None:
     broker = start_broker({"storage.cleaner_backoff_ms": 50})
     writers = 6
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(TOPIC, partitions=1, config=COMPACTED)
+    broker.create_topic(TOPIC, partitions=1, config=COMPACTED)
     for number in range(writers):  # The last batch of a producer stays, without its record.
         write(broker.address, [(b"key", b"of writer %d" % number)])
     wait_until(lambda: broker.metrics()[REMOVED] >= writers - 1, "only the last one is left")

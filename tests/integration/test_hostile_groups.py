@@ -81,8 +81,7 @@ def broker(start_broker: StartBroker) -> RunningBroker:
             "positions.partition_positions_max": 2_100,
         }
     )
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic("t", partitions=4)
+    broker.create_topic("t", partitions=4)
     return broker
 
 

@@ -20,8 +20,7 @@ TOPIC = "load-of-a-pod"
 @pytest.fixture
 def folder(shared_broker: RunningBroker, tmp_path: Path) -> Iterator[Path]:
     """The folder of a load that runs, on two partitions."""
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(TOPIC, partitions=2)
+    shared_broker.create_topic(TOPIC, partitions=2)
     settings = tmp_path / "settings.json"
     settings.write_text(
         json.dumps({"bootstrap": shared_broker.address, "topics": [TOPIC], "partitions": 2})

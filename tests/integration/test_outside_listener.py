@@ -59,8 +59,7 @@ def test_who_begins_inside_is_told_nothing_of_outside(cluster: RunningCluster) -
 def test_a_refusal_names_the_leader_by_the_address_of_the_callers_side(
     cluster: RunningCluster,
 ) -> None:
-    with SyncAdmin(cluster.bootstrap) as admin:
-        topic = admin.create_topic("refusals", replication_factor=3)
+    topic = cluster.create_topic("refusals", replication_factor=3)
     place = TopicPartition(topic.topic_id, 0)
     leader = next(
         each for each in cluster.brokers if each.address == topic.partitions[0].leader_address

@@ -174,8 +174,7 @@ def test_a_producer_without_acknowledgements_follows_a_leadership_that_is_handed
 def test_every_kind_of_acknowledgement_ends_with_the_records_there(
     cluster: RunningCluster, acks: Literal["all", -1, 0, 1]
 ) -> None:
-    with SyncAdmin(cluster.bootstrap) as admin:
-        admin.create_topic("t", replication_factor=3)
+    cluster.create_topic("t", replication_factor=3)
     with SyncProducer(cluster.bootstrap, acks=acks) as producer:
         handles = [producer.send("t", b"%d" % number) for number in range(100)]
         producer.flush()

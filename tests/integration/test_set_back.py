@@ -134,8 +134,7 @@ def test_a_broker_that_remembers_nothing_does_not_overtake_those_that_do(
         tmp_path / name for name in ("coordination.sqlite", "backup.sqlite", "newest.sqlite")
     )
     copy_store(store, backup)
-    with SyncAdmin(cluster.bootstrap) as admin:
-        admin.create_topic("b", replication_factor=3)
+    cluster.create_topic("b", replication_factor=3)
     produce(cluster.bootstrap, "b", 50)
     stop(cluster)
     copy_store(store, newest)
@@ -168,8 +167,7 @@ def test_an_older_copy_of_a_log_directory_is_refused(
 ) -> None:
     broker = start_broker()
     (log,) = broker.log_dirs
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(topic_name)
+    broker.create_topic(topic_name)
     produce(broker.address, topic_name, 5)
     broker.stop()
     shutil.copytree(log, tmp_path / "old")
@@ -229,8 +227,7 @@ def test_a_lost_store_under_new_brokers_is_another_cluster_and_deletes_nothing(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
     """Whoever starts first with new directories cannot know; all others say what happened."""
-    with SyncAdmin(cluster.bootstrap) as admin:
-        admin.create_topic("t", replication_factor=3)
+    cluster.create_topic("t", replication_factor=3)
     produce(cluster.bootstrap, "t", 50)
     stop(cluster)
     store = tmp_path / "coordination.sqlite"

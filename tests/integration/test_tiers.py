@@ -146,8 +146,7 @@ def test_an_ssd_that_fills_frees_itself_by_moving_segments_however_young(
     # More than any disk has: as if it was full.
     full = {**MOVING, "storage.tier_free_bytes_min": "1TiB"}
     broker = start_broker(full, log_dirs=[ssd, hdd], media=["ssd", "hdd"])
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(TOPIC, partitions=1, config={**TIERED, "local.retention.ms": "-1"})
+    broker.create_topic(TOPIC, partitions=1, config={**TIERED, "local.retention.ms": "-1"})
     write(broker.address, 0, COUNT)
     wait_until(lambda: len(segments(ssd)) == 1, "all closed segments have moved")
     assert len(segments(hdd)) >= 5

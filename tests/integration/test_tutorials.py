@@ -28,8 +28,7 @@ STOP_SECONDS_MAX = 30
 def broker(start_broker: StartBroker) -> RunningBroker:
     """A broker that has the topic."""
     broker = start_broker()
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(TOPIC, partitions=3)
+    broker.create_topic(TOPIC, partitions=3)
     return broker
 
 
@@ -187,8 +186,7 @@ def test_the_dict_of_a_compacted_topic_has_the_last_values_and_is_kept_current(
     def table(*cells: tuple[str, str | None]) -> dict[str, str]:
         return {key: value for key, value in dict(cells).items() if value is not None}
 
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(topic, partitions=2, config=config)
+    broker.create_topic(topic, partitions=2, config=config)
     send(written)
     removed = "millrace_cleaner_removed_records_total"
     wait_until(
@@ -210,8 +208,7 @@ def test_members_that_are_killed_count_each_record_once(
 ) -> None:
     broker = start_broker({"groups.session_timeout_ms": 1_500, "groups.heartbeat_interval_ms": 500})
     database = tmp_path / "totals.db"
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(TOPIC, partitions=3)
+    broker.create_topic(TOPIC, partitions=3)
 
     def count() -> int:
         with closing(sqlite3.connect(database, timeout=30)) as opened:

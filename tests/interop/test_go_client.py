@@ -164,8 +164,7 @@ def test_go_reads_what_is_left_of_a_compacted_topic(
         "segment.ms": "1000",
         "min.cleanable.dirty.ratio": "0",
     }
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(topic_name, partitions=PARTITIONS, config=config)
+    broker.create_topic(topic_name, partitions=PARTITIONS, config=config)
     sent: dict[int, tuple[RecordHandle, Content]] = {}
     count = 0
     for number in range(6):  # The last batches of a producer stay, also without records.

@@ -18,7 +18,7 @@ import pytest
 from tests.integration.client.conftest import Run
 from tests.integration.running_broker import RunningBroker
 
-from millrace.client import Admin, Consumer, MillraceError, Producer, SyncAdmin, SyncConsumer
+from millrace.client import Admin, Consumer, MillraceError, Producer, SyncConsumer
 
 POINTS = (0, 1, 2, 4, 9, 20)
 """Turns of the loop after which tasks are cancelled; a call takes some ten of them."""
@@ -80,8 +80,7 @@ async def at_all_points(
 
 @pytest.fixture
 def topic(shared_broker: RunningBroker, topic_name: str) -> str:
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, partitions=2)
+    shared_broker.create_topic(topic_name, partitions=2)
     return topic_name
 
 

@@ -74,8 +74,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def topic(shared_broker: RunningBroker, topic_name: str) -> str:
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, partitions=1)
+    shared_broker.create_topic(topic_name, partitions=1)
     return topic_name
 
 
@@ -186,8 +185,7 @@ def test_close_of_a_member_ends_in_time_when_its_brokers_are_gone(
     run: Run, start_broker: StartBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = start_broker()
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic("orders", partitions=1)
+    broker.create_topic("orders", partitions=1)
     with SyncProducer(broker.address) as producer:
         producer.send("orders", b"v")
     consumer = SyncConsumer(broker.address, group="billing", close_timeout_ms=500)

@@ -50,8 +50,7 @@ class Page:
 
 @pytest.fixture
 def topic(shared_broker: RunningBroker, topic_name: str) -> str:
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, partitions=2)
+    shared_broker.create_topic(topic_name, partitions=2)
     return topic_name
 
 

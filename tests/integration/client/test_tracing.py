@@ -21,7 +21,6 @@ from millrace.client import (
     DeadLetters,
     Producer,
     Record,
-    SyncAdmin,
     SyncConsumer,
     SyncProducer,
     UnknownTopicOrPartitionError,
@@ -64,8 +63,7 @@ def spans(name: str, count: int = 1) -> list[Any]:
 
 
 def topic(broker: RunningBroker, name: str) -> str:
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(name)
+    broker.create_topic(name)
     return name
 
 

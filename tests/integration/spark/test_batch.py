@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.integration.running_broker import RunningBroker
 
-from millrace.client import SyncAdmin, SyncProducer
+from millrace.client import SyncProducer
 
 COUNT = 1000
 
@@ -15,8 +15,7 @@ COUNT = 1000
 def topic(shared_broker: RunningBroker) -> str:
     """A topic of three partitions with nulls, headers and times that do not ascend."""
     name = "spark-batch"
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(name, 3, config={"retention.ms": "-1"})  # Its times are of 2023.
+    shared_broker.create_topic(name, 3, config={"retention.ms": "-1"})  # Its times are of 2023.
     with SyncProducer(shared_broker.address, batch_size=3000) as producer:
         for number in range(COUNT):
             producer.send(name, value(number), key(number), partition=number % 3,

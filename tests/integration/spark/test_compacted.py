@@ -186,8 +186,7 @@ def test_a_stream_that_begins_where_records_were_removed_begins_with_the_next(
 
 def test_rows_go_to_a_compacted_topic_with_keys_only(spark: Any, broker: RunningBroker) -> None:
     topic = "written-by-spark"
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(topic, config={"cleanup.policy": "compact"})
+    broker.create_topic(topic, config={"cleanup.policy": "compact"})
 
     def write(rows: list[tuple[str | None, str | None]]) -> None:
         frame = spark.createDataFrame(rows, "key string, value string").coalesce(1)

@@ -29,8 +29,7 @@ REPORTS = "millrace.spark.watching.position_reports"
 @pytest.fixture
 def broker(start_broker: StartBroker) -> RunningBroker:
     broker = start_broker()
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic("clicks", 2)
+    broker.create_topic("clicks", 2)
     return broker
 
 

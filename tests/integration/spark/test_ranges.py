@@ -292,8 +292,7 @@ def test_a_range_that_has_no_more_records_stalls_and_says_so(
 def test_a_range_goes_on_when_the_leader_is_killed(tmp_path: Path) -> None:
     cluster = RunningCluster(tmp_path).start()
     try:
-        with SyncAdmin(cluster.bootstrap) as admin:
-            admin.create_topic("clicks", 1, 3)
+        cluster.create_topic("clicks", 1, 3)
         append(cluster.bootstrap, "clicks", range(20_000))
         given = options(cluster.bootstrap, fetchMaxBytes="64KiB", batchRows="200")
         reading = read_task(Task((Range("clicks", 0, 0, 20_000),), {}), given, SCHEMA)

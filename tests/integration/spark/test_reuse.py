@@ -10,8 +10,6 @@ import pytest
 from tests.integration.running_broker import RunningBroker
 from tests.integration.spark.conftest import append
 
-from millrace.client import SyncAdmin
-
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
@@ -27,8 +25,7 @@ def pushdown(spark: Any, request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def clicks(shared_broker: RunningBroker, topic_name: str) -> str:
     """A topic of two partitions with the numbers below 200."""
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, 2)
+    shared_broker.create_topic(topic_name, 2)
     append(shared_broker.address, topic_name, range(200), 2)
     return topic_name
 

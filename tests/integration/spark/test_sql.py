@@ -7,14 +7,11 @@ import pytest
 from tests.integration.running_broker import RunningBroker
 from tests.integration.spark.conftest import append
 
-from millrace.client import SyncAdmin
-
 
 @pytest.fixture
 def clicks(shared_broker: RunningBroker, topic_name: str) -> str:
     """A topic of two partitions with the numbers below 20."""
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, 2)
+    shared_broker.create_topic(topic_name, 2)
     append(shared_broker.address, topic_name, range(20), 2)
     return topic_name
 

@@ -58,8 +58,7 @@ def broker(start_broker: StartBroker) -> RunningBroker:
 
 
 def create(broker: RunningBroker, topic: str, partitions: int = 2) -> None:
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(topic, partitions)
+    broker.create_topic(topic, partitions)
 
 
 def uncommit(folder: Path, batch: int) -> None:
@@ -195,8 +194,7 @@ def test_what_retention_has_passed_is_refused_or_left_out(
     spark: Any, start_broker: StartBroker, tmp_path: Path
 ) -> None:
     broker = start_broker({"storage.retention_check_interval_ms": 50})
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic("clicks", 1, config={"segment.bytes": str(1 << 20)})
+    broker.create_topic("clicks", 1, config={"segment.bytes": str(1 << 20)})
     send(broker, "clicks", range(10), partitions=1)
     query = Query(spark, broker, tmp_path, subscribe="clicks")
     query.run()

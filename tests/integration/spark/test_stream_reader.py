@@ -62,8 +62,7 @@ def make_reader(
     shared_broker: RunningBroker, open_reader: MakeReader, topic_name: str
 ) -> MakeReader:
     """Make readers of this test's topic, of two partitions."""
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, 2)
+    shared_broker.create_topic(topic_name, 2)
     return lambda **others: open_reader(shared_broker, **{"subscribe": topic_name, **others})
 
 
@@ -290,8 +289,7 @@ def test_a_batch_of_another_topic_s_checkpoint_is_refused(
     shared_broker: RunningBroker, make_reader: MakeReader, topic_name: str
 ) -> None:
     other = f"{topic_name}-2"
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(other, 1)
+    shared_broker.create_topic(other, 1)
     before = make_reader().initialOffset()
     for lenience in ("true", "false"):
         reader = make_reader(subscribe=other, failOnDataLoss=lenience)
@@ -307,8 +305,7 @@ def test_a_topic_that_came_in_a_batch_and_is_gone_or_another_is_a_loss(
     pattern, new = f"{topic_name}.*", f"{topic_name}-new"
 
     def create(topic: str, records: int) -> None:
-        with SyncAdmin(shared_broker.address) as admin:
-            admin.create_topic(topic, 1)
+        shared_broker.create_topic(topic, 1)
         with SyncProducer(shared_broker.address) as producer:
             for _ in range(records):
                 producer.send(topic, b"")
@@ -372,8 +369,7 @@ def test_a_named_topic_that_is_gone_is_left_out_where_that_is_wanted(
     named: str,
 ) -> None:
     goes = f"{topic_name}-goes"
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(goes, 1)
+    shared_broker.create_topic(goes, 1)
     if named == "subscribe":
         given = {"subscribe": f"default/{topic_name},{goes}"}
     else:
@@ -539,8 +535,7 @@ def test_a_broker_that_restarts_is_waited_for(
     start_broker: StartBroker, open_reader: MakeReader
 ) -> None:
     broker = start_broker()
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic("clicks", 1)
+    broker.create_topic("clicks", 1)
     with SyncProducer(broker.address) as producer:
         producer.send("clicks", b"1")
     reader = open_reader(broker, subscribe="clicks")
@@ -593,8 +588,7 @@ def test_a_topic_of_a_pattern_may_go_between_any_two_look_ups(
     stays, goes = f"{topic_name}-stays", f"{topic_name}-goes"
 
     def create(topic: str) -> None:
-        with SyncAdmin(shared_broker.address) as admin:
-            admin.create_topic(topic, 1)
+        shared_broker.create_topic(topic, 1)
         with SyncProducer(shared_broker.address) as producer:
             for _ in range(5):
                 producer.send(topic, bytes(100))

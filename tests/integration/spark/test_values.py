@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.running_broker import RunningBroker
 
-from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client import SyncConsumer, SyncProducer
 
 pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
 
@@ -19,8 +19,7 @@ FIELDS = "page string, count long, at timestamp, tags array<string>"
 
 @pytest.fixture
 def topic(shared_broker: RunningBroker, topic_name: str) -> str:
-    with SyncAdmin(shared_broker.address) as admin:
-        admin.create_topic(topic_name, 2)
+    shared_broker.create_topic(topic_name, 2)
     return topic_name
 
 

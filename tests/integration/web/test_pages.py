@@ -294,6 +294,5 @@ def test_without_any_broker_the_page_says_so_in_time() -> None:
 
 
 def test_a_topic_without_records_says_so(cluster: RunningCluster, page: WebPage) -> None:
-    with SyncAdmin(cluster.bootstrap) as admin:
-        admin.create_topic("empty", 1, 3)
+    cluster.create_topic("empty", 1, 3)
     assert "Partition 0 is empty; its next offset is 0." in shown(page, "/records", topic="empty")
