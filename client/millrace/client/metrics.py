@@ -18,10 +18,10 @@ trace of a `send()` that took so long. A page has them where Prometheus asks for
 
 import platform
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import add
+from operator import add, attrgetter
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from prometheus_client.core import (
@@ -39,6 +39,7 @@ from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.latencies import BOUNDS_S, Example, Latencies
 from millrace.client._consumer.consumer import Consumer
 from millrace.client._consumer.reading import ConsumerCore
+from millrace.client._producer.pipeline import Pipeline
 from millrace.client._producer.producer import Producer
 from millrace.client._sync.admin import SyncAdmin
 from millrace.client._sync.consumer import SyncConsumer
@@ -107,86 +108,76 @@ class _Histogram(_Family[_Source]):
     kind = HistogramMetricFamily
 
 
-_AnyProducer = Producer | SyncProducer
-_PRODUCER: Final[tuple[_Family[_AnyProducer], ...]] = (
-    _Counter(
-        "producer_records",
-        "Records that were given to partitions.",
-        lambda it: it._pipeline.counters.records,
-    ),
-    _Counter(
-        "producer_record_bytes",
-        "Bytes of them, before compression.",
-        lambda it: it._pipeline.counters.record_bytes,
-    ),
-    _Counter(
-        "producer_batches",
-        "Batches that were sent, each attempt counted.",
-        lambda it: it._pipeline.counters.batches,
-    ),
-    _Counter(
-        "producer_batch_bytes", "Bytes of them.", lambda it: it._pipeline.counters.batch_bytes
-    ),
-    _Counter(
-        "producer_repeated_batches",
-        "Those of them that had been sent before. Worry when they are a large part for minutes: "
-        "brokers are lost or slow.",
-        lambda it: it._pipeline.counters.repeated_batches,
-    ),
-    _Counter(
-        "producer_requests",
-        "Requests that were sent; each has batches of many partitions.",
-        lambda it: it._pipeline.counters.requests,
-    ),
-    _Counter(
-        "producer_acknowledged_records",
-        "Records that the brokers have acknowledged; with acks=0, that the transport has taken.",
-        lambda it: it._pipeline.counters.acknowledged_records,
-    ),
+_PRODUCER_COUNTS: Final = {
+    "records": "Records that were given to partitions.",
+    "record_bytes": "Bytes of them, before compression.",
+    "batches": "Batches that were sent, each attempt counted.",
+    "batch_bytes": "Bytes of them.",
+    "repeated_batches": "Those of them that had been sent before. Worry when they are a large "
+    "part for minutes: brokers are lost or slow.",
+    "requests": "Requests that were sent; each has batches of many partitions.",
+    "acknowledged_records": "Records that the brokers have acknowledged; with acks=0, that the "
+    "transport has taken.",
+    "refused_requests": "With acks=0, requests that a broker refused at least in part. Worry about "
+    "any: records are lost.",
+}
+_CONSUMER_COUNTS: Final = {
+    "records": "Records that were taken, in whole batches.",
+    "batches": "Batches that were taken.",
+    "batch_bytes": "Bytes of them, as they are stored.",
+    "assignments": "Assignments that the group made. Worry when it grows without members that come "
+    "or go: some are taken for dead.",
+    "skipped_records": "Offsets that jumps of positions have passed over. Worry when it grows.",
+}
+"""Of each client, by the names of its counters."""
+
+
+def _counted(client: str, meanings: Mapping[str, str]) -> Iterator[_Family[Any]]:
+    """Yield a family for each count that a client keeps under this name."""
+    for name, meaning in meanings.items():
+        yield _Counter(f"{client}_{name}", meaning, attrgetter(f"counters.{name}"))
+
+
+_PRODUCER: Final[tuple[_Family[Pipeline], ...]] = (
+    *_counted("producer", _PRODUCER_COUNTS),
     _Counter(
         "producer_failed_records",
         "Records that failed for good, by error. Worry about any: the program has to send them "
         "again, or they are lost.",
-        lambda it: it._pipeline.counters.failures.copy(),
+        lambda it: it.counters.failures.copy(),
         "error",
-    ),
-    _Counter(
-        "producer_refused_requests",
-        "With acks=0, requests that a broker refused at least in part. Worry about any: records "
-        "are lost.",
-        lambda it: it._pipeline.counters.refused_requests,
     ),
     _Counter(
         "producer_failed_streams",
         "Streams to brokers that broke, or could not be opened. Worry when they grow for minutes.",
-        lambda it: it._pipeline.streams.failures,
+        lambda it: it.streams.failures,
     ),
     _Counter(
         "producer_throttled_seconds",
         "For how long quotas have delayed requests, each broker's counted by itself. Worry when "
         "it grows and the program falls behind: see `millrace quota list`.",
-        lambda it: it._pipeline.counters.throttled_ms / _MS,
+        lambda it: it.counters.throttled_ms / _MS,
     ),
     _Histogram(
         "producer_delivery_seconds",
         "Time of acknowledged batches from the send() of the first record to the acknowledgement: "
         "lingering, compression, waiting and repeats included. Worry when it nears "
         "delivery_timeout_ms.",
-        lambda it: it._pipeline.counters.delivery_seconds,
+        lambda it: it.counters.delivery_seconds,
     ),
     _Histogram(
         "producer_request_seconds",
         "Time of requests until the broker's answer. Worry when most of the delivery time is "
         "here: the brokers or the network are slow.",
-        lambda it: it._pipeline.counters.request_seconds,
+        lambda it: it.counters.request_seconds,
     ),
     _Gauge(
-        "producer_buffer_bytes", "The setting buffer_memory.", lambda it: it._intakes.buffer_memory
+        "producer_buffer_bytes", "The setting buffer_memory.", lambda it: it.intakes.buffer_memory
     ),
     _Gauge(
         "producer_buffer_available_bytes",
         "The part of it that is free. Worry when it stays near 0: send() waits, or fails.",
-        lambda it: it._intakes.available,
+        lambda it: it.intakes.available,
     ),
 )
 
@@ -197,17 +188,7 @@ def _poll_age(core: ConsumerCore) -> _Found:
 
 
 _CONSUMER: Final[tuple[_Family[ConsumerCore], ...]] = (
-    _Counter(
-        "consumer_records",
-        "Records that were taken, in whole batches.",
-        lambda it: it.counters.records,
-    ),
-    _Counter("consumer_batches", "Batches that were taken.", lambda it: it.counters.batches),
-    _Counter(
-        "consumer_batch_bytes",
-        "Bytes of them, as they are stored.",
-        lambda it: it.counters.batch_bytes,
-    ),
+    *_counted("consumer", _CONSUMER_COUNTS),
     _Gauge(
         "consumer_lag_records",
         "Offsets that are still to be handed out, by topic, as of the last answers of the brokers. "
@@ -240,23 +221,12 @@ _CONSUMER: Final[tuple[_Family[ConsumerCore], ...]] = (
         lambda it: it.partition_counts()[1],
     ),
     _Counter(
-        "consumer_assignments",
-        "Assignments that the group made. Worry when it grows without members that come or go: "
-        "some are taken for dead.",
-        lambda it: it.counters.assignments,
-    ),
-    _Counter(
         "consumer_jumps",
         "Positions that were moved without the program, by reason: `records_deleted` before they "
         "were read, `beyond_end` of the log, `topic_gone`, `topic_made_again`. Worry when it "
         "grows: records may be lost to the program.",
         lambda it: it.counters.jumps.copy(),
         "reason",
-    ),
-    _Counter(
-        "consumer_skipped_records",
-        "Offsets that these jumps have passed over. Worry when it grows.",
-        lambda it: it.counters.skipped_records,
     ),
     _Histogram(
         "consumer_commit_seconds",
@@ -385,7 +355,7 @@ def _parts(client: Client) -> tuple[Cluster, tuple[_Family[Any], ...], Any]:
     """Return a client's cluster, the families that it has, and what they are read from."""
     match client:
         case Producer() | SyncProducer():
-            return client._pipeline.cluster, _PRODUCER, client
+            return client._pipeline.cluster, _PRODUCER, client._pipeline
         case Consumer() | SyncConsumer():
             return client._core.cluster, _CONSUMER, client._core
         case Admin():

@@ -82,7 +82,7 @@ MUTANTS = (
            "return Position(offset, ", "return Position(offset + 1, "),
     mutant("a poll commits records that it hands out itself", "P62",
            "millrace.client._consumer.member_commits:MemberCommits.begin_due",
-           "self._commit_by_itself(positions)", "self.commit_read(self._owned)"),
+           "self._commit_by_itself(positions)", "self.commit_read(self.owned)"),
     mutant("a new owner begins where nobody has committed", "P60",
            "millrace.client._consumer.membership:Membership._take",
            "committed.get(place)", "None"),

@@ -11,7 +11,8 @@ Invariants:
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
@@ -23,7 +24,6 @@ from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.heartbeats import Heartbeats
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._threads.logs import Log
-from millrace.client._threads.tasks import Tasks
 from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
     Appended,
@@ -40,48 +40,40 @@ _log = Log(__name__)
 _END_NUMBER: Final = 1
 """The number of a commit of ends at which the group begins: that of the first commit."""
 _END_PAUSE_S_MAX: Final = 5.0
-"""The longest pause before such a commit is tried again; it doubles from `_PAUSE_S`."""
+"""The longest pause before such a commit is tried again; it doubles from `_END_PAUSE_S`."""
 _END_PAUSE_S: Final = 0.1
 
 
+@dataclass(eq=False, kw_only=True)
 class MemberCommits:
     """The commits of one member."""
 
-    def __init__(
-        self,
-        config: ConsumerConfig,
-        positions: KeptPositions,
-        heartbeats: Heartbeats,
-        *,
-        assignment: Assignment,
-        owned: Mapping[TopicPartition, str],
-        counters: ConsumerCounters,
-        tasks: Tasks,
-    ) -> None:
-        self._config = config
-        self._positions = positions
-        self._heartbeats = heartbeats
-        self._assignment = assignment
-        self._owned = owned
-        self._counters = counters
-        self._committed_at = host.monotonic_s()
-        self._numbers = count(_END_NUMBER + 1)
-        self._committing: asyncio.Task[None] | None = None
-        self.end_at: float | None = None
-        """Set when the member is closed: a dead broker must not hold up the program's end."""
-        self._begins_at_end = log_end(config.auto_offset_reset) == "end"
-        self.ends: dict[TopicPartition, Position | None] = {}
-        """Owned partitions of which the group has no position, with the ends at which it begins;
-        None: the end is not found yet."""
-        self._has_found_end = asyncio.Event()
-        if self._begins_at_end:
-            tasks.spawn(self._keep_ends)
+    config: ConsumerConfig
+    positions: KeptPositions
+    heartbeats: Heartbeats
+    assignment: Assignment
+    owned: Mapping[TopicPartition, str]
+    counters: ConsumerCounters
+    end_at: float | None = None
+    """Set when the member is closed: a dead broker must not hold up the program's end."""
+    ends: dict[TopicPartition, Position | None] = field(default_factory=dict)
+    """Owned partitions of which the group has no position, with the ends at which it begins;
+    None: the end is not found yet."""
+    _has_found_end: asyncio.Event = field(default_factory=asyncio.Event)
+    _committed_at: float = field(default_factory=host.monotonic_s)
+    _committing: asyncio.Task[None] | None = None
+    _numbers: Iterator[int] = field(default_factory=lambda: count(_END_NUMBER + 1))
 
     # Where the group begins.
 
+    @property
+    def begins_at_end(self) -> bool:
+        """Whether the group begins at the end of a partition without a position."""
+        return log_end(self.config.auto_offset_reset) == "end"
+
     def begin_at_ends(self, places: Iterable[TopicPartition]) -> None:
         """Commit the ends of partitions without a position, if the group begins there."""
-        if self._begins_at_end:
+        if self.begins_at_end:
             self.ends.update(dict.fromkeys(places))
 
     def on_end_found(self, place: TopicPartition, end: Offset) -> None:
@@ -90,13 +82,13 @@ class MemberCommits:
             self.ends[place] = Position(end)
             self._has_found_end.set()
 
-    async def _keep_ends(self) -> None:
+    async def keep_ends(self) -> None:
         """Commit the ends at which the group begins, until it has them."""
         pause_s = _END_PAUSE_S
         while True:
             await self._has_found_end.wait()
             await asyncio.sleep(0)  # The ends of other partitions are found in the same turn.
-            await self._log_failure_of(self._commit_ends(self._owned))
+            await self._log_failure_of(self._commit_ends(self.owned))
             if any(self.ends.values()):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _END_PAUSE_S_MAX)
@@ -124,7 +116,7 @@ class MemberCommits:
         if self.is_due(now) and not self.is_committing:
             self._committed_at = now
             # The positions of now: those that this poll hands out are not done (P62).
-            positions = self._positions_of(self._owned)
+            positions = self._positions_of(self.owned)
             # Records need not wait for it.
             self._committing = asyncio.create_task(self._commit_by_itself(positions))
 
@@ -135,9 +127,9 @@ class MemberCommits:
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time to commit for a user who does not."""
-        interval_s = self._config.auto_commit_interval_ms / 1000
+        interval_s = self.config.auto_commit_interval_ms / 1000
         is_time = now - self._committed_at >= interval_s
-        return self._config.enable_auto_commit and bool(self._owned) and is_time
+        return self.config.enable_auto_commit and bool(self.owned) and is_time
 
     async def _commit_by_itself(self, positions: dict[TopicPartition, Position]) -> None:
         """Commit for a user who does not; what fails is tried again with the next commit."""
@@ -149,16 +141,16 @@ class MemberCommits:
 
     async def commit_before_others_own(self, places: Collection[TopicPartition]) -> None:
         """Commit what the next owners of partitions need, in the time of one request at most."""
-        limit_s = self._config.request_timeout_ms / 1000
+        limit_s = self.config.request_timeout_ms / 1000
         try:
             async with asyncio.timeout(limit_s):
-                if self._config.enable_auto_commit:
+                if self.config.enable_auto_commit:
                     await self._commit_by_itself(self._positions_of(places))
                 await self._log_failure_of(self._commit_ends(places))
         except TimeoutError:
-            self._counters.commit_failures[RequestTimedOutError.name()] += 1
+            self.counters.commit_failures[RequestTimedOutError.name()] += 1
             problem = f"the group's coordinator did not answer in {limit_s:g} s"
-            events.COMMIT_FAILED.log(_log, group=self._config.group, error=problem)
+            events.COMMIT_FAILED.log(_log, group=self.config.group, error=problem)
 
     async def _log_failure_of(self, commit: Awaitable[object]) -> None:
         try:
@@ -166,7 +158,7 @@ class MemberCommits:
         except (StaleMemberEpochError, UnknownMemberIdError):
             pass  # The next poll is told.
         except MillraceError as error:
-            events.COMMIT_FAILED.log(_log, group=self._config.group, error=error.message)
+            events.COMMIT_FAILED.log(_log, group=self.config.group, error=error.message)
 
     def _left_s(self) -> float | None:
         """Return how long a commit may last; None: as long as any request."""
@@ -187,7 +179,7 @@ class MemberCommits:
         return {
             place: position
             for place in places
-            if (position := self._assignment.known_position(place)) is not None
+            if (position := self.assignment.known_position(place)) is not None
         }
 
     async def commit(self, positions: dict[TopicPartition, Position]) -> set[TopicPartition]:
@@ -209,25 +201,25 @@ class MemberCommits:
         begun = host.monotonic_s()
         try:
             async with asyncio.timeout(self._left_s()):
-                gone = await self._positions.commit_as_member(
-                    self._config.group,
+                gone = await self.positions.commit_as_member(
+                    self.config.group,
                     positions,
-                    member_id=self._heartbeats.member_id,
+                    member_id=self.heartbeats.member_id,
                     # In which it reads; a later one is not taken yet.
-                    epoch=self._heartbeats.confirmed,
+                    epoch=self.heartbeats.confirmed,
                     number=number,
                 )
         except TimeoutError as error:
-            self._counters.commit_failures[RequestTimedOutError.name()] += 1
+            self.counters.commit_failures[RequestTimedOutError.name()] += 1
             raise RequestTimedOutError(
                 "the group's coordinator did not answer in the time that "
-                f"close_timeout_ms={self._config.close_timeout_ms} leaves for commits",
+                f"close_timeout_ms={self.config.close_timeout_ms} leaves for commits",
                 appended=Appended.MAYBE,
             ) from error
         except MillraceError as error:
-            self._counters.commit_failures[error.name()] += 1
+            self.counters.commit_failures[error.name()] += 1
             raise
-        self._counters.commit_seconds.observe(host.monotonic_s() - begun)
+        self.counters.commit_seconds.observe(host.monotonic_s() - begun)
         return gone
 
     def cancel(self) -> None:

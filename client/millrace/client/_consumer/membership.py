@@ -97,14 +97,15 @@ class Membership:
         )
         self._tasks.spawn(self.heartbeats.beat)
         self.commits = MemberCommits(
-            config,
-            self._positions,
-            self.heartbeats,
+            config=config,
+            positions=self._positions,
+            heartbeats=self.heartbeats,
             assignment=assignment,
             owned=self.owned,
             counters=counters,
-            tasks=self._tasks,
         )
+        if self.commits.begins_at_end:
+            self._tasks.spawn(self.commits.keep_ends)
 
     def _on_lost(self) -> None:
         self.commits.ends.clear()

@@ -121,9 +121,9 @@ class Pipeline:
             on_looked_up=self.wake,
         )
         self._placing = Placing(
-            cluster,
-            config,
-            self._distributor,
+            cluster=cluster,
+            config=config,
+            distributor=self._distributor,
             flushes=self._flushes,
             counters=self.counters,
             tasks=self._tasks,

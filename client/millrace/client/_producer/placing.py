@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -33,36 +34,25 @@ _PARTITION_LOOK_UP_PAUSE_S: Final = 1.0
 topic wait for such a look-up, so a program with a wrong number must not cause one per record."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Placing:
     """Intakes on their way to partitions."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        config: ProducerConfig,
-        distributor: Distributor,
-        *,
-        flushes: Flushes,
-        counters: ProducerCounters,
-        tasks: Tasks,
-        retry_ms: tuple[int, int],
-        on_complete: Callable[[Intake], None],
-        tell_leaders: Callable[[], None],
-        wake: Callable[[], None],
-    ) -> None:
-        self._cluster = cluster
-        self._config = config
-        self._distributor = distributor
-        self._flushes = flushes
-        self._counters = counters
-        self._tasks = tasks
-        self._retry_ms, self._retry_ms_max = retry_ms
-        self._on_complete = on_complete
-        self._tell_leaders, self._wake = tell_leaders, wake
-        self._parked: dict[str, deque[Intake]] = {}
-        """Intakes that wait until their topic is known."""
-        self._looked_up_lately: set[str] = set()
-        """Topics that lack a partition that records named, in the pause after their look-up."""
+    cluster: Cluster
+    config: ProducerConfig
+    distributor: Distributor
+    flushes: Flushes
+    counters: ProducerCounters
+    tasks: Tasks
+    retry_ms: tuple[int, int]
+    """The shortest and the longest pause before another look-up."""
+    on_complete: Callable[[Intake], None]
+    tell_leaders: Callable[[], None]
+    wake: Callable[[], None]
+    _parked: dict[str, deque[Intake]] = field(default_factory=dict)
+    """Intakes that wait until their topic is known."""
+    _looked_up_lately: set[str] = field(default_factory=set)
+    """Topics that lack a partition that records named, in the pause after their look-up."""
 
     def place(self, intake: Intake, *, is_looked_up: bool = False) -> None:
         """Distribute records, now or after a look-up."""
@@ -70,30 +60,30 @@ class Placing:
         if parked is not None:
             parked.append(intake)
             return
-        info = self._cluster.metadata.topics.get(intake.topic)
+        info = self.cluster.metadata.topics.get(intake.topic)
         if info is None:
             self._parked[intake.topic] = deque([intake])
-            self._tasks.spawn(self._look_up, intake.topic, intake.opened_at)
+            self.tasks.spawn(self._look_up, intake.topic, intake.opened_at)
             return
         is_looked_up = is_looked_up or intake.topic in self._looked_up_lately
         if not is_looked_up and _last_named(intake) >= len(info.partitions):
             self._parked[intake.topic] = deque([intake])  # Others wait until it is gone, in order.
-            self._tasks.spawn(self._look_for_partition, intake.topic)
+            self.tasks.spawn(self._look_for_partition, intake.topic)
             return
-        self._counters.records += intake.record_count
-        self._counters.record_bytes += intake.size
-        batch_bytes_max = min(info.batch_bytes_max, self._cluster.batch_bytes_max)
-        self._distributor.distribute(
+        self.counters.records += intake.record_count
+        self.counters.record_bytes += intake.size
+        batch_bytes_max = min(info.batch_bytes_max, self.cluster.batch_bytes_max)
+        self.distributor.distribute(
             intake, TopicLayout(info.topic_id, len(info.partitions), batch_bytes_max)
         )
         for error in intake.failures.values():
-            self._flushes.on_failed((intake,), 1, error)
+            self.flushes.on_failed((intake,), 1, error)
         if intake.is_complete:
-            self._on_complete(intake)
+            self.on_complete(intake)
 
     async def _look_up(self, topic: str, waits_since: MonotonicMs) -> None:
         """Look a topic up; records that wait for it fail when their time is over."""
-        config = self._config
+        config = self.config
         for_delivery = (
             waits_since + config.delivery_timeout_ms - monotonic_now(),
             f"delivery_timeout_ms={config.delivery_timeout_ms}",
@@ -104,15 +94,15 @@ class Placing:
         )
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        pause_ms = self._retry_ms
+        pause_ms, pause_ms_max = self.retry_ms
         problem: MillraceError = ConnectionFailedError("no broker was asked yet")
         left_ms, limit = for_answer
         while True:
             why = f"waited for {limit}"
             try:
                 async with asyncio.timeout_at(began_at + left_ms / 1000):
-                    await self._cluster.topic(topic)
-                self._tell_leaders()
+                    await self.cluster.topic(topic)
+                self.tell_leaders()
                 why = ""
             except TimeoutError:
                 pass
@@ -124,7 +114,7 @@ class Placing:
                 end = began_at + left_ms / 1000
                 if error.retriable and loop.time() + pause_ms / 1000 < end:
                     await asyncio.sleep(pause_ms / 1000)
-                    pause_ms = min(2 * pause_ms, self._retry_ms_max)
+                    pause_ms = min(2 * pause_ms, pause_ms_max)
                     continue
             break
         for intake in self._parked.pop(topic):
@@ -134,25 +124,25 @@ class Placing:
             message = f"{problem.message} (records for topic {topic!r} {why})"
             failure = type(problem)(message, appended=Appended.NO)
             intake.fail(failure)
-            self._flushes.on_failed((intake,), intake.record_count, failure)
-            self._on_complete(intake)
-        self._wake()
+            self.flushes.on_failed((intake,), intake.record_count, failure)
+            self.on_complete(intake)
+        self.wake()
 
     async def _look_for_partition(self, topic: str) -> None:
         """Look up a topic in which records name a partition that is not known: it may be new."""
         last = max(map(_last_named, self._parked[topic]))
         with suppress(MillraceError, TimeoutError):  # Then the records fail.
-            async with asyncio.timeout(self._config.max_block_ms / 1000):
-                info = await self._cluster.topic_with(topic, last)
+            async with asyncio.timeout(self.config.max_block_ms / 1000):
+                info = await self.cluster.topic_with(topic, last)
             if last >= len(info.partitions):
                 self._looked_up_lately.add(topic)
                 asyncio.get_running_loop().call_later(
                     _PARTITION_LOOK_UP_PAUSE_S, self._looked_up_lately.discard, topic
                 )
-        self._tell_leaders()
+        self.tell_leaders()
         for intake in self._parked.pop(topic):
             self.place(intake, is_looked_up=True)
-        self._wake()
+        self.wake()
 
 
 def _last_named(intake: Intake) -> int:

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from queue import Empty
 from typing import Final
 
@@ -21,29 +22,22 @@ from millrace.runtime import host
 FOREVER: Final = MonotonicMs(2**62)
 
 
+@dataclass(eq=False)
 class Room:
     """The room in `buffer_memory`."""
 
-    def __init__(
-        self,
-        intakes: Intakes,
-        lock: TokenLock,
-        config: ProducerConfig,
-        loop: asyncio.AbstractEventLoop,
-        wake: Callable[[], None],
-    ) -> None:
-        self._intakes = intakes
-        self._lock = lock
-        self._config = config
-        self._loop = loop
-        self._wake = wake
-        self.loop_thread = 0
-        self.refusal = ""
-        """Why no more records are taken; empty while they are."""
-        self.is_short = False
-        """A caller found no room since memory was last given back."""
-        self._tasks_waiting: list[asyncio.Future[None]] = []
-        self._threads_waiting: dict[host.Queue, None] = {}
+    intakes: Intakes
+    lock: TokenLock
+    config: ProducerConfig
+    loop: asyncio.AbstractEventLoop
+    wake: Callable[[], None]
+    loop_thread: int = 0
+    refusal: str = ""
+    """Why no more records are taken; empty while they are."""
+    is_short: bool = False
+    """A caller found no room since memory was last given back."""
+    _tasks_waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    _threads_waiting: dict[host.Queue, None] = field(default_factory=dict)
 
     # Called from any thread.
 
@@ -66,26 +60,26 @@ class Room:
         Raises:
             BufferExhaustedError: it is the loop's thread, or the deadline passed.
         """
-        self._wake()
+        self.wake()
         if waiting is None:
             remedy = "on the event loop send() never waits: `await producer.wait_for_room()`"
         else:
             try:
                 waiting.get(timeout=max(0.0, deadline - host.monotonic_s()))
             except Empty:
-                remedy = f"it stayed full for max_block_ms={self._config.max_block_ms}"
+                remedy = f"it stayed full for max_block_ms={self.config.max_block_ms}"
             else:
                 return
             finally:
                 self._threads_waiting.pop(waiting, None)
         raise BufferExhaustedError(
-            f"buffer_memory={self._config.buffer_memory} is used up by records that are not "
+            f"buffer_memory={self.config.buffer_memory} is used up by records that are not "
             f"acknowledged yet; {remedy}, or raise buffer_memory"
         )
 
     def _run_short(self) -> None:
         self.is_short = True
-        self._intakes.close_opened_until(FOREVER)  # Open intakes must leave first.
+        self.intakes.close_opened_until(FOREVER)  # Open intakes must leave first.
 
     # Called on the loop.
 
@@ -96,15 +90,15 @@ class Room:
             ClosedError: the producer is closed.
         """
         while True:
-            with self._lock:
+            with self.lock:
                 if self.refusal:
                     raise ClosedError(self.refusal)
-                if self._intakes.available >= min(size, self._config.buffer_memory):
+                if self.intakes.available >= min(size, self.config.buffer_memory):
                     return
                 self._run_short()
-            future: asyncio.Future[None] = self._loop.create_future()
+            future: asyncio.Future[None] = self.loop.create_future()
             self._tasks_waiting.append(future)
-            self._wake()
+            self.wake()
             try:
                 await future
             finally:
@@ -113,17 +107,17 @@ class Room:
 
     def release(self, intake: Intake) -> None:
         """Give the memory of an intake back."""
-        with self._lock:
-            self._intakes.release(intake)
+        with self.lock:
+            self.intakes.release(intake)
             self.is_short = False
             self._wake_threads()
         self._wake_tasks()
 
     def refuse(self, why: str) -> None:
         """Take no more records, and wake who waits for room."""
-        with self._lock:
+        with self.lock:
             self.refusal = why
-            self._intakes.plain.clear()
+            self.intakes.plain.clear()
             self._wake_threads()
         self._wake_tasks()
 
