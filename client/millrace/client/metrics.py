@@ -315,7 +315,7 @@ class ClientCollector(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """Return the metrics without samples: a registry asks for their names."""
-        return [_build_info(), *(each.new() for each in _FAMILIES)]
+        return [_build_info(), *(family.new() for family in _FAMILIES)]
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics, as of now."""
@@ -330,7 +330,10 @@ class ClientCollector(Collector):
     ) -> None:
         """Add the values of a client."""
         cluster, families, source = _parts(client)
-        read = [*((each, source) for each in families), *((each, cluster) for each in _CALLS)]
+        read = [
+            *((family, source) for family in families),
+            *((family, cluster) for family in _CALLS),
+        ]
         for family, place in read:
             if is_gone and isinstance(family, _Gauge):
                 continue
@@ -373,8 +376,8 @@ def _shown(family: _Family[Any], samples: _Samples) -> Metric:
     for labels, value in samples.items():
         if isinstance(value, _Latencies):
             exemplars = [
-                each and Exemplar({"trace_id": each.trace_id}, each.seconds, each.at_s)
-                for each in value.examples
+                example and Exemplar({"trace_id": example.trace_id}, example.seconds, example.at_s)
+                for example in value.examples
             ]
             buckets = list(zip(_BUCKETS, accumulate(value.counts), exemplars, strict=True))
             metric.add_metric(labels, buckets, value.sum_s)

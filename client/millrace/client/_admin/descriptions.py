@@ -100,7 +100,7 @@ class PartitionDescription:
     @property
     def target_replicas(self) -> tuple[BrokerId, ...]:
         """Return the replicas that it has once no reassignment is under way."""
-        return tuple(each for each in self.replicas if each not in self.removing_replicas)
+        return tuple(replica for replica in self.replicas if replica not in self.removing_replicas)
 
     @property
     def preferred_leader(self) -> BrokerId:
@@ -126,14 +126,14 @@ class TopicDescription:
     @property
     def replication_factor(self) -> int:
         """Return the number of replicas of each partition."""
-        return max((each.replication_factor for each in self.partitions), default=0)
+        return max((partition.replication_factor for partition in self.partitions), default=0)
 
     @property
     def media(self) -> TopicMedia:
         """Return the media that its replicas should lie on; any, if another release has other
         media."""
         setting = self.config.get(_MEDIA)
-        known = {str(each): each for each in TopicMedia}
+        known = {str(known_media): known_media for known_media in TopicMedia}
         return TopicMedia.ANY if setting is None else known.get(setting.value, TopicMedia.ANY)
 
     def misplaced(self, logs: Iterable["LogDescription"]) -> list["LogDescription"]:
@@ -143,11 +143,11 @@ class TopicDescription:
         print(len(topic.misplaced(logs)), "replicas are still to be moved")
         """
         return [
-            each
-            for each in logs
-            if each.topic == self.name
-            and each.media is not None
-            and not self.media.is_home_on(each.media)
+            log
+            for log in logs
+            if log.topic == self.name
+            and log.media is not None
+            and not self.media.is_home_on(log.media)
         ]
 
     def min_insync_replicas(self, partition: PartitionDescription) -> int:
@@ -179,7 +179,7 @@ class ClusterDescription:
 
     def broker(self, broker_id: int) -> BrokerInfo | None:
         """Return a broker."""
-        return next((each for each in self.brokers if each.broker_id == broker_id), None)
+        return next((broker for broker in self.brokers if broker.broker_id == broker_id), None)
 
 
 @dataclass(slots=True, frozen=True)
@@ -333,13 +333,13 @@ def log_from_wire(
         log.leads,
         tuple(
             FollowerDescription(
-                BrokerId(each.broker_id),
-                Offset(each.log_end_offset),
-                Offset(each.flushed_offset),
-                each.behind_ms,
-                each.in_sync,
+                BrokerId(follower.broker_id),
+                Offset(follower.log_end_offset),
+                Offset(follower.flushed_offset),
+                follower.behind_ms,
+                follower.in_sync,
             )
-            for each in sorted(log.followers, key=lambda each: each.broker_id)
+            for follower in sorted(log.followers, key=lambda follower: follower.broker_id)
         ),
         media_from_wire(log.media),
         _compaction_from_wire(log.compaction) if log.HasField("compaction") else None,

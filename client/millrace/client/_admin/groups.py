@@ -103,17 +103,23 @@ class GroupDescription:
         """What it does."""
         if not self.members:
             return "empty"
-        return "stable" if all(each.is_stable for each in self.members) else "reconciling"
+        return "stable" if all(member.is_stable for member in self.members) else "reconciling"
 
     @property
     def positions(self) -> dict[PartitionName, int]:
         """The offset of the next record that it reads: committed, or else where it began."""
-        return {place: each.offset for place, each in (self.initial | self.committed).items()}
+        return {
+            place: position.offset for place, position in (self.initial | self.committed).items()
+        }
 
     @property
     def owners(self) -> dict[PartitionName, MemberDescription]:
         """The member that reads a partition, or has not given it up yet."""
-        return {place: each for each in self.members for place in (*each.assigned, *each.revoking)}
+        return {
+            place: member
+            for member in self.members
+            for place in (*member.assigned, *member.revoking)
+        }
 
     @property
     def topics(self) -> set[str]:

@@ -94,7 +94,7 @@ class ClusterHealth:
             or self.under_replicated
             or self.badly_led
             or self.unreachable_brokers
-            or any(each.error for each in self.damaged)
+            or any(replica.error for replica in self.damaged)
         )
 
     @property
@@ -110,8 +110,12 @@ class ClusterHealth:
             ("under-replicated", self.under_replicated),
             ("with few replicas", self.few_replicas),
         ):
-            new = tuple(each for each in partitions if (each.topic, each.partition) not in seen)
-            seen |= {(each.topic, each.partition) for each in new}
+            new = tuple(
+                partition
+                for partition in partitions
+                if (partition.topic, partition.partition) not in seen
+            )
+            seen |= {(partition.topic, partition.partition) for partition in new}
             if new:
                 found[problem] = new
         return found
@@ -121,7 +125,7 @@ class ClusterHealth:
         """Return what is wrong with each topic that has a problem, such as `2 under-replicated`."""
         found: dict[str, list[str]] = {}
         for problem, partitions in self.partitions_by_problem.items():
-            for topic, number in Counter(each.topic for each in partitions).items():
+            for topic, number in Counter(partition.topic for partition in partitions).items():
                 found.setdefault(topic, []).append(f"{number:,} {problem}")
         return {topic: ", ".join(problems) for topic, problems in found.items()}
 
@@ -142,10 +146,12 @@ class ClusterHealth:
             if brokers:
                 lines.append(f"{state}: broker {', '.join(map(str, sorted(brokers)))}")
         for problem, partitions in self.partitions_by_problem.items():
-            places = listed(((each.topic, each.partition) for each in partitions), _NAMED_MAX)
+            places = listed(
+                ((partition.topic, partition.partition) for partition in partitions), _NAMED_MAX
+            )
             number = count(len(partitions), "partition")
             lines.append(f"{number} {problem}, {_MEANINGS[problem]}: {places}")
-        damaged = [(each.topic, each.partition) for each in self.damaged if each.error]
+        damaged = [(replica.topic, replica.partition) for replica in self.damaged if replica.error]
         if damaged:
             lines.append(f"{count(len(damaged), 'replica')} damaged: {listed(damaged, _NAMED_MAX)}")
         return lines
@@ -161,8 +167,10 @@ class ReplicationDefaults:
     def wanted(self, cluster: ClusterDescription, topic: TopicDescription) -> int:
         """Return how many replicas a topic would get now, on the brokers that there are (P77)."""
         brokers = sum(
-            may_hold(topic.media, each.media, is_drained=each.is_drained, is_fenced=each.is_fenced)
-            for each in cluster.brokers
+            may_hold(
+                topic.media, broker.media, is_drained=broker.is_drained, is_fenced=broker.is_fenced
+            )
+            for broker in cluster.brokers
         )
         setting = self.positions if topic.is_internal else self.topics
         return min(replicas_by_default(setting, brokers), brokers)
@@ -179,9 +187,11 @@ def health_of(
     Args:
         defaults: None: unknown; then no partition has few replicas.
     """
-    reluctant = tuple(each for each in cluster.brokers if each.reluctance and not each.is_fenced)
+    reluctant = tuple(
+        broker for broker in cluster.brokers if broker.reluctance and not broker.is_fenced
+    )
     with_bad_disks = {
-        each.broker_id for each in reluctant if each.reluctance != Reluctance.NEW_ADDRESS
+        broker.broker_id for broker in reluctant if broker.reluctance != Reluctance.NEW_ADDRESS
     }
     partitions = [
         (_judge(topic, partition, wanted), partition)
@@ -197,18 +207,18 @@ def health_of(
         ),
         recovering=tuple(health for health, partition in partitions if partition.is_recovering),
         under_replicated=tuple(health for health, _ in partitions if health.missing),
-        fenced_brokers=tuple(each.broker_id for each in cluster.brokers if each.is_fenced),
+        fenced_brokers=tuple(broker.broker_id for broker in cluster.brokers if broker.is_fenced),
         damaged=tuple(damaged),
         unreachable_brokers=cluster.unreachable,
         badly_led=tuple(health for health, _ in partitions if health.leader in with_bad_disks),
         reluctant_brokers=reluctant,
         controller_problem=cluster.controller_problem,
         usable_brokers=tuple(
-            each.broker_id
-            for each in cluster.brokers
-            if not each.is_fenced
-            and not each.is_draining
-            and each.broker_id not in cluster.unreachable
+            broker.broker_id
+            for broker in cluster.brokers
+            if not broker.is_fenced
+            and not broker.is_draining
+            and broker.broker_id not in cluster.unreachable
         ),
         few_replicas=tuple(
             health
@@ -227,7 +237,7 @@ def _judge(
         partition.partition,
         partition.leader,
         partition.isr,
-        tuple(each for each in partition.replicas if each not in awaited),
+        tuple(replica for replica in partition.replicas if replica not in awaited),
         topic.min_insync_replicas(partition),
         replicas_wanted,
     )

@@ -108,8 +108,8 @@ def descriptions(
             if use.bucket.kind in _KINDS:
                 uses.setdefault(use.bucket.quota, []).append(_use(broker_id, use))
     return {
-        each.name: described(quota_from_wire(each), uses.get(each.name, ()))
-        for each in newest.quotas
+        quota.name: described(quota_from_wire(quota), uses.get(quota.name, ()))
+        for quota in newest.quotas
     }
 
 

@@ -239,7 +239,9 @@ class Cluster(Calls):
                 self.order.first = connection.address
         if not heard:
             await self.look_up(_ABOUT_BROKERS)  # It raises the error.
-        unfenced = {each.broker_id for each in self.metadata.brokers.values() if not each.is_fenced}
+        unfenced = {
+            broker.broker_id for broker in self.metadata.brokers.values() if not broker.is_fenced
+        }
         return tuple(sorted(unfenced - heard))
 
     async def _ask(

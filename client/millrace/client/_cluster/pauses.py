@@ -9,4 +9,4 @@ def spread(*pauses_ms: int) -> tuple[int, ...]:
     Clients that lost a broker together would otherwise return together, again and again.
     """
     share = host.current.dice().uniform(0.8, 1.2)
-    return tuple(max(1, round(each * share)) for each in pauses_ms)
+    return tuple(max(1, round(pause_ms * share)) for pause_ms in pauses_ms)

@@ -50,4 +50,6 @@ async def _ask(
     response: cluster_pb2.DeleteRecordsResponse = await cluster.on(
         await cluster.broker(broker_id), lambda c: c.cluster.DeleteRecords(request)
     )
-    return [wire.error_of(each) or Offset(each.low_watermark) for each in response.partitions]
+    return [
+        wire.error_of(deleted) or Offset(deleted.low_watermark) for deleted in response.partitions
+    ]

@@ -47,7 +47,7 @@ Handler = Callable[[Record], object]
 def _errors(value: object) -> tuple[type[Exception], ...]:
     if isinstance(value, Iterable):
         errors = tuple(value)
-        if all(isinstance(each, type) and issubclass(each, Exception) for each in errors):
+        if all(isinstance(error, type) and issubclass(error, Exception) for error in errors):
             return errors
     raise ValueError("must be classes of exceptions, as [ValueError]")
 

@@ -213,9 +213,13 @@ def header_columns(taken: object) -> list[tuple[str, int, pa.Array | None]]:
     Records that are lent to a loop are none: the loop has not reached them.
     """
     if isinstance(taken, Records):
-        return [(each.topic, each.record_count, each.headers) for each in taken._columns]
+        return [
+            (columns.topic, columns.record_count, columns.headers) for columns in taken._columns
+        ]
     if isinstance(taken, list):
-        return [(each.topic, len(each.records), each.records.column("headers")) for each in taken]
+        return [
+            (batch.topic, len(batch.records), batch.records.column("headers")) for batch in taken
+        ]
     return []
 
 

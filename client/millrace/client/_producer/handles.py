@@ -229,7 +229,7 @@ class BatchHandle:
 
         def waiter(intake: Intake) -> bool:
             if self.done() and pending:
-                errors = (each.first_error() for each in self._intakes)
+                errors = (part.first_error() for part in self._intakes)
                 pending.pop()(next(filter(None, errors), None))
             return intake.is_complete
 
