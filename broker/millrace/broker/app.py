@@ -288,7 +288,12 @@ class Broker:
             return ""
         config = self._config
         listeners = (config.listener, config.outside_listener, config.replica_listener)
-        names = [name for each in listeners for name in (each.host, each.advertised_host) if name]
+        names = [
+            name
+            for listener in listeners
+            for name in (listener.host, listener.advertised_host)
+            if name
+        ]
         page = serve_metrics(config.metrics, self._metrics.registry, names)
         self._endings.push_async_callback(asyncio.to_thread, page.close)
         return str(Address(config.metrics.host, page.port))
@@ -546,16 +551,16 @@ class Broker:
 
     async def _close_segment_duties(self) -> None:
         """Let the steps of cleanings and moves end; what is not replaced yet stays as it was."""
-        for each in self._segment_duties:
-            await asyncio.to_thread(each.close)
+        for duty in self._segment_duties:
+            await asyncio.to_thread(duty.close)
 
     async def _close_logs(self) -> None:
         """Write accepted batches, close every log, and mark the directories that are in order."""
         used = () if self.partitions is None else self.partitions.directories
-        for each in used:
-            await asyncio.to_thread(each.appender.close)
+        for opened in used:
+            await asyncio.to_thread(opened.appender.close)
         await self._directories.close(
-            in_order=[each.directory for each in used if each.failure is None],
+            in_order=[opened.directory for opened in used if opened.failure is None],
             broker_epoch=None if self.life is None else self.life.broker_epoch,
             others=() if self.partitions is None else self.partitions.not_ours(),
         )

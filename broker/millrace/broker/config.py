@@ -74,7 +74,7 @@ def _names(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 
 def _check_directories(config: BrokerConfig) -> None:
-    paths = {os.path.realpath(each.path) for each in config.log_directories}
+    paths = {os.path.realpath(log_dir.path) for log_dir in config.log_directories}
     if len(paths) < len(config.log_dirs):
         named = ", ".join(config.log_dirs)
         raise InvalidConfigError(f"log_dirs = {named}: names a directory twice")
@@ -119,8 +119,8 @@ def embedded(
 def _is_known(sections: Sequence[str], name: str) -> bool:
     """Whether this release has a setting."""
     found: type = BrokerConfig
-    for each in sections:
-        inner = settings.sections_of(found).get(each)
+    for section in sections:
+        inner = settings.sections_of(found).get(section)
         if inner is None:
             return False
         found = inner
@@ -147,12 +147,12 @@ def _override(
         if prefix == IF_KNOWN_PREFIX and not _is_known(sections, name):
             continue
         place = values
-        for depth, each in enumerate(sections, 1):
-            if each not in place:
+        for depth, section in enumerate(sections, 1):
+            if section not in place:
                 variables[".".join(sections[:depth])] = variable
-            place = place.setdefault(each, {})
+            place = place.setdefault(section, {})
             if not isinstance(place, dict):
-                problems.append(f"{variable}: {each} is a setting, not a section")
+                problems.append(f"{variable}: {section} is a setting, not a section")
                 break
         else:
             place[name] = value

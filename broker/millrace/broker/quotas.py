@@ -44,7 +44,7 @@ class Quotas:
         if cluster is before:
             return
         self._cluster = cluster
-        brokers = sum(not each.is_fenced for each in cluster.brokers.values())
+        brokers = sum(not broker.is_fenced for broker in cluster.brokers.values())
         self.meters.on_quotas(cluster.quotas, brokers, monotonic_now())
         self._wake()
 
@@ -194,16 +194,18 @@ class Throttle:
                 counted = {
                     meter
                     for found in (
-                        *(self._of_caller(each, now) for each in kinds),
-                        *(self._of_topic(each, now) for each in topics),
+                        *(self._of_caller(kind, now) for kind in kinds),
+                        *(self._of_topic(topic, now) for topic in topics),
                     )
                     for meter in found
                 }
-                self._debts = {each: till for each, till in self._debts.items() if each in counted}
+                self._debts = {
+                    meter: till for meter, till in self._debts.items() if meter in counted
+                }
 
     def _of_caller(self, kind: QuotaKind, now: MonotonicMs) -> Sequence[Meter]:
         found = self._caller_meters.get(kind)
-        if found is None or any(each.is_dropped for each in found):
+        if found is None or any(meter.is_dropped for meter in found):
             caller = self._caller
             found = self._caller_meters[kind] = self._meters.caller(
                 kind, caller.principal, caller.client_id, now
@@ -212,7 +214,7 @@ class Throttle:
 
     def _of_topic(self, topic: str, now: MonotonicMs) -> Sequence[Meter]:
         found = self._topic_meters.get(topic)
-        if found is None or any(each.is_dropped for each in found):
+        if found is None or any(meter.is_dropped for meter in found):
             found = self._topic_meters[topic] = self._meters.topic(self._kind, topic, now)
         return found
 

@@ -77,8 +77,8 @@ def _rows_of(records: pa.RecordBatch, record: int, value: pa.Buffer, rows: pa.Sc
     except (pa.ArrowException, KeyError, ValueError, OSError) as error:
         raise InvalidValueError(
             f"the value of {_place(records, record)} is not an Arrow stream with the columns "
-            f"{', '.join(f'{each.name} ({each.type})' for each in rows)}: {error}. Read it with "
-            "its own columns, or leave the record out"
+            f"{', '.join(f'{column.name} ({column.type})' for column in rows)}: {error}. Read it "
+            "with its own columns, or leave the record out"
         ) from error
 
 

@@ -139,7 +139,7 @@ class QueryWatch:
             return
         deadline = time.monotonic() + _LAST_EVENTS_S
         while time.monotonic() < deadline and self._seen.active_runs() - {
-            str(each.runId) for each in self._spark.streams.active
+            str(query.runId) for query in self._spark.streams.active
         }:
             time.sleep(0.02)
         self._spark.streams.removeListener(self._listener)

@@ -41,14 +41,14 @@ def await_queries(*queries: StreamingQuery, grace_s: float = 90.0) -> None:
     """
     with _told_to_end() as is_told:
         try:
-            while not is_told.is_set() and any(each.isActive for each in queries):
-                for each in queries:
-                    if each.isActive or each.exception() is not None:
-                        each.awaitTermination(_POLL_S)
+            while not is_told.is_set() and any(query.isActive for query in queries):
+                for query in queries:
+                    if query.isActive or query.exception() is not None:
+                        query.awaitTermination(_POLL_S)
         finally:
             stop_between_batches(*queries, grace_s=grace_s)
-    for each in queries:
-        failure = each.exception()
+    for query in queries:
+        failure = query.exception()
         if failure is not None:
             raise failure
 
@@ -56,12 +56,12 @@ def await_queries(*queries: StreamingQuery, grace_s: float = 90.0) -> None:
 def stop_between_batches(*queries: StreamingQuery, grace_s: float = 90.0) -> None:
     """Stop queries as soon as none of their tasks runs, or after `grace_s` seconds."""
     deadline = time.monotonic() + grace_s
-    left = [each for each in queries if each.isActive]
+    left = [query for query in queries if query.isActive]
     while left:
-        for each in left:
-            if not _is_at_work(each) or time.monotonic() >= deadline:
-                each.stop()
-        left = [each for each in left if each.isActive]
+        for query in left:
+            if not _is_at_work(query) or time.monotonic() >= deadline:
+                query.stop()
+        left = [query for query in left if query.isActive]
         if left:
             time.sleep(_LOOK_S)
 

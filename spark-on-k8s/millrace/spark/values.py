@@ -65,7 +65,7 @@ def json_to_columns(
         is_broken = is_empty | whole[_BROKEN].isNotNull()
         whole = F.when(is_broken, F.raise_error(told)).otherwise(whole)
     return staged.withColumn(_PARSED, whole).select(
-        *kept, *(F.col(_PARSED)[each.name].alias(each.name) for each in fields)
+        *kept, *(F.col(_PARSED)[field.name].alias(field.name) for field in fields)
     )
 
 

@@ -511,8 +511,8 @@ class ControllerChannel:
                         if answer is not None and not answer.done():
                             answer.set_result(message.response)
                     case "ask_log_ends":
-                        for each in message.ask_log_ends.partitions:
-                            self._asked_log_ends[topic_partition_from_proto(each)] = None
+                        for partition in message.ask_log_ends.partitions:
+                            self._asked_log_ends[topic_partition_from_proto(partition)] = None
                         self._is_heartbeat_due.set()  # A partition waits for the answer.
         except DecodeError as error:
             events.CONTROLLER_MESSAGE_MALFORMED.log(_log, error=str(error))
@@ -525,8 +525,8 @@ class ControllerChannel:
             events.CONTROLLER_FOUND.log(_log)
         self.config = self._own_config.overruled_by(opened.cluster_settings)
         self.differences = self._own_config.differences(self.config)
-        for each in self._config_callbacks:
-            each(self.config)
+        for callback in self._config_callbacks:
+            callback(self.config)
         if self.differences:
             named = ", ".join(
                 f"cluster.{name} is {here} here and {there} there"

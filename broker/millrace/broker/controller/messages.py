@@ -59,7 +59,9 @@ _RELUCTANCE_TO_PROTO: Final = {
     Reluctance.FULL_DISK: pb.RELUCTANCE_FULL_DISK,
     Reluctance.NEW_ADDRESS: pb.RELUCTANCE_NEW_ADDRESS,
 }
-_RELUCTANCE_FROM_PROTO: Final = {number: each for each, number in _RELUCTANCE_TO_PROTO.items()}
+_RELUCTANCE_FROM_PROTO: Final = {
+    number: reluctance for reluctance, number in _RELUCTANCE_TO_PROTO.items()
+}
 
 
 def topic_partition_to_proto(topic_partition: TopicPartition) -> common_pb2.TopicPartition:
@@ -108,14 +110,14 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     wants_shutdown=request.wants_shutdown,
                     log_ends=[
                         pb.LogEnd(
-                            topic_partition=topic_partition_to_proto(each.topic_partition),
-                            leader_epoch=each.leader_epoch,
-                            end_offset=each.end_offset,
-                            committed_offset=each.committed_offset,
+                            topic_partition=topic_partition_to_proto(log_end.topic_partition),
+                            leader_epoch=log_end.leader_epoch,
+                            end_offset=log_end.end_offset,
+                            committed_offset=log_end.committed_offset,
                         )
-                        for each in request.log_ends
+                        for log_end in request.log_ends
                     ],
-                    offline=[topic_partition_to_proto(each) for each in request.offline],
+                    offline=[topic_partition_to_proto(replica) for replica in request.offline],
                     reluctance=_RELUCTANCE_TO_PROTO[request.reluctance],
                     media=map(media_to_wire, request.media),
                     outside_address=request.outside_address,
@@ -132,7 +134,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
         case AlterPartitions():
             return pb.ControllerRequest(
                 alter_partitions=pb.AlterPartitionsRequest(
-                    partitions=[_alter_partition_to_proto(each) for each in request.changes]
+                    partitions=[_alter_partition_to_proto(change) for change in request.changes]
                 )
             )
         case RenewReplicas():
@@ -141,10 +143,10 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     replica=_life_to_proto(request.replica),
                     renewals=[
                         pb.ReplicaRenewal(
-                            topic_partition=topic_partition_to_proto(each.topic_partition),
-                            partition_epoch=each.partition_epoch,
+                            topic_partition=topic_partition_to_proto(renewal.topic_partition),
+                            partition_epoch=renewal.partition_epoch,
                         )
-                        for each in request.renewals
+                        for renewal in request.renewals
                     ],
                 )
             )
@@ -198,29 +200,29 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 wants_shutdown=heartbeat.wants_shutdown,
                 log_ends=[
                     LogEnd(
-                        topic_partition_from_proto(each.topic_partition),
-                        LeaderEpoch(each.leader_epoch),
-                        Offset(each.end_offset),
-                        Offset(each.committed_offset),
+                        topic_partition_from_proto(log_end.topic_partition),
+                        LeaderEpoch(log_end.leader_epoch),
+                        Offset(log_end.end_offset),
+                        Offset(log_end.committed_offset),
                     )
-                    for each in heartbeat.log_ends
+                    for log_end in heartbeat.log_ends
                 ],
-                offline=[topic_partition_from_proto(each) for each in heartbeat.offline],
+                offline=[topic_partition_from_proto(replica) for replica in heartbeat.offline],
                 # A later release may know more reasons.
                 reluctance=_RELUCTANCE_FROM_PROTO.get(heartbeat.reluctance, Reluctance.NONE),
                 media=media_set_from_wire(heartbeat.media),
                 outside_address=heartbeat.outside_address,
                 quota_uses=[
-                    BucketUse(bucket, each.bytes_per_second, each.saturated)
-                    for each in heartbeat.quota_uses
-                    if (bucket := bucket_from_wire(each.bucket)) is not None
+                    BucketUse(bucket, quota_use.bytes_per_second, quota_use.saturated)
+                    for quota_use in heartbeat.quota_uses
+                    if (bucket := bucket_from_wire(quota_use.bucket)) is not None
                 ],
             )
         case "alter_partitions":
             return AlterPartitions(
                 changes=[
-                    _alter_partition_from_proto(each)
-                    for each in message.alter_partitions.partitions
+                    _alter_partition_from_proto(partition)
+                    for partition in message.alter_partitions.partitions
                 ]
             )
         case "renew_replicas":
@@ -228,10 +230,10 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 replica=_life_from_proto(message.renew_replicas.replica),
                 renewals=[
                     ReplicaRenewal(
-                        topic_partition_from_proto(each.topic_partition),
-                        PartitionEpoch(each.partition_epoch),
+                        topic_partition_from_proto(renewal.topic_partition),
+                        PartitionEpoch(renewal.partition_epoch),
                     )
-                    for each in message.renew_replicas.renewals
+                    for renewal in message.renew_replicas.renewals
                 ],
             )
         case "allocate_producer_ids":
@@ -239,7 +241,7 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
         case "confirm_deletions":
             return ConfirmDeletions(
                 broker_id=BrokerId(message.confirm_deletions.broker_id),
-                topic_ids=[TopicId(each) for each in message.confirm_deletions.topic_ids],
+                topic_ids=[TopicId(topic_id) for topic_id in message.confirm_deletions.topic_ids],
             )
         case "create_positions_topic":
             return CreatePositionsTopic(topic_id=TopicId(message.create_positions_topic.topic_id))
@@ -254,7 +256,7 @@ def _alter_partition_to_proto(change: AlterPartition) -> pb.AlterPartition:
         leader=_life_to_proto(change.leader),
         leader_epoch=change.leader_epoch,
         partition_epoch=change.partition_epoch,
-        isr=[_life_to_proto(each) for each in change.isr],
+        isr=[_life_to_proto(broker) for broker in change.isr],
         is_recovering=change.is_recovering,
         is_unflushed=change.is_unflushed,
         committed_end=pb.CommittedEnd(
@@ -270,7 +272,7 @@ def _alter_partition_from_proto(message: pb.AlterPartition) -> AlterPartition:
         leader=_life_from_proto(message.leader),
         leader_epoch=LeaderEpoch(message.leader_epoch),
         partition_epoch=PartitionEpoch(message.partition_epoch),
-        isr=tuple(_life_from_proto(each) for each in message.isr),
+        isr=tuple(_life_from_proto(broker) for broker in message.isr),
         is_recovering=message.is_recovering,
         is_unflushed=message.is_unflushed,
         committed_end=EpochEnd(
@@ -337,7 +339,10 @@ def _altered(result: PartitionState | MillraceError) -> pb.AlteredPartition:
 
 
 def _errors(partitions: Iterable[pb.AlteredPartition]) -> list[MillraceError | None]:
-    return [error_from_wire(each.error) if each.HasField("error") else None for each in partitions]
+    return [
+        error_from_wire(partition.error) if partition.HasField("error") else None
+        for partition in partitions
+    ]
 
 
 def response_from_proto(message: pb.ControllerResponse) -> Any:
@@ -361,9 +366,9 @@ def response_from_proto(message: pb.ControllerResponse) -> Any:
                 heartbeat.is_fenced,
                 heartbeat.may_stop,
                 [
-                    BucketShare(bucket, each.bytes_per_second)
-                    for each in heartbeat.quota_shares
-                    if (bucket := bucket_from_wire(each.bucket)) is not None
+                    BucketShare(bucket, quota_share.bytes_per_second)
+                    for quota_share in heartbeat.quota_shares
+                    if (bucket := bucket_from_wire(quota_share.bucket)) is not None
                 ],
             )
         case "alter_partitions":
@@ -402,8 +407,8 @@ def objects_from_proto(update: pb.MetadataUpdate) -> Sequence[tuple[str, StoredO
     """Return the objects of an update, in order."""
     return [
         (
-            each.key,
-            StoredObject(each.value, each.version, ControllerEpoch(each.controller_epoch)),
+            stored.key,
+            StoredObject(stored.value, stored.version, ControllerEpoch(stored.controller_epoch)),
         )
-        for each in update.objects
+        for stored in update.objects
     ]

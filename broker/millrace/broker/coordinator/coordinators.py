@@ -411,7 +411,7 @@ class _Ready(Generic[MachineT, RecordT]):
         topic_partition = self._partition.topic_partition
         for some, encoded in self._batches(records):
             keys, values = zip(*encoded, strict=True)
-            times = np.array([each.timestamp for each in some], np.int64)
+            times = np.array([record.timestamp for record in some], np.int64)
             prepared = record_batch.prepare(
                 topic_partition, Columns(len(some), times, values=values, keys=keys)
             )

@@ -98,8 +98,8 @@ class GroupLags:
                 await asyncio.sleep(max(interval_ms / 1000, pause_seconds))
         finally:
             await self._tasks.cancel()
-            for each in self._connections.values():
-                await each.channel.close()
+            for connection in self._connections.values():
+                await connection.channel.close()
 
     async def measure(self) -> float:
         """Measure and show all lags once; return how long to pause at least."""
@@ -112,8 +112,8 @@ class GroupLags:
             found = await self._answers(lags.places, _ANSWER_SECONDS + pause_seconds)
         shown = []
         work = self._turns.work()
-        for each in lags.lags(found):
-            shown.append(each)
+        for lag in lags.lags(found):
+            shown.append(lag)
             await work.give_way()
         self._metrics.show(shown, lags.left_out)
         return pause_seconds

@@ -299,8 +299,8 @@ class Groups:
     def _forget(self, place: TopicPartition, name: str, member_ids: Iterable[str]) -> None:
         sessions = self._sessions.get(place)
         if sessions is not None:
-            for each in member_ids:
-                sessions.forget(name, each)
+            for member_id in member_ids:
+                sessions.forget(name, member_id)
 
     def is_confirmed(self, place: TopicPartition, name: str, member_id: str) -> bool:
         """Whether a member has confirmed its assignment, as far as this broker knows."""
@@ -370,7 +370,7 @@ class Groups:
         """This broker stops to serve a partition."""
         self._sessions.pop(place, None)
         if waiting := self._waiting.get(place):
-            self._waking.begin(self._wake([each for some in waiting.values() for each in some]))
+            self._waking.begin(self._wake([wait for some in waiting.values() for wait in some]))
 
     async def _wake(self, waits: Sequence[_Wait]) -> None:
         work = self._turns.work()
@@ -517,7 +517,7 @@ class Groups:
             return ()
         found = self._matched.get(pattern)
         if found is None:
-            names = [str(each) for each in image.topics if not each.is_internal]
+            names = [str(topic) for topic in image.topics if not topic.is_internal]
             found = matching(pattern, names)
             if len(self._matched) < _MATCHED_MAX:
                 self._matched[pattern] = found

@@ -254,7 +254,9 @@ class Appender:
                 target.generation_written += 1
                 self._report(target, Failed(batches[written].base_offset, error))
                 self._on_refused(target, error)
-        self._flush([*self._unflushed, *(each for each in to_flush if each not in self._unflushed)])
+        self._flush(
+            [*self._unflushed, *(target for target in to_flush if target not in self._unflushed)]
+        )
 
     def _write(
         self, target: Target, batches: list[StampedBatch]

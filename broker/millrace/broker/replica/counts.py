@@ -64,10 +64,10 @@ def _add_led(
     counts.reassigning += bool(state.adding or state.removing)
     counts.isr_size[partition.topic] = min(size, counts.isr_size.get(partition.topic, size))
     end = leader.written_offset
-    for each in leader.followers:
+    for follower in leader.followers:
         # A follower without a report in this epoch counts from the log's start.
-        behind = end - max(each.progress.log_end_offset, partition.log.log_start_offset)
-        since = now - each.caught_up_at if behind > 0 else 0
-        broker_id = each.broker_id
+        behind = end - max(follower.progress.log_end_offset, partition.log.log_start_offset)
+        since = now - follower.caught_up_at if behind > 0 else 0
+        broker_id = follower.broker_id
         counts.lag_records[broker_id] = max(behind, counts.lag_records.get(broker_id, 0))
         counts.lag_ms[broker_id] = max(since, counts.lag_ms.get(broker_id, 0))

@@ -39,7 +39,7 @@ class _Queue:
 
 
 class EarlyRequests:
-    """See the module. One for all services of a broker; on the event loop.
+    """Holds the early requests of all services of a broker. It belongs to the event loop.
 
     Args:
         wait_ms: how long to wait for the metadata.

@@ -54,7 +54,7 @@ class _Refused:
 
 
 class ReplicaFetcher:
-    """See the module.
+    """The stream to one leader.
 
     Args:
         checker: the thread that verifies.
@@ -196,21 +196,21 @@ class _LeaderStream:
         while isinstance(message := await stream.read(), bytes):  # Then it is EOF.
             self._note_answer()
             header, views = decode_fetch_response(message)
-            places = [self._place_of(each.handle) for each in header.partitions]
+            places = [self._place_of(partition.handle) for partition in header.partitions]
             # A high watermark that moved alone brings nothing to verify.
-            has_batches = any(each.length for each in header.partitions)
+            has_batches = any(partition.length for partition in header.partitions)
             found = (
                 await fetcher.checker.call(_checked, header, views, places)
                 if has_batches
                 else _checked(header, views, places)
             )
-            for each in found:
+            for answer in found:
                 now = monotonic_now()
-                if isinstance(each, Fetched):
-                    effects = replicas.on_fetched(self._leader, each, now)
+                if isinstance(answer, Fetched):
+                    effects = replicas.on_fetched(self._leader, answer, now)
                 else:
                     effects = replicas.on_fetch_error(
-                        self._leader, each.handle, each.log_start_offset, now
+                        self._leader, answer.handle, answer.log_start_offset, now
                     )
                 partitions.perform(effects)
 
@@ -290,12 +290,12 @@ def _message_of(request: SessionRequest) -> pb.FetchRequest:
             verify_until=position.verify_until,
         )
         progress.append((handle, its_progress))
-    for handle, each in progress:
+    for handle, said in progress:
         message.progress.add(
             handle=handle,
-            log_end_offset=each.log_end_offset,
-            flushed_offset=each.flushed_offset,
-            log_start_offset=each.log_start_offset,
-            last_fetched_epoch=each.last_fetched_epoch,
+            log_end_offset=said.log_end_offset,
+            flushed_offset=said.flushed_offset,
+            log_start_offset=said.log_start_offset,
+            last_fetched_epoch=said.last_fetched_epoch,
         )
     return message

@@ -65,7 +65,7 @@ class Opened(NamedTuple):
 
 
 class ReplicaFiles:
-    """See the module.
+    """Runs jobs on the files of replicas, and says how they end.
 
     Args:
         broker: this broker's life.
@@ -129,7 +129,7 @@ class ReplicaFiles:
         )
         self.placement = ReplicaPlacement(
             broker,
-            [self._open_directory(each, mailbox) for each in directories],
+            [self._open_directory(directory, mailbox) for directory in directories],
             moves_max=config.replica_moves_max,
             misses_a_directory=misses_a_directory,
         )
@@ -265,7 +265,9 @@ class ReplicaFiles:
                 topic.config.durability,
             )
         except LogDirFailedError as error:
-            failed = (each for each in directories if each.directory.path == error.log_dir)
+            failed = (
+                directory for directory in directories if directory.directory.path == error.log_dir
+            )
             next(failed, opened).appender.fail(error)
             raise
         opened.check()  # It may have failed before this log was open.
@@ -279,10 +281,10 @@ class ReplicaFiles:
         Raises:
             LogDirFailedError: it has failed.
         """
-        for each in self.placement.directories:
-            if log.tier is not None and each.directory.path == log.tier.log_dir:
-                each.check()
-                self.placement.on_tier(topic_partition, each)
+        for directory in self.placement.directories:
+            if log.tier is not None and directory.directory.path == log.tier.log_dir:
+                directory.check()
+                self.placement.on_tier(topic_partition, directory)
 
     async def _change(self, job: ChangeLog) -> None:
         partition = self._open_here.find(job.topic_partition)
@@ -336,8 +338,8 @@ class ReplicaFiles:
                 # The time since the deletion, when they could be brought back, counts already.
                 await self._delete_files(opened, some, WallMs(max(wall_now() - self.kept_ms, 0)))
         left = {
-            each.directory.path: each.directory.left_of(frozenset(topic_ids))
-            for each in self.placement.working
+            directory.directory.path: directory.directory.left_of(frozenset(topic_ids))
+            for directory in self.placement.working
         }
         await self._retire_tiers(left, wall_now())
         await self._confirm(topic_ids)
@@ -376,7 +378,7 @@ class ReplicaFiles:
                     _log,
                     log_dir=opened.directory.path,
                     partitions=len(there),
-                    kept=[str(each) for each in there[:_NAMED_MAX]],
+                    kept=[str(replica) for replica in there[:_NAMED_MAX]],
                     error=error.message,
                 )
 

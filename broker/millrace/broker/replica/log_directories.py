@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogDirectories:
-    """See the module.
+    """The log directories of the configuration.
 
     Args:
         reader: has the threads that touch the files.
@@ -65,7 +65,7 @@ class LogDirectories:
         self.misses_some = False
         self._files = files
         self._configured = configured
-        self._paths = [each.path for each in configured]
+        self._paths = [log_dir.path for log_dir in configured]
         self._config = config
         self._reader = reader
         self._on_failure = on_failure
@@ -80,7 +80,7 @@ class LogDirectories:
             LogDirFailedError: it cannot be read.
         """
         identities = [self._identity_at(path) for path in self._paths]
-        return next((each.cluster_id for each in identities if each is not None), None)
+        return next((identity.cluster_id for identity in identities if identity is not None), None)
 
     @property
     def seen(self) -> StoreVersions:
@@ -94,20 +94,24 @@ class LogDirectories:
     @property
     def broker_id(self) -> BrokerId | None:
         """This broker's id by the open ones; None while it has no id."""
-        ids = (each.identity.broker_id for each in self.opened)
-        return next((each for each in ids if each != NO_BROKER), None)
+        ids = (directory.identity.broker_id for directory in self.opened)
+        return next((broker_id for broker_id in ids if broker_id != NO_BROKER), None)
 
     @property
     def closed_by(self) -> BrokerEpoch | None:
         """The life that was shut down cleanly by the markers of all open ones (P27)."""
-        found = {each.closed_by for each in self.opened}
+        found = {directory.closed_by for directory in self.opened}
         return found.pop() if len(found) == 1 else None
 
     @property
     def used_by(self) -> BrokerEpoch | None:
         """The latest life that used all open ones, except for new ones."""
-        found = [each.used_by for each in self.opened if each.identity.broker_id != NO_BROKER]
-        known = [each for each in found if each is not None]
+        found = [
+            directory.used_by
+            for directory in self.opened
+            if directory.identity.broker_id != NO_BROKER
+        ]
+        known = [epoch for epoch in found if epoch is not None]
         return min(known) if known and len(known) == len(found) else None
 
     async def open(self, cluster_id: str) -> None:
@@ -137,12 +141,12 @@ class LogDirectories:
             )
             self.opened.append(directory)
             self.misses_some |= found is None or directory.companions is None
-        connect([each.moves for each in self.opened])
+        connect([directory.moves for directory in self.opened])
         if self.opened:
             await self._reader.call(
-                self.opened[0].path, settle_moves, [each.moves for each in self.opened]
+                self.opened[0].path, settle_moves, [directory.moves for directory in self.opened]
             )
-        here = {each.identity.directory_id for each in self.opened}
+        here = {directory.identity.directory_id for directory in self.opened}
         if missing := self._ever_used() - here:
             self.misses_some = True
             events.LOG_DIR_MISSING.log(_log, directory_ids=sorted(missing), log_dirs=self._paths)
@@ -151,8 +155,8 @@ class LogDirectories:
         """Return the ids of all known directories of this broker."""
         return {
             directory_id
-            for each in self.opened
-            for directory_id in (each.identity.directory_id, *(each.companions or ()))
+            for directory in self.opened
+            for directory_id in (directory.identity.directory_id, *(directory.companions or ()))
         }
 
     async def keep_seen(self, seen: StoreVersions) -> None:

@@ -43,7 +43,7 @@ _PAUSE_SECONDS: Final = 1.0
 
 
 class ReplicaMover:
-    """See the module.
+    """Copies replicas, and makes the copies count.
 
     Args:
         mailbox: brings the copying thread's results to the loop.

@@ -9,7 +9,7 @@ from millrace.core.replica.replication.placement import ReplicaDirectory
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class OpenDirectory(ReplicaDirectory):
-    """See the module."""
+    """A log directory, its appender's thread, and its readers."""
 
     directory: LogDirectory
     appender: Appender

@@ -10,7 +10,7 @@ from millrace.core.replica.replication.replicas import Replicas
 
 
 class OpenPartitions:
-    """See the module. Iterates over their names; any thread may look one up.
+    """Looks up open replicas. It iterates over their names; any thread may look one up.
 
     Attributes:
         replicas: the machine that decides for them.

@@ -36,7 +36,8 @@ class Reader(Protocol):
 
 
 class Partition:
-    """See the module. All methods are called on the event loop. It is the appender's target.
+    """What streams and upkeep see of one replica. All methods are called on the event loop. The
+    appender reports to it.
 
     Roles change only while nothing is on its way to the disk, so outcomes always concern the
     present role.

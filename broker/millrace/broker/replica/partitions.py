@@ -90,7 +90,7 @@ _TICK_SECONDS: Final = 0.1
 
 
 class Partitions(OpenPartitions):
-    """See the module.
+    """Feeds the machine with events, and performs its effects.
 
     Attributes:
         placement: the log directory of each replica.
@@ -115,7 +115,7 @@ class Partitions(OpenPartitions):
         misses_a_directory: bool,
         retry_ms: int = RETRY_MS,
     ) -> None:
-        on_disk = [found for each in directories for found in each.found]
+        on_disk = [found for directory in directories for found in directory.found]
         super().__init__(Replicas(broker, config, on_disk))
         self._sessions_callbacks: list[Callable[[], None]] = []
         self._opened_callbacks: list[Callable[[Partition], None]] = []
@@ -266,7 +266,7 @@ class Partitions(OpenPartitions):
     def log_ends(self, asked: Iterable[TopicPartition]) -> list[LogEnd]:
         """Return the ends, on disk, of these logs without a leader (P31)."""
         ends = map(self.replicas.log_end, asked)
-        return [each for each in ends if each is not None]
+        return [end for end in ends if end is not None]
 
     # --- Effects -----------------------------------------------------------------------------
 
@@ -306,8 +306,8 @@ class Partitions(OpenPartitions):
         self._tell_sessions()
 
     def _tell_sessions(self) -> None:
-        for each in self._sessions_callbacks:
-            each()
+        for callback in self._sessions_callbacks:
+            callback()
 
     def _wake(self, effect: Wake) -> None:
         partition = self._open.get(effect.topic_partition)
@@ -435,8 +435,8 @@ class Partitions(OpenPartitions):
         )
         self.perform(effects)
         if self._open.get(topic_partition) is partition:
-            for each in self._opened_callbacks:
-                each(partition)
+            for callback in self._opened_callbacks:
+                callback(partition)
 
     def _on_job_refused(self, job: Job, outcome: Outcome, error: MillraceError) -> None:
         match job, outcome:
@@ -478,15 +478,17 @@ class Partitions(OpenPartitions):
     def damaged_logs(self, topic_partition: TopicPartition) -> list[str]:
         """Return the paths of a partition's logs that were set aside here."""
         return [
-            path for each in self.directories for path in each.directory.damaged_of(topic_partition)
+            path
+            for directory in self.directories
+            for path in directory.directory.damaged_of(topic_partition)
         ]
 
     def damaged(self) -> list[TopicPartition]:
         """Return the partitions whose log is offline here, lacks records, or was set aside."""
         kept = {
             found
-            for each in self.directories
-            for path in each.directory.damaged
+            for directory in self.directories
+            for path in directory.directory.damaged
             if (found := parse_topic_partition(path.rpartition("/")[2].split(".")[0])) is not None
         }
         return sorted({*self.replicas.unopened.errors, *self.replicas.lacking(), *kept})

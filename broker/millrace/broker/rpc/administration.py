@@ -146,9 +146,9 @@ class _Administration:
     async def _converted(self, convert: Callable[[Any], _T], entries: Iterable[Any]) -> list[_T]:
         """Convert the entries of a request. It can still be refused whole."""
         converted = []
-        for each in entries:
+        for entry in entries:
             await self._work.give_way()
-            converted.append(convert(each))
+            converted.append(convert(entry))
         return converted
 
     async def _decide(
@@ -174,7 +174,7 @@ class _Administration:
             raise MalformedRequestError(problem)
         outcomes: list[Any] = []
         for cut in _cuts(map(weigh, getattr(request, fields[0])), at_once):
-            part: dict[str, Any] = {each: getattr(request, each)[cut] for each in fields}
+            part: dict[str, Any] = {field: getattr(request, field)[cut] for field in fields}
             await self._work.give_way(cut.stop - cut.start)
             try:
                 outcomes += await self._controller.request(replace(request, **part))
@@ -202,7 +202,7 @@ class _Administration:
             _PARTS_OF_TOPICS_AT_ONCE,
             "topics",
             "topic_ids",
-            weigh=lambda each: 1 + (each.partitions or default) + len(each.config),
+            weigh=lambda topic: 1 + (topic.partitions or default) + len(topic.config),
         )
         response = pb.ControllerResponse(create_topics=cluster_pb2.CreateTopicsResponse())
         await self._add_topics(response.create_topics.results, outcomes)
@@ -216,7 +216,9 @@ class _Administration:
             alteration,
             _PARTS_OF_TOPICS_AT_ONCE,
             "changes",
-            weigh=lambda each: 1 + each.partitions + len(each.set_config) + len(each.unset_config),
+            weigh=lambda change: (
+                1 + change.partitions + len(change.set_config) + len(change.unset_config)
+            ),
         )
         response = pb.ControllerResponse(alter_topics=cluster_pb2.AlterTopicsResponse())
         await self._add_topics(response.alter_topics.results, outcomes)
@@ -308,13 +310,15 @@ class _Administration:
     async def _reassign_partitions(self, request: cluster_pb2.ReassignPartitionsRequest) -> _Answer:
         reassignments = await self._converted(_reassignment, request.reassignments)
         self._line.name(map(self._reassignment_in_words, reassignments))
-        if len({(each.topic_id, each.partition) for each in reassignments}) < len(reassignments):
+        if len(
+            {(reassignment.topic_id, reassignment.partition) for reassignment in reassignments}
+        ) < len(reassignments):
             # They may be in different parts, and then the machine does not see it.
             raise MalformedRequestError("a partition is named twice in one request: name it once")
         outcomes = await self._decide(
             ReassignPartitions(reassignments=reassignments), _PARTITIONS_AT_ONCE, "reassignments"
         )
-        named = [each.topic_partition for each in request.reassignments]
+        named = [reassignment.topic_partition for reassignment in request.reassignments]
         response = pb.ControllerResponse(
             reassign_partitions=cluster_pb2.ReassignPartitionsResponse()
         )
@@ -345,7 +349,9 @@ class _Administration:
             )
         partitions = await self._converted(topic_partition_from_proto, named)
         image = self._controller.metadata
-        self._line.name(f"{image.name_of(each)} ({kind.name.lower()})" for each in partitions)
+        self._line.name(
+            f"{image.name_of(partition)} ({kind.name.lower()})" for partition in partitions
+        )
         election = ElectLeaders(kind=kind, partitions=partitions)
         outcomes = await self._decide(election, _PARTITIONS_AT_ONCE, "partitions")
         response = pb.ControllerResponse(elect_leaders=cluster_pb2.ElectLeadersResponse())
@@ -368,8 +374,8 @@ class _Administration:
             results.append(result)
 
     async def _set_quotas(self, request: cluster_pb2.SetQuotasRequest) -> _Answer:
-        quotas = [quota_from_wire(each) for each in request.quotas]
-        self._line.name(f"{each.name} ({_limits_in_words(each)})" for each in quotas)
+        quotas = [quota_from_wire(quota) for quota in request.quotas]
+        self._line.name(f"{quota.name} ({_limits_in_words(quota)})" for quota in quotas)
         change = SetQuotas(quotas=quotas, validate_only=request.validate_only)
         outcomes = await self._decide(change, _QUOTAS_AT_ONCE, "quotas")
         response = cluster_pb2.SetQuotasResponse(results=map(_quota_result, outcomes))
@@ -391,8 +397,8 @@ def _cuts(weights: Iterable[int], at_once: int) -> Iterator[slice]:
         at_once: a part ends with the entry by which it weighs so much, or more.
     """
     begin = end = weight = 0
-    for end, each in enumerate(weights, 1):
-        weight += each
+    for end, weighed in enumerate(weights, 1):
+        weight += weighed
         if weight >= at_once:
             yield slice(begin, end)
             begin, weight = end, 0

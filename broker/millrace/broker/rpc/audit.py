@@ -69,7 +69,7 @@ class AuditLog:
             entries: the first ones, in words.
             outcomes: of all.
         """
-        refusals = [each for each in outcomes if isinstance(each, MillraceError)]
+        refusals = [outcome for outcome in outcomes if isinstance(outcome, MillraceError)]
         named = [
             f"{entry}: {outcome.name()}"
             for entry, outcome in zip(entries, outcomes, strict=False)
@@ -77,8 +77,8 @@ class AuditLog:
         ]
         is_refused = bool(refusals) and len(refusals) == len(outcomes)
         # Whatever a client names, it is refused for the same reason.
-        kinds = {type(each) for each in refusals}
-        reasons = ", ".join(sorted(each.name() for each in kinds))
+        kinds = {type(refusal) for refusal in refusals}
+        reasons = ", ".join(sorted(kind.name() for kind in kinds))
         self._write(
             caller,
             request,
@@ -176,7 +176,7 @@ class AuditLine:
 
     def name(self, entries: Iterable[str]) -> None:
         """Name the entries of the request; only the first ones are logged."""
-        self._entries = [printable(each) for each in islice(entries, _NAMED_MAX)]
+        self._entries = [printable(entry) for entry in islice(entries, _NAMED_MAX)]
 
     def on_answered(self, outcomes: Sequence[object]) -> None:
         """Write the line of a request whose entries were each done, or refused with an error."""
@@ -189,7 +189,7 @@ class AuditLine:
 
 def printable(text: str) -> str:
     """Return the part of a client's text that a log line may have."""
-    return "".join(each if each.isprintable() else "?" for each in text[:_TEXT_MAX])
+    return "".join(character if character.isprintable() else "?" for character in text[:_TEXT_MAX])
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ class ClusterService:
                 response.topics.append(self._find(image, name=name))
             answered = set[bytes]()
             if request.topic_ids:
-                answered.update(each.topic_id for each in response.topics if not each.error.code)
+                answered.update(topic.topic_id for topic in response.topics if not topic.error.code)
             for topic_id in dict.fromkeys(request.topic_ids):
                 await work.give_way()
                 if topic_id not in answered:
@@ -258,16 +258,16 @@ class ClusterService:
         image, kept_ms = self._channel.metadata, self._channel.config.deleted_topic_retention_ms
         response = pb.ListDeletedTopicsResponse(metadata_epoch=image.epoch)
         work = self._turns.work()
-        for each in image.deleted_topics():
+        for deleted_topic in image.deleted_topics():
             await work.give_way()
             response.topics.append(
                 pb.DeletedTopic(
-                    name=str(each.topic.name),
-                    topic_id=each.topic.topic_id,
-                    partitions=len(each.topic.partitions),
-                    replication_factor=each.topic.replication_factor,
-                    deleted_at_ms=each.deleted_at,
-                    gone_at_ms=each.deleted_at + kept_ms,
+                    name=str(deleted_topic.topic.name),
+                    topic_id=deleted_topic.topic.topic_id,
+                    partitions=len(deleted_topic.topic.partitions),
+                    replication_factor=deleted_topic.topic.replication_factor,
+                    deleted_at_ms=deleted_topic.deleted_at,
+                    gone_at_ms=deleted_topic.deleted_at + kept_ms,
                 )
             )
         return response
@@ -321,7 +321,7 @@ class ClusterService:
         if request.only_damaged:
             damaged = self._partitions.damaged()
             lacking = self._partitions.replicas.lacking()
-            described = [each for each in damaged if not wanted or each in wanted]
+            described = [partition for partition in damaged if not wanted or partition in wanted]
         else:
             lacking = {}
             described = wanted or sorted(self._partitions)

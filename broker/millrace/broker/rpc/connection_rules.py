@@ -61,22 +61,22 @@ class ConnectionRules:
             # One that is not seen yet may have called already.
             if peer in there or now - at < _NEW_MS * 10
         }
-        self._quiet_since = {each: self._quiet_since.get(each, now) for each in peers}
-        quiet = [each for each, peer in peers.items() if peer not in self._calls]
+        self._quiet_since = {socket: self._quiet_since.get(socket, now) for socket in peers}
+        quiet = [socket for socket, peer in peers.items() if peer not in self._calls]
         closed = [
-            each
-            for each in quiet
-            if peers[each] not in self._called_at
-            and now - self._quiet_since[each] >= self.silence_ms_max
+            socket
+            for socket in quiet
+            if peers[socket] not in self._called_at
+            and now - self._quiet_since[socket] >= self.silence_ms_max
         ]
         more = len(peers) - len(closed) - (self.connections_max - self.connections_max // _ROOM)
         if more > 0:
             gone = frozenset(closed)
             since = {
-                each: self._called_at.get(peers[each], self._quiet_since[each])
-                for each in quiet
-                if each not in gone
+                socket: self._called_at.get(peers[socket], self._quiet_since[socket])
+                for socket in quiet
+                if socket not in gone
             }
-            old = [each for each, at in since.items() if now - at >= _NEW_MS]
+            old = [socket for socket, at in since.items() if now - at >= _NEW_MS]
             closed += sorted(old, key=since.__getitem__)[:more]
         return closed

@@ -106,7 +106,7 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
         handler: Any = await continuation(handler_call_details)
         if handler is None:
             return None
-        kind = next(each for each in _KINDS if getattr(handler, each) is not None)
+        kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
         serve = getattr(handler, kind)
         noted = self._noted_stream if inspect.isasyncgenfunction(serve) else self._noted
         return handler._replace(**{kind: noted(serve)})

@@ -69,7 +69,7 @@ class BrokerSessions:
 
     def has(self, life: BrokerLife) -> bool:
         """Return whether a broker has a session in this life."""
-        return any(each.life == life for each in self._open)
+        return any(session.life == life for session in self._open)
 
     def end(self, error: MillraceError) -> None:
         """End all sessions with an error."""
@@ -85,7 +85,9 @@ class BrokerSessions:
         """Pass a question on, unless the broker has no session now."""
         for session in self._open:
             if session.life == effect.broker:
-                partitions = [topic_partition_to_proto(each) for each in effect.partitions]
+                partitions = [
+                    topic_partition_to_proto(partition) for partition in effect.partitions
+                ]
                 session.send(pb.SessionResponse(ask_log_ends=pb.AskLogEnds(partitions=partitions)))
 
     def on_resigned(self) -> None:
@@ -258,7 +260,7 @@ class _Session:
         if self._outgoing_bytes <= self._service.limits.controller_lag_bytes_max:
             self.send(metadata_to_proto(epoch, objects.items(), is_full=False))
             return
-        answers = [each for each in self._outgoing if not each.HasField("metadata")]
+        answers = [message for message in self._outgoing if not message.HasField("metadata")]
         self._outgoing.clear()
         self._outgoing_bytes = 0
         full = self._service.controller.objects()

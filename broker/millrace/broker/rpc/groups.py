@@ -110,9 +110,9 @@ class GroupsService:
         if group is None:
             return pb.DescribeGroupResponse()
         response = _described(group, request.after)
-        for each in response.members:
-            is_confirmed = self._groups.is_confirmed(place, name, each.member_id)
-            each.is_behind = not (each.is_away or is_confirmed)
+        for member in response.members:
+            is_confirmed = self._groups.is_confirmed(place, name, member.member_id)
+            member.is_behind = not (member.is_away or is_confirmed)
         return response
 
 
@@ -174,7 +174,10 @@ def _to_wire(
         by_topic.setdefault(topic_id, []).append(partition)
     return [
         pb.TopicPartitions(
-            topic_id=each, partitions=some, topic=name_of(each), later_from=first_later(each)
+            topic_id=topic_id,
+            partitions=some,
+            topic=name_of(topic_id),
+            later_from=first_later(topic_id),
         )
-        for each, some in by_topic.items()
+        for topic_id, some in by_topic.items()
     ]

@@ -92,14 +92,17 @@ class Lags:
         reads = (self._reader.call(log_dir, _measure, some) for log_dir, some in asked.items())
         await asyncio.gather(*reads)
         now = wall_now()
-        for each in chain.from_iterable(asked.values()):
-            match each.found:
+        for question in chain.from_iterable(asked.values()):
+            match question.found:
                 case Unread() as measured:
-                    answers[each.number] = MeasuredLag(
-                        each.log_start_offset, each.end, measured.size, _age_ms(measured, now)
+                    answers[question.number] = MeasuredLag(
+                        question.log_start_offset,
+                        question.end,
+                        measured.size,
+                        _age_ms(measured, now),
                     )
                 case MillraceError() as damage:
-                    answers[each.number] = self._refusal(each.topic_partition, damage, told)
+                    answers[question.number] = self._refusal(question.topic_partition, damage, told)
         return lags_to_wire(answers)
 
     def _refusal(
@@ -158,14 +161,14 @@ class _Unread:
 
 
 def _measure(asked: list[_Unread]) -> None:
-    for each in asked:
+    for question in asked:
         try:
-            each.found = each.log.unread(each.offset, each.end)
+            question.found = question.log.unread(question.offset, question.end)
         except MillraceError as error:
-            each.found = error
+            question.found = error
         except Exception as error:  # It concerns one log, and the answer has those of others.
-            events.LAG_FAILED.log(_log, log=each.log.directory, cause=error)
-            each.found = UnknownServerError(
+            events.LAG_FAILED.log(_log, log=question.log.directory, cause=error)
+            question.found = UnknownServerError(
                 "the lag could not be measured, by a bug: the broker's log has the trace"
             )
 

@@ -121,8 +121,8 @@ class PositionsService:
                 if not request.member_id and machine.summary(name).kind is NameKind.CONSUMER:
                     line = AuditLine(self._calls.audit, caller, "commit_positions")
                     line.name(
-                        f"{name}: {self._partitions.named(each)} to {position.offset}"
-                        for each, position in positions.items()
+                        f"{name}: {self._partitions.named(partition)} to {position.offset}"
+                        for partition, position in positions.items()
                     )
                     lines.append(line)
                 return machine.handle_commit(
@@ -162,7 +162,9 @@ class PositionsService:
             return pb.FetchPositionsResponse(error=self._names.error(name, error))
         if request.HasField("after"):
             after = TopicPartition(TopicId(request.after.topic_id), request.after.partition)
-            found = {each: position for each, position in found.items() if each > after}
+            found = {
+                partition: position for partition, position in found.items() if partition > after
+            }
         page = dict(islice(found.items(), REQUEST_POSITIONS_MAX))
         return pb.FetchPositionsResponse(positions=_to_wire(page), has_more=len(page) < len(found))
 
@@ -187,8 +189,8 @@ class PositionsService:
             names=page.keys(),
             has_more=has_more,
             partitions=partitions,
-            kinds=[_NAME_KINDS[each.kind] for each in page.values()],
-            members=[each.members for each in page.values()],
+            kinds=[_NAME_KINDS[summary.kind] for summary in page.values()],
+            members=[summary.members for summary in page.values()],
         )
 
     async def _forget_topics(
@@ -203,8 +205,10 @@ class PositionsService:
                 raise MalformedRequestError(
                     f"{entries} topics in one request: at most {_FORGOTTEN_MAX} may be"
                 )
-            ids = {checked_topic_id(each) for each in request.topic_ids}
-            line.name(f"{name}: {self._topics.topic_name(each) or each.hex()}" for each in ids)
+            ids = {checked_topic_id(topic_id) for topic_id in request.topic_ids}
+            line.name(
+                f"{name}: {self._topics.topic_name(topic_id) or topic_id.hex()}" for topic_id in ids
+            )
             entries = len(ids)
             place = self._names.find(name)
             if place is not None:
@@ -251,9 +255,9 @@ class PositionsService:
         image = self._partitions.image
         work = self._turns.work()
         positions: dict[TopicPartition, Position] = {}
-        for each in named:
+        for asked in named:
             await work.give_way()
-            where = each.topic_partition
+            where = asked.topic_partition
             topic_partition = checked_topic_partition(where.topic_id, where.partition)
             if topic_partition in positions:
                 raise MalformedRequestError(
@@ -264,7 +268,7 @@ class PositionsService:
                     "there is no such partition: refresh the metadata",
                     topic_partition=topic_partition,
                 )
-            positions[topic_partition] = Position(each.offset, each.leader_epoch, each.metadata)
+            positions[topic_partition] = Position(asked.offset, asked.leader_epoch, asked.metadata)
         return positions
 
 

@@ -88,7 +88,9 @@ class RequestChecks:
             raise MalformedRequestError(
                 f"the request names {len(partitions)} partitions; at most {entries_max} may be"
             )
-        if len({(each.topic_id, each.partition) for each in partitions}) < len(partitions):
+        if len({(partition.topic_id, partition.partition) for partition in partitions}) < len(
+            partitions
+        ):
             raise MalformedRequestError(
                 "the request names a partition twice: send one batch of each in a request"
             )

@@ -181,7 +181,7 @@ def batches(
     Raises:
         CorruptBatchError, UnsupportedFormatError: a header is damaged; the walk ends there.
     """
-    ends = [each.base_offset for each in partition.segments[1:]] + [None]
+    ends = [later.base_offset for later in partition.segments[1:]] + [None]
     for found, end in zip(partition.segments, ends, strict=True):
         if end is not None and end <= start_offset:
             continue
@@ -260,7 +260,7 @@ def _verify_segment(
     seen: Verified,
 ) -> None:
     is_active = found is partition.segments[-1]
-    following = [each.base_offset for each in partition.segments if each is not found]
+    following = [other.base_offset for other in partition.segments if other is not found]
     next_base = min((base for base in following if base > found.base_offset), default=None)
     seen.log_end_offset = found.base_offset
     file = files.open(found.path)

@@ -163,7 +163,9 @@ class LogRecovery:
         states = ProducerStates()
         kept = snapshots.offsets
         snapshot_offset = snapshots.load(states)
-        self._mended += [snapshots.path(each) for each in kept if each not in snapshots.offsets]
+        self._mended += [
+            snapshots.path(offset) for offset in kept if offset not in snapshots.offsets
+        ]
         recovery_point = max(
             active.next_offset,
             self._point.recovery_point if self._point else log_start_offset,

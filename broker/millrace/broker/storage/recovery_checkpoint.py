@@ -142,7 +142,7 @@ class RecoveryCheckpoint:
 
 def _parse(line: str) -> tuple[TopicPartition, RecoveryPoint]:
     name, *offsets = line.split(" ")
-    start, point, *known = (Offset(int(each)) for each in offsets)
+    start, point, *known = (Offset(int(offset)) for offset in offsets)
     (high_watermark,) = known or (start,)
     topic_partition = parse_topic_partition(name)
     if topic_partition is None:

@@ -42,39 +42,39 @@ class GroupLagMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
         found, left_out = self._shown
-        kept = self.kept(dict.fromkeys(each.group for each in found))
-        lags = [each for each in found if each.group in kept]
+        kept = self.kept(dict.fromkeys(row.group for row in found))
+        lags = [row for row in found if row.group in kept]
         yield _family(
             "millrace_group_lag_records",
             "Records that a group, Spark query or other reader has not read, by topic; all of a "
             "partition in which it has stored no position. Each group is shown by its coordinator. "
             "Absent as long as the lag in a partition is unknown; so are the next three.",
-            [(each, each.lag.records) for each in lags],
+            [(row, row.lag.records) for row in lags],
         )
         yield _family(
             "millrace_group_lag_records_max",
             "Those of them in the partition with the most.",
-            [(each, each.lag.records_max) for each in lags],
+            [(row, row.lag.records_max) for row in lags],
         )
         yield _family(
             "millrace_group_lag_bytes",
             "Stored bytes of the batches that hold the unread records.",
-            [(each, each.lag.bytes) for each in lags],
+            [(row, row.lag.bytes) for row in lags],
         )
         yield _family(
             "millrace_group_lag_seconds_max",
             "Age of the oldest unread record, by the timestamp of its batch; 0: all is read. "
             "Absent also where a batch has no timestamp.",
             [
-                (each, None if each.lag.milliseconds is None else each.lag.milliseconds / 1000)
-                for each in lags
+                (row, None if row.lag.milliseconds is None else row.lag.milliseconds / 1000)
+                for row in lags
             ],
         )
         yield _family(
             "millrace_group_lag_unknown_partitions",
             "Partitions in which the lag of a group is unknown: its position is beyond the end of "
             "the log, or the leader does not answer.",
-            [(each, each.lag.unknown) for each in lags],
+            [(row, row.lag.unknown) for row in lags],
         )
         yield GaugeMetricFamily(
             "millrace_group_lag_left_out_groups",
@@ -86,7 +86,7 @@ class GroupLagMetrics(Collector):
 
 def _family(name: str, meaning: str, values: list[tuple[GroupLag, float | None]]) -> Metric:
     family = GaugeMetricFamily(name, meaning, labels=_LABELS)
-    for each, value in values:
+    for row, value in values:
         if value is not None:
-            family.add_metric((each.group, each.topic), value)
+            family.add_metric((row.group, row.topic), value)
     return family

@@ -212,7 +212,7 @@ class ReplicationMetrics:
             self._fenced.set(0)
             self._few_replicas.set(0)
             return
-        self._fenced.set(sum(each.is_fenced for each in image.cluster.brokers.values()))
+        self._fenced.set(sum(broker.is_fenced for broker in image.cluster.brokers.values()))
         self._leaderless = sum(
             partition.leader < 0
             for topic in image.topics_by_id.values()

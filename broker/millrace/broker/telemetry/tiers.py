@@ -69,8 +69,10 @@ class TierMetrics:
     def on_logs(self, log_dir: str, replicas: Iterable[TieredReplica]) -> None:
         """Show the replicas that have segments on an HDD, or get some there."""
         here = list(replicas)
-        self._bytes.labels(log_dir).set(sum(each.log.tier_bytes for each in here))
-        errors = Count(type(each.unmovable).name() for each in here if each.unmovable is not None)
+        self._bytes.labels(log_dir).set(sum(replica.log.tier_bytes for replica in here))
+        errors = Count(
+            type(replica.unmovable).name() for replica in here if replica.unmovable is not None
+        )
         for name in self._errors.get(log_dir, set()) - errors.keys():
             self._refused.remove(log_dir, name)
         for name, count in errors.items():

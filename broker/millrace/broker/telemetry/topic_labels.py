@@ -38,5 +38,5 @@ class TopicLabels:
 
     def keep_only(self, topics: Container[str]) -> None:
         """Forget all others: a look that was under way may have named one that was forgotten."""
-        for topic in [each for each in self._labels if each not in topics]:
+        for topic in [label for label in self._labels if label not in topics]:
             self.forget(topic)

@@ -91,20 +91,24 @@ class Cleaners:
 
     async def _choose(self, worker: Worker) -> Partition | None:
         """Return the replica whose log is cleaned next; None when none is due."""
-        all_compacted = [each for each in self._partitions.all() if each.log.config.is_compacted]
+        all_compacted = [
+            partition for partition in self._partitions.all() if partition.log.config.is_compacted
+        ]
         self._metrics.on_uncleanable(
-            each.uncleanable for each in all_compacted if each.uncleanable is not None
+            partition.uncleanable
+            for partition in all_compacted
+            if partition.uncleanable is not None
         )
         compacted = [
-            each
-            for each in self._shared.free(all_compacted)
-            if each.topic_partition not in self._under_way
+            partition
+            for partition in self._shared.free(all_compacted)
+            if partition.topic_partition not in self._under_way
         ]
         await self._shared.end_old_segments(compacted)
-        for each in compacted:
-            each.log.keep_tombstones(are_kept=not each.replica.has_all_in_sync)
-        found = await worker.call(_look_at, [each.log for each in compacted], wall_now())
-        self._metrics.dirtiest_ratio.set(max((each.dirty_ratio for each in found), default=0))
+        for partition in compacted:
+            partition.log.keep_tombstones(are_kept=not partition.replica.has_all_in_sync)
+        found = await worker.call(_look_at, [partition.log for partition in compacted], wall_now())
+        self._metrics.dirtiest_ratio.set(max((log.dirty_ratio for log in found), default=0))
         chosen = first_to_clean(zip(compacted, found, strict=True))
         # Another thread may have taken it up meanwhile.
         is_free = chosen is not None and chosen.topic_partition not in self._under_way

@@ -76,12 +76,15 @@ class Housekeeping:
             _every(_SECOND, self._observe),
             _every(_SIZES_SECONDS, self._measure_sizes),
             self._measure_loop_lag(),
-            *(_every(_SECOND, partial(self._ask_space, each)) for each in self._directories),
+            *(
+                _every(_SECOND, partial(self._ask_space, directory))
+                for directory in self._directories
+            ),
         )
 
     async def run(self) -> None:
         """Keep all log directories in order, each duty in its interval, likewise."""
-        await asyncio.gather(*(self._keep(each) for each in self._directories))
+        await asyncio.gather(*(self._keep(directory) for directory in self._directories))
 
     async def _keep(self, opened: OpenDirectory) -> None:
         retention = self._config.retention_check_interval_ms / 1000
@@ -107,7 +110,11 @@ class Housekeeping:
     async def _retain_logs_of(self, opened: OpenDirectory, now: WallMs) -> None:
         """Delete old segments of many logs in one call: few of thousands have any."""
         idle_since = WallMs(now - self._config.producer_id_expiration_ms)
-        waiting = deque(each for each in self._partitions.all() if each.appender is opened.appender)
+        waiting = deque(
+            partition
+            for partition in self._partitions.all()
+            if partition.appender is opened.appender
+        )
         while waiting:
             taken: list[Partition] = []
             while waiting and len(taken) < _RETAINED_AT_ONCE:
@@ -122,8 +129,11 @@ class Housekeeping:
                     partition.replica.leader.producers.expire(idle_since)
             # A follower's log begins where its leader's does.
             logs = [
-                (each.log, each.replica.high_watermark if each.replica.leads else None)
-                for each in taken
+                (
+                    partition.log,
+                    partition.replica.high_watermark if partition.replica.leads else None,
+                )
+                for partition in taken
             ]
             outcomes = await opened.appender.call(_retain_logs, logs, now, idle_since)
             for partition, outcome in zip(taken, outcomes, strict=False):

@@ -43,7 +43,7 @@ class ReluctanceWatch:
     ) -> None:
         self._of_disks = Reluctance.NONE
         self._settled_at = monotonic_now() + address_settle_ms
-        self._watched = [(each, DiskHealth(config.slow_flush_ms)) for each in directories]
+        self._watched = [(directory, DiskHealth(config.slow_flush_ms)) for directory in directories]
         self._reader = reader
         self._free_bytes_min = config.ballast_bytes
 
@@ -67,7 +67,9 @@ class ReluctanceWatch:
             for opened, health in self._watched:
                 if opened.failure is None:
                     await self._read(opened, health)
-            reasons = {health.reluctance for each, health in self._watched if each.failure is None}
+            reasons = {
+                health.reluctance for opened, health in self._watched if opened.failure is None
+            }
             self._of_disks = next(filter(None, sorted(reasons)), Reluctance.NONE)
 
     async def _read(self, opened: OpenDirectory, health: DiskHealth) -> None:

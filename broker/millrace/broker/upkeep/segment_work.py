@@ -62,8 +62,14 @@ class SegmentWork:
     def free(self, partitions: Iterable[Partition]) -> list[Partition]:
         """Return the replicas that are not left alone now."""
         now = monotonic_now()
-        self._left_alone = {each: until for each, until in self._left_alone.items() if until > now}
-        return [each for each in partitions if each.topic_partition not in self._left_alone]
+        self._left_alone = {
+            partition: until for partition, until in self._left_alone.items() if until > now
+        }
+        return [
+            partition
+            for partition in partitions
+            if partition.topic_partition not in self._left_alone
+        ]
 
     def leave_alone(self, topic_partition: TopicPartition, duration_ms: int) -> None:
         """Do no work on a replica for a while."""

@@ -53,19 +53,19 @@ class TierMovers:
         self._config = config
         self._metrics = metrics
         self._movers = [
-            _Mover(partitions, each, mailbox, config, metrics)
-            for each in partitions.directories
-            if each.media is Media.HDD
+            _Mover(partitions, directory, mailbox, config, metrics)
+            for directory in partitions.directories
+            if directory.media is Media.HDD
         ]
 
     async def run(self) -> None:
         """Move segments for as long as the broker runs."""
-        await asyncio.gather(*(each.run() for each in self._movers))
+        await asyncio.gather(*(mover.run() for mover in self._movers))
 
     def close(self) -> None:
         """Let the steps under way end, then end the threads; blocks meanwhile."""
-        for each in self._movers:
-            each.close()
+        for mover in self._movers:
+            mover.close()
 
 
 class _Mover:
@@ -104,10 +104,12 @@ class _Mover:
         await self._remove_leftovers(here)
         free = self._work.free(here)
         await self._work.end_old_segments(
-            each for each in free if each.config.media is TopicMedia.TIERED
+            partition for partition in free if partition.config.media is TopicMedia.TIERED
         )
         for home in self._partitions.placement.working:
-            of_home = [each for each in free if each.topic_partition in home.replicas]
+            of_home = [
+                partition for partition in free if partition.topic_partition in home.replicas
+            ]
             if not of_home:
                 continue
             try:
@@ -129,14 +131,14 @@ class _Mover:
     def _logs_here(self) -> list[Partition]:
         """Return the replicas that have segments on this HDD, or get some there."""
         return [
-            each
-            for each in self._partitions.all()
+            partition
+            for partition in self._partitions.all()
             if (
-                each.config.media is TopicMedia.TIERED
-                or each.log.tier is not None
-                or each.log.has_leftovers
+                partition.config.media is TopicMedia.TIERED
+                or partition.log.tier is not None
+                or partition.log.has_leftovers
             )
-            and self._gets(each)
+            and self._gets(partition)
         ]
 
     def _gets(self, partition: Partition) -> bool:
@@ -156,8 +158,12 @@ class _Mover:
         self, partitions: Sequence[Partition], *, is_filling: bool
     ) -> Partition | None:
         """Return the replica, of those with one home, whose segment moves to the HDD next."""
-        tiered = [each for each in partitions if each.config.media is TopicMedia.TIERED]
-        found = await self._worker.call(_look_at, [each.log for each in tiered], wall_now())
+        tiered = [
+            partition for partition in partitions if partition.config.media is TopicMedia.TIERED
+        ]
+        found = await self._worker.call(
+            _look_at, [partition.log for partition in tiered], wall_now()
+        )
         return first_to_move(zip(tiered, found, strict=True), is_filling=is_filling)
 
     async def _move(self, partition: Partition, steps: Moving, way: str) -> bool:
@@ -234,12 +240,12 @@ def _choose_back(partitions: Sequence[Partition], room: int) -> Partition | None
 
     Or one that needs the HDD no more, as retention has deleted what it had there.
     """
-    for each in partitions:
-        log = each.log
+    for partition in partitions:
+        log = partition.log
         if log.tier is not None and log.segments[-1].base_offset >= log.tier.end_offset:
             found = last_in_tier(log.segments, log.tier.end_offset)
-            if found is None or (each.config.media is TopicMedia.SSD and found.size <= room):
-                return each
+            if found is None or (partition.config.media is TopicMedia.SSD and found.size <= room):
+                return partition
     return None
 
 

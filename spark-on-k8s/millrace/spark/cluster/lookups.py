@@ -194,7 +194,9 @@ class Lookups:
         check_topic_names(names)
         topics = self.ask(lambda admin: admin.describe_topics(names))
         return frozenset(
-            (topic.name, each.partition) for topic in topics.values() for each in topic.partitions
+            (topic.name, partition.partition)
+            for topic in topics.values()
+            for partition in topic.partitions
         )
 
     def log(self, places: Iterable[PartitionName], ends: Offsets | None = None) -> Log:
@@ -202,7 +204,7 @@ class Lookups:
         places = list(places)
         beginnings = self.offsets(dict.fromkeys(places, "beginning"))
         return Log(
-            {place: each.offset for place, each in beginnings.items()}, ends or self.ends(places)
+            {place: found.offset for place, found in beginnings.items()}, ends or self.ends(places)
         )
 
     def log_of_existing(self, places: Iterable[PartitionName]) -> Log:
@@ -228,7 +230,7 @@ class Lookups:
     def wait_for_news(self, ends: Offsets, timeout_s: float) -> None:
         """Wait until the end of a partition moves, or the time is over; it may return earlier."""
         began = time.monotonic()
-        known = {place: each.offset for place, each in ends.positions.items()}
+        known = {place: position.offset for place, position in ends.positions.items()}
         if known:
             wait_ms = int(min(timeout_s, _WAIT_S_MAX) * 1000)
             self.ask(lambda admin: admin.wait_for_news(known, wait_ms))
@@ -246,7 +248,7 @@ class Lookups:
         wanted = where.of(option, self.places())
         looked_up = {place: at for place, at in wanted.items() if not isinstance(at, AtOffset)}
         found = self.offsets({place: _asked(at) for place, at in looked_up.items()})
-        late = [place for place, each in found.items() if each.offset < 0]
+        late = [place for place, looked_up in found.items() if looked_up.offset < 0]
         if late and at_start and self._options.starting_strategy == "error":
             raise InvalidOptionError(
                 f"{option}: there are no records so late in {late}: choose an earlier time, or "
@@ -273,9 +275,9 @@ class Lookups:
         before them.
         """
         epochs = {
-            place: each.leader_epoch
-            for place, each in offsets.positions.items()
-            if each.leader_epoch != UNKNOWN_EPOCH
+            place: position.leader_epoch
+            for place, position in offsets.positions.items()
+            if position.leader_epoch != UNKNOWN_EPOCH
         }
         ends = self.ask(lambda admin: admin.find_epoch_ends(epochs)) if epochs else {}
         return {
@@ -316,6 +318,9 @@ def _asked(at: At) -> _Asked:
 
 def _offsets(found: Mapping[PartitionName, OffsetAndTimestamp]) -> Offsets:
     return Offsets(
-        {place: LogPosition(each.offset, each.leader_epoch) for place, each in found.items()},
-        {place[0]: each.topic_id.hex() for place, each in found.items()},
+        {
+            place: LogPosition(looked_up.offset, looked_up.leader_epoch)
+            for place, looked_up in found.items()
+        },
+        {place[0]: looked_up.topic_id.hex() for place, looked_up in found.items()},
     )

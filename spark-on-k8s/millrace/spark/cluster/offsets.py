@@ -85,7 +85,7 @@ class Offsets:
                 if topic != _META
                 for partition, offset in partitions.items()
             }
-            ids = {topic: str(each) for topic, each in meta["ids"].items()}
+            ids = {topic: str(topic_id) for topic, topic_id in meta["ids"].items()}
             begin = Offsets.from_dict(meta["begin"]) if "begin" in meta else None
             return Offsets(positions, ids, begin)
         except (AttributeError, KeyError, TypeError, ValueError) as error:

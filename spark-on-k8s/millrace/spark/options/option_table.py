@@ -52,9 +52,9 @@ def parse_table(
         InvalidOptionError: one is unknown, malformed, or contradicts another. Lists all problems.
     """
     names = {
-        name.lower(): (name, each)
-        for each in settings.settings_of(table).values()
-        for name in (each.name, *each.description.aliases)
+        name.lower(): (name, setting)
+        for setting in settings.settings_of(table).values()
+        for name in (setting.name, *setting.description.aliases)
     }
     problems: list[str] = []
     values: dict[str, str] = {}
@@ -73,9 +73,9 @@ def parse_table(
     except InvalidConfigError as error:
         problems += error.message.splitlines()
     else:
-        for each in settings.settings_of(table).values():
+        for setting in settings.settings_of(table).values():
             said.setdefault(
-                each.attribute, f"{each.name}, by default {settings.default_text(each)},"
+                setting.attribute, f"{setting.name}, by default {settings.default_text(setting)},"
             )
         problems = problems or list(contradictions(options, said.__getitem__))
     if problems:
@@ -83,8 +83,8 @@ def parse_table(
     return options
 
 
-def _use(each: NamedSetting) -> Use:
-    use = each.description.scope or Use.READ
+def _use(setting: NamedSetting) -> Use:
+    use = setting.description.scope or Use.READ
     assert isinstance(use, Use)
     return use
 
@@ -96,9 +96,9 @@ def _refusal(
     use: Use,
 ) -> str:
     bare = re.sub(r"^kafka\.", "", name, flags=re.I).lower()
-    for each, why in refused.items():
-        if each.lower() == bare:
-            return f"{each} is not an option: {why if isinstance(why, str) else why[use]}"
+    for option, why in refused.items():
+        if option.lower() == bare:
+            return f"{option} is not an option: {why if isinstance(why, str) else why[use]}"
     if _SECRET.search(name):  # Its value is never shown.
         return (
             f"{name} is refused: options are shown in plans and logs, so secrets must not be in "
@@ -106,7 +106,7 @@ def _refusal(
         )
     (problem,) = settings.unknown_names(
         [name.lower()],
-        {key: each.name for key, (_, each) in known.items()},
+        {key: setting.name for key, (_, setting) in known.items()},
         docs="docs/spark-options.md",
     )
     near = settings.nearest(name.lower(), known)
@@ -115,8 +115,8 @@ def _refusal(
     return problem
 
 
-def _meaningless(each: NamedSetting, use: Use) -> str:
-    return f"{each.name} has no meaning in a {_KINDS[use]}: leave it out"
+def _meaningless(setting: NamedSetting, use: Use) -> str:
+    return f"{setting.name} has no meaning in a {_KINDS[use]}: leave it out"
 
 
 _KINDS: Final = {Use.READ: "batch, stream", Use.BATCH: "batch", Use.STREAM: "stream"}
@@ -124,7 +124,7 @@ _COLUMNS: Final[Mapping[str, Callable[[NamedSetting], str]]] = {
     "option": settings_table.COLUMNS["name"],
     "default": settings_table.COLUMNS["default"],
     "allowed": settings_table.COLUMNS["allowed"],
-    "for": lambda each: _KINDS[_use(each)],
+    "for": lambda setting: _KINDS[_use(setting)],
     "meaning": settings_table.COLUMNS["meaning"],
 }
 
@@ -148,4 +148,4 @@ def markdown_refused(refused: Mapping[str, Why]) -> str:
 def _why_text(why: Why) -> str:
     if isinstance(why, str):
         return why
-    return "; ".join(f"in a {_KINDS[use]}: {each}" for use, each in why.items())
+    return "; ".join(f"in a {_KINDS[use]}: {text}" for use, text in why.items())

@@ -255,14 +255,14 @@ def _within_namespace(options: SourceOptions) -> SourceOptions:
     """
     named: dict[str, Any] = {}
     problems = []
-    for each in settings_of(SourceOptions).values():
-        value = getattr(options, each.attribute)
-        if each.attribute not in _NAMING_TOPICS or value is None:
+    for described in settings_of(SourceOptions).values():
+        value = getattr(options, described.attribute)
+        if described.attribute not in _NAMING_TOPICS or value is None:
             continue
         try:
-            named[each.attribute] = value.within(options.namespace)
+            named[described.attribute] = value.within(options.namespace)
         except InvalidTopicError as error:
-            problems.append(f"{each.name}: {error.message}")
+            problems.append(f"{described.name}: {error.message}")
     if problems:
         raise InvalidOptionError("; ".join(problems))
     return replace(options, **named)
@@ -276,9 +276,9 @@ _NAMING_TOPICS: Final = (
 
 def _chosen_subscriptions(options: SourceOptions) -> list[subscriptions.Subscription]:
     return [
-        each
-        for each in (options.subscribe, options.subscribe_pattern, options.assign)
-        if each is not None
+        subscription
+        for subscription in (options.subscribe, options.subscribe_pattern, options.assign)
+        if subscription is not None
     ]
 
 

@@ -60,12 +60,12 @@ class Topics:
         Raises:
             InvalidTopicError: one is no topic's name.
         """
-        names = (str(parse_topic_name(each, namespace)) for each in self.names)
+        names = (str(parse_topic_name(name, namespace)) for name in self.names)
         return Topics(tuple(dict.fromkeys(names)))
 
     def matches(self, name: str) -> bool:
         """Return whether a topic is one of them, by its name as brokers tell it."""
-        return name in {str(parse_topic_name(each)) for each in self.names}
+        return name in {str(parse_topic_name(name)) for name in self.names}
 
     def __str__(self) -> str:
         return f"subscribe={','.join(self.names)}"
@@ -97,7 +97,7 @@ class Partitions:
 
     def within(self, namespace: str) -> "Partitions":
         """Return them with the names of topics as `Topics.within`."""
-        return Partitions(frozenset(_place_within(each, namespace) for each in self.places))
+        return Partitions(frozenset(_place_within(place, namespace) for place in self.places))
 
     def matches(self, name: str) -> bool:
         """Return whether a topic has one of them."""

@@ -157,11 +157,11 @@ def make_stream_sink(given: dict[str, str], schema: StructType) -> StreamSink:
 
 
 def _check_columns(schema: StructType, options: SinkOptions) -> None:
-    check_columns({each.name: each.dataType.simpleString() for each in schema}, options.topic)
+    check_columns({field.name: field.dataType.simpleString() for field in schema}, options.topic)
 
 
 def _rows(messages: Sequence[Written | None]) -> int:
-    return sum(each.rows for each in messages if each is not None)
+    return sum(message.rows for message in messages if message is not None)
 
 
 # On executors.

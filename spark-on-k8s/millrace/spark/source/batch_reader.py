@@ -72,10 +72,10 @@ class BatchReader(DataSourceReader):
         if since is None:
             return {}
         try:
-            found = self._lookups.offsets({each.place: since for each in extent.ranges})
+            found = self._lookups.offsets({part.place: since for part in extent.ranges})
         except UnknownTopicOrPartitionError:  # It is gone; tasks decide whether that is a loss.
             return {}
-        return {place: each.offset for place, each in found.items()}
+        return {place: position.offset for place, position in found.items()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the records of a task."""
@@ -90,7 +90,7 @@ class FilteringBatchReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's.
         """Take the filters that reduce the reads; return those that Spark must apply."""
-        return [each for each in filters if not self._wanted.take(each)]
+        return [pushed for pushed in filters if not self._wanted.take(pushed)]
 
 
 def make_batch_reader(

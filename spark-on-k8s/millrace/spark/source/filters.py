@@ -108,16 +108,16 @@ def narrow(
         begins: the offset of the first record of `since_ms`; -1: there is none.
     """
     left = []
-    for each in ranges:
-        if wanted.topics is not None and each.topic not in wanted.topics:
+    for part in ranges:
+        if wanted.topics is not None and part.topic not in wanted.topics:
             continue
-        if wanted.partitions is not None and each.partition not in wanted.partitions:
+        if wanted.partitions is not None and part.partition not in wanted.partitions:
             continue
-        begin = begins.get(each.place, 0)
+        begin = begins.get(part.place, 0)
         if begin < 0:
             continue
-        start = max(each.start, wanted.first_offset, begin)
-        end = min(each.end, wanted.end_offset)
+        start = max(part.start, wanted.first_offset, begin)
+        end = min(part.end, wanted.end_offset)
         if start < end:
-            left.append(Range(each.topic, each.partition, start, end))
+            left.append(Range(part.topic, part.partition, start, end))
     return left

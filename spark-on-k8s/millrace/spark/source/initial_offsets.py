@@ -32,18 +32,21 @@ def keep_initial(
         place: text_of(at) for place, at in where.of(option, frozenset(proposed.positions)).items()
     }
     proposals = {
-        place: Position(each.offset, each.leader_epoch, asked[place])
-        for place, each in proposed.positions.items()
+        place: Position(position.offset, position.leader_epoch, asked[place])
+        for place, position in proposed.positions.items()
     }
     kept = lookups.ask(lambda admin: admin.resolve_initial(name, proposals))
-    for place, each in sorted(kept.items()):
-        if each.metadata not in (asked[place], ""):  # Others may keep positions without a text.
+    for place, position in sorted(kept.items()):
+        if position.metadata not in (asked[place], ""):  # Others may keep positions without a text.
             raise InvalidOptionError(
-                f"the query of groupId {name!r} began at {each.metadata} in {place[0]}-{place[1]}, "
-                f"and {option} says {asked[place]}: give each query a name of its own, or forget "
-                f"where that one began: millrace group delete {name!r}"
+                f"the query of groupId {name!r} began at {position.metadata} in "
+                f"{place[0]}-{place[1]}, and {option} says {asked[place]}: give each query a name "
+                f"of its own, or forget where that one began: millrace group delete {name!r}"
             )
     return Offsets(
-        {place: LogPosition(each.offset, each.leader_epoch) for place, each in kept.items()},
+        {
+            place: LogPosition(position.offset, position.leader_epoch)
+            for place, position in kept.items()
+        },
         proposed.topic_ids,
     )

@@ -61,21 +61,21 @@ def admit(
         limits: of the batch.
         record_bytes: average size of a stored record; without unknown ones.
     """
-    waiting = [each for each in backlog if each.size > 0]
-    allowed = {each.place: each.size for each in waiting}
+    waiting = [part for part in backlog if part.size > 0]
+    allowed = {part.place: part.size for part in waiting}
     if limits.records is not None:
-        _share(waiting, limits.records, sum(each.size for each in waiting), allowed)
+        _share(waiting, limits.records, sum(part.size for part in waiting), allowed)
     if limits.size_bytes is not None:
-        size = sum(each.size * record_bytes.get(each.place, 0.0) for each in waiting)
+        size = sum(part.size * record_bytes.get(part.place, 0.0) for part in waiting)
         _share(waiting, limits.size_bytes, int(size), allowed)
-    return {each.place: each.start + allowed[each.place] for each in waiting}
+    return {part.place: part.start + allowed[part.place] for part in waiting}
 
 
 def _share(waiting: list[Range], limit: int, total: int, allowed: dict[PartitionName, int]) -> None:
     if total > limit:
-        for each in waiting:
-            share = max(1, each.size * limit // total)
-            allowed[each.place] = min(allowed[each.place], share)
+        for part in waiting:
+            share = max(1, part.size * limit // total)
+            allowed[part.place] = min(allowed[part.place], share)
 
 
 def share_of_bytes(
@@ -116,19 +116,19 @@ def plan_tasks(
             more if `max_partitions` leaves too few tasks. max_partitions: most tasks: small
             partitions share one.
     """
-    pieces = sorted(each for each in ranges if each.size > 0)
+    pieces = sorted(part for part in ranges if part.size > 0)
     if max_records is not None:
-        pieces = [piece for each in pieces for piece in _split(each, -(-each.size // max_records))]
+        pieces = [piece for part in pieces for piece in _split(part, -(-part.size // max_records))]
     if min_partitions is not None and len(pieces) < min_partitions:
-        total = sum(each.size for each in pieces)
+        total = sum(part.size for part in pieces)
         # Rounded up, so that there are never fewer than requested.
         pieces = [
             piece
-            for each in pieces
-            for piece in _split(each, -(-each.size * min_partitions // total))
+            for part in pieces
+            for piece in _split(part, -(-part.size * min_partitions // total))
         ]
     if max_partitions is None or len(pieces) <= max_partitions:
-        return [(each,) for each in pieces]
+        return [(part,) for part in pieces]
     return _pack(pieces, max_partitions)
 
 
@@ -141,15 +141,15 @@ def _split(whole: Range, count: int) -> list[Range]:
 
 def _pack(pieces: list[Range], count: int) -> list[tuple[Range, ...]]:
     """Join neighbours, so that at most `count` tasks have about the same work."""
-    total = sum(each.size for each in pieces)
+    total = sum(part.size for part in pieces)
     packed: dict[int, list[Range]] = {}
     before = 0
-    for each in pieces:
+    for part in pieces:
         # By its middle: so a large piece gets no neighbours.
-        task = packed.setdefault((2 * before + each.size) * count // (2 * total), [])
-        before += each.size
-        if task and task[-1].place == each.place and task[-1].end == each.start:
-            task[-1] = Range(each.topic, each.partition, task[-1].start, each.end)
+        task = packed.setdefault((2 * before + part.size) * count // (2 * total), [])
+        before += part.size
+        if task and task[-1].place == part.place and task[-1].end == part.start:
+            task[-1] = Range(part.topic, part.partition, task[-1].start, part.end)
         else:
-            task.append(each)
+            task.append(part)
     return [tuple(packed[number]) for number in sorted(packed)]

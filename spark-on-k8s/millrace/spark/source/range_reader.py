@@ -103,8 +103,8 @@ class _Reading:
         self._refusal: MillraceError | None = None
         """The refusal while the ranges exist by all brokers; None once records came again."""
         self._columns = SparkColumns(schema, options.batch_rows)
-        self._next = {each.place: each.start for each in task.ranges if each.size > 0}
-        self._ends = {each.place: each.end for each in task.ranges}
+        self._next = {part.place: part.start for part in task.ranges if part.size > 0}
+        self._ends = {part.place: part.end for part in task.ranges}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the records, until every range is read to its end."""
@@ -134,7 +134,7 @@ class _Reading:
         self._refusal = None
         if not fetched:
             self._skip_gaps()
-        return [kept for each in fetched if (kept := self._keep(each)) is not None]
+        return [kept for batch in fetched if (kept := self._keep(batch)) is not None]
 
     def _assign(self) -> None:
         ends = {place: self._ends[place] for place in self._next}

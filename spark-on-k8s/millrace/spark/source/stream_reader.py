@@ -231,14 +231,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if limits.size_bytes is not None:
             until = self._within_bytes(backlog, until, limits.size_bytes, sizes)
         positions = {
-            place: LogPosition(until.get(place, each.offset), each.leader_epoch)
-            for place, each in ends.positions.items()
+            place: LogPosition(until.get(place, position.offset), position.leader_epoch)
+            for place, position in ends.positions.items()
         }
         end = Offsets(positions, ends.topic_ids).with_known_epochs(begin)
         starts = {
-            each.place: begin.positions.get(each.place, LogPosition(each.start))
-            for each in backlog
-            if is_first or each.place not in begin.positions
+            part.place: begin.positions.get(part.place, LogPosition(part.start))
+            for part in backlog
+            if is_first or part.place not in begin.positions
         }
         ids = {**ends.topic_ids, **begin.topic_ids}
         return replace(end, begin=Offsets(starts, ids)) if starts else end
@@ -247,8 +247,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, begin: Offsets, until: Offsets, log: Log
     ) -> tuple[list[Range], dict[str, str]]:
         """Return what is to be read between two offsets, and of which topics."""
-        for each in (begin, until):  # Of a batch that is repeated both are the checkpoint's.
-            check_is_of_this_query(each, self._options.subscription)
+        for offsets in (begin, until):  # Of a batch that is repeated both are the checkpoint's.
+            check_is_of_this_query(offsets, self._options.subscription)
         begin = self._without_losses(as_planned(begin, until), log)
         self._tell(list(losses_before(until, begin, log)))
         ranges = [
@@ -320,7 +320,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = self._without_losses(begin, self._lookups.log(ends.positions))
         starts = self._lookups.offsets(dict.fromkeys(new, "beginning")) if new else {}
         self._tell(
-            list(losses_of_new(begin, {place: each.offset for place, each in starts.items()}))
+            list(losses_of_new(begin, {place: start.offset for place, start in starts.items()}))
         )
         return [
             Range(
@@ -333,11 +333,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _without_losses(self, begin: Offsets, log: Log) -> Offsets:
         """Return where to read on; what is gone is an error, or is told."""
-        there = {place: each for place, each in begin.positions.items() if place in log.beginnings}
+        there = {
+            place: position
+            for place, position in begin.positions.items()
+            if place in log.beginnings
+        }
         elected = {
-            place: each
-            for place, each in there.items()
-            if each.leader_epoch != log.ends.positions[place].leader_epoch
+            place: position
+            for place, position in there.items()
+            if position.leader_epoch != log.ends.positions[place].leader_epoch
             and begin.topic_ids.get(place[0]) == log.ends.topic_ids[place[0]]
         }
         lost_from = self._lookups.lost_from(Offsets(elected)) if elected else {}
@@ -356,7 +360,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _is_due(self, backlog: list[Range]) -> bool:
         return is_due(
-            sum(max(0, each.size) for each in backlog),
+            sum(max(0, part.size) for part in backlog),
             (time.monotonic() - self._last_batch_at) * 1000,
             at_least=self._options.min_offsets_per_trigger,
             delay_ms=self._options.max_trigger_delay_ms,
@@ -370,7 +374,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         record_bytes: dict[PartitionName, float],
     ) -> dict[PartitionName, int]:
         """Cut ends by what is there: records may be larger than they are elsewhere."""
-        starts = {each.place: each.start for each in backlog if each.place in until}
+        starts = {part.place: part.start for part in backlog if part.place in until}
         admitted = {place: end - starts[place] for place, end in until.items()}
         reached = self._lookups.within_bytes(starts, share_of_bytes(admitted, limit, record_bytes))
         return {
@@ -380,6 +384,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _sizes(self, backlog: list[Range], limits: Limits) -> dict[PartitionName, float]:
         if limits.size_bytes is not None and time.monotonic() >= self._record_bytes_until:
-            self._record_bytes = self._lookups.record_bytes({each.topic for each in backlog})
+            self._record_bytes = self._lookups.record_bytes({part.topic for part in backlog})
             self._record_bytes_until = time.monotonic() + _RECORD_BYTES_AGE_S
         return self._record_bytes

@@ -67,8 +67,8 @@ class PositionReporter:
                     admin.commit_positions(
                         name,
                         {
-                            place: Position(each.offset, each.leader_epoch)
-                            for place, each in positions.items()
+                            place: Position(position.offset, position.leader_epoch)
+                            for place, position in positions.items()
                         },
                     )
                     self._failing.discard(name)

@@ -12,20 +12,20 @@ from millrace.spark.watching.query_states import QueryState
 
 _PREFIX: Final = "millrace_spark"
 _GAUGES: Final[tuple[tuple[str, str, Callable[[QueryState], float]], ...]] = (
-    ("active", "1 while the query runs.", lambda each: each.is_active),
-    ("failed", "1 for a query that has ended with an error.", lambda each: bool(each.failure)),
+    ("active", "1 while the query runs.", lambda query: query.is_active),
+    ("failed", "1 for a query that has ended with an error.", lambda query: bool(query.failure)),
     (
         "input_rows_per_second",
         "Rows that came, by the last micro-batch; 0 when there was nothing to do.",
-        lambda each: each.input_rows_per_second,
+        lambda query: query.input_rows_per_second,
     ),
     (
         "processed_rows_per_second",
         "Rows that were processed, by the last micro-batch; 0 when there was nothing to do.",
-        lambda each: each.processed_rows_per_second,
+        lambda query: query.processed_rows_per_second,
     ),
-    ("state_rows", "Rows in the query's state.", lambda each: each.state_rows),
-    ("state_memory_bytes", "Memory of the query's state.", lambda each: each.state_bytes),
+    ("state_rows", "Rows in the query's state.", lambda query: query.state_rows),
+    ("state_memory_bytes", "Memory of the query's state.", lambda query: query.state_bytes),
 )
 
 
@@ -39,8 +39,8 @@ def query_metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
     known = list(states)
     for name, meaning, value in _GAUGES:
         gauge = GaugeMetricFamily(f"{_PREFIX}_{name}", meaning, labels=["query"])
-        for each in known:
-            gauge.add_metric([each.name], value(each))
+        for query in known:
+            gauge.add_metric([query.name], value(query))
         yield gauge
     rows = CounterMetricFamily(f"{_PREFIX}_rows", "Rows read.", labels=["query"])
     batches = CounterMetricFamily(f"{_PREFIX}_batches", "Micro-batches done.", labels=["query"])
@@ -59,15 +59,15 @@ def query_metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
         "Records of a topic that the last micro-batch left unread.",
         labels=["query", "topic"],
     )
-    for each in known:
-        rows.add_metric([each.name], each.rows)
-        batches.add_metric([each.name], each.batches)
-        if each.is_active:
-            age.add_metric([each.name], now - each.heard_at)
-        for phase, seconds in each.phases_s.items():
-            took.add_metric([each.name, phase], seconds)
-        for topic, records in each.lag.items():
-            lag.add_metric([each.name, topic], records)
+    for query in known:
+        rows.add_metric([query.name], query.rows)
+        batches.add_metric([query.name], query.batches)
+        if query.is_active:
+            age.add_metric([query.name], now - query.heard_at)
+        for phase, seconds in query.phases_s.items():
+            took.add_metric([query.name, phase], seconds)
+        for topic, records in query.lag.items():
+            lag.add_metric([query.name, topic], records)
     yield from (rows, batches, age, took, lag)
 
 

@@ -50,7 +50,7 @@ class QueryStates:
 
     def active_runs(self) -> set[str]:
         """Return the runs that have begun, without an event of their end."""
-        return {each.run_id for each in self._states.values() if each.is_active}
+        return {state.run_id for state in self._states.values() if state.is_active}
 
     def on_started(self, name: str, run_id: str, now: float) -> None:
         """A run of a query has begun; counts of an earlier run go on. Repeated events are
@@ -63,10 +63,10 @@ class QueryStates:
             state.batches, state.rows = before.batches, before.rows
             self._names.pop(before.run_id, None)
         self._names[run_id] = name
-        ended = [each for each in self._states.values() if not each.is_active]
-        for each in ended[: max(0, len(ended) - _ENDED_MAX)]:
-            del self._states[each.name]
-            self._names.pop(each.run_id, None)
+        ended = [state for state in self._states.values() if not state.is_active]
+        for old in ended[: max(0, len(ended) - _ENDED_MAX)]:
+            del self._states[old.name]
+            self._names.pop(old.run_id, None)
 
     def on_progress(
         self, progress: Mapping[str, Any], now: float
@@ -77,7 +77,7 @@ class QueryStates:
             progress: as Spark writes it in JSON.
             now: the time.
         """
-        reads = [_offsets(each) for each in progress["sources"]]
+        reads = [_offsets(source) for source in progress["sources"]]
         state = self._of_run(progress["runId"])
         if state is not None:
             state.heard_at = now
@@ -89,8 +89,10 @@ class QueryStates:
                 phase: took / 1000 for phase, took in progress.get("durationMs", {}).items()
             }
             operators = progress.get("stateOperators", ())
-            state.state_rows = sum(_number(each.get("numRowsTotal")) for each in operators)
-            state.state_bytes = sum(_number(each.get("memoryUsedBytes")) for each in operators)
+            state.state_rows = sum(_number(operator.get("numRowsTotal")) for operator in operators)
+            state.state_bytes = sum(
+                _number(operator.get("memoryUsedBytes")) for operator in operators
+            )
             state.lag = {}
             for end, latest in reads:
                 for place, position in latest.items():
@@ -116,12 +118,12 @@ class QueryStates:
     def problems(self, now: float, stale_after_s: float) -> list[str]:
         """Return the problems, for a person or a probe."""
         found = []
-        for each in self._states.values():
-            age = now - each.heard_at
-            if each.failure:
-                found.append(f"query {each.name} has failed: {each.failure.splitlines()[0]}")
-            elif each.is_active and age > stale_after_s:
-                found.append(f"query {each.name} has not made progress for {age:.0f} s")
+        for state in self._states.values():
+            age = now - state.heard_at
+            if state.failure:
+                found.append(f"query {state.name} has failed: {state.failure.splitlines()[0]}")
+            elif state.is_active and age > stale_after_s:
+                found.append(f"query {state.name} has not made progress for {age:.0f} s")
         return found
 
     def _of_run(self, run_id: str) -> QueryState | None:

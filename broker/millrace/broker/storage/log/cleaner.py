@@ -125,7 +125,9 @@ class LogCleaner:
             keeps_tombstones=keeps_tombstones,
         )
         # Not the active one: it may be empty now, and grow meanwhile.
-        closed = [each for each in segments[:-1] if each.next_offset <= found.first_uncleanable]
+        closed = [
+            segment for segment in segments[:-1] if segment.next_offset <= found.first_uncleanable
+        ]
         if not closed:
             return
         offset_map = OffsetMap(map_bytes, found.first_uncleanable - found.first_dirty)
@@ -143,7 +145,7 @@ class LogCleaner:
                 batch_bytes_max=config.max_message_bytes,
             )
             cleaner = BatchCleaner(rules, offset_map, hasher)
-            concerned = [each for each in closed if each.base_offset < rules.end_offset]
+            concerned = [segment for segment in closed if segment.base_offset < rules.end_offset]
             while concerned:
                 group = self._hold(concerned, config.segment_bytes)
                 yield from _Copy(state, self, group).run(cleaner)
@@ -178,9 +180,9 @@ class LogCleaner:
             first = max(segment_of(state.segments, wanted[0].base_offset), 0)
             found = state.segments[first : first + len(wanted)]
             # One that has moved keeps its index, and any other replacement has a new one.
-            if [each.index for each in found] != [each.index for each in wanted]:
+            if [segment.index for segment in found] != [segment.index for segment in wanted]:
                 raise _Overtaken
-            of_one_disk = takewhile(lambda each: each.folder == found[0].folder, found)
+            of_one_disk = takewhile(lambda segment: segment.folder == found[0].folder, found)
             held = next(groups(of_one_disk, bytes_max))
             state.held = tuple(held)
         return held
@@ -224,8 +226,8 @@ class _Copy:
     def run(self, cleaner: BatchCleaner) -> Iterator[CleaningStep]:
         """Copy the group, and replace it, unless nothing changes."""
         made = self._state.open_segment(self._swap.base_offset)
-        made.created_at = min(each.created_at for each in self._group)
-        made.closed_at = max(each.closed_at for each in self._group)
+        made.created_at = min(segment.created_at for segment in self._group)
+        made.closed_at = max(segment.closed_at for segment in self._group)
         try:
             if len(self._group) > 1:
                 yield from self._begin(0)
@@ -234,7 +236,7 @@ class _Copy:
                     kept, written = cleaner.counts.kept, self._written
                     batches = list(cleaner.take(group))
                     yield from self._write(made, batches)
-                    removed = sum(each.header.record_count for each in group)
+                    removed = sum(batch.header.record_count for batch in group)
                     removed -= cleaner.counts.kept - kept
                     yield CleaningStep(size, self._written - written, removed)
             yield from self._write(made, list(cleaner.finish()))
@@ -314,8 +316,8 @@ class _Copy:
             except OSError as error:
                 self._take_back()
                 raise state.health.refusal(error, "cleaning", self._folder) from error
-            for each in group:
-                each.retire()
+            for segment in group:
+                segment.retire()
             try:
                 segment_swap.carry_out(
                     state.files, self._folder, self._swap, indexes=state.directory
@@ -401,7 +403,7 @@ def _opened_batches(
                     raise scan.ScanStop("a batch is missing", position + read, next_offset)
                 next_offset = header.next_offset
                 read += header.length
-            yield group, sum(each.header.length for each in group)
+            yield group, sum(batch.header.length for batch in group)
         if not read:
             if len(data) < min(wanted, found.size - position) or wanted > _READ_BYTES:
                 raise scan.ScanStop("the batch is cut", position, next_offset)

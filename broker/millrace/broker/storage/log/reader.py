@@ -114,8 +114,8 @@ class LogReader:
             is_gone = isinstance(error, FileNotFoundError) and not state.is_missing(found)
             if is_gone:
                 state.health.check_not_closed()
-            for each in (first, last):
-                self._await_replacement(each, may_block=True)
+            for segment in (first, last):
+                self._await_replacement(segment, may_block=True)
             is_cut = first not in state.segments or last not in state.segments
             if is_cut or state.log_start_offset > start:  # Cut, or deleted by retention, meanwhile.
                 return self.unread(start_offset, limit_offset)
@@ -123,11 +123,11 @@ class LogReader:
                 raise state.out_of_range(start) from None
             raise state.health.unread(error, found.path) from error
         if first.is_retired or last.is_retired:  # Cleaned meanwhile.
-            for each in (first, last):
-                self._await_replacement(each, may_block=True)
+            for segment in (first, last):
+                self._await_replacement(segment, may_block=True)
             return self.unread(start_offset, limit_offset)
         between = segments[segments.index(first) : segments.index(last)]
-        size = sum(each.size for each in between) - begin + stop
+        size = sum(segment.size for segment in between) - begin + stop
         return Unread(
             size, batch.append_timestamp if batch.has_append_time else batch.base_timestamp
         )
@@ -182,7 +182,9 @@ class LogReader:
         start, limit = self._bounds(limit_offset)
         latest: TimestampedOffset | None = None
         try:
-            for found in sorted(self._state.segments, key=lambda each: -each.largest_timestamp):
+            for found in sorted(
+                self._state.segments, key=lambda segment: -segment.largest_timestamp
+            ):
                 if latest is not None and found.largest_timestamp < latest.timestamp:
                     break
                 record = self._search(found, latest_record, start, limit)

@@ -96,4 +96,6 @@ class LogScrubber:
                 fresh.index.save(fresh.coverage)
             except OSError as error:
                 raise state.health.refusal(error, "rebuilding an index of") from error
-            state.segments = tuple(fresh if each is found else each for each in state.segments)
+            state.segments = tuple(
+                fresh if segment is found else segment for segment in state.segments
+            )

@@ -84,7 +84,7 @@ class LogTiering:
     def size_bytes(self) -> int:
         """Bytes of the segments in the tier."""
         state = self._state
-        return sum(each.size for each in state.segments if not state.is_at_home(each))
+        return sum(segment.size for segment in state.segments if not state.is_at_home(segment))
 
     def movable(self, now: WallMs) -> Movable | None:
         """Return the segment that may move to the tier next; None: there is none."""
@@ -96,7 +96,9 @@ class LogTiering:
             state.high_watermark,
             now,
         )
-        if found is not None and found.base_offset in {each.base_offset for each in state.held}:
+        if found is not None and found.base_offset in {
+            segment.base_offset for segment in state.held
+        }:
             return None
         return found
 
@@ -117,7 +119,7 @@ class LogTiering:
         segments, before = state.segments, state.tier
         tier = before or Tier(log_dir, directory_id)
         assert tier.directory_id == directory_id
-        closed = [each for each in segments[:-1] if each.base_offset >= tier.end_offset]
+        closed = [segment for segment in segments[:-1] if segment.base_offset >= tier.end_offset]
         if not closed or closed[0].next_offset > state.high_watermark or closed[0] in state.held:
             return
         found = closed[0]
@@ -171,7 +173,7 @@ class LogTiering:
         with state.lock:
             if state.health.is_closed:
                 return
-            counting = {each.path for each in state.segments}  # It may have moved once more.
+            counting = {segment.path for segment in state.segments}  # It may have moved once more.
             paths, state.tier_leftovers = state.tier_leftovers, []
         for at, path in enumerate(paths):
             if path in counting:
@@ -218,7 +220,9 @@ class LogTiering:
             made = found.moved_to(
                 state.files, state.directory, state.cache, state.folder_of(found.base_offset)
             )
-            state.segments = tuple(made if each is found else each for each in state.segments)
+            state.segments = tuple(
+                made if segment is found else segment for segment in state.segments
+            )
             found.move_away()
             if not state.is_at_home(made):
                 self._take_name(found.path)

@@ -192,7 +192,9 @@ class LogTruncation:
         new_beginning.decide(state.files, state.directory, state.topic_partition, offset)
         given_up = self.all_segments()
         # Appends do not wait for the other disk.
-        state.tier_leftovers += [each.path for each in given_up if not state.is_at_home(each)]
+        state.tier_leftovers += [
+            segment.path for segment in given_up if not state.is_at_home(segment)
+        ]
         state.tier = None
         active = state.open_segment(offset)
         state.segments = (active,)

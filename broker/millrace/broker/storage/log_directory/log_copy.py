@@ -154,9 +154,11 @@ class LogCopy:
         self._flush()
         self.close()
         there = {found.base_offset for found in self.log.segments}
-        self._copied = {base: each for base, each in self._copied.items() if base in there}
+        self._copied = {base: copied for base, copied in self._copied.items() if base in there}
         wanted = {f"{offset_name(base)}{segment.SUFFIX}" for base in there}
-        known = {name for each in self._copied.values() if each.is_closed for name in each.beside}
+        known = {
+            name for copied in self._copied.values() if copied.is_closed for name in copied.beside
+        }
         for name in self.log.files.list(self.log.directory):
             if name in (EPOCHS, CLEANER_POINT) or name.endswith(_BESIDE):
                 wanted.add(name)

@@ -206,9 +206,9 @@ class LogMoves:
 
 def connect(directories: Collection[LogMoves]) -> None:
     """Let each log directory of a broker know all of them; no log is open yet."""
-    companions = {each.directory_id: each.partitions for each in directories}
-    for each in directories:
-        each.partitions.companions = companions
+    companions = {directory.directory_id: directory.partitions for directory in directories}
+    for directory in directories:
+        directory.partitions.companions = companions
 
 
 def settle_moves(directories: Collection[LogMoves]) -> None:
@@ -217,7 +217,7 @@ def settle_moves(directories: Collection[LogMoves]) -> None:
     Raises:
         LogDirFailedError, StorageFullError, StorageBusyError: a disk refused.
     """
-    by_id = {each.directory_id: each for each in directories}
+    by_id = {directory.directory_id: directory for directory in directories}
     for target in directories:
         for topic_partition, source_id in list(target.partitions.unsettled.items()):
             source = by_id.get(source_id)

@@ -60,7 +60,7 @@ class Ownership:
         assert self.identity.broker_id in (NO_BROKER, broker_id)
         try:
             if self.companions != frozenset(companions):
-                lines = "".join(f"{each}\n" for each in sorted(companions))
+                lines = "".join(f"{companion}\n" for companion in sorted(companions))
                 self._write(_COMPANIONS, lines.encode())
                 self.companions = frozenset(companions)
             self._write(_BROKER_EPOCH, f"{broker_epoch}\n".encode())

@@ -108,18 +108,21 @@ class Partitions:
 
         A crash leaves one behind, for example when the last segment had just come back.
         """
-        for each in self.companions.values():
-            if log.topic_partition not in each.tiers:
+        for companion in self.companions.values():
+            if log.topic_partition not in companion.tiers:
                 continue
-            if log.tier is not None and log.tier.log_dir == each.path:
-                each.tiers.discard(log.topic_partition)
+            if log.tier is not None and log.tier.log_dir == companion.path:
+                companion.tiers.discard(log.topic_partition)
                 continue
             try:
-                each.retire_tier(log.topic_partition, now, DELETED)
-                each.files.fsync_directory(each.path)
+                companion.retire_tier(log.topic_partition, now, DELETED)
+                companion.files.fsync_directory(companion.path)
             except OSError as error:
                 events.OLD_TIER_KEPT.log(
-                    _log, partition=str(log.topic_partition), log_dir=each.path, error=str(error)
+                    _log,
+                    partition=str(log.topic_partition),
+                    log_dir=companion.path,
+                    error=str(error),
                 )
 
     def close(self, topic_partition: TopicPartition) -> None:
@@ -157,11 +160,11 @@ class Partitions:
     def with_segments(self) -> "list[tuple[Partitions, PartitionLog]]":
         """Return the open logs with segments in this directory, each after that of its home."""
         own = [(self, log) for log in self.opened()]
-        others = [each for each in self.companions.values() if each is not self]
+        others = [companion for companion in self.companions.values() if companion is not self]
         return own + [
-            (each, log)
-            for each in others
-            for log in each.opened()
+            (other, log)
+            for other in others
+            for log in other.opened()
             if log.tier is not None and log.tier.log_dir == self.path
         ]
 
@@ -169,10 +172,10 @@ class Partitions:
         """Close the logs of partitions that are about to leave, and forget them here."""
         gone = frozenset(topic_partitions)
         with self._lock:
-            logs = [self.logs.pop(each, None) for each in gone]
-            for each in gone:
-                self.corrupt.pop(each, None)
-                self.unsettled.pop(each, None)
+            logs = [self.logs.pop(partition, None) for partition in gone]
+            for partition in gone:
+                self.corrupt.pop(partition, None)
+                self.unsettled.pop(partition, None)
             self.found = [found for found in self.found if found not in gone]
         for log in logs:
             if log is not None:
@@ -182,9 +185,9 @@ class Partitions:
     def _note_leftovers(self, log: PartitionLog) -> None:
         """Let what a log leaves on other disks go when it is opened, or its topic deleted."""
         if log.has_leftovers:
-            for each in self.companions.values():
-                if each is not self:
-                    each.tiers.add(log.topic_partition)
+            for companion in self.companions.values():
+                if companion is not self:
+                    companion.tiers.add(log.topic_partition)
 
     def forget(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Remove partitions from the checkpoint: a missing directory is no loss then.
@@ -231,7 +234,7 @@ class Partitions:
 
     @property
     def _log_dirs(self) -> Mapping[str, str]:
-        return {directory_id: each.path for directory_id, each in self.companions.items()}
+        return {directory_id: companion.path for directory_id, companion in self.companions.items()}
 
     def tiers_of(
         self, topic_partitions: Collection[TopicPartition]
@@ -242,14 +245,18 @@ class Partitions:
             OSError: the disk refused.
         """
         found: dict[str, list[TopicPartition]] = {}
-        for each in topic_partitions:
+        for topic_partition in topic_partitions:
             try:
-                tier = read_tier(self.files, self.directory_of(each), each, self._log_dirs)
+                tier = read_tier(
+                    self.files, self.directory_of(topic_partition), topic_partition, self._log_dirs
+                )
             except CorruptLogError as error:
-                events.TIER_UNREADABLE.log(_log, partition=str(each), error=error.message)
+                events.TIER_UNREADABLE.log(
+                    _log, partition=str(topic_partition), error=error.message
+                )
             else:
                 if tier is not None:
-                    found.setdefault(tier.log_dir, []).append(each)
+                    found.setdefault(tier.log_dir, []).append(topic_partition)
         return found
 
     def retire_tier(self, topic_partition: TopicPartition, now: WallMs, suffix: str) -> None:

@@ -81,7 +81,7 @@ class RetiredLogs:
         names = (path.rpartition("/")[2].split(".")[0] for path in self.damaged)
         damaged = (found for name in names if (found := parse_topic_partition(name)) is not None)
         here = {*self._partitions.tiers, *damaged}
-        return sorted(each for each in here if each.topic_id in topic_ids)
+        return sorted(partition for partition in here if partition.topic_id in topic_ids)
 
     def _retire_damaged(self, topic_partition: TopicPartition, now: WallMs) -> list[str]:
         """Rename the logs of a partition that were set aside; return their paths until now."""
