@@ -26,7 +26,7 @@ SOURCES: Final = tuple(ROOT / part / "millrace" / part for part in ("broker", "c
 LEFT_OUT: Final = (
     "storage/posix_file_system.py",
     "telemetry/",
-    "broker/app.py",
+    "broker/process.py",
     "client/metrics.py",
     "client/tracing.py",
     "runtime/page_messages.py",

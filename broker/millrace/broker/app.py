@@ -10,25 +10,19 @@ Each part registers its end when it starts, so that a failed start is undone in 
 """
 
 import asyncio
-import logging
-import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
-import uvloop
 
-from millrace.broker import events
 from millrace.broker.address import Address
 from millrace.broker.controller.broker_lifecycle import BrokerLifecycle
 from millrace.broker.controller.channel import ControllerChannel
 from millrace.broker.controller.initial_brokers import InitialBrokers
 from millrace.broker.controller.older_copy import with_command
 from millrace.broker.controller.shell import ControllerShell
-from millrace.broker.coordination.opening import open_store
 from millrace.broker.coordination.store import CoordinationStore
 from millrace.broker.coordinator.coordinators import CoordinatorLimits
 from millrace.broker.coordinator.group_lags import GroupLags
@@ -53,8 +47,6 @@ from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_config import LogConfig
-from millrace.broker.storage.posix_file_system import PosixFileSystem
-from millrace.broker.telemetry.logs import configure_logging
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.broker.telemetry.page import serve_metrics
 from millrace.broker.upkeep.cleaners import Cleaners
@@ -63,7 +55,6 @@ from millrace.broker.upkeep.duties import Duties
 from millrace.broker.upkeep.housekeeping import Housekeeping
 from millrace.broker.upkeep.reluctance import ReluctanceWatch
 from millrace.broker.upkeep.tier_movers import TierMovers
-from millrace.core import settings
 from millrace.core.broker_config import BrokerConfig, NodeConfig
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import NO_BROKER, BrokerId
@@ -73,17 +64,8 @@ from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.requests import RegisterBroker, parse_accepted_copy
 from millrace.runtime import host
-from millrace.runtime.garbage import Garbage
 from millrace.runtime.mailbox import Mailbox, Worker
 from millrace.runtime.turns import Turns
-
-_log = logging.getLogger(__name__)
-
-_SWITCH_INTERVAL_SECONDS = 0.0005
-"""How long one thread may keep the interpreter while another wants it.
-
-The default of 5 ms would be the latency of every hop between the loop and a busy thread.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,60 +86,6 @@ class BrokerAddress:
     outside_address: str
     replica_address: str
     metrics_address: str
-
-
-def run(
-    config: BrokerConfig,
-    on_ready: Callable[[BrokerAddress], None],
-    stop_signals: Sequence[signal.Signals],
-) -> int:
-    """Run a broker until a signal; return the process's exit code.
-
-    Args:
-        config: of this process.
-        on_ready: called once clients can connect.
-        stop_signals: each stops the broker gracefully.
-
-    Raises:
-        MillraceError: the broker could not start; says why and what to do.
-    """
-    if not __debug__:
-        raise SystemExit("a broker must not run with python -O: its assertions guard the data")
-    settings.check(config)
-    configure_logging(config.logging)
-    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, on_ready, stop_signals))
-
-
-async def _serve(
-    config: BrokerConfig,
-    on_ready: Callable[[BrokerAddress], None],
-    stop_signals: Sequence[signal.Signals],
-) -> int:
-    duties = Duties()
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: duties.on_unexpected(context))
-    for number in stop_signals:
-        loop.add_signal_handler(number, duties.stop_soon)
-    garbage = Garbage()
-    async with AsyncExitStack() as endings:
-        garbage.begin()
-        endings.callback(garbage.end)
-        broker = Broker(
-            config,
-            duties,
-            endings,
-            files=PosixFileSystem(config.storage.file_handles_max),
-            open_store=partial(open_store, config.coordination),
-        )
-        ready = await broker.start()
-        garbage.keep_all()
-        duties.begin(garbage.run())
-        events.BROKER_READY.log(_log, address=ready.address, cluster_id=ready.cluster_id)
-        on_ready(ready)
-        await duties.is_over.wait()
-    return duties.exit_code
 
 
 class Broker:

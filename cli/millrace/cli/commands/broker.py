@@ -50,8 +50,8 @@ def command(path: str, check: bool, stop_with_stdin: bool, output: str) -> None:
         return
     if stop_with_stdin:
         parent_process.stop_when_it_ends()
-    from millrace.broker import app
+    from millrace.broker import process
 
     form = "json" if stop_with_stdin else output
     on_ready = announce(form, data=", ".join(settings.log_dirs), teach=False)
-    raise SystemExit(app.run(settings, on_ready, stop_signals()))
+    raise SystemExit(process.run(settings, on_ready, stop_signals()))

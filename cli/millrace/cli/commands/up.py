@@ -137,7 +137,7 @@ def command(
                 output=output,
             )
             return
-        from millrace.broker import app, config
+        from millrace.broker import config, process
         from millrace.core.broker_config import AuditScope, LogLevel
 
         settings = config.embedded(
@@ -157,7 +157,7 @@ def command(
             tell(address)
 
         try:
-            exit_code = app.run(settings, on_ready, stop_signals())
+            exit_code = process.run(settings, on_ready, stop_signals())
         except InvalidConfigError as error:
             hint = _hint(error.message, data_dir, log_dirs, port, chosen_metrics_port)
             raise Failure(error.message, hint, code_name=error.name()) from error

@@ -180,7 +180,7 @@ def owned_object(
 
 def _access(cluster: Cluster) -> Iterator[Document]:
     """Brokers' access to the API server: read and write this cluster's metadata."""
-    name = f"{cluster.name}-broker"
+    name, lease = f"{cluster.name}-broker", f"{cluster.name}-controller"
     shards = [f"{cluster.name}-{key.rpartition('/')[2]}" for key in SHARD_KEYS]
     rbac = "rbac.authorization.k8s.io"
     yield owned_object(cluster, "v1", "ServiceAccount", name)
@@ -195,12 +195,7 @@ def _access(cluster: Cluster) -> Iterator[Document]:
             _rule("millrace.dev", ["clusterstates"], ["get", "update"], [cluster.name]),
             _rule("millrace.dev", ["stateshards"], ["get", "update"], shards),
             _rule("coordination.k8s.io", ["leases"], ["create"]),
-            _rule(
-                "coordination.k8s.io",
-                ["leases"],
-                ["get", "watch", "update"],
-                [f"{cluster.name}-controller"],
-            ),
+            _rule("coordination.k8s.io", ["leases"], ["get", "watch", "update"], [lease]),
         ],
     )
     yield owned_object(
@@ -224,11 +219,7 @@ def _rule(
 
 def _services(cluster: Cluster) -> Iterator[Document]:
     client = _service_port("client", CLIENT_PORT)
-    ports = [
-        client,
-        _service_port("replica", REPLICA_PORT),
-        _service_port("metrics", METRICS_PORT),
-    ]
+    ports = [client, _service_port("replica", REPLICA_PORT), _service_port("metrics", METRICS_PORT)]
     yield owned_object(
         cluster,
         "v1",
@@ -323,10 +314,7 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
     own: dict[str, dict[str, object]] = {
         "node": {"rack": pool.zone} if pool.zone else {},
         "coordination": {"kind": "kubernetes"},
-        "coordination.kubernetes": {
-            "cluster_name": cluster.name,
-            "namespace": cluster.namespace,
-        },
+        "coordination.kubernetes": {"cluster_name": cluster.name, "namespace": cluster.namespace},
         "listener": {"host": "0.0.0.0", "port": CLIENT_PORT},
         "outside_listener": {}
         if cluster.spec.listeners.outside is None
@@ -510,8 +498,12 @@ def _zone_container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
 
 def _placed_volume() -> Document:
     # A file, since it can change while a container runs, as the environment cannot.
-    node = {"path": "node", "fieldRef": {"fieldPath": f"metadata.annotations['{NODE_ANNOTATION}']"}}
+    node = {"path": "node", **_annotation(NODE_ANNOTATION)}
     return {"name": "placed", "downwardAPI": {"items": [node]}}
+
+
+def _annotation(name: str) -> Document:
+    return {"fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
 
 
 def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
@@ -523,16 +515,14 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         {"name": "MILLRACE_BROKER__REPLICA_LISTENER__ADVERTISED_HOST", "value": host},
     ]
     if pool.zone is None:
-        zone = {"fieldRef": {"fieldPath": f"metadata.annotations['{ZONE_ANNOTATION}']"}}
+        zone = _annotation(ZONE_ANNOTATION)
         environment.append({"name": "MILLRACE_BROKER__NODE__RACK", "valueFrom": zone})
     # Read again at each start of the container: it takes effect while the pod crashes.
-    accepted = {"fieldRef": {"fieldPath": f"metadata.annotations['{OLDER_COPY_ANNOTATION}']"}}
+    accepted = _annotation(OLDER_COPY_ANNOTATION)
+    initial = f"{_CONFIG}/{_INITIAL_BROKERS}"
     environment += [
         {"name": f"{_IF_KNOWN}NODE__ACCEPT_OLDER_COPY", "valueFrom": accepted},
-        {
-            "name": f"{_IF_KNOWN}NODE__INITIAL_BROKERS_FILE",
-            "value": f"{_CONFIG}/{_INITIAL_BROKERS}",
-        },
+        {"name": f"{_IF_KNOWN}NODE__INITIAL_BROKERS_FILE", "value": initial},
         *_lacking_before(cluster),
     ]
     is_serving = {"grpc": {"port": CLIENT_PORT}, "timeoutSeconds": 5}
