@@ -118,13 +118,6 @@ class KnownLog:
             if offset is not None:
                 self.of(key).setdefault(offset, value)
 
-    def learn_polls(self, polls: Iterable[Polled]) -> None:
-        for polled in polls:
-            for key, entries in polled.items():
-                for entry in entries:
-                    if type(entry) is Seen:
-                        self.of(key).setdefault(entry.offset, entry.value)
-
     def compact(self, key: int, records: Iterable[Sequence[int]]) -> list[Run | Seen]:
         """Turn (offset, value) pairs into runs if they are known; remember the others."""
         known = self.of(key)

@@ -33,18 +33,15 @@ class Case:
     """What an alert is about.
 
     Attributes:
-        bad: series that should make it fire, with their values a minute, as promtool writes them.
-        good: the same, where all is well.
-        silent_at: minutes at which it does not fire yet.
-        fires_at: minutes at which it fires.
+        series: their values a minute, as promtool writes them: such that it should fire, and where
+            all is well; one text: in either case; empty: without this one.
+        minutes: at which it does not fire yet, and at which it fires.
         labels: of the alert, without its severity.
         summary: what it says.
     """
 
-    bad: dict[str, str]
-    good: dict[str, str]
-    silent_at: int
-    fires_at: int
+    series: dict[str, str | tuple[str, str]]
+    minutes: tuple[int, int]
     labels: dict[str, str] = field(default_factory=lambda: CLUSTER)
     summary: str
 
@@ -58,235 +55,187 @@ def series(name: str, /, **labels: str) -> str:
 def gauge(name: str, labels: dict[str, str], bad: float, good: float = 0) -> dict[str, Any]:
     """Return the series of a case with one gauge."""
     one = series(name, **labels)
-    return {"bad": {one: f"{bad}x{HEALTHY}"}, "good": {one: f"{good}x{HEALTHY}"}}
+    return {"series": {one: (f"{bad}x{HEALTHY}", f"{good}x{HEALTHY}")}}
 
 
 CASES: dict[str, Case] = {
     "NoController": Case(
-        bad={
-            series("millrace_controller_session", **BROKER): "1 0x100",
+        series={
+            series("millrace_controller_session", **BROKER): ("1 0x100", "1 0 1x100"),
             series("up", **BROKER): "1x100",
+            series("millrace_controller_active", **BROKER): ("", "0x100"),
         },
-        good={
-            series("millrace_controller_session", **BROKER): "1 0 1x100",
-            series("millrace_controller_active", **BROKER): "0x100",
-            series("up", **BROKER): "1x100",
-        },
-        silent_at=2,
-        fires_at=4,
+        minutes=(2, 4),
         summary=f"Controllers {OF_CLUSTER}: 0 instead of one.",
     ),
     "PartitionsOffline": Case(
         **gauge("millrace_offline_partitions", BROKER, 3),
-        silent_at=1,
-        fires_at=2,
+        minutes=(1, 2),
         summary=f"Partitions {OF_CLUSTER} that can neither be written nor read: 3.",
     ),
     "WritesRefused": Case(
         **gauge("millrace_under_min_isr_partitions", BROKER, 2),
-        silent_at=1,
-        fires_at=2,
+        minutes=(1, 2),
         summary=f"Partitions {OF_CLUSTER} that refuse writes with acks=all: 2.",
     ),
     "RecordsLost": Case(
-        bad={series("millrace_unclean_leader_elections_total", **BROKER): "0x10 1x100"},
-        good={series("millrace_unclean_leader_elections_total", **BROKER): "0x110"},
-        silent_at=9,
-        fires_at=13,
+        series={
+            series("millrace_unclean_leader_elections_total", **BROKER): ("0x10 1x100", "0x110"),
+        },
+        minutes=(9, 13),
         summary=f"Unclean elections {OF_CLUSTER} may have lost acknowledged records.",
     ),
     "DiskFull": Case(
-        bad={
-            series("millrace_log_dir_free_bytes", **LOG_DIR): f"{4 * GIB}x100",
+        series={
+            series("millrace_log_dir_free_bytes", **LOG_DIR): (f"{4 * GIB}x100", f"{6 * GIB}x100"),
             series("millrace_log_dir_size_bytes", **LOG_DIR): f"{100 * GIB}x100",
         },
-        good={
-            series("millrace_log_dir_free_bytes", **LOG_DIR): f"{6 * GIB}x100",
-            series("millrace_log_dir_size_bytes", **LOG_DIR): f"{100 * GIB}x100",
-        },
-        silent_at=4,
-        fires_at=5,
+        minutes=(4, 5),
         labels=LOG_DIR,
         summary="/data/log on logs-b-0 has 4% left.",
     ),
     "BrokerDown": Case(
         **gauge("millrace_fenced_brokers", BROKER, 1),
-        silent_at=9,
-        fires_at=10,
+        minutes=(9, 10),
         summary=f"Registered brokers {OF_CLUSTER} that are down: 1.",
     ),
     "UnderReplicated": Case(
         **gauge("millrace_under_replicated_partitions", BROKER, 8),
-        silent_at=14,
-        fires_at=15,
+        minutes=(14, 15),
         summary=f"Partitions {OF_CLUSTER} that lack an in-sync replica: 8.",
     ),
     "LogDirectoryOffline": Case(
         **gauge("millrace_offline_log_dirs", BROKER, 1),
-        silent_at=0,
-        fires_at=1,
+        minutes=(0, 1),
         labels=BROKER,
         summary="A disk on logs-b-0 failed.",
     ),
     "ReplicasOffline": Case(
         **gauge("millrace_offline_replicas", BROKER, 5),
-        silent_at=14,
-        fires_at=15,
+        minutes=(14, 15),
         labels=BROKER,
         summary="Damaged replicas on logs-b-0 that were not fetched again: 5.",
     ),
     "ReplicasHalted": Case(
-        bad={
-            series("millrace_halted_replicas", **BROKER): "1x100",
+        series={
+            series("millrace_halted_replicas", **BROKER): ("1x100", "0x100"),
             series("millrace_incomplete_replicas", **BROKER): "0x100",
         },
-        good={
-            series("millrace_halted_replicas", **BROKER): "0x100",
-            series("millrace_incomplete_replicas", **BROKER): "0x100",
-        },
-        silent_at=4,
-        fires_at=5,
+        minutes=(4, 5),
         labels=BROKER,
         summary="Replicas on logs-b-0 that stopped so as not to lose records: 1.",
     ),
     "DiskFillsUp": Case(
-        bad={
+        series={
             # A GiB less each ten minutes.
-            series("millrace_log_dir_free_bytes", **LOG_DIR): f"{39 * GIB}-{GIB // 10}x180",
+            series("millrace_log_dir_free_bytes", **LOG_DIR): (
+                f"{39 * GIB}-{GIB // 10}x180",
+                f"{39 * GIB}x180",
+            ),
             series("millrace_log_dir_size_bytes", **LOG_DIR): f"{100 * GIB}x180",
         },
-        good={
-            series("millrace_log_dir_free_bytes", **LOG_DIR): f"{39 * GIB}x180",
-            series("millrace_log_dir_size_bytes", **LOG_DIR): f"{100 * GIB}x180",
-        },
-        silent_at=59,
-        fires_at=70,
+        minutes=(59, 70),
         labels=LOG_DIR,
         summary="/data/log on logs-b-0 will be full within four days.",
     ),
     "DiskSlow": Case(
         **gauge("millrace_reluctance", {**BROKER, "reason": "slow disk"}, 1),
-        silent_at=9,
-        fires_at=10,
+        minutes=(9, 10),
         labels=BROKER,
         summary="A disk on logs-b-0 is slow: others lead its partitions.",
     ),
     "EventLoopSlow": Case(
-        bad={
-            series("millrace_loop_lag_seconds_bucket", **BROKER, le="0.5"): "0x100",
+        series={
+            series("millrace_loop_lag_seconds_bucket", **BROKER, le="0.5"): ("0x100", "0+60x100"),
             series("millrace_loop_lag_seconds_bucket", **BROKER, le="2"): "0+60x100",
             series("millrace_loop_lag_seconds_bucket", **BROKER, le="+Inf"): "0+60x100",
         },
-        good={
-            series("millrace_loop_lag_seconds_bucket", **BROKER, le="0.5"): "0+60x100",
-            series("millrace_loop_lag_seconds_bucket", **BROKER, le="2"): "0+60x100",
-            series("millrace_loop_lag_seconds_bucket", **BROKER, le="+Inf"): "0+60x100",
-        },
-        silent_at=10,
-        fires_at=11,
+        minutes=(10, 11),
         labels=BROKER,
         summary="The event loop on logs-b-0 is late by 1.985s.",
     ),
     "CleaningRefused": Case(
-        **gauge(
-            "millrace_cleaner_uncleanable_partitions", {**BROKER, "error": "STORAGE_FULL"}, 2
-        ),
-        silent_at=59,
-        fires_at=60,
+        **gauge("millrace_cleaner_uncleanable_partitions", {**BROKER, "error": "STORAGE_FULL"}, 2),
+        minutes=(59, 60),
         labels={**BROKER, "error": "STORAGE_FULL"},
         summary="Compacted logs on logs-b-0 that cannot be cleaned: 2 (STORAGE_FULL).",
     ),
     "TierMovesRefused": Case(
         **gauge("millrace_tier_refused_partitions", {**HDD, "error": "STORAGE_FULL"}, 2),
-        silent_at=59,
-        fires_at=60,
+        minutes=(59, 60),
         labels={**HDD, "error": "STORAGE_FULL"},
         summary="Tiered logs on logs-b-0 whose segments cannot move to /data/hdd or back: 2 "
         "(STORAGE_FULL).",
     ),
     "SettingsDiffer": Case(
         **gauge("millrace_differing_cluster_settings", BROKER, 1),
-        silent_at=59,
-        fires_at=60,
+        minutes=(59, 60),
         labels=BROKER,
         summary="Settings of [cluster] on logs-b-0 that differ from the controller's: 1.",
     ),
     "GroupLag": Case(
         **gauge("millrace_group_lag_seconds_max", {**GROUP, "instance": "logs-b-1"}, 3600, 1700),
-        silent_at=14,
-        fires_at=15,
+        minutes=(14, 15),
         labels=GROUP,
         summary="Group billing is 1h 0m 0s behind in orders.",
     ),
     "GroupLagUnknown": Case(
         **gauge("millrace_group_lag_unknown_partitions", {**GROUP, "instance": "logs-b-1"}, 4),
-        silent_at=29,
-        fires_at=30,
+        minutes=(29, 30),
         labels=GROUP,
         summary="Partitions of orders in which the lag of group billing is unknown: 4.",
     ),
     "OperatorStuck": Case(
-        bad={
+        series={
             series(
                 "millrace_operator_last_success_timestamp_seconds",
-                work="topics", namespace="shop", name="logs",
-            ): "60x100"
+                work="topics",
+                namespace="shop",
+                name="logs",
+            ): ("60x100", "0+300x100"),
         },
-        good={
-            series(
-                "millrace_operator_last_success_timestamp_seconds",
-                work="topics", namespace="shop", name="logs",
-            ): "0+300x100"
-        },
-        silent_at=35,
-        fires_at=37,
+        minutes=(35, 37),
         labels={"work": "topics", "namespace": "shop", "name": "logs"},
         summary="The operator did not succeed with topics of shop/logs for 36m 0s.",
     ),
     "OperatorFails": Case(
-        bad={
-            series("millrace_operator_reconcile_failures_total", work="cluster"): "0+1x100",
+        series={
+            series("millrace_operator_reconcile_failures_total", work="cluster"): (
+                "0+1x100",
+                "0 5x100",
+            ),
         },
-        good={
-            series("millrace_operator_reconcile_failures_total", work="cluster"): "0 5x100",
-        },
-        silent_at=30,
-        fires_at=60,
+        minutes=(30, 60),
         labels={"work": "cluster"},
         summary="Looks at cluster that failed in half an hour: 30.",
     ),
     "NoOperator": Case(
-        bad={
+        series={
             series("millrace_operator_acts", instance="a"): "0x100",
-            series("millrace_operator_acts", instance="b"): "0x100",
+            series("millrace_operator_acts", instance="b"): ("0x100", "1x100"),
         },
-        good={
-            series("millrace_operator_acts", instance="a"): "0x100",
-            series("millrace_operator_acts", instance="b"): "1x100",
-        },
-        silent_at=9,
-        fires_at=10,
+        minutes=(9, 10),
         labels={},
         summary="Operators that act: 0 instead of one.",
     ),
     "SparkQueryFailed": Case(
         **gauge("millrace_spark_failed", {"namespace": "shop", "query": "etl"}, 1),
-        silent_at=0,
-        fires_at=1,
+        minutes=(0, 1),
         labels={"namespace": "shop", "query": "etl"},
         summary="Query etl ended with an error.",
     ),
     "SparkQueryStalled": Case(
         **gauge(
             "millrace_spark_last_progress_age_seconds",
-            {"namespace": "shop", "query": "etl"}, 1200, 600,
+            {"namespace": "shop", "query": "etl"},
+            1200,
+            600,
         ),
-        silent_at=4,
-        fires_at=5,
+        minutes=(4, 5),
         labels={"namespace": "shop", "query": "etl"},
         summary="Query etl made no progress for 20m 0s.",
     ),
-}  # fmt: skip
+}
 
 
 def said_of(tests: list[dict[str, Any]], folder: Path) -> str:
@@ -315,22 +264,24 @@ def check(alert: Alert, folder: Path) -> str:
             "runbook_url": f"docs/runbooks/{alert.runbook}.md",
         },
     }
-    outcomes: dict[str, list[tuple[int, list[Any]]]] = {
-        "bad": [(case.silent_at, []), (case.fires_at, [expected])],
-        "good": [(minutes, []) for minutes in (case.silent_at, case.fires_at, 90)],
-    }
+    outcomes: list[list[tuple[int, list[Any]]]] = [
+        list(zip(case.minutes, ([], [expected]), strict=True)),
+        [(minutes, []) for minutes in (*case.minutes, 90)],
+    ]
     tests = [
         {
             "interval": "1m",
             "input_series": [
-                {"series": one, "values": values} for one, values in getattr(case, kind).items()
+                {"series": one, "values": values}
+                for one, both in case.series.items()
+                if (values := both if isinstance(both, str) else both[at])
             ],
             "alert_rule_test": [
                 {"eval_time": f"{minutes}m", "alertname": name, "exp_alerts": alerts}
-                for minutes, alerts in outcomes[kind]
+                for minutes, alerts in outcome
             ],
         }
-        for kind in outcomes
+        for at, outcome in enumerate(outcomes)
     ]
     return said_of(tests, folder)
 

@@ -18,7 +18,6 @@ from millrace.core.coordinator.groups.sessions import Sessions
 from millrace.core.ids import MonotonicMs, WallMs
 
 CONFIG = GroupsConfig(session_timeout_ms=8_000, heartbeat_interval_ms=2_000)
-STEP_MS = 1_000
 NOW = WallMs(1)
 
 

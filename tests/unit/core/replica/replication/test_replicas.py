@@ -151,13 +151,6 @@ def kinds(effects: Sequence[Effect]) -> list[type]:
     return [type(each) for each in effects]
 
 
-def follower_of(world: World) -> BrokerId:
-    """Return some other replica than the leader."""
-    return next(
-        each for each in world.cluster.state(world.topic_id).replicas if each != world.leader
-    )
-
-
 # --- Images ----------------------------------------------------------------------------------
 
 
