@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from tests.faults import latest
@@ -351,10 +350,5 @@ class Cluster(Seeing):
             for log in sorted(logs, key=lambda log: (log.topic, log.partition, log.broker_id))
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._opened.close()

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from tests.checkers.history import INFO, Op, Recorder, Send
@@ -66,11 +65,6 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()

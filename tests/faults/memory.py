@@ -4,7 +4,6 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 _FIRST: Final = Path("/sys/fs/cgroup/memory")
@@ -48,12 +47,7 @@ class MemoryLimit:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for _ in range(100):  # A dead process leaves the group a moment later.
             with suppress(OSError):
                 os.rmdir(self._path)

@@ -2,7 +2,6 @@
 
 import socket
 import struct
-from types import TracebackType
 from typing import Final, Self
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -25,12 +24,7 @@ class Http2Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.socket.close()
 
     def greet(self) -> None:

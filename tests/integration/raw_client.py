@@ -4,7 +4,6 @@ import queue
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import crc32c
@@ -168,12 +167,7 @@ class RawClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.channel.close()
 
     def new_producer_id(self) -> int:

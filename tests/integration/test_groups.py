@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
@@ -146,17 +146,13 @@ async def group_of(cluster: RunningCluster) -> AsyncIterator[Group]:
             await group.leave(member)
 
 
-def with_topic(
-    cluster: RunningCluster, story: Callable[[Group, Admin, Producer], Awaitable[None]]
-) -> None:
-    async def work() -> None:
-        bootstrap = cluster.bootstrap
-        async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
-            await admin.create_topic("t", PARTITIONS, 3)
-            async with group_of(cluster) as group:
-                await story(group, admin, producer)
-
-    asyncio.run(work())
+@asynccontextmanager
+async def with_topic(cluster: RunningCluster) -> AsyncIterator[tuple[Group, Admin, Producer]]:
+    bootstrap = cluster.bootstrap
+    async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        await admin.create_topic("t", PARTITIONS, 3)
+        async with group_of(cluster) as group:
+            yield group, admin, producer
 
 
 async def send(producer: Producer, numbers: range) -> None:
@@ -167,8 +163,10 @@ async def send(producer: Producer, numbers: range) -> None:
     await producer.flush()
 
 
-def test_members_share_what_is_read_and_nothing_is_read_twice(cluster: RunningCluster) -> None:
-    async def story(group: Group, admin: Admin, producer: Producer) -> None:
+async def test_members_share_what_is_read_and_nothing_is_read_twice(
+    cluster: RunningCluster,
+) -> None:
+    async with with_topic(cluster) as (group, admin, producer):
         sending = asyncio.create_task(send(producer, range(3000)))
         first = group.join()
         await group.is_shared()
@@ -186,11 +184,9 @@ def test_members_share_what_is_read_and_nothing_is_read_twice(cluster: RunningCl
         committed = await admin.fetch_positions("g")
         assert committed == {("t", number): Position(500, 0) for number in range(PARTITIONS)}
 
-    with_topic(cluster, story)
 
-
-def test_a_group_goes_on_when_its_coordinator_dies(cluster: RunningCluster) -> None:
-    async def story(group: Group, admin: Admin, producer: Producer) -> None:
+async def test_a_group_goes_on_when_its_coordinator_dies(cluster: RunningCluster) -> None:
+    async with with_topic(cluster) as (group, admin, producer):
         for _ in range(3):
             group.join()
         await group.is_shared()
@@ -204,11 +200,11 @@ def test_a_group_goes_on_when_its_coordinator_dies(cluster: RunningCluster) -> N
         await until(lambda: len(group.read) == 600, "all are read")
         assert not any(member.lost for member in group.tasks), "sessions outlive a coordinator"
 
-    with_topic(cluster, story)
 
-
-def test_what_a_dead_member_had_goes_to_others_after_its_session(cluster: RunningCluster) -> None:
-    async def story(group: Group, admin: Admin, producer: Producer) -> None:
+async def test_what_a_dead_member_had_goes_to_others_after_its_session(
+    cluster: RunningCluster,
+) -> None:
+    async with with_topic(cluster) as (group, _, producer):
         victim = group.join(auto_commit_interval_ms="1 h")
         await group.is_shared()
         await send(producer, range(60))
@@ -221,11 +217,9 @@ def test_what_a_dead_member_had_goes_to_others_after_its_session(cluster: Runnin
         assert SESSION_MS / 1000 - 0.5 < time.monotonic() - began < DEADLINE_S
         assert sum(map(len, (member.owned for member in idle))) == PARTITIONS
 
-    with_topic(cluster, story)
 
-
-def test_a_member_that_is_too_slow_loses_its_partitions(cluster: RunningCluster) -> None:
-    async def story(group: Group, admin: Admin, producer: Producer) -> None:
+async def test_a_member_that_is_too_slow_loses_its_partitions(cluster: RunningCluster) -> None:
+    async with with_topic(cluster) as (group, _, _):
         slow = group.join(max_poll_interval_ms=1_000)
         await group.is_shared()
         other = group.join()
@@ -236,11 +230,9 @@ def test_a_member_that_is_too_slow_loses_its_partitions(cluster: RunningCluster)
         await group.is_shared()
         assert len(slow.lost) == PARTITIONS // 2
 
-    with_topic(cluster, story)
 
-
-def test_strangers_cannot_commit(cluster: RunningCluster) -> None:
-    async def story(group: Group, admin: Admin, producer: Producer) -> None:
+async def test_strangers_cannot_commit(cluster: RunningCluster) -> None:
+    async with with_topic(cluster) as (group, admin, _):
         await admin.commit_positions("g", {("t", 0): Position(0)})
         group.join()
         await group.is_shared()
@@ -251,8 +243,6 @@ def test_strangers_cannot_commit(cluster: RunningCluster) -> None:
                 await consumer.commit()
             with pytest.raises(InvalidRequestError, match="set group"):
                 await consumer.subscribe(["t"], on_lost=print)
-
-    with_topic(cluster, story)
 
 
 def test_an_attempt_to_commit_that_comes_late_takes_nothing_back_also_after_a_failover(
