@@ -5,7 +5,9 @@ of the others. They must not treat that as a cancellation of their own task: the
 silently, and their waiters would wait for ever.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from millrace.core.errors import ConnectionFailedError
 from millrace.proto.v1 import (
@@ -17,6 +19,11 @@ from millrace.proto.v1 import (
     produce_pb2_grpc,
 )
 from millrace.runtime.channel import Channel
+
+
+def _stub(kind: Callable[[Channel], Any], about: str) -> property:
+    """Return the methods of one service, as an attribute of a connection."""
+    return property(lambda connection: kind(connection._open_channel), doc=about)
 
 
 @dataclass(slots=True)
@@ -46,30 +53,11 @@ class Connection:
             raise self.given_up()
         return self.channel
 
-    @property
-    def cluster(self) -> cluster_pb2_grpc.ClusterStub:
-        """Metadata and administration."""
-        return cluster_pb2_grpc.ClusterStub(self._open_channel)  # type: ignore[no-untyped-call]
-
-    @property
-    def produce(self) -> produce_pb2_grpc.ProduceStub:
-        """Producer ids; the stream is opened by its own raw codec."""
-        return produce_pb2_grpc.ProduceStub(self._open_channel)  # type: ignore[no-untyped-call]
-
-    @property
-    def positions(self) -> positions_pb2_grpc.PositionsStub:
-        """Positions kept under names."""
-        return positions_pb2_grpc.PositionsStub(self._open_channel)  # type: ignore[no-untyped-call]
-
-    @property
-    def groups(self) -> groups_pb2_grpc.GroupsStub:
-        """Consumer groups."""
-        return groups_pb2_grpc.GroupsStub(self._open_channel)  # type: ignore[no-untyped-call]
-
-    @property
-    def fetch(self) -> fetch_pb2_grpc.FetchStub:
-        """Offsets; the stream is opened by its own raw codec."""
-        return fetch_pb2_grpc.FetchStub(self._open_channel)  # type: ignore[no-untyped-call]
+    cluster = _stub(cluster_pb2_grpc.ClusterStub, "Metadata and administration.")
+    produce = _stub(produce_pb2_grpc.ProduceStub, "Producer ids; the stream has its own raw codec.")
+    positions = _stub(positions_pb2_grpc.PositionsStub, "Positions kept under names.")
+    groups = _stub(groups_pb2_grpc.GroupsStub, "Consumer groups.")
+    fetch = _stub(fetch_pb2_grpc.FetchStub, "Offsets; the stream has its own raw codec.")
 
     async def give_up(self) -> None:
         """Close it for all of its users."""

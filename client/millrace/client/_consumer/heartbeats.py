@@ -4,6 +4,9 @@ They run on the loop, all the time, so a slow user does not lose its membership.
 polls meet in three fields alone: `told`, `is_lost` and `failure`. A poll that waits in the middle
 of an assignment looks at them again, as the member may have lost it.
 
+A member whose session has ended, or that is too slow, gives itself up before others may own its
+partitions (P61): it goes on as another member.
+
 Source: KIP-848.
 """
 

@@ -29,6 +29,11 @@ class SyncClient(Generic[AsyncClient]):
         self._thread = LoopThread.shared()
         self._client = self._thread.run(new_client)
 
+    def __init_subclass__(cls) -> None:
+        for name, method in vars(cls).items():
+            if hasattr(method, "__wrapped__"):  # It is named after that of the other client.
+                method.__module__, method.__qualname__ = cls.__module__, f"{cls.__name__}.{name}"
+
     def close(self) -> None:
         """Release everything."""
         raise NotImplementedError
