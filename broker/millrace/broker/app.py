@@ -148,11 +148,7 @@ class Broker:
         for checker in self._checkers:
             endings.callback(checker.close)
         self._directories = LogDirectories(
-            files,
-            config.log_directories,
-            config.storage,
-            self._reader,
-            duties.fail,
+            files, config.log_directories, config.storage, self._reader, duties.fail
         )
         self.controller: ControllerShell | None = None
         self.partitions: Partitions | None = None
@@ -197,8 +193,6 @@ class Broker:
             replica_address=str(listeners.replica.address),
             metrics_address=metrics_address,
         )
-
-    # --- The controller, and the session with it ---------------------------------------------
 
     def _listen(self) -> Listeners:
         return Listeners(
@@ -336,8 +330,6 @@ class Broker:
 
         self._endings.push_async_callback(leave)
         return lifecycle
-
-    # --- Partitions --------------------------------------------------------------------------
 
     def _make_partitions(self, broker: BrokerLife, channel: ControllerChannel) -> Partitions:
         def on_changes(changes: MetadataChanges) -> None:
@@ -478,7 +470,7 @@ class Broker:
         await duties.unless_over(partitions.settled())
 
     async def _close_segment_duties(self) -> None:
-        """Let the steps of cleanings and moves end; what is not replaced yet stays as it was."""
+        """Let the steps of cleanings and moves end; what is not replaced stays as it was."""
         for duty in self._segment_duties:
             await asyncio.to_thread(duty.close)
 

@@ -24,16 +24,16 @@ Kubernetes' own spellings mean the same, too: `64Mi`, and of times `1h30m`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
 from enum import Enum, StrEnum
-from functools import cache, lru_cache
+from functools import cache
 from types import NoneType
 from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from millrace.core.errors import InvalidConfigError
+from millrace.core.problems import problem_text, told, unknown_names
 
 NO_LIMIT: Final = "no limit"
 
@@ -43,27 +43,15 @@ INT64_MAX: Final = 2**63 - 1
 BATCH_INFLATED_BYTES_MAX: Final = 512 << 20
 """The largest inflated record batch that a broker can be set to accept: readers take it."""
 
-PROBLEMS_TOLD_MAX: Final = 10
-"""Problems that one message lists; of more it gives the number."""
-_HINTS_MAX: Final = 3
-"""Unknown names for which the nearest known one is searched, which is costly."""
-_NEAREST_MAX: Final = 1024
-"""Names whose nearest one is remembered: to find it takes a tenth of a millisecond, and a request
-may have the same name in each of a thousand topics."""
 _NUMBER_LENGTH_MAX: Final = 64
 """Characters of a number: more than any bound needs, and so few that Python converts it at once."""
 _PARTS_MAX: Final = 5
 """Parts of a time, as `1h30m` has two."""
 _PART: Final = "([0-9]+)(?:[.]([0-9]+))? *([A-Za-z]*)"
-_TEXT_TOLD_MAX: Final = 80
-"""Characters of a name or a value that a message repeats."""
 
 _T = TypeVar("_T")
 _METADATA: Final = "setting"
 _CONSTANT: Final = "constant"
-
-DOCS: Final = "docs/configuration.md"
-"""The page with all settings except Spark's options."""
 
 
 class Unit(Enum):
@@ -343,53 +331,6 @@ def to_text(value: object) -> str:
             return ",".join(map(str, value))
         case _:
             return str(value)
-
-
-def unknown_names(
-    names: Sequence[str], known: Mapping[str, str], path: str = "", docs: str = DOCS
-) -> list[str]:
-    """Return a problem for each unknown name; the first ones name the nearest setting.
-
-    Args:
-        names: that do not exist.
-        known: every name of a setting, and its name here.
-        path: of the section.
-        docs: the page that lists all settings.
-    """
-    return [
-        f"{path}{told(name)}: there is no such setting"
-        + (_hint(name, known, docs) if number < _HINTS_MAX else "")
-        for number, name in enumerate(names)
-    ]
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant, if any is near enough."""
-    if len(name) > _TEXT_TOLD_MAX:
-        return None
-    return _nearest(name, tuple(known))
-
-
-@lru_cache(maxsize=_NEAREST_MAX)
-def _nearest(name: str, known: tuple[str, ...]) -> str | None:
-    return next(iter(get_close_matches(name, known, n=1, cutoff=0.6)), None)
-
-
-def _hint(name: str, known: Mapping[str, str], docs: str) -> str:
-    near = nearest(name, known)
-    return f"; {docs} lists all" if near is None else f"; did you mean {known[near]!r}?"
-
-
-def told(text: str) -> str:
-    """Return the beginning of a user's text that a message may repeat."""
-    return text if len(text) <= _TEXT_TOLD_MAX else f"{text[:_TEXT_TOLD_MAX]}..."
-
-
-def problem_text(problems: Sequence[str]) -> str:
-    """Return problems as one text, a line for each of the first ones."""
-    more = len(problems) - PROBLEMS_TOLD_MAX
-    lines = [*problems[:PROBLEMS_TOLD_MAX], *([f"and {more} more problems"] if more > 0 else [])]
-    return "\n".join(lines)
 
 
 def known_names(cls: type, *, separator: str = "_") -> Mapping[str, str]:

@@ -8,6 +8,7 @@ import pytest
 
 from millrace.core import settings, settings_table
 from millrace.core.errors import InvalidConfigError
+from millrace.core.problems import PROBLEMS_TOLD_MAX, nearest
 from millrace.core.settings import Unit, constant, section, setting
 
 
@@ -187,7 +188,7 @@ def test_an_unknown_name_without_a_near_one_is_told_where_they_are() -> None:
 def test_many_problems_make_a_short_text_that_says_how_many_there_are() -> None:
     found = problems({f"unknown {number}": 1 for number in range(10_000)})
     assert found[-1] == "and 9991 more problems"  # `paths` is missing as well.
-    assert len(found) == settings.PROBLEMS_TOLD_MAX + 1
+    assert len(found) == PROBLEMS_TOLD_MAX + 1
 
 
 def test_what_a_stranger_wrote_is_repeated_only_in_part() -> None:
@@ -340,7 +341,7 @@ def test_a_misspelt_name_of_many_topics_is_compared_with_the_known_ones_once() -
 
     sys.setprofile(count)
     try:
-        found = {settings.nearest("retention.mss", ["retention.ms", "x"]) for _ in range(100)}
+        found = {nearest("retention.mss", ["retention.ms", "x"]) for _ in range(100)}
     finally:
         sys.setprofile(None)
     assert found == {"retention.ms"}

@@ -50,12 +50,8 @@ from millrace.core.metadata.topic_config import (
     canonical_overrides,
     parse_overrides,
 )
-from millrace.core.settings import (
-    INT64_MAX,
-    problem_text,
-    told,
-    unknown_names,
-)
+from millrace.core.problems import problem_text, told, unknown_names
+from millrace.core.settings import INT64_MAX
 from millrace.core.topics import (
     INTERNAL_PREFIX,
     POSITIONS_TOPIC,

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from millrace.core import settings, settings_table
 from millrace.core.errors import InvalidConfigError
+from millrace.core.problems import nearest, unknown_names
 from millrace.core.settings import NamedSetting
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.options.option import Use
@@ -104,12 +105,12 @@ def _refusal(
             f"{name} is refused: options are shown in plans and logs, so secrets must not be in "
             "them"
         )
-    (problem,) = settings.unknown_names(
+    (problem,) = unknown_names(
         [name.lower()],
         {key: setting.name for key, (_, setting) in known.items()},
         docs="docs/spark-options.md",
     )
-    near = settings.nearest(name.lower(), known)
+    near = nearest(name.lower(), known)
     if near is not None and not _use(known[near][1]) & use:
         return f"{name.lower()}: there is no such setting, and {_meaningless(known[near][1], use)}"
     return problem
