@@ -148,7 +148,7 @@ class Namespace:
     def broker_uids(self) -> set[str]:
         """Return the uids of all brokers' pods, which change when a pod is replaced."""
         pods = self.get("pods", "--selector=app.kubernetes.io/component=broker")
-        return {each["metadata"]["uid"] for each in pods["items"]}
+        return {pod["metadata"]["uid"] for pod in pods["items"]}
 
     def led_by(self, topic: str, broker: str) -> list[int]:
         """Return the partitions of a topic that a broker leads."""
@@ -156,20 +156,20 @@ class Namespace:
             self.millrace("topic", "describe", f"{self.name}/{topic}", "--output", "json")
         )
         return [
-            each["partition"]
-            for each in described["partitions"]
-            if each["leader_address"].startswith(f"{broker}.")
+            partition["partition"]
+            for partition in described["partitions"]
+            if partition["leader_address"].startswith(f"{broker}.")
         ]
 
     def produce(self, topic: str, records: list[str]) -> None:
         """Write records, one text each."""
-        self.millrace("produce", topic, input="".join(f"{each}\n" for each in records))
+        self.millrace("produce", topic, input="".join(f"{record}\n" for record in records))
 
     def consume(self, topic: str, count: int) -> list[str]:
         """Read so many records from the beginning."""
         arguments = ("--from", "beginning", "--max", str(count), "--output", "json")
         lines = self.millrace("consume", topic, *arguments, "--timeout", "60").splitlines()
-        return [json.loads(each)["value"] for each in lines]
+        return [json.loads(line)["value"] for line in lines]
 
 
 def cluster(name: str, **spec: Any) -> dict[str, Any]:

@@ -50,8 +50,8 @@ class SparkJob:
         for name, value in values.items():
             *path, last = name.split("__")
             place: dict[str, Any] = chosen
-            for each in path:
-                place = place[each]
+            for part in path:
+                place = place[part]
             place[last] = value
         helm(
             self._kubernetes,
@@ -74,7 +74,7 @@ class SparkJob:
         """Return its pods that are not being deleted: `spark-driver` or `spark-executor`."""
         labels = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
         items = self._namespace.get("pods", f"--selector={labels}")["items"]
-        return [each for each in items if "deletionTimestamp" not in each["metadata"]]
+        return [item for item in items if "deletionTimestamp" not in item["metadata"]]
 
     def driver(self) -> str:
         """Return the name of the driver's pod, once one runs."""
@@ -87,7 +87,7 @@ class SparkJob:
 
     def _running(self, component: str) -> list[str]:
         pods = self.pods(component)
-        return [each["metadata"]["name"] for each in pods if each["status"]["phase"] == "Running"]
+        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
 
     def written(self) -> Written:
         """Return its output, as the nodes see it."""

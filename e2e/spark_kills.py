@@ -139,7 +139,7 @@ class _Story:
         """Drain a node with a part of the job, but without the pod that sends flights."""
         kept = self._kubernetes.node_of("client", self._namespace.name).name
         pods = self._job.pods("spark-driver") + self._job.pods("spark-executor")
-        nodes = {each["spec"]["nodeName"] for each in pods} - {kept}
+        nodes = {pod["spec"]["nodeName"] for pod in pods} - {kept}
         node = min(nodes, default=next(n.name for n in self._kubernetes.nodes if n.name != kept))
         kubectl = self._kubernetes.kubectl
         try:

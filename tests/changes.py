@@ -115,7 +115,7 @@ class ByChanges:
         """The tests of the table that this run treats as nightly."""
         if self._config.option.markexpr != BY_DAY:
             return sorted(self._about)
-        named = [self._name(each.partition("::")[0]) for each in self._config.args]
+        named = [self._name(argument.partition("::")[0]) for argument in self._config.args]
         return sorted(
             tests for tests in self._unchanged if not any(is_in(path, tests) for path in named)
         )

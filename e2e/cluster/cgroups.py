@@ -18,7 +18,9 @@ def make(path: str) -> None:
         for name in path.strip("/").split("/"):
             if is_version_2:  # Its parents must delegate what a group may use.
                 offered = (group / "cgroup.controllers").read_text().split()
-                wanted = " ".join(f"+{each}" for each in _CONTROLLERS if each in offered)
+                wanted = " ".join(
+                    f"+{controller}" for controller in _CONTROLLERS if controller in offered
+                )
                 (group / "cgroup.subtree_control").write_text(wanted)
             above, group = group, group / name
             group.mkdir(exist_ok=True)
@@ -31,7 +33,7 @@ def remove(path: str) -> None:
     """Remove a group and its children from each hierarchy; no process may run in them."""
     for hierarchy in _hierarchies():
         top = hierarchy / path.strip("/")
-        groups = sorted((each for each in top.rglob("*") if each.is_dir()), reverse=True)
+        groups = sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True)
         for group in [*groups, top]:
             if group.is_dir():
                 group.rmdir()

@@ -86,7 +86,7 @@ class Machine:
         """
         if self.pid is not None:
             return
-        for name in ("var", "var.work", "log", *(f"disk/{each}" for each in self._disk)):
+        for name in ("var", "var.work", "log", *(f"disk/{name}" for name in self._disk)):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         (self.folder / "run").mkdir()

@@ -57,7 +57,7 @@ def main() -> int:
         if not ran_before:
             kubernetes.down()
     print(json.dumps(_summary(outcomes)), flush=True)
-    return 0 if outcomes and all(each.is_good for each in outcomes) else 1
+    return 0 if outcomes and all(outcome.is_good for outcome in outcomes) else 1
 
 
 def _rounds(kubernetes: NativeCluster, arguments: argparse.Namespace) -> list[Outcome]:
@@ -91,7 +91,7 @@ def _plan(seed: int) -> list[str]:
     order = sorted(FAULTS.keys() - _AFTER.keys())
     random.Random(seed).shuffle(order)
     follows = {first: second for second, first in _AFTER.items()}
-    return [each for name in order for each in (name, follows.get(name)) if each is not None]
+    return [fault for name in order for fault in (name, follows.get(name)) if fault is not None]
 
 
 def _tell(outcome: Outcome, seed: int, folder: Path | None) -> None:
@@ -105,31 +105,31 @@ def _tell(outcome: Outcome, seed: int, folder: Path | None) -> None:
 
 
 def _summary(outcomes: list[Outcome]) -> dict[str, Any]:
-    done = [each for outcome in outcomes for each in outcome.done]
+    done = [fault for outcome in outcomes for fault in outcome.done]
     return {
         **totals(outcomes),
         "scenarios": {
-            name: _scenario([each for each in done if each.name == name])
-            for name in sorted({each.name for each in done})
+            name: _scenario([fault for fault in done if fault.name == name])
+            for name in sorted({fault.name for fault in done})
         },
     }
 
 
 def _scenario(done: list[Done]) -> dict[str, Any]:
     name = done[0].name
-    counted = [each for each in done if each.counts]
+    counted = [fault for fault in done if fault.counts]
     return {
         "what": FAULTS[name].what if name in FAULTS else "the namespace is deleted in the end",
         "seen": len(counted),
         "last_seen": counted[-1].seen if counted else "",
-        "acknowledged": sum(each.acknowledged for each in done),
-        "failed": sum(each.failed for each in done),
-        "lost": sum(each.lost for each in done),
-        "doubled": sum(each.doubled for each in done),
+        "acknowledged": sum(fault.acknowledged for fault in done),
+        "failed": sum(fault.failed for fault in done),
+        "lost": sum(fault.lost for fault in done),
+        "doubled": sum(fault.doubled for fault in done),
         "longest_stall_s": None
         if name == NAMESPACE_DELETED
-        else round(max(each.longest_stall_s for each in done), 2),
-        "longest_s": round(max(each.seconds for each in done), 1),
+        else round(max(fault.longest_stall_s for fault in done), 2),
+        "longest_s": round(max(fault.seconds for fault in done), 1),
     }
 
 

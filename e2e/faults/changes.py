@@ -45,7 +45,7 @@ def upgrade(scene: Scene) -> str:
     scene.apply(version=new)
     seen = _rolled(scene, before)
     told = {pod: scene.namespace("exec", pod, "--", "millrace", "--version") for pod in before}
-    assert all(new in each.split() for each in told.values()), told
+    assert all(new in answer.split() for answer in told.values()), told
     return f"{seen}, of version {new} after {old}"
 
 
@@ -93,7 +93,7 @@ def wait_for_share(scene: Scene, brokers: int) -> None:
 
     def all_hold_something() -> bool:
         view = scene.view
-        held = {each for _, state in view.partitions() for each in state.replicas}
+        held = {replica for _, state in view.partitions() for replica in state.replicas}
         moving = any(state.adding or state.removing for _, state in view.partitions())
         return len(view.cluster.brokers) == brokers and len(held) == brokers and not moving
 
@@ -122,8 +122,8 @@ def wait_for_replicas(scene: Scene, name: str, replicas: int) -> None:
     def have_them() -> bool:
         found = scene.view.topics[f"{scene.namespace.name}/{name}"].partitions
         return all(
-            len(each.replicas) == replicas and not each.adding and not each.removing
-            for each in found
+            len(partition.replicas) == replicas and not partition.adding and not partition.removing
+            for partition in found
         )
 
     scene.until(have_them, f"{name} has {replicas} replicas", _SCALE_SECONDS)
@@ -174,7 +174,7 @@ def recreate_a_topic(scene: Scene) -> str:
 
 
 def _produce(scene: Scene, place: str, records: list[str]) -> None:
-    scene.load.millrace("produce", place, input="".join(f"{each}\n" for each in records))
+    scene.load.millrace("produce", place, input="".join(f"{record}\n" for record in records))
 
 
 def _rolled(scene: Scene, before: dict[str, str]) -> str:

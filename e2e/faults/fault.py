@@ -81,9 +81,9 @@ class Scene(Seeing):
         """The Cluster's conditions by type, without those of an older spec."""
         found = self.namespace.get(f"cluster.millrace.dev/{CLUSTER}")
         return {
-            each["type"]: each
-            for each in found.get("status", {}).get("conditions", ())
-            if each["observedGeneration"] == found["metadata"]["generation"]
+            condition["type"]: condition
+            for condition in found.get("status", {}).get("conditions", ())
+            if condition["observedGeneration"] == found["metadata"]["generation"]
         }
 
     def wait_until_whole(self) -> None:
@@ -118,9 +118,10 @@ class Scene(Seeing):
             conditions = self.conditions()
         except CommandError as error:
             return str(error)
-        for each in conditions.values():
-            if each["status"] != "True":
-                return f"{each['type']} is {each['status']}: {each['reason']}: {each['message']}"
+        for condition in conditions.values():
+            if condition["status"] != "True":
+                kind, status = condition["type"], condition["status"]
+                return f"{kind} is {status}: {condition['reason']}: {condition['message']}"
         return "" if conditions else "no conditions of the newest spec"
 
     # --- The metadata ------------------------------------------------------------------------
@@ -162,7 +163,7 @@ class Scene(Seeing):
     def pods(self) -> dict[str, Document]:
         """The brokers' pods by name."""
         found = self.namespace.get("pods", _BROKERS)["items"]
-        return {each["metadata"]["name"]: each for each in found}
+        return {pod["metadata"]["name"]: pod for pod in found}
 
     def uids(self) -> dict[str, str]:
         """The brokers' pods' uids by name."""
@@ -234,7 +235,7 @@ class Scene(Seeing):
         """Delete all operators' pods without a grace period; return a description."""
         system = f"--namespace={SYSTEM}"
         found = self.kubernetes.kubectl.get("pods", system, _OPERATORS)["items"]
-        names = sorted(each["metadata"]["name"] for each in found)
+        names = sorted(pod["metadata"]["name"] for pod in found)
         force = ("--grace-period=0", "--force", "--wait=false")
         self.kubernetes.kubectl("delete", "pod", system, *force, *names)
         return f"{len(names)} operators were killed"

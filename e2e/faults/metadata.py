@@ -58,8 +58,8 @@ class Watcher:
 
     def start(self) -> None:
         """Begin to watch."""
-        for each in self._threads:
-            each.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Stop watching."""
@@ -81,8 +81,8 @@ class Watcher:
 
     def _watch_once(self, path: str) -> None:
         listed = self._pool.request("GET", path).json()
-        for each in listed["items"]:
-            self._take(each)
+        for found in listed["items"]:
+            self._take(found)
         since = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
         news = self._pool.request("GET", path, fields=since, preload_content=False)
         rest = b""

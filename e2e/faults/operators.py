@@ -31,7 +31,7 @@ def kill_it_in_scale_down(scene: Scene) -> str:
     brokers = len(scene.view.cluster.brokers)
     scene.scale(scene.wanted - 1)
     scene.wait_for(
-        lambda view: any(each.is_drained for each in view.cluster.brokers.values()),
+        lambda view: any(broker.is_drained for broker in view.cluster.brokers.values()),
         "a broker is drained",
     )
     seen = scene.kill_operators()

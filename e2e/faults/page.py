@@ -28,23 +28,23 @@ _ADDED: Final = ("seen", "acknowledged", "failed", "lost", "doubled")
 def merged(summaries: Sequence[Summary]) -> Summary:
     """Return the sum of several runs' results."""
     scenarios: dict[str, Summary] = {}
-    for each in summaries:
-        for name, found in each["scenarios"].items():
+    for summary in summaries:
+        for name, found in summary["scenarios"].items():
             scenarios[name] = _added(scenarios[name], found) if name in scenarios else found
     counts: dict[str, dict[str, int]] = {
-        name: dict(sum((Counter(each[name]) for each in summaries), Counter()))
+        name: dict(sum((Counter(summary[name]) for summary in summaries), Counter()))
         for name in ("not_seen", "anomalies")
     }
     sums = {
-        name: sum(each[name] for each in summaries)
+        name: sum(summary[name] for summary in summaries)
         for name in ("rounds", "good", "seen", "acknowledged")
     }
-    failures = [failure for each in summaries for failure in each["failures"]]
+    failures = [failure for summary in summaries for failure in summary["failures"]]
     return {**sums, "scenarios": dict(sorted(scenarios.items())), **counts, "failures": failures}
 
 
 def _added(one: Summary, other: Summary) -> Summary:
-    stalls = [each["longest_stall_s"] for each in (one, other)]
+    stalls = [summary["longest_stall_s"] for summary in (one, other)]
     return {
         "what": other["what"],
         "last_seen": other["last_seen"] or one["last_seen"],
@@ -79,8 +79,8 @@ def table(summary: Summary) -> str:
 
 def main() -> None:
     """Write the page's table and the JSON."""
-    outputs = [Path(each).read_text().splitlines()[-1] for each in sys.argv[1:]]
-    summary = merged([json.loads(each) for each in outputs])
+    outputs = [Path(path).read_text().splitlines()[-1] for path in sys.argv[1:]]
+    summary = merged([json.loads(output) for output in outputs])
     commit = run("git", "-C", ROOT, "rev-parse", "--short", "HEAD").strip()
     measured = f"Measured on {datetime.now(UTC):%Y-%m-%d}, two cores, commit {commit}."
     DATA.write_text(json.dumps(summary | {"commit": commit}, indent=1) + "\n")

@@ -237,8 +237,8 @@ def _judge(outcome: Outcome) -> None:
         kept = [(send.key, send.value) for kind, send in sends if kind == OK]
         done.acknowledged = len(kept)
         done.failed = sum(kind not in (OK, INVOKE) for kind, _ in sends)
-        done.lost = sum(times[each] == 0 for each in kept)
-        done.doubled = sum(times[each] > 1 for each in kept)
+        done.lost = sum(times[record] == 0 for record in kept)
+        done.doubled = sum(times[record] > 1 for record in kept)
         opened = Op(done.began_ns, "nemesis", "info", "window", details="open")
         calm = (op for op in ops if op.f != "window")
         done.longest_stall_s = Availability([opened, *calm], _FOREVER_NS).longest_ns / 1e9

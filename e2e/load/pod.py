@@ -114,7 +114,7 @@ class LoadPod:
         """Read so many records of a topic from the beginning; see `millrace`."""
         arguments = ("--from", "beginning", "--max", str(count), "--output", "json")
         lines = self.millrace("consume", topic, *arguments, "--timeout", "60").splitlines()
-        return [json.loads(each)["value"] for each in lines]
+        return [json.loads(line)["value"] for line in lines]
 
     def _late(self, wanted: Mapping[str, int]) -> list[str]:
         found = self.status().acknowledged_of

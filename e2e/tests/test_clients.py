@@ -103,14 +103,14 @@ class Readers:
             )
         except CommandError:  # It is not there yet, or its coordinator was killed.
             return False
-        shares = [len(each["partitions"]) for each in described["members"]]
+        shares = [len(member["partitions"]) for member in described["members"]]
         return described["state"] == "stable" and shares == [PARTITIONS // count] * count
 
     def _follow(self) -> None:
         """Keep what each pod prints: it is gone with the pod."""
         pods = self._namespace.get("pods", "--selector=app=readers")["items"]
-        for name in {each["metadata"]["name"] for each in pods} - self._followed:
-            if _is_running(next(each for each in pods if each["metadata"]["name"] == name)):
+        for name in {pod["metadata"]["name"] for pod in pods} - self._followed:
+            if _is_running(next(pod for pod in pods if pod["metadata"]["name"] == name)):
                 self._followed.add(name)
                 file = self._closing.enter_context((self._folder / f"{name}.log").open("wb"))
                 logs = self._namespace.start("logs", "--follow", f"pod/{name}", output=file)
@@ -245,5 +245,5 @@ def _produced(namespace: Namespace, name: str) -> dict[str, float]:
     """Return what a producer has measured, when it is over."""
     namespace.wait(f"pod/{name}", "jsonpath={.status.phase}=Succeeded")
     lines = namespace("logs", f"pod/{name}").splitlines()  # With what the client has to say.
-    measured: dict[str, float] = json.loads(next(each for each in lines if each.startswith("{")))
+    measured: dict[str, float] = json.loads(next(line for line in lines if line.startswith("{")))
     return measured

@@ -57,7 +57,9 @@ def command_told(namespace: Namespace) -> list[str]:
 
     def is_told() -> bool:
         conditions = namespace.get("cluster.millrace.dev", "logs")["status"]["conditions"]
-        (message,) = [each["message"] for each in conditions if each["type"] == "Ready"]
+        (message,) = [
+            condition["message"] for condition in conditions if condition["type"] == "Ready"
+        ]
         found[:] = re.findall(r"`kubectl (annotate [^`]+)`", message)
         return bool(found)
 

@@ -58,7 +58,7 @@ def test_a_client_outside_of_the_pods_network_writes_and_reads(
     services = addresses(namespace)
     namespace.wait(CLUSTER, "OutsideAddressed")
     bootstrap = namespace.get(CLUSTER)["status"]["outsideBootstrap"]
-    assert {services[each] for each in bootstrap.split(",")} == {"logs-outside"}
+    assert {services[address] for address in bootstrap.split(",")} == {"logs-outside"}
     namespace.make_topic("orders", partitions=6)
     namespace.make_client(outside=bootstrap)
     topic = f"{namespace.name}/orders"
@@ -66,8 +66,8 @@ def test_a_client_outside_of_the_pods_network_writes_and_reads(
     def leaders() -> list[str]:
         """The Services of the partitions' leaders."""
         described = namespace.millrace("topic", "describe", topic, "--output", "json")
-        found = [each["leader_address"] for each in json.loads(described)["partitions"]]
-        return [services[each] for each in found if each]
+        found = [partition["leader_address"] for partition in json.loads(described)["partitions"]]
+        return [services[address] for address in found if address]
 
     # A broker reports its address with its first heartbeat, before it is ready; if the address is
     # not known by then, with the first heartbeat after the file with the address has changed.

@@ -108,7 +108,7 @@ def test_executors_read_from_the_replica_in_their_zone(
     namespace.make_client()
     sent = produce_all(namespace, source)
     brokers = [f"logs-brokers-{number}" for number in range(3)]
-    near, far = (each for each in brokers if not namespace.led_by(FLIGHTS, each))
+    near, far = (broker for broker in brokers if not namespace.led_by(FLIGHTS, broker))
     job = SparkJob(with_spark, namespace, "delays")
     node = with_spark.node_of(near, namespace.name).name
     job.install("carrier_delays", nodeSelector={"kubernetes.io/hostname": node})

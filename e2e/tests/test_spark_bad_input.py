@@ -19,7 +19,7 @@ def wait_for_last_words(job: SparkJob, said: str) -> None:
     """Return once a driver has ended with this status message; it is restarted until then."""
     deadline = time.monotonic() + SECONDS_MAX
     heard: set[str] = set()
-    while not any(said.lower() in each.lower() for each in heard):
+    while not any(said.lower() in text.lower() for text in heard):
         assert time.monotonic() < deadline, f"{heard} is said, not {said!r}: {job.last_words()}"
         time.sleep(0.5)
         heard.update(_last_words(job))

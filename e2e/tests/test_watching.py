@@ -107,31 +107,31 @@ def pods(kubectl: Kubectl, component: str) -> list[str]:
     """Return the names of the pods of all brokers, or operators, in all namespaces."""
     selector = f"--selector=app.kubernetes.io/component={component}"
     items = kubectl.get("pods", "--all-namespaces", selector)["items"]
-    return sorted(each["metadata"]["name"] for each in items)
+    return sorted(item["metadata"]["name"] for item in items)
 
 
 def targets(asked: PrometheusPod) -> list[dict[str, Any]]:
     """Return what is scraped now, by name."""
     found: list[dict[str, Any]] = asked.ask("targets")["activeTargets"]
-    return sorted(found, key=lambda each: str(each["labels"]["instance"]))
+    return sorted(found, key=lambda target: str(target["labels"]["instance"]))
 
 
 def up(asked: PrometheusPod) -> list[str]:
     """Return the names of the targets that answer; one that is scraped twice is there twice."""
-    return [each["labels"]["instance"] for each in targets(asked) if each["health"] == "up"]
+    return [target["labels"]["instance"] for target in targets(asked) if target["health"] == "up"]
 
 
 def alerts(asked: PrometheusPod) -> dict[str, str]:
     """Return the alerts that are pending or firing, with their states."""
-    return {each["labels"]["alertname"]: each["state"] for each in asked.ask("alerts")["alerts"]}
+    return {alert["labels"]["alertname"]: alert["state"] for alert in asked.ask("alerts")["alerts"]}
 
 
 def empty_panels(asked: PrometheusPod, since: float) -> list[str]:
     """Return the queries that should have data and have none."""
     return [
-        str(each)
-        for each in without_data(asked, since)
-        if each.board != NO_SPARK and (each.board, each.panel) not in NOT_CAUSED_HERE
+        str(panel)
+        for panel in without_data(asked, since)
+        if panel.board != NO_SPARK and (panel.board, panel.panel) not in NOT_CAUSED_HERE
     ]
 
 
@@ -148,11 +148,11 @@ def scrapes_all(asked: PrometheusPod, expected: list[str]) -> None:
 def shows_all(asked: PrometheusPod, cluster: Namespace, brokers: list[str], since: float) -> None:
     """Look at labels, at the dashboards' queries, and at the rules: no alert is even pending."""
     of_brokers = [
-        each["labels"] for each in targets(asked) if each["labels"]["instance"] in brokers
+        target["labels"] for target in targets(asked) if target["labels"]["instance"] in brokers
     ]
-    assert {(each["namespace"], each["millrace_cluster"]) for each in of_brokers} == {
-        (cluster.name, "logs")
-    }
+    assert {
+        (of_broker["namespace"], of_broker["millrace_cluster"]) for of_broker in of_brokers
+    } == {(cluster.name, "logs")}
     assert asked.values("count(millrace_build_info)") == [len(brokers)]
     assert asked.values("sum(millrace_operator_acts)") == [1]
     # What an operator says of a Cluster has that Cluster's namespace.
@@ -167,7 +167,7 @@ def shows_all(asked: PrometheusPod, cluster: Namespace, brokers: list[str], sinc
     rules = [rule for group in asked.ask("rules")["groups"] for rule in group["rules"]]
     assert [rule for rule in rules if rule["health"] != "ok"] == []
     loaded = {rule["name"] for rule in rules if rule["type"] == "alerting"}
-    assert loaded == {f"Millrace{each.name}" for each in ALERTS}
+    assert loaded == {f"Millrace{alert.name}" for alert in ALERTS}
     wait_until(
         lambda: not asked.pending(),
         "no alert is even pending",

@@ -55,10 +55,10 @@ def problems(text: str) -> list[str]:
         elif method == "log" and call.args and is_logger(call.args[0]):
             given: set[str] = set()
             is_whole = True
-            for each in call.keywords:
-                if each.arg is not None:
-                    given.add(each.arg)
-                elif ast.unparse(each.value).endswith(".log_fields()"):
+            for keyword in call.keywords:
+                if keyword.arg is not None:
+                    given.add(keyword.arg)
+                elif ast.unparse(keyword.value).endswith(".log_fields()"):
                     given.update(CALLER_FIELDS)
                 else:
                     is_whole = False
@@ -127,7 +127,7 @@ def test_a_field_is_explained_once() -> None:
 
 def test_each_event_is_logged_somewhere() -> None:
     text = "".join((ROOT / path).read_text() for path in MODULES if path.name != "events.py")
-    assert [each for each in EVENTS if each not in text] == []
+    assert [event for event in EVENTS if event not in text] == []
 
 
 def test_levels_have_the_numbers_of_the_standard_library() -> None:

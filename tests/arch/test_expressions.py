@@ -19,8 +19,12 @@ POSSESSIVE_GROUP = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+")
 def possessive_groups(source: str) -> list[str]:
     """Return the texts in a module in which a group is repeated possessively."""
     texts = (each.value for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Constant))
-    expressions = (each.decode("latin-1") if isinstance(each, bytes) else each for each in texts)
-    return [each for each in expressions if isinstance(each, str) and POSSESSIVE_GROUP.search(each)]
+    expressions = (text.decode("latin-1") if isinstance(text, bytes) else text for text in texts)
+    return [
+        expression
+        for expression in expressions
+        if isinstance(expression, str) and POSSESSIVE_GROUP.search(expression)
+    ]
 
 
 def test_no_expression_repeats_a_group_possessively() -> None:

@@ -16,7 +16,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 def anchors(text: str) -> set[str]:
     """Return the headings of a document as links name them, as GitHub does."""
     headings = HEADING.findall(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
-    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken(path: Path, text: str) -> list[str]:

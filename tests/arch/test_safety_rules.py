@@ -56,7 +56,7 @@ def referred() -> dict[Path, set[str]]:
 
 
 def test_every_id_stands_on_the_page_once() -> None:
-    assert [each for each, count in definitions(DOCUMENT).items() if count > 1] == []
+    assert [definition for definition, count in definitions(DOCUMENT).items() if count > 1] == []
 
 
 def test_every_reference_is_to_something_on_the_page(referred: dict[Path, set[str]]) -> None:
@@ -88,23 +88,23 @@ def test_mutants_and_checkers_on_the_page_are_those_of_the_code() -> None:
 
 def test_rules_without_a_mutant_are_explained_in_the_catalogue() -> None:
     assert catalogue.__doc__ is not None
-    with_mutants = {each.rule for each in catalogue.MUTANTS}
+    with_mutants = {mutant.rule for mutant in catalogue.MUTANTS}
     assert kept_by(DOCUMENT).keys() - with_mutants - references(catalogue.__doc__) == set()
 
 
 def test_every_rule_has_a_test_by_day(referred: dict[Path, set[str]]) -> None:
-    mutants = {each.name: each for each in catalogue.MUTANTS}
+    mutants = {mutant.name: mutant for mutant in catalogue.MUTANTS}
     of_tests = {path: ids for path, ids in referred.items() if path.parts[0] == "tests"}
     some_nights = ("tests/faults", "tests/sim", *changes.ABOUT)
     by_day = {
         rule
         for path, ids in of_tests.items()
-        if not any(changes.is_in(str(path), each) for each in some_nights)
+        if not any(changes.is_in(str(path), some_night) for some_night in some_nights)
         for rule in ids
     }
-    for each in ALL_SCENARIOS:
-        if each.by_day:
-            by_day |= references(each.about) | {mutants[name].rule for name in each.mutants}
+    for scenario in ALL_SCENARIOS:
+        if scenario.by_day:
+            by_day |= references(scenario.about) | {mutants[name].rule for name in scenario.mutants}
     assert kept_by(DOCUMENT).keys() - by_day == set()
 
 

@@ -259,7 +259,7 @@ class _StatefulSets(threading.Thread):
             if self._api_server.request("GET", f"{pods}/{name}")[0] == 200:
                 continue
             template = spec["template"]
-            claimed = [each["metadata"]["name"] for each in spec["volumeClaimTemplates"]]
+            claimed = [template["metadata"]["name"] for template in spec["volumeClaimTemplates"]]
             volumes = [
                 {"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}}
                 for each in claimed

@@ -49,7 +49,7 @@ def problems(sends: Sequence[Sent], read: Sequence[Read], *, is_whole: bool) -> 
         read: what one reader got of it, in its order.
         is_whole: whether it has read the log from its beginning to an end after all sends.
     """
-    by_number = {each.number: each for each in sends}
+    by_number = {send.number: send for send in sends}
     last: dict[bytes, Read] = {}
     at = -1
     for each in read:

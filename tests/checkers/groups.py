@@ -72,7 +72,7 @@ class _Group:
             self.alive_until[me] = about
         elif event == "gone":
             self.alive_until[me] = 0
-            self._owners = {key: each for key, each in self._owners.items() if each != me}
+            self._owners = {key: owner for key, owner in self._owners.items() if owner != me}
         elif event == "given-up":
             for key in about:
                 if self._owners.get(key) == me:

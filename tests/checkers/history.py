@@ -193,13 +193,13 @@ def of_keys(history: Iterable[Op], keys: Container[int]) -> Iterator[Op]:
             if not sends:
                 continue
         if polls:
-            polls = [{key: of for key, of in each.items() if key in keys} for each in polls]
+            polls = [{key: of for key, of in poll.items() if key in keys} for poll in polls]
         if op.f in ("metadata", "replica") and details["key"] not in keys:
             continue
         if op.f in ("assign", "subscribe"):
             details = [key for key in details if key in keys]
         elif op.f in ("seek", "list_offsets") and details is not None:
-            details = {key: each for key, each in details.items() if key in keys}
+            details = {key: detail for key, detail in details.items() if key in keys}
         yield replace(op, sends=sends, polls=polls, details=details, index=next(index))
 
 

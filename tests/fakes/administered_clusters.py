@@ -77,7 +77,7 @@ class FakeCluster:
     @property
     def is_alive(self) -> bool:
         """Whether any broker answers."""
-        return not all(each.is_fenced for each in self.brokers.values())
+        return not all(broker.is_fenced for broker in self.brokers.values())
 
     def join(self, name: str, *, zone: str = "", media: Iterable[Media] = (Media.SSD,)) -> None:
         """Let a broker start."""
@@ -107,7 +107,7 @@ class FakeCluster:
             there = self.disks.setdefault(name, Media.SSD)
             if not asked.is_home_on(there):
                 self.disks[name] = Media.HDD if there is Media.SSD else Media.SSD
-        alive = {each.broker_id for each in self.brokers.values() if not each.is_fenced}
+        alive = {broker.broker_id for broker in self.brokers.values() if not broker.is_fenced}
         for topic in self.topics.values():
             for number, replicas in list(topic.adding.items()):
                 if alive & {*topic.replicas[number]}:
@@ -116,7 +116,7 @@ class FakeCluster:
 
     def describe(self) -> ClusterDescription:
         """Return the brokers' description of the cluster."""
-        alive = [each.broker_id for each in self.brokers.values() if not each.is_fenced]
+        alive = [broker.broker_id for broker in self.brokers.values() if not broker.is_fenced]
         return ClusterDescription(
             cluster_id="fake",
             controller_id=min(alive, default=BrokerId(-1)),
@@ -126,7 +126,7 @@ class FakeCluster:
 
     def describe_topics(self) -> dict[str, TopicDescription]:
         """Return all topics."""
-        alive = {each.broker_id for each in self.brokers.values() if not each.is_fenced}
+        alive = {broker.broker_id for broker in self.brokers.values() if not broker.is_fenced}
         found = {}
         for number, (name, topic) in enumerate(sorted(self.topics.items())):
             partitions = []
@@ -174,7 +174,7 @@ class _FakeAdmin:
     async def describe_logs(self, topic: str) -> list[LogDescription]:
         if not self._cluster.is_alive:
             raise ConnectionFailedError("no broker answers")
-        away = {each.broker_id for each in self._cluster.brokers.values() if each.is_fenced}
+        away = {broker.broker_id for broker in self._cluster.brokers.values() if broker.is_fenced}
         zero = Offset(0)
         tier = TierDescription("", zero, 0, self._cluster.hdd_problem)
         return [
@@ -218,10 +218,10 @@ class _FakeAdmin:
     ) -> None:
         self._cluster.on_write("create")
         brokers = [
-            each.broker_id
-            for each in self._cluster.brokers.values()
-            if not each.is_drained
-            and TopicMedia(config.get("media", TopicMedia.ANY)).is_among(each.media)
+            broker.broker_id
+            for broker in self._cluster.brokers.values()
+            if not broker.is_drained
+            and TopicMedia(config.get("media", TopicMedia.ANY)).is_among(broker.media)
         ]
         count = replication_factor or usual_replication_factor(len(brokers))
         self._cluster.topics[name] = _Topic(
@@ -292,7 +292,7 @@ class _FakeAdmin:
     async def list_quotas(self) -> list[QuotaDescription]:
         if not self._cluster.is_alive:
             raise ConnectionFailedError("no broker answers")
-        return [described(each) for _, each in sorted(self._cluster.quotas.items())]
+        return [described(quota) for _, quota in sorted(self._cluster.quotas.items())]
 
     async def describe_quotas(self, names: Iterable[str]) -> dict[str, QuotaDescription]:
         self._cluster.measurements += 1

@@ -655,7 +655,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> cluster_pb2.UnregisterBrokerResponse:
         response = cluster_pb2.UnregisterBrokerResponse()
-        left = [each for each in self._broker.others if each.broker_id != request.broker_id]
+        left = [other for other in self._broker.others if other.broker_id != request.broker_id]
         if left == self._broker.others:
             error = BrokerIdNotRegisteredError("there is no such broker")
             response.error.CopyFrom(wire_error(error))

@@ -150,7 +150,7 @@ class Cluster:
             "leader": state.leader_life,
             "leader_epoch": LeaderEpoch(state.leader_epoch),
             "partition_epoch": PartitionEpoch(state.partition_epoch),
-            "isr": tuple(self.life(each) for each in members),
+            "isr": tuple(self.life(member) for member in members),
         }
         return AlterPartition(**{**fields, **changes})  # type: ignore[arg-type]
 

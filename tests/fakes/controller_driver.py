@@ -241,7 +241,7 @@ class ControllerDriver:
     def live(self) -> list[BrokerLife]:
         """The lives of all brokers that are not fenced."""
         brokers = self.image.cluster.brokers
-        return [each.life for _, each in sorted(brokers.items()) if not each.is_fenced]
+        return [broker.life for _, broker in sorted(brokers.items()) if not broker.is_fenced]
 
     def tick(self) -> list[Effect]:
         """Pass the time to the machine, and do its writes."""

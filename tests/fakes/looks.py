@@ -43,8 +43,8 @@ def look(
         dead: a broker that is down.
     """
     brokers = tuple(
-        BrokerInfo(BrokerId(each), f"broker-{each}", f"h:{each}", "", each == dead)
-        for each in BROKERS
+        BrokerInfo(BrokerId(broker), f"broker-{broker}", f"h:{broker}", "", broker == dead)
+        for broker in BROKERS
     )
     cluster = ClusterDescription("c1", BrokerId(0), ControllerEpoch(1), brokers)
     replicas = {name: (1,) if name == "lonely" else BROKERS for name in records}

@@ -80,7 +80,7 @@ class ShownAdmin:
         self, names: Iterable[str] | None = None
     ) -> dict[str, TopicDescription]:
         await self._answer()
-        found = {each.name: each for each in self._look.topics}
+        found = {topic.name: topic for topic in self._look.topics}
         for name in names or ():
             if name not in found:
                 raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
@@ -93,7 +93,7 @@ class ShownAdmin:
 
     async def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
         await self._answer()
-        return [each for each in self._look.logs if topic in (None, each.topic)]
+        return [log for log in self._look.logs if topic in (None, log.topic)]
 
     async def describe_broker_configs(self) -> dict[BrokerId, dict[str, ConfigValue]]:
         await self._answer()

@@ -77,7 +77,7 @@ def main() -> int:
         seed = arguments.seed + number
         outcomes.append(_round(plan, seed, arguments, set(Need) - reasons.keys(), deadline))
     print(json.dumps(_summary(outcomes, absent)), flush=True)
-    return 0 if outcomes and all(each.is_good for each in outcomes) else 1
+    return 0 if outcomes and all(outcome.is_good for outcome in outcomes) else 1
 
 
 def _go_into_namespaces() -> NoReturn:
@@ -121,13 +121,13 @@ def _round(
 
 
 def _summary(outcomes: list[Outcome[Done]], absent: dict[str, str]) -> dict[str, Any]:
-    done = [each for outcome in outcomes for each in outcome.done]
-    counts = Counter(each.name for each in done if each.counts)
+    done = [fault for outcome in outcomes for fault in outcome.done]
+    counts = Counter(fault.name for fault in done if fault.counts)
     return {
         **totals(outcomes),
         "injected": len(done),
         "faults": {
-            each: {"what": FAULTS[each].what, "seen": counts[each]} for each in sorted(counts)
+            name: {"what": FAULTS[name].what, "seen": counts[name]} for name in sorted(counts)
         },
         "not_exercised": absent | _NEVER_HERE,
     }

@@ -173,7 +173,7 @@ class Outcome(Generic[D]):
 
     def expectations(self, moving: int, **ok_shares: float) -> Expectations:
         """What the history must show: each fault, and of so many a changed leader and ISR."""
-        counted = Counter(each.name for each in self.done if each.counts)
+        counted = Counter(fault.name for fault in self.done if fault.counts)
         moves = int(counted.total() >= moving)
         return Expectations(
             ok_shares=ok_shares, faults=counted, leader_changes=moves, isr_changes=moves
@@ -186,13 +186,13 @@ class Outcome(Generic[D]):
 
 def totals(outcomes: Sequence[Outcome[D]]) -> dict[str, Any]:
     """Return the sums over all rounds."""
-    done = [each for outcome in outcomes for each in outcome.done]
+    done = [fault for outcome in outcomes for fault in outcome.done]
     reports = [outcome.report for outcome in outcomes if outcome.report]
     return {
         "rounds": len(outcomes),
         "good": sum(outcome.is_good for outcome in outcomes),
-        "seen": sum(each.counts for each in done),
-        "not_seen": dict(sorted(Counter(each.name for each in done if not each.counts).items())),
+        "seen": sum(fault.counts for fault in done),
+        "not_seen": dict(sorted(Counter(fault.name for fault in done if not fault.counts).items())),
         "acknowledged": sum(int(report.measures["acknowledged"]) for report in reports),
         "anomalies": dict(sum((report.counts for report in reports), Counter())),
         "failures": [failure for outcome in outcomes for failure in outcome.failures],

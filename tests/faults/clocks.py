@@ -27,9 +27,9 @@ def jump_the_wall_clock(scene: Scene) -> str:
     if abs(shift - jump) > 60:
         raise NotSeenError(f"the newest record is {shift:.0f} s off")
     changed = [
-        each
-        for each, state in scene.cluster.look().partitions()
-        if state.leader_epoch != before.partition(each).leader_epoch
+        partition
+        for partition, state in scene.cluster.look().partitions()
+        if state.leader_epoch != before.partition(partition).leader_epoch
     ]
     if changed:
         raise AssertionError(f"a wall clock moved the leaders of {changed}")

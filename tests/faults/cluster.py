@@ -341,7 +341,7 @@ class Cluster(Seeing):
         """Describe every replica's state, for messages."""
         try:
             with SyncAdmin(self.bootstrap, request_timeout_ms=5000) as admin:
-                logs = [each for topic in PLACES.topics for each in admin.describe_logs(topic)]
+                logs = [log for topic in PLACES.topics for log in admin.describe_logs(topic)]
         except MillraceError as error:
             return repr(error)
         return "\n".join(

@@ -132,7 +132,7 @@ def flip_beside_the_logs(scene: Scene) -> str:
     candidates = [
         path
         for path in (
-            *(each for each in directory.iterdir() if each not in outdated),
+            *(path for path in directory.iterdir() if path not in outdated),
             *(node.log_dirs[0] / name for name in ("recovery-checkpoint", "clean-shutdown")),
         )
         if path.suffix != ".log" and path.is_file() and path.stat().st_size

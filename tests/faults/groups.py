@@ -29,7 +29,7 @@ _RATE_SECONDS_MAX: Final = 60.0
 
 def _owner(scene: Scene) -> MemberProcess:
     """Any member that owns something."""
-    owners = [each for each in scene.members.running if each.owned()]
+    owners = [member for member in scene.members.running if member.owned()]
     if not owners:
         raise NotSeenError("no member owns anything")
     return scene.dice.choice(owners)
@@ -40,7 +40,7 @@ def _wait_for_others(scene: Scene, member: MemberProcess, keys: set[int]) -> str
 
     def have_all() -> bool:
         others = [each for each in scene.members.running if each is not member]
-        return keys <= set().union(*(each.owned() for each in others))
+        return keys <= set().union(*(other.owned() for other in others))
 
     wait_until(have_all, f"others own {keys} of {member.name}", SEEN_SECONDS_MAX)
     return f"others took keys {sorted(keys)} of {member.name}"

@@ -205,7 +205,7 @@ class Latest(threading.Thread):
     async def _read_all(self) -> None:
         async with Admin(self._addresses) as admin:
             found = await admin.list_offsets(TOPIC)
-        self._ends = [found[TOPIC, each].offset for each in range(PARTITIONS)]
+        self._ends = [found[TOPIC, number].offset for number in range(PARTITIONS)]
         deadline = time.monotonic() + _FINAL_SECONDS_MAX
         # The last records may be gone: only the position tells that all was read.
         await self._read(
@@ -222,7 +222,7 @@ class Latest(threading.Thread):
                 for record in await consumer.poll(_POLL_MS):
                     read = _read_of(record.offset, record.key, record.value, record.headers)
                     found[record.partition].append(read)
-                at = [await consumer.position((TOPIC, each)) for each in range(PARTITIONS)]
+                at = [await consumer.position((TOPIC, number)) for number in range(PARTITIONS)]
 
 
 def _kept(log_dir: Path, topic_id: TopicId, number: int, end: int) -> Iterator[Read]:
@@ -238,7 +238,7 @@ def _kept(log_dir: Path, topic_id: TopicId, number: int, end: int) -> Iterator[R
             opened = open_batch(partition.topic_partition, header, batch, header.inflated_length)
             for row in opened.to_pylist():
                 if row["offset"] < end:
-                    headers = [(each["key"], each["value"]) for each in row["headers"]]
+                    headers = [(header["key"], header["value"]) for header in row["headers"]]
                     yield _read_of(row["offset"], row["key"], row["value"], headers)
 
 

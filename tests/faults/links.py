@@ -95,7 +95,7 @@ def throttle(scene: Scene) -> str:
 @fault("F17", "every connection of a broker is reset", Need.NAMESPACES, Need.RESETS)
 def reset_connections(scene: Scene) -> str:
     node = scene.any_node()
-    logged = [(each, each.log_size()) for each in scene.cluster.nodes]
+    logged = [(node, node.log_size()) for node in scene.cluster.nodes]
     count = 0
     for _ in range(3):
         count += node.host.reset_connections()

@@ -203,7 +203,7 @@ class Load(threading.Thread):
     @property
     def repeated(self) -> int:
         return self._repeated + sum(
-            each.metrics()["repeated_batches"] for each in list(self._producers.values())
+            producer.metrics()["repeated_batches"] for producer in list(self._producers.values())
         )
 
     # --- On the loop -------------------------------------------------------------------------
@@ -334,7 +334,9 @@ class Load(threading.Thread):
             for topic in itertools.cycle(self._places.topics):
                 if self._is_over.is_set():
                     return
-                keys = [self._places.key_of(topic, each) for each in range(self._places.partitions)]
+                keys = [
+                    self._places.key_of(topic, number) for number in range(self._places.partitions)
+                ]
                 record(name, INVOKE, "list_offsets", details=dict.fromkeys(keys))
                 try:
                     found = await admin.list_offsets(topic)

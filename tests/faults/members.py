@@ -180,7 +180,7 @@ class Members:
         return keys == list(self._places.keys) and all(owned.values())
 
     def _owned(self) -> dict[str, set[int]]:
-        return {each.name: each.owned() for each in self.running}
+        return {member.name: member.owned() for member in self.running}
 
     def stored(self) -> dict[int, int]:
         """Return the stored positions by key.
@@ -237,15 +237,22 @@ class Members:
         for member in self._ended:
             events += member.events()
         handed_out = 0
-        for each in sorted(
+        for event in sorted(
             events, key=lambda each: each.at_ns if isinstance(each, Op) else each[0]
         ):
-            if isinstance(each, Op):
+            if isinstance(event, Op):
                 recorder.record(
-                    Op(each.at_ns, each.process, each.type, each.f, each.sends, error=each.error)
+                    Op(
+                        event.at_ns,
+                        event.process,
+                        event.type,
+                        event.f,
+                        event.sends,
+                        error=event.error,
+                    )
                 )
                 continue
-            at_ns, name, type, f, content = each
+            at_ns, name, type, f, content = event
             if f == "poll" and type == OK:
                 handed_out += sum(map(len, content.values()))
                 recorder.record(Op(at_ns, name, type, f), [content])
@@ -278,7 +285,7 @@ class Members:
         self._observed.append((time.monotonic_ns(), "observer", type, "positions", content))
 
     def _by_key(self, stored: Mapping[tuple[str, int], Any]) -> dict[int, int]:
-        return {self._places.key_of(*place): each.offset for place, each in stored.items()}
+        return {self._places.key_of(*place): position.offset for place, position in stored.items()}
 
 
 def _last(observed: Sequence[Event]) -> dict[int, int]:

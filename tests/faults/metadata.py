@@ -92,7 +92,7 @@ class View:
             if state.leader == NO_BROKER:
                 return f"nobody leads {what}"
             lives = set(state.isr)
-            expected = {self.cluster.brokers[each].life for each in state.replicas}
+            expected = {self.cluster.brokers[replica].life for replica in state.replicas}
             if lives != expected:
                 return f"{what} has ISR {sorted(lives)}, not {sorted(expected)}"
         return ""

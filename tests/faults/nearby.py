@@ -59,11 +59,13 @@ class Nearby:
         metrics = node.metrics()
         broker_id = self._cluster.id_of(node)
         return {
-            (node.pid, name, *(each.leader_epoch for each in view.topics[name].partitions)): (
-                metrics.get(f'millrace_topic_fetched_bytes_total{{topic="{name}"}}', 0.0)
-            )
+            (
+                node.pid,
+                name,
+                *(partition.leader_epoch for partition in view.topics[name].partitions),
+            ): (metrics.get(f'millrace_topic_fetched_bytes_total{{topic="{name}"}}', 0.0))
             for name in PLACES.topics
-            if all(each.leader != broker_id for each in view.topics[name].partitions)
+            if all(partition.leader != broker_id for partition in view.topics[name].partitions)
         }
 
     def __str__(self) -> str:

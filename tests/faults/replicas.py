@@ -43,7 +43,9 @@ def report_replicas(
                     "log_start": partition.segments[0].base_offset,
                     "high_watermark": ends[key],
                     "batches": list(_batches(files, partition, ends[key])),
-                    "epochs": [list(each) for each in partition.leader_epochs or ()],
+                    "epochs": [
+                        list(leader_epoch) for leader_epoch in partition.leader_epochs or ()
+                    ],
                 },
             )
 

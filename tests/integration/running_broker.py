@@ -112,7 +112,7 @@ class RunningBroker:
         config = self.folder / "broker.toml"
         log_dirs = [str(path) for path in self.log_dirs]
         if self.media:
-            log_dirs = [":".join(each) for each in zip(self.media, log_dirs, strict=True)]
+            log_dirs = [":".join(kind) for kind in zip(self.media, log_dirs, strict=True)]
         config.write_text(
             f"log_dirs = {json.dumps(log_dirs)}\n"
             f'[coordination]\npath = "{self.folder}/coordination.sqlite"\n'
@@ -243,7 +243,7 @@ class RunningBroker:
         """
         files = self._open_files()
         folders = tuple(f"{os.path.realpath(path)}/" for path in self.log_dirs)
-        logs = {each for each in files if each.startswith(folders) and os.path.exists(each)}
+        logs = {file for file in files if file.startswith(folders) and os.path.exists(file)}
         return len(files) - len(logs)
 
     def _open_files(self) -> list[str]:

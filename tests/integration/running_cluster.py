@@ -99,11 +99,11 @@ class RunningCluster:
 
     def at(self, address: str) -> RunningBroker:
         """Return the broker that clients reach there."""
-        return next(each for each in self.brokers if each.address == address)
+        return next(broker for broker in self.brokers if broker.address == address)
 
     def named(self, name: str) -> RunningBroker:
         """Return a broker by its stable name."""
-        return next(each for each in self.brokers if each.settings["node.name"] == name)
+        return next(broker for broker in self.brokers if broker.settings["node.name"] == name)
 
     def __getitem__(self, broker_id: BrokerId | int) -> RunningBroker:
         return self.brokers[broker_id]

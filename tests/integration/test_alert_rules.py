@@ -320,7 +320,7 @@ def test_every_alert_has_one_cause() -> None:
 def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(
     known_by: str, value: str, tmp_path: Path
 ) -> None:
-    alert = next(each for each in ALERTS if each.name == "NoController")
+    alert = next(alert for alert in ALERTS if alert.name == "NoController")
     expected = {
         "exp_labels": {**CLUSTER, "severity": "page"},
         "exp_annotations": {
@@ -343,7 +343,7 @@ def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(
 
 
 def test_an_operator_that_is_gone_is_missed_and_one_that_never_was_is_not(tmp_path: Path) -> None:
-    alert = next(each for each in ALERTS if each.name == "NoOperator")
+    alert = next(alert for alert in ALERTS if alert.name == "NoOperator")
     missed = {
         "exp_labels": {"severity": "ticket"},
         "exp_annotations": {
@@ -365,7 +365,7 @@ def test_an_operator_that_is_gone_is_missed_and_one_that_never_was_is_not(tmp_pa
 
 
 def test_an_unclean_election_of_a_broker_that_was_long_away_is_told(tmp_path: Path) -> None:
-    alert = next(each for each in ALERTS if each.name == "RecordsLost")
+    alert = next(alert for alert in ALERTS if alert.name == "RecordsLost")
     told = {
         "exp_labels": {**CLUSTER, "severity": "page"},
         "exp_annotations": {

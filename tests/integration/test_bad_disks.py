@@ -37,7 +37,7 @@ class BadDisks:
 
     def leaders(self) -> list[BrokerId]:
         with SyncAdmin(self.cluster.bootstrap) as admin:
-            return [each.leader for each in admin.describe_topic("t").partitions]
+            return [partition.leader for partition in admin.describe_topic("t").partitions]
 
     def start(self) -> BrokerId:
         """Return a leader that is not the controller."""
@@ -45,7 +45,7 @@ class BadDisks:
         with SyncAdmin(self.cluster.bootstrap) as admin:
             admin.create_topic("t", partitions=3, replication_factor=3)
             controller = admin.describe_cluster().controller_id
-        return next(each for each in self.leaders() if each != controller)
+        return next(leader for leader in self.leaders() if leader != controller)
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ def test_a_process_without_descriptors_goes_on_when_it_has_some_again(
             answers = [client.produce_batch(partition, big_batch(partition)) for _ in range(5)]
         finally:
             resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
-        refused = [each for each in answers if each.error.code]
+        refused = [answer for answer in answers if answer.error.code]
         assert {each.error.code for each in refused} == {ErrorCode.ERROR_CODE_STORAGE_BUSY}
         assert {each.error.appended for each in refused} == {APPENDED_NO}
         kept = 1 + 100 * (len(answers) - len(refused))

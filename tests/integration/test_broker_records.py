@@ -239,11 +239,11 @@ def test_a_look_up_may_wait_until_an_end_moves(
             request = fetch_pb2.ListOffsetsRequest(partitions=queries, max_wait_ms=wait_ms)
             return client.fetches.ListOffsets.future(request, timeout=TIMEOUT_SECONDS)
 
-        assert [each.offset for each in ask(1, 0, 0).result().offsets] == [0, 0]
+        assert [offset.offset for offset in ask(1, 0, 0).result().offsets] == [0, 0]
         waiting = ask(60_000, 0, 0)
         client.produce_batch(places[1], batch_of(places[1]))
-        assert [each.offset for each in waiting.result().offsets] == [0, 1]
-        assert [each.offset for each in ask(60_000, 0, 0).result().offsets] == [0, 1]
+        assert [offset.offset for offset in waiting.result().offsets] == [0, 1]
+        assert [offset.offset for offset in ask(60_000, 0, 0).result().offsets] == [0, 1]
         gone = TopicPartition(topic_id, 7)
         places.append(gone)
         (*_, refused) = ask(60_000, 0, 1, 0).result().offsets

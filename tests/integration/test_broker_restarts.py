@@ -157,7 +157,9 @@ def test_a_repeated_batch_whose_original_lies_in_the_recovered_tail_is_acknowled
             for name, durability in [("a", "fsync"), ("b", "replicated"), ("c", "replicated")]
         ]
         producer_id = client.new_producer_id()
-        batches = [batch_of(each, producer_id=producer_id, sequence=0) for each in partitions]
+        batches = [
+            batch_of(partition, producer_id=producer_id, sequence=0) for partition in partitions
+        ]
         for partition, batch in zip(partitions, batches, strict=True):
             assert client.produce_batch(partition, batch).base_offset == 0
     broker.kill()

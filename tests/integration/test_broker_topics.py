@@ -47,7 +47,7 @@ def test_a_topic_is_made_changed_and_deleted_with_its_files(start_broker: StartB
             admin.describe_topic("orders")
     assert not first.exists()
     wait_until(
-        lambda: not any(topic.topic_id.hex() in each.name for each in broker.log_dirs[0].iterdir()),
+        lambda: not any(topic.topic_id.hex() in path.name for path in broker.log_dirs[0].iterdir()),
         "the trash is emptied",
     )
 

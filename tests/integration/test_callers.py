@@ -202,9 +202,9 @@ NOT_AUDITED = {
 
 def test_each_method_is_audited_or_it_is_said_why_not() -> None:
     modules = [
-        import_module(f"millrace.proto.v1.{each.name}")
-        for each in pkgutil.iter_modules(millrace.proto.v1.__path__)
-        if each.name.endswith("_pb2")
+        import_module(f"millrace.proto.v1.{found.name}")
+        for found in pkgutil.iter_modules(millrace.proto.v1.__path__)
+        if found.name.endswith("_pb2")
     ]
     methods = {
         f"{service.name}.{method.name}"
@@ -251,7 +251,7 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
         admin.delete_topic("t")
         admin.purge_topic("t")
     said = changes(broker)
-    told = [(each["request"], each["entries"], each["outcome"], each["refused"]) for each in said]
+    told = [(line["request"], line["entries"], line["outcome"], line["refused"]) for line in said]
     assert told == [
         ("create_topics", "t", "done", ""),
         ("set_quotas", "slow (client id batch, produce 10000000)", "done", ""),
@@ -287,7 +287,7 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
         ("purge_topics", "t", "done", ""),
     ]
     assert {request for request, *_ in told} == set(AUDITED.values()), "each is tried here"
-    assert all(each["logger"] == "millrace.audit" and each["client_id"] == "ops" for each in said)
+    assert all(line["logger"] == "millrace.audit" and line["client_id"] == "ops" for line in said)
     assert not broker.log_has("secret")
 
 

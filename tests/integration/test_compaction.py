@@ -36,8 +36,8 @@ def cleaning(tmp_path: Path) -> Iterator[RunningCluster]:
 
 def write(bootstrap: str, cells: Iterable[tuple[bytes, bytes | None]], batch: str = "2KiB") -> None:
     with SyncProducer(bootstrap, acks="all", batch_size=batch) as producer:
-        for each in [producer.send(TOPIC, value, key=key) for key, value in cells]:
-            each.result(60)
+        for future in [producer.send(TOPIC, value, key=key) for key, value in cells]:
+            future.result(60)
 
 
 def round_of(number: int) -> list[tuple[bytes, bytes]]:
@@ -85,16 +85,18 @@ def test_each_replica_keeps_the_last_value_of_each_key_and_a_follower_catches_up
         admin.create_topic(TOPIC, partitions=1, replication_factor=3, config=COMPACTED)
         for number in range(10):
             write(cleaning.bootstrap, round_of(number))
-        behind = next(each for each in cleaning.brokers if each is not leader_of(cleaning, admin))
+        behind = next(
+            broker for broker in cleaning.brokers if broker is not leader_of(cleaning, admin)
+        )
         # What it has of the last segment ends in the middle of what its leader will put together.
         write(cleaning.bootstrap, round_of(10)[:20])
         behind.kill()
-        others = [each for each in cleaning.brokers if each is not behind]
+        others = [broker for broker in cleaning.brokers if broker is not behind]
         write(cleaning.bootstrap, round_of(10)[20:])
         write(cleaning.bootstrap, [*round_of(11)[:-1], (b"key-7", None)])
         end = end_of(admin)
         wait_until(
-            lambda: all(each.metrics()[REMOVED] >= end - KEYS - 1 for each in others),
+            lambda: all(other.metrics()[REMOVED] >= end - KEYS - 1 for other in others),
             "both others have compacted everything",
         )
         behind.start()
@@ -150,7 +152,7 @@ def test_a_policy_that_changes_under_load_loses_nothing_that_must_stay(
         admin.alter_topic(TOPIC, set_config={"cleanup.policy": "compact"})
         end = end_of(admin)
         wait_until(
-            lambda: all(each.metrics()[REMOVED] >= end - 2 * KEYS for each in cleaning.brokers),
+            lambda: all(broker.metrics()[REMOVED] >= end - 2 * KEYS for broker in cleaning.brokers),
             "all have compacted nearly everything",
         )
         records = read(cleaning.bootstrap, end)
@@ -176,7 +178,7 @@ def test_a_reader_that_is_in_the_middle_of_what_is_compacted_goes_on(
             records = iter(consumer)
             seen = [next(records) for _ in range(10)]
             wait_until(
-                lambda: all(each.metrics()[REMOVED] > 0 for each in cleaning.brokers),
+                lambda: all(broker.metrics()[REMOVED] > 0 for broker in cleaning.brokers),
                 "something is compacted",
             )
             while seen[-1].offset < end - 1:

@@ -181,7 +181,7 @@ def test_what_the_dead_are_sent_back_and_die_again_of_replaces_what_they_died_of
     command.ok("copy", f"{topic}.dead", topic, "--name", f"{topic}-back")
     with SyncAdmin(shared_broker.address) as admin:
         ends = admin.list_offsets(topic)
-        assert sum(each.offset for each in ends.values()) == 3, "each death is sent back once"
+        assert sum(end.offset for end in ends.values()) == 3, "each death is sent back once"
 
 
 def test_a_record_that_is_interrupted_comes_again(shared_broker: RunningBroker, topic: str) -> None:

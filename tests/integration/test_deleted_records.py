@@ -26,8 +26,8 @@ def produce(bootstrap: str, first: int, count: int = COUNT) -> None:
     """Write numbers in one batch, so that offsets lie inside of it, and have it acknowledged."""
     with SyncProducer(bootstrap, linger_ms=100, batch_size="1MiB") as producer:
         sent = [producer.send(TOPIC, b"%d" % number) for number in range(first, first + count)]
-        for each in sent:
-            each.result(60)
+        for future in sent:
+            future.result(60)
 
 
 def state(admin: SyncAdmin) -> PartitionDescription:

@@ -53,7 +53,7 @@ def test_a_data_directory_of_an_earlier_release_holds_what_it_held_and_goes_on(
             member.subscribe([GROUP_TOPIC])
 
             def has_read_all() -> bool:
-                read.extend((str(each.partition), each.offset) for each in member.poll())
+                read.extend((str(record.partition), record.offset) for record in member.poll())
                 return len(read) >= len(unread)
 
             wait_until(has_read_all, "the group has read the rest", START_SECONDS_MAX)

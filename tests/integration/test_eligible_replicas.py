@@ -30,8 +30,8 @@ Change = Callable[[RunningBroker, Path], None]
 def produce(address: str, first: int) -> None:
     """Write numbers, and have each acknowledged."""
     with SyncProducer(address, acks="all") as producer:
-        for each in [producer.send(TOPIC, b"%d" % (first + at)) for at in range(COUNT)]:
-            each.result(60)
+        for future in [producer.send(TOPIC, b"%d" % (first + at)) for at in range(COUNT)]:
+            future.result(60)
 
 
 def put_a_snapshot_back(broker: RunningBroker, snapshot: Path) -> None:
@@ -62,7 +62,9 @@ class Loss:
         with SyncAdmin(cluster.bootstrap) as admin:
             admin.create_topic(TOPIC, partitions=1, replication_factor=3)
             before = self.state(admin)
-            self.first, self.eligible, self.third = (cluster[each] for each in before.replicas)
+            self.first, self.eligible, self.third = (
+                cluster[replica] for replica in before.replicas
+            )
             assert before.leader == before.replicas[0]
             produce(cluster.bootstrap, 0)
             (log,) = self.eligible.log_dirs

@@ -35,7 +35,7 @@ def shown(cluster: RunningCluster, group: str, topic: str = "t") -> dict[str, fl
 
 def left_out(cluster: RunningCluster) -> float:
     name = "millrace_group_lag_left_out_groups"
-    return sum(each.metrics()[name] for each in cluster.brokers)
+    return sum(broker.metrics()[name] for broker in cluster.brokers)
 
 
 def wait_until(is_so: Callable[[], bool], shows: Callable[[], object]) -> None:
@@ -72,13 +72,13 @@ def test_a_lag_follows_records_and_commits_and_is_never_0_while_it_is_unknown(
         led = admin.describe_topic("t").partitions[1].leader
         positions = admin.describe_topic("__positions").partitions
         coordinator = next(
-            each.broker_id
-            for each in admin.describe_cluster().brokers
-            if 'group="g"' in str(cluster[each.broker_id].metrics().keys())
+            broker.broker_id
+            for broker in admin.describe_cluster().brokers
+            if 'group="g"' in str(cluster[broker.broker_id].metrics().keys())
         )
-        assert coordinator in {each.leader for each in positions}
+        assert coordinator in {position.leader for position in positions}
         victim = led if led != coordinator else (coordinator + 1) % len(cluster.brokers)
-        lost = sum(each.leader == victim for each in admin.describe_topic("t").partitions)
+        lost = sum(partition.leader == victim for partition in admin.describe_topic("t").partitions)
         cluster[victim].kill()
         becomes(unknown_partitions=lost)
         assert set(shown(cluster, "g")) == {"unknown_partitions"}

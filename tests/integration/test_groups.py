@@ -276,7 +276,7 @@ def commit_late(cluster: RunningCluster) -> None:
         )
         joined = ask("Groups", "GroupHeartbeat", joining, groups_pb2.GroupHeartbeatResponse)
         assert isinstance(joined, groups_pb2.GroupHeartbeatResponse)
-        assert [each.topic_id for each in joined.assigned] == [topic_id]
+        assert [assigned.topic_id for assigned in joined.assigned] == [topic_id]
 
         def commit(offset: int, number: int) -> None:
             request = positions_pb2.CommitPositionsRequest(
@@ -510,7 +510,7 @@ def test_a_static_member_that_restarts_moves_nothing(cluster: RunningCluster) ->
         first.close()
         described = admin.describe_group("g")
         assert described is not None
-        assert {each.instance_id: each.is_away for each in described.members} == {
+        assert {member.instance_id: member.is_away for member in described.members} == {
             "one": True,
             "two": False,
         }

@@ -528,7 +528,9 @@ def test_unary_bombs_are_refused(broker: RunningBroker, target: TopicPartition) 
                 client.cluster.AlterTopics,
                 cluster_pb2.AlterTopicsRequest(
                     topics=[
-                        cluster_pb2.TopicChange(set_config={f"k{each}": "" for each in range(many)})
+                        cluster_pb2.TopicChange(
+                            set_config={f"k{number}": "" for number in range(many)}
+                        )
                     ]
                 ),
             ),
@@ -619,8 +621,8 @@ def test_settings_that_nobody_knows_are_refused_in_few_words(broker: RunningBrok
         calls = [client.cluster.CreateTopics.future(request, timeout=60) for _ in range(5)]
         for call in calls:
             answer = call.result()
-            assert {each.error.code for each in answer.results} == {E.ERROR_CODE_INVALID_CONFIG}
-            assert max(len(each.error.message) for each in answer.results) < 1000
+            assert {result.error.code for result in answer.results} == {E.ERROR_CODE_INVALID_CONFIG}
+            assert max(len(result.error.message) for result in answer.results) < 1000
             assert answer.ByteSize() < MIB
 
 

@@ -92,7 +92,7 @@ def test_names_that_look_like_paths_are_names_and_others_are_refused(
         for name in STRANGE_NAMES:
             admin.commit_positions(name, {("t", 0): Position(1)})
             assert not stranger.heartbeat(name, "m").HasField("error")
-        assert sorted(each.name for each in admin.list_groups()) == sorted(STRANGE_NAMES)
+        assert sorted(group.name for group in admin.list_groups()) == sorted(STRANGE_NAMES)
         assert {str(path) for path in broker.folder.parent.rglob("*passwd*")} == set()
         for name in NO_NAMES:
             with pytest.raises(InvalidPositionError) as refused:
@@ -115,7 +115,7 @@ def test_a_member_that_does_not_say_how_long_it_needs_has_time_to_confirm(
 
         def members() -> list[str]:
             group = admin.describe_group("g")
-            return [] if group is None else [each.member_id for each in group.members]
+            return [] if group is None else [member.member_id for member in group.members]
 
         wait_until(lambda: "hasty" not in members(), "the broker looks for late members")
         assert members() == ["silent"]
@@ -169,7 +169,7 @@ def test_members_that_join_and_are_silent_are_gone_after_their_session(
         assert isinstance(stranger.refusal("g", "one more"), GroupFullError)
         described = admin.describe_group("g")
         assert described is not None
-        assert sorted(each.member_id for each in described.members) == [
+        assert sorted(member.member_id for member in described.members) == [
             f"m{number:03}" for number in range(300)
         ], "more members than one answer has"
         slowest = 0.0
@@ -185,7 +185,7 @@ def test_members_that_join_and_are_silent_are_gone_after_their_session(
         wait_until(are_gone, "their sessions have ended", seconds=60)
         assert slowest < 10, "others are served meanwhile"
         owned = stranger.heartbeat("g", "the next")
-        assert [list(each.partitions) for each in owned.assigned] == [[0, 1, 2, 3]]
+        assert [list(assigned.partitions) for assigned in owned.assigned] == [[0, 1, 2, 3]]
 
 
 def test_a_member_that_comes_with_many_gets_its_partitions_without_another_heartbeat(
@@ -211,7 +211,7 @@ def test_a_member_that_comes_with_many_gets_its_partitions_without_another_heart
             )
             began = time.monotonic()
             answer = stranger.stub.GroupHeartbeat(request, timeout=2 * seconds)
-            assert [list(each.partitions) for each in answer.assigned] == [[0, 1, 2, 3]]
+            assert [list(assigned.partitions) for assigned in answer.assigned] == [[0, 1, 2, 3]]
             assert time.monotonic() - began < seconds / 2, "it did not wait for the whole time"
             stranger.leave("g", member_id)
 
@@ -222,7 +222,7 @@ def test_more_names_are_listed_than_fit_into_an_answer(broker: RunningBroker) ->
         for name in names:
             admin.commit_positions(name, {("t", 0): Position(1)})
         stranger.heartbeat("group", "m")
-        assert [each.name for each in admin.list_groups()] == ["group", *names]
+        assert [group.name for group in admin.list_groups()] == ["group", *names]
 
 
 def test_numbers_that_no_record_has_are_refused(broker: RunningBroker) -> None:

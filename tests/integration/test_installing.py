@@ -248,8 +248,8 @@ def test_netavark_alone_is_installed_only_where_the_system_has_it(
     here.knows(*known)
     assert here.install("cluster")[0] == 0
     calls = [each.split() for each in here.called("apt-get")]
-    assert [each[0] for each in calls] == asked
-    assert all(each[-1] == "netavark" for each in calls if each[0] == "install")
+    assert [call[0] for call in calls] == asked
+    assert all(call[-1] == "netavark" for call in calls if call[0] == "install")
 
 
 def test_requirements_are_installed_by_their_hashes_with_the_locked_back_end(

@@ -52,7 +52,7 @@ def large_calls() -> dict[str, tuple[str, bytes]]:
         ),
         "10,000 unknown topics": (
             "GetMetadata",
-            cluster_pb2.GetMetadataRequest(topics=[f"{text}-{each}" for each in range(10_000)]),
+            cluster_pb2.GetMetadataRequest(topics=[f"{text}-{number}" for number in range(10_000)]),
         ),
     }
     found = {name: (method, call.SerializeToString()) for name, (method, call) in calls.items()}

@@ -39,7 +39,7 @@ def mixed(tmp_path: Path) -> Iterator[RunningCluster]:
 
 def lies_on(admin: SyncAdmin, topic: str) -> set[tuple[int, Media | None]]:
     """Return which brokers have replicas of a topic, and on what."""
-    return {(int(each.broker_id), each.media) for each in admin.describe_logs(topic)}
+    return {(int(log.broker_id), log.media) for log in admin.describe_logs(topic)}
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def test_topics_lie_where_they_ask_for_and_move_when_they_ask_for_something_else
 ) -> None:
     with SyncAdmin(mixed.bootstrap) as admin:
         brokers = admin.describe_cluster().brokers
-        assert [each.media for each in brokers] == [(SSD,), (SSD, HDD), (HDD,)]
+        assert [broker.media for broker in brokers] == [(SSD,), (SSD, HDD), (HDD,)]
         admin.create_topic("fast", partitions=2, replication_factor=2, config={"media": "ssd"})
         admin.create_topic("large", partitions=4, replication_factor=2, config={"media": "hdd"})
         assert lies_on(admin, "fast") == {(0, SSD), (1, SSD)}
@@ -131,12 +131,12 @@ def test_people_are_shown_what_brokers_have_and_what_lies_elsewhere(mixed: Runni
     assert "MEDIA" in table[1]
     assert "ssd, hdd" in table[3]
     document = json.loads(millrace.ok("cluster", "describe", "-o", "json"))
-    assert [each["media"] for each in document["brokers"]] == [["ssd"], ["ssd", "hdd"], ["hdd"]]
+    assert [broker["media"] for broker in document["brokers"]] == [["ssd"], ["ssd", "hdd"], ["hdd"]]
 
     create = ["topic", "create", "t", "--partitions", "2", "--replication-factor", "2"]
     millrace.ok(*create, "--set", "media=ssd")
     logs = json.loads(millrace.ok("topic", "describe", "t", "-o", "json"))["logs"]
-    assert {each["media"] for each in logs} == {"ssd"}
+    assert {log["media"] for log in logs} == {"ssd"}
     millrace.ok("topic", "alter", "t", "--set", "media=hdd")
     said = millrace.run("topic", "describe", "t").stderr
     assert "on ssd and not on hdd: partitions 0, 1 on broker 0" in said
@@ -189,7 +189,7 @@ def test_replicas_move_to_the_media_that_their_topic_asks_for_by_themselves(
     with RunningCluster(tmp_path, media=[["ssd", "hdd"]] * 3) as running:
         with SyncAdmin(running.bootstrap) as admin:
             admin.create_topic("t", partitions=4, replication_factor=2, config={"media": "ssd"})
-            leaders = [each.leader for each in admin.describe_topic("t").partitions]
+            leaders = [partition.leader for partition in admin.describe_topic("t").partitions]
             with producing(running.bootstrap, "t", partitions=4) as took:
                 wait_until(lambda: len(took) > 200, "records are written")
                 admin.alter_topic("t", set_config={"media": "hdd"})
@@ -201,8 +201,8 @@ def test_replicas_move_to_the_media_that_their_topic_asks_for_by_themselves(
             assert max(took) < 5
             described = admin.describe_topic("t")
             assert described.misplaced(admin.describe_logs("t")) == []
-            assert [each.leader for each in described.partitions] == leaders
-            assert all(len(each.isr) == 2 for each in described.partitions)
+            assert [partition.leader for partition in described.partitions] == leaders
+            assert all(len(partition.isr) == 2 for partition in described.partitions)
             for broker in running.brokers:
                 wait_until(
                     lambda: broker.metrics()["millrace_misplaced_replicas"] == 0,  # noqa: B023
@@ -253,7 +253,9 @@ def test_a_broker_that_is_killed_again_and_again_while_its_only_replicas_move_lo
                 broker.kill()
                 kills += 1
                 broker.start()
-                assert named(ssd) | named(hdd) == {f"{topic_id.hex()}-{each}" for each in (0, 1)}
+                assert named(ssd) | named(hdd) == {
+                    f"{topic_id.hex()}-{number}" for number in (0, 1)
+                }
             wait_until(lambda: lies_on(admin, "t") == {(0, HDD)}, "all have moved")
         assert kills >= 2
         count = 2000 + len(took)

@@ -55,7 +55,7 @@ def pages(shared_broker: RunningBroker) -> Iterator[dict[str, bytes]]:
             "operator": operator,
             "spark": spark,
         }
-        yield {"client": client, **{name: page_of(each) for name, each in addresses.items()}}
+        yield {"client": client, **{name: page_of(address) for name, address in addresses.items()}}
 
 
 @pytest.mark.parametrize("name", ["broker", "client", "operator", "spark"])

@@ -26,11 +26,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 
 def outside_addresses(cluster: RunningCluster) -> set[str]:
-    return {each.outside_address for each in cluster.brokers}
+    return {broker.outside_address for broker in cluster.brokers}
 
 
 def test_who_begins_outside_only_ever_connects_to_outside_ports(cluster: RunningCluster) -> None:
-    assert all(each.startswith("localhost:") for each in outside_addresses(cluster))
+    assert all(
+        outside_address.startswith("localhost:") for outside_address in outside_addresses(cluster)
+    )
     bootstrap = cluster.brokers[0].outside_address
     with SyncAdmin(bootstrap) as admin, SyncProducer(bootstrap, acks="all") as producer:
         created = admin.create_topic("far", partitions=6, replication_factor=3)
@@ -38,22 +40,24 @@ def test_who_begins_outside_only_ever_connects_to_outside_ports(cluster: Running
             producer.send("far", b"%d" % number).result(30)
         assert len(read_all(bootstrap, "far", 60)) == 60
         brokers = admin.describe_cluster().brokers
-        assert {each.address for each in brokers} == outside_addresses(cluster)
+        assert {broker.address for broker in brokers} == outside_addresses(cluster)
         for described in (created, admin.describe_topic("far")):
-            found = {each.leader_address for each in described.partitions}
+            found = {partition.leader_address for partition in described.partitions}
             assert found == outside_addresses(cluster)
         # Producer and admin keep their connections; the page shows them within a second or two.
-        wait_until(lambda: all(each.metrics()[OUTSIDE] for each in cluster.brokers), "all are seen")
-        assert [each.metrics()[INSIDE] for each in cluster.brokers] == [0, 0, 0]
+        wait_until(
+            lambda: all(broker.metrics()[OUTSIDE] for broker in cluster.brokers), "all are seen"
+        )
+        assert [broker.metrics()[INSIDE] for broker in cluster.brokers] == [0, 0, 0]
 
 
 def test_who_begins_inside_is_told_nothing_of_outside(cluster: RunningCluster) -> None:
     with SyncAdmin(cluster.brokers[0].address) as admin:
         created = admin.create_topic("near", partitions=6, replication_factor=3)
-        addresses = {each.address for each in cluster.brokers}
-        assert {each.address for each in admin.describe_cluster().brokers} == addresses
+        addresses = {broker.address for broker in cluster.brokers}
+        assert {broker.address for broker in admin.describe_cluster().brokers} == addresses
         for described in (created, admin.describe_topic("near")):
-            assert {each.leader_address for each in described.partitions} == addresses
+            assert {partition.leader_address for partition in described.partitions} == addresses
 
 
 def test_a_refusal_names_the_leader_by_the_address_of_the_callers_side(
@@ -62,9 +66,9 @@ def test_a_refusal_names_the_leader_by_the_address_of_the_callers_side(
     topic = cluster.create_topic("refusals", replication_factor=3)
     place = TopicPartition(topic.topic_id, 0)
     leader = next(
-        each for each in cluster.brokers if each.address == topic.partitions[0].leader_address
+        broker for broker in cluster.brokers if broker.address == topic.partitions[0].leader_address
     )
-    other = next(each for each in cluster.brokers if each is not leader)
+    other = next(broker for broker in cluster.brokers if broker is not leader)
     sides = [
         (other.address, leader.address),
         (other.outside_address, leader.outside_address),
@@ -84,7 +88,7 @@ def test_a_refusal_names_the_leader_by_the_address_of_the_callers_side(
 def test_a_broker_that_starts_again_is_found_outside_by_who_knew_it(
     cluster: RunningCluster,
 ) -> None:
-    bootstrap = ",".join(each.outside_address for each in cluster.brokers)
+    bootstrap = ",".join(broker.outside_address for broker in cluster.brokers)
     with SyncAdmin(bootstrap) as admin, SyncProducer(bootstrap, acks="all") as producer:
         admin.create_topic("again", partitions=3, replication_factor=3)
         for number in range(6):
@@ -96,7 +100,7 @@ def test_a_broker_that_starts_again_is_found_outside_by_who_knew_it(
         assert moved.outside_address != before  # The system chose another port.
 
         def addresses() -> set[str]:
-            return {each.address for each in admin.describe_cluster().brokers}
+            return {broker.address for broker in admin.describe_cluster().brokers}
 
         wait_until(lambda: addresses() == outside_addresses(cluster), "its new address is known")
         for number in range(6):

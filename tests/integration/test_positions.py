@@ -42,7 +42,7 @@ def keeper(admin: SyncAdmin) -> int:
 
 def test_what_is_kept_is_kept_whoever_dies(cluster: RunningCluster) -> None:
     with SyncAdmin(cluster.bootstrap) as admin:
-        assert [each.name for each in admin.list_groups()] == []
+        assert [group.name for group in admin.list_groups()] == []
         assert admin.fetch_positions("q") == {}
         admin.delete_group("q")
         assert TOPIC not in admin.list_topics(internal=True), "nothing was stored yet"
@@ -66,9 +66,9 @@ def test_what_is_kept_is_kept_whoever_dies(cluster: RunningCluster) -> None:
         cluster.start()
         assert admin.fetch_positions("q", kind="initial") == first
         assert admin.fetch_positions("q") == again
-        assert [each.name for each in admin.list_groups()] == ["q"]
+        assert [group.name for group in admin.list_groups()] == ["q"]
         admin.delete_group("q")
-        assert [each.name for each in admin.list_groups()] == []
+        assert [group.name for group in admin.list_groups()] == []
         assert admin.resolve_initial("q", again) == again
 
 
@@ -89,7 +89,7 @@ def test_of_all_who_propose_at_once_one_wins_although_the_leader_dies(
                 leader = cluster[keeper(admin)]
                 asked = [pool.submit(propose, who, f"race {at}") for who in range(8)]
                 leader.kill()
-                answers = [each.result(60) for each in asked]
+                answers = [future.result(60) for future in asked]
                 kept = admin.fetch_positions(f"race {at}", kind="initial")
                 assert all(answer == kept for answer in answers)
                 assert kept.keys() == set(places)
@@ -166,7 +166,7 @@ def test_the_log_begins_later_and_says_the_same(cluster: RunningCluster) -> None
         cluster[keeper(admin)].kill()
         assert admin.resolve_initial("cold", hot) == {**hot, **cold}
         assert admin.fetch_positions("hot") == hot
-        assert [each.name for each in admin.list_groups()] == ["cold", "hot"]
+        assert [group.name for group in admin.list_groups()] == ["cold", "hot"]
 
 
 def test_what_one_broker_kept_is_given_more_replicas(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_more_is_kept_than_fits_into_a_request_or_an_answer(tmp_path: Path) -> N
         names = [f"name {number}" for number in range(100)]
         for name in names:
             admin.commit_positions(name, {("t", 0): Position(0)})
-        assert [each.name for each in admin.list_groups()] == sorted([*names, "q"])
+        assert [group.name for group in admin.list_groups()] == sorted([*names, "q"])
 
 
 def test_what_breaks_a_bound_is_refused(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_what_breaks_a_bound_is_refused(tmp_path: Path) -> None:
             admin.commit_positions("q", {("t", number): Position(0) for number in range(4)})
         with pytest.raises(UnknownTopicOrPartitionError):
             admin.commit_positions("q", {("none", 0): Position(0)})
-        assert [each.name for each in admin.list_groups()] == []
+        assert [group.name for group in admin.list_groups()] == []
 
 
 def test_what_no_client_of_ours_asks_for_is_refused(tmp_path: Path) -> None:

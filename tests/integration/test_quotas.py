@@ -215,7 +215,7 @@ def test_a_limit_for_the_cluster_is_one_limit_whoever_leads_and_outlives_the_con
         assert leader >= 0
         assert admin.list_quotas() == [quota]
         admin.set_quota("other", client_id="other", produce_bytes_per_second=RATE)
-        assert [each.name for each in admin.list_quotas()] == ["app", "other"]
+        assert [quota.name for quota in admin.list_quotas()] == ["app", "other"]
 
 
 def _has_all(admin: SyncAdmin, limit: int) -> Callable[[], bool]:

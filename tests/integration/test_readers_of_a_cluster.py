@@ -50,10 +50,10 @@ def test_a_reader_follows_when_its_leader_is_killed(cluster: RunningCluster) -> 
         leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
         consumer.subscribe(["t"])
         written = write(producer, 10, "before")
-        assert [each.value for each in read(consumer, 10)] == written
+        assert [record.value for record in read(consumer, 10)] == written
         cluster[leader].kill()
         written = write(producer, 10, "after")
-        assert [each.value for each in read(consumer, 10)] == written
+        assert [record.value for record in read(consumer, 10)] == written
         assert consumer.lag() == {("t", 0): 0}
 
 
@@ -76,7 +76,7 @@ def test_a_leader_that_is_paused_is_not_waited_for_once_another_leads(
             os.kill(cluster[leader].pid, signal.SIGCONT)
     with SyncConsumer(cluster.bootstrap) as consumer:
         consumer.subscribe(["t"])
-        values = [each.value for each in read(consumer, 20)]
+        values = [record.value for record in read(consumer, 20)]
         assert len({*values}) == 20, "nothing twice"
 
 
@@ -101,7 +101,7 @@ def test_a_broker_that_comes_back_at_another_address_is_found(cluster: RunningCl
 def read_after(producer: SyncProducer, consumer: SyncConsumer, text: str) -> list[Record]:
     written = write(producer, 10, text)
     found = read(consumer, 10)
-    assert [each.value for each in found] == written
+    assert [record.value for record in found] == written
     return found
 
 
@@ -118,7 +118,7 @@ def test_a_reader_that_names_its_zone_reads_there_and_falls_back_to_the_leader(
         SyncProducer(cluster.bootstrap) as producer,
     ):
         leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
-        near = next(each for each in range(3) if each != leader)
+        near = next(number for number in range(3) if number != leader)
         with SyncConsumer(cluster.bootstrap, client_rack=RACKS[near]) as consumer:
             consumer.subscribe(["t"])
             read_after(producer, consumer, "first")
@@ -138,8 +138,8 @@ def test_a_reader_of_another_zone_reads_from_the_leader(cluster: RunningCluster)
         leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
         consumer.subscribe(["t"])
         read_after(producer, consumer, "first")
-        followers = [each for each in range(3) if each != leader]
-        assert [fetched_bytes(cluster, each) for each in followers] == [0, 0]
+        followers = [number for number in range(3) if number != leader]
+        assert [fetched_bytes(cluster, follower) for follower in followers] == [0, 0]
 
 
 def test_a_producer_without_acknowledgements_follows_a_leadership_that_is_handed_over(
@@ -157,7 +157,7 @@ def test_a_producer_without_acknowledgements_follows_a_leadership_that_is_handed
         found: list[bytes | None] = []
 
         def has_read(value: bytes) -> bool:
-            found.extend(each.value for each in consumer.poll(timeout_ms=50))
+            found.extend(record.value for record in consumer.poll(timeout_ms=50))
             return value in found
 
         def arrives() -> bool:
@@ -182,4 +182,4 @@ def test_every_kind_of_acknowledgement_ends_with_the_records_there(
     assert offsets == ([-1] * 100 if acks == 0 else list(range(100)))
     with SyncConsumer(cluster.bootstrap) as consumer:
         consumer.subscribe(["t"])
-        assert [each.value for each in read(consumer, 100)] == [b"%d" % n for n in range(100)]
+        assert [record.value for record in read(consumer, 100)] == [b"%d" % n for n in range(100)]

@@ -94,7 +94,7 @@ class Reader:
         try:
             assert process.stdout is not None
             said: Any = json.loads(process.stdout.readline())
-            addresses = [each["address"] for each in said.get("brokers", [said])]
+            addresses = [broker["address"] for broker in said.get("brokers", [said])]
             self._environment["MILLRACE_BOOTSTRAP"] = ",".join(addresses)
             yield addresses
             process.send_signal(signal.SIGINT)

@@ -67,22 +67,27 @@ def test_a_broker_that_clients_may_not_find_yet_leads_what_nobody_else_can(tmp_p
         with SyncAdmin(cluster.bootstrap) as admin:
             admin.create_topic("t", partitions=3, replication_factor=3)
             wait_until(
-                lambda: all(each.state == "alive" for each in admin.describe_cluster().brokers),
+                lambda: all(broker.state == "alive" for broker in admin.describe_cluster().brokers),
                 "all have settled",
             )
             restarted.stop()
             restarted.start()
             wait_until(
-                lambda: all(len(each.isr) == 3 for each in admin.describe_topic("t").partitions),
+                lambda: all(
+                    len(partition.isr) == 3 for partition in admin.describe_topic("t").partitions
+                ),
                 "it is in sync again",
             )
             assert admin.describe_cluster().brokers[1].state == "new address"
             assert restarted.metrics()[gauge] == 1
             assert admin.describe_health().is_healthy
-            assert {each.leader for each in admin.describe_topic("t").partitions} == {0, 2}
+            assert {partition.leader for partition in admin.describe_topic("t").partitions} == {
+                0,
+                2,
+            }
 
             def leaders() -> list[int]:
-                return [each.leader for each in admin.describe_topic("t").partitions]
+                return [partition.leader for partition in admin.describe_topic("t").partitions]
 
             wait_until(lambda: sorted(leaders()) == [0, 1, 2], "it leads again")
             assert restarted.metrics()[gauge] == 0
@@ -95,7 +100,9 @@ def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluste
     ):
         topic = admin.create_topic("t", replication_factor=3)
         for number in range(3):
-            batch = [producer.send("t", b"%d" % each) for each in range(3 * number, 3 * number + 3)]
+            batch = [
+                producer.send("t", b"%d" % number) for number in range(3 * number, 3 * number + 3)
+            ]
             for future in batch:
                 future.result(30)
         first = topic.partitions[0]
@@ -109,7 +116,7 @@ def test_a_leader_whose_log_is_damaged_is_taken_over_from(cluster: RunningCluste
             lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
             "the damaged one was fetched anew",
         )
-    assert sorted(read_all(cluster.bootstrap, "t", 10)) == [b"%d" % each for each in range(10)]
+    assert sorted(read_all(cluster.bootstrap, "t", 10)) == [b"%d" % number for number in range(10)]
 
 
 def _has_another_led(admin: SyncAdmin, before: PartitionDescription) -> bool:
@@ -134,7 +141,7 @@ def _flip_at_the_leader(cluster: RunningCluster, topic: TopicDescription, at: in
 def test_a_consumer_that_meets_damage_reads_on_from_another_leader(
     cluster: RunningCluster,
 ) -> None:
-    values = [b"%d" % each for each in range(9)]
+    values = [b"%d" % number for number in range(9)]
     with (
         SyncAdmin(cluster.bootstrap) as admin,
         SyncProducer(cluster.bootstrap, acks="all", batch_size=1) as producer,
@@ -157,7 +164,7 @@ def test_a_follower_that_meets_damage_at_its_leader_has_another_lead(
     ):
         topic = admin.create_topic("t", replication_factor=3)
         first = topic.partitions[0]
-        late = next(each for each in cluster.brokers if each.address != first.leader_address)
+        late = next(broker for broker in cluster.brokers if broker.address != first.leader_address)
         late.kill()
         assert producer.send("t", b"0").result(30).offset == 0
         damaged = _flip_at_the_leader(cluster, topic, -1)
@@ -177,7 +184,7 @@ def test_a_replica_that_rots_is_found_set_aside_and_fetched_anew(tmp_path: Path)
 
 
 def _let_a_closed_segment_rot(cluster: RunningCluster) -> None:
-    values = [b"%d" % each + bytes(20_000) for each in range(200)]
+    values = [b"%d" % number + bytes(20_000) for number in range(200)]
     with (
         SyncAdmin(cluster.bootstrap) as admin,
         SyncProducer(cluster.bootstrap, acks="all") as producer,
@@ -187,7 +194,9 @@ def _let_a_closed_segment_rot(cluster: RunningCluster) -> None:
         for sent in [producer.send("t", value) for value in values[:-1]]:
             sent.result(30)
         before = topic.partitions[0]
-        rotten = next(each for each in cluster.brokers if each.address != before.leader_address)
+        rotten = next(
+            broker for broker in cluster.brokers if broker.address != before.leader_address
+        )
         directory = rotten.partition_directory(topic.topic_id)
         closed = sorted(directory.glob("*.log"))[0]
         intact = closed.read_bytes()
@@ -216,7 +225,7 @@ def _let_a_closed_segment_rot(cluster: RunningCluster) -> None:
         assert rotten.log_has(kept)
     log = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
     assert log[:1000] == intact[:1000]
-    others = [each for each in cluster.brokers if each is not rotten]
+    others = [broker for broker in cluster.brokers if broker is not rotten]
     for other in others:
         other_log = sorted(other.partition_directory(topic.topic_id).glob("*.log"))
         assert b"".join(path.read_bytes() for path in other_log) == log
@@ -232,7 +241,7 @@ def test_a_second_process_of_a_brokers_name_is_refused_and_the_first_goes_on(
         controller_id = admin.describe_cluster().controller_id
         for victim in (cluster[controller_id], cluster[(controller_id + 1) % 3]):
             epochs = {
-                each.broker_id: each.broker_epoch for each in admin.describe_cluster().brokers
+                broker.broker_id: broker.broker_epoch for broker in admin.describe_cluster().brokers
             }
             second = RunningBroker(tmp_path / f"second-{victim.pid}", dict(victim.settings))
             code, said = failed_start(second)
@@ -242,7 +251,7 @@ def test_a_second_process_of_a_brokers_name_is_refused_and_the_first_goes_on(
                 assert producer.send("t", b"on", partition=number).result(30).offset >= 0
             described = admin.describe_cluster()
             assert described.controller_id == controller_id
-            assert {each.broker_id: each.broker_epoch for each in described.brokers} == epochs
+            assert {broker.broker_id: broker.broker_epoch for broker in described.brokers} == epochs
 
 
 def test_a_controller_that_stands_still_is_replaced_and_nobody_else_is_fenced(
@@ -258,14 +267,15 @@ def test_a_controller_that_stands_still_is_replaced_and_nobody_else_is_fenced(
         paused = stopped.pid
         os.kill(paused, signal.SIGSTOP)
         try:
-            sent = [producer.send("t", b"meanwhile", partition=each) for each in range(3)]
-            for each in sent:
-                assert each.result(20).offset >= 0
+            sent = [producer.send("t", b"meanwhile", partition=number) for number in range(3)]
+            for future in sent:
+                assert future.result(20).offset >= 0
         finally:
             os.kill(paused, signal.SIGCONT)
         wait_until(
             lambda: all(
-                set(each.isr) == {0, 1, 2} for each in admin.describe_topic("t").partitions
+                set(partition.isr) == {0, 1, 2}
+                for partition in admin.describe_topic("t").partitions
             ),
             "the one that stood still is in sync again",
             40,
@@ -279,7 +289,7 @@ def test_too_few_replicas_in_sync_refuse_a_write_that_all_must_have(
         topic = admin.create_topic("t", replication_factor=3, config={"min.insync.replicas": "3"})
         partition = TopicPartition(topic.topic_id, 0)
         leader = topic.partitions[0].leader_address
-        others = [each for each in cluster.brokers if each.address != leader]
+        others = [broker for broker in cluster.brokers if broker.address != leader]
         others[0].kill()
         with RawClient(leader) as client:
 
@@ -308,7 +318,7 @@ def test_a_reader_that_names_its_zone_may_read_from_a_follower(cluster: RunningC
         topic = admin.create_topic("t", replication_factor=3)
         producer.send("t", b"v").result(30)
         leader = topic.partitions[0].leader_address
-        follower = next(each for each in cluster.brokers if each.address != leader)
+        follower = next(broker for broker in cluster.brokers if broker.address != leader)
         wait_until(lambda: log_of(follower).high_watermark == 1, "the follower knows of it")
         wanted = fetch_pb2.FetchPartition(
             handle=1, topic_id=topic.topic_id, current_leader_epoch=-1, last_fetched_epoch=-1
@@ -352,7 +362,7 @@ def test_nothing_acknowledged_is_lost_while_brokers_are_killed_in_turn(
         with SyncProducer(cluster.bootstrap, acks="all", linger_ms=1) as producer:
             number = 0
             while not is_over.is_set():
-                values = [b"%d" % each for each in range(number, number + 50)]
+                values = [b"%d" % number for number in range(number, number + 50)]
                 futures = [producer.send("t", value) for value in values]
                 for value, future in zip(values, futures, strict=True):
                     sent[value] = future.result(60).offset
@@ -383,10 +393,10 @@ def test_nothing_acknowledged_is_lost_while_brokers_are_killed_in_turn(
     assert sorted(sent.values()) == list(range(len(sent)))
     assert read_all(cluster.bootstrap, "t", len(sent)) == in_order
     wait_until(
-        lambda: {log_of(each).high_watermark for each in cluster.brokers} == {len(sent)},
+        lambda: {log_of(broker).high_watermark for broker in cluster.brokers} == {len(sent)},
         "every replica has everything, and knows that it is committed",
     )
-    files = [each.folder.glob("log/*-0/*.log") for each in cluster.brokers]
+    files = [broker.folder.glob("log/*-0/*.log") for broker in cluster.brokers]
     contents = {b"".join(path.read_bytes() for path in sorted(found)) for found in files}
     assert len(contents) == 1, "the replicas differ"
 
@@ -403,7 +413,7 @@ def test_the_metrics_tell_of_followers_elections_and_what_is_missing(
     ):
         leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
         producer.send("t", b"v").result(30)
-        others = [each for number, each in enumerate(cluster.brokers) if number != leader]
+        others = [broker for number, broker in enumerate(cluster.brokers) if number != leader]
         cluster[leader].kill()
         producer.send("t", b"v").result(30)
         new = admin.describe_topic("t").partitions[0].leader
@@ -419,22 +429,23 @@ def test_the_metrics_tell_of_followers_elections_and_what_is_missing(
         assert sample(leading, "isr_shrinks_total") == 1
         assert sample(leading, f'follower_lag_records_max{{follower="{leader}"}}') > 0
         wait_until(  # Each broker looks once a second, and not at the same time.
-            lambda: sum(sample(each, "fenced_brokers") for each in others) == 1,
+            lambda: sum(sample(other, "fenced_brokers") for other in others) == 1,
             "the controller tells of it",
         )
-        assert sum(sample(each, "controller_active") for each in others) == 1
-        assert {sample(each, "offline_partitions") for each in others} == {0}
+        assert sum(sample(other, "controller_active") for other in others) == 1
+        assert {sample(other, "offline_partitions") for other in others} == {0}
 
         cluster[leader].start()
         wait_until(
             lambda: (
-                sum(sample(each, "under_replicated_partitions") for each in cluster.brokers) == 0
+                sum(sample(broker, "under_replicated_partitions") for broker in cluster.brokers)
+                == 0
             ),
             "all replicas are in sync",
         )
-        assert sum(sample(each, "isr_expands_total") for each in cluster.brokers) >= 1
+        assert sum(sample(broker, "isr_expands_total") for broker in cluster.brokers) >= 1
         wait_until(
-            lambda: len({sample(each, "controller_epoch") for each in cluster.brokers}) == 1,
+            lambda: len({sample(broker, "controller_epoch") for broker in cluster.brokers}) == 1,
             "all know the same controller",
         )
 
@@ -456,7 +467,9 @@ def test_who_catches_up_leaves_something_for_producers_and_does_catch_up(tmp_pat
                 return set(admin.describe_topic("t").partitions[0].isr)
 
             first = admin.describe_topic("t").partitions[0]
-            away = next(each for each in cluster.brokers if each.address != first.leader_address)
+            away = next(
+                broker for broker in cluster.brokers if broker.address != first.leader_address
+            )
             away.kill()
             for _ in range(missed // len(value)):
                 producer.send("t", value).result(30)

@@ -58,7 +58,7 @@ def operator() -> Document:
 
 
 def _template(documents: list[Document], kind: str) -> Document:
-    (found,) = (each for each in documents if each["kind"] == kind)
+    (found,) = (document for document in documents if document["kind"] == kind)
     template: Document = found["spec"]["template"]
     return template
 
@@ -98,10 +98,10 @@ def scraped(folder: Path, configs: list[Document], pods: list[Document]) -> list
     (folder / "pods.json").write_text(json.dumps(pods))
     jobs = [
         {
-            **{key: each[key] for key in ("job_name", "honor_labels", "relabel_configs")},
+            **{key: config[key] for key in ("job_name", "honor_labels", "relabel_configs")},
             "file_sd_configs": [{"files": ["pods.json"]}],
         }
-        for each in configs
+        for config in configs
     ]
     config = folder / "prometheus.yml"
     config.write_text(yaml.safe_dump({"scrape_configs": jobs}))
@@ -120,14 +120,14 @@ def scraped(folder: Path, configs: list[Document], pods: list[Document]) -> list
 
 def by_annotations() -> list[Document]:
     documents = yaml.safe_load_all((CHARTS / "prometheus.yaml").read_text())
-    (config,) = (each["data"]["prometheus.yml"] for each in documents if "data" in each)
+    (config,) = (document["data"]["prometheus.yml"] for document in documents if "data" in document)
     found: list[Document] = yaml.safe_load(config)["scrape_configs"]
     return found
 
 
 def by_pod_monitors() -> list[Document]:
     monitors = [each for each in chart() if each["kind"] == "PodMonitor"]
-    return [config for each in monitors for config in scrape_configs(each)]
+    return [config for monitor in monitors for config in scrape_configs(monitor)]
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def test_an_older_copy_that_somebody_lets_count_as_a_lost_disk_is_caught_up(
         cluster[2].settings["node.accept_older_copy"] = told[1]
         cluster[2].start()
         accepted = [
-            each.log_has("older copy of its disk, which counts") for each in cluster.brokers
+            broker.log_has("older copy of its disk, which counts") for broker in cluster.brokers
         ]
         assert accepted.count(True) == 1, "the controller's audit log says so"
 

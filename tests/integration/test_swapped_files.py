@@ -33,7 +33,7 @@ def write(cluster: RunningCluster, records: int) -> None:
 def is_whole(cluster: RunningCluster) -> bool:
     with SyncAdmin(cluster.bootstrap) as admin:
         partitions = admin.describe_topic("t").partitions
-    return all(len(each.isr) == 3 for each in partitions)
+    return all(len(partition.isr) == 3 for partition in partitions)
 
 
 def swap(one: Path, other: Path, suffix: str) -> None:

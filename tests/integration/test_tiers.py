@@ -189,7 +189,9 @@ def test_replicas_lie_where_both_media_are_and_followers_read_from_the_hdd(
             admin.create_topic(TOPIC, partitions=1, replication_factor=3, config=TIERED)
         admin.create_topic(TOPIC, partitions=1, replication_factor=2, config=TIERED)
         follower = next(
-            each for each in (0, 1) if each != admin.describe_topic(TOPIC).partitions[0].leader
+            number
+            for number in (0, 1)
+            if number != admin.describe_topic(TOPIC).partitions[0].leader
         )
         cluster[follower].stop()
         write(cluster.bootstrap, 0, COUNT)

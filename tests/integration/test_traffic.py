@@ -18,14 +18,14 @@ def test_a_leader_counts_what_is_appended_and_fetched(cluster: RunningCluster) -
         def logs() -> list[LogDescription]:
             return admin.describe_logs("orders")
 
-        wait_until(
-            lambda: [each.log_end_offset for each in logs()] == [COUNT] * 3, "all have a copy"
-        )
-        (leader,) = (each for each in logs() if each.leads)
+        wait_until(lambda: [log.log_end_offset for log in logs()] == [COUNT] * 3, "all have a copy")
+        (leader,) = (log for log in logs() if log.leads)
         assert leader.appended_bytes == leader.size_bytes
         assert leader.fetched_bytes == 0
         read_all(cluster.bootstrap, "orders", COUNT)
-        (leader,) = (each for each in logs() if each.leads)
+        (leader,) = (log for log in logs() if log.leads)
         assert leader.fetched_bytes == leader.size_bytes
-        followers = [each for each in logs() if not each.leads]
-        assert {(each.appended_bytes, each.fetched_bytes) for each in followers} == {(0, 0)}
+        followers = [log for log in logs() if not log.leads]
+        assert {(follower.appended_bytes, follower.fetched_bytes) for follower in followers} == {
+            (0, 0)
+        }

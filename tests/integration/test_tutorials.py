@@ -155,7 +155,7 @@ def test_records_that_cannot_be_processed_end_elsewhere_although_the_program_is_
 def backlog(admin: SyncAdmin) -> int:
     """Return how many records the group of that tutorial has not committed."""
     positions = admin.fetch_positions("numbers-printer")
-    return end_of(admin) - sum(each.offset for each in positions.values())
+    return end_of(admin) - sum(position.offset for position in positions.values())
 
 
 def test_the_dict_of_a_compacted_topic_has_the_last_values_and_is_kept_current(

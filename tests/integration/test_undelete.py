@@ -27,8 +27,8 @@ def produce(bootstrap: str, first: int, count: int = COUNT) -> None:
     """Write numbers, and have them acknowledged."""
     with SyncProducer(bootstrap) as producer:
         sent = [producer.send(TOPIC, b"%d" % number) for number in range(first, first + count)]
-        for each in sent:
-            each.result(60)
+        for future in sent:
+            future.result(60)
 
 
 def read(bootstrap: str, count: int) -> list[int]:
@@ -45,7 +45,7 @@ def is_led(admin: SyncAdmin, in_sync: int) -> bool:
 
 def has_files(broker: RunningBroker, topic_id: bytes) -> bool:
     """Whether a broker has any directory of a topic, under whatever name."""
-    return any(each.name.startswith(topic_id.hex()) for each in broker.log_dirs[0].iterdir())
+    return any(path.name.startswith(topic_id.hex()) for path in broker.log_dirs[0].iterdir())
 
 
 @pytest.mark.nightly
@@ -95,7 +95,7 @@ def test_a_broker_that_is_away_from_the_deletion_to_the_return_catches_up(
     with SyncAdmin(cluster.bootstrap) as admin:
         admin.create_topic(TOPIC, partitions=1, replication_factor=3)
         produce(cluster.bootstrap, 0)
-        (leader,) = (each.leader for each in admin.describe_topic(TOPIC).partitions)
+        (leader,) = (partition.leader for partition in admin.describe_topic(TOPIC).partitions)
         cluster[leader].kill()
         wait_until(lambda: is_led(admin, in_sync=2), "another one leads")
         produce(cluster.bootstrap, COUNT)
@@ -116,7 +116,7 @@ def test_its_name_may_be_another_topics_by_then(start_broker: StartBroker) -> No
         with pytest.raises(TopicAlreadyExistsError, match=second.topic_id.hex()):
             admin.undelete_topic(TOPIC)
         admin.delete_topic(TOPIC)
-        assert [each.topic_id for each in admin.list_deleted_topics()] == [
+        assert [deleted_topic.topic_id for deleted_topic in admin.list_deleted_topics()] == [
             first.topic_id,
             second.topic_id,
         ]

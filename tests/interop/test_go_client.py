@@ -79,7 +79,7 @@ def as_json(records: Iterable[Content]) -> bytes:
 
 def content_of(line: Any) -> Content:
     """Return a record that the client has written."""
-    headers = [(each["name"], _bytes(each["value"])) for each in line["headers"] or []]
+    headers = [(header["name"], _bytes(header["value"])) for header in line["headers"] or []]
     return line["timestamp"], _bytes(line["key"]), _bytes(line["value"]), headers
 
 
@@ -151,7 +151,7 @@ def test_go_reads_what_python_writes(
     # Credit for a few batches: most of them come because it was granted again.
     lines = run(go_client, "-bootstrap", address, "-topic", topic_name, "-credit", "20000", "read")
     assert len(lines) == len(expected)
-    assert {(each["partition"], each["offset"]): content_of(each) for each in lines} == expected
+    assert {(line["partition"], line["offset"]): content_of(line) for line in lines} == expected
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
@@ -185,7 +185,7 @@ def test_go_reads_what_is_left_of_a_compacted_topic(
         expected.append(((metadata.partition, metadata.offset), content))
     to = ("-bootstrap", broker.address, "-topic", topic_name)
     lines = run(go_client, *to, "-credit", "20000", "read")
-    found = [((each["partition"], each["offset"]), content_of(each)) for each in lines]
+    found = [((line["partition"], line["offset"]), content_of(line)) for line in lines]
     assert sorted(found, key=repr) == sorted(expected, key=repr)
     for (partition, offset), (following, after) in pairwise(place for place, _ in found):
         assert partition != following or offset < after

@@ -70,7 +70,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.opened.log.keep_tombstones(are_kept=False)
         log = self.opened.log
         assert log.log_end_offset >= at_least
-        self.written = [each for each in self.written if each.offset < log.log_end_offset]
+        self.written = [record for record in self.written if record.offset < log.log_end_offset]
         self.flushed = log.flushed_offset
         log.high_watermark = log.log_end_offset
         self.epoch = max(self.epoch, log.leader_epochs.latest_epoch) + 1
@@ -141,13 +141,13 @@ class CompactedLogMachine(RuleBasedStateMachine):
         before, self.flushed = self.flushed, 0
         if self.do(lambda: self.opened.log.truncate_to(Offset(offset), self.now)):
             self.flushed = min(before, self.opened.end)
-            self.written = [each for each in self.written if each.offset < self.opened.end]
+            self.written = [record for record in self.written if record.offset < self.opened.end]
             self.opened.log.high_watermark = self.opened.end
             self.epoch += 1
         if self.opened.end < self.cleaned_to:
-            by_offset = {each.offset: each for each in self.written}
+            by_offset = {record.offset: record for record in self.written}
             found = records_in(self.opened.log)
-            assert all(by_offset[each.offset] == each for each in found)
+            assert all(by_offset[record.offset] == record for record in found)
             self.written = found
             self.cleaned_to = 0
 
@@ -155,13 +155,13 @@ class CompactedLogMachine(RuleBasedStateMachine):
     def each_key_has_its_last_value(self) -> None:
         log = self.opened.log
         found = records_in(log)
-        by_offset = {each.offset: each for each in self.written}
-        assert all(by_offset[each.offset] == each for each in found)
-        assert [each.offset for each in found] == sorted({each.offset for each in found})
-        keyed = [each for each in self.written if each.key is not None]
-        assert latest(each for each in found if each.key is not None) == latest(keyed)
-        kept = {each.offset for each in found}
-        assert all(each.offset in kept for each in self.written if each.key is None)
+        by_offset = {record.offset: record for record in self.written}
+        assert all(by_offset[record.offset] == record for record in found)
+        assert [record.offset for record in found] == sorted({record.offset for record in found})
+        keyed = [record for record in self.written if record.key is not None]
+        assert latest(record for record in found if record.key is not None) == latest(keyed)
+        kept = {record.offset for record in found}
+        assert all(record.offset in kept for record in self.written if record.key is None)
         at, epoch = log.log_start_offset, 0
         for header, _ in batches_in(log):
             assert header.base_offset == at

@@ -133,7 +133,7 @@ class ControllerModel(RuleBasedStateMachine):
         return self.is_running(broker_id) and broker is not None and not broker.is_fenced
 
     def silent(self) -> list[BrokerId]:
-        return [each for each in BROKERS if not self.is_running(each)]
+        return [broker for broker in BROKERS if not self.is_running(broker)]
 
     # Brokers.
 

@@ -78,7 +78,7 @@ class Groups(RuleBasedStateMachine):
 
     def find(self, name: str) -> FoundTopic | None:
         count = self.partitions[name]
-        zones = [frozenset("ab"[each % 2]) for each in range(count)]
+        zones = [frozenset("ab"[number % 2]) for number in range(count)]
         return FoundTopic(IDS[name], SubscribedTopic(count, zones)) if count else None
 
     def matching(self, pattern: str) -> list[str]:
@@ -171,7 +171,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_has_two_readers(self) -> None:
-        read = [each for reader in self.readers.values() for each in reader.reads]
+        read = [read for reader in self.readers.values() for read in reader.reads]
         assert len(read) == len(set(read))
 
     @invariant()
@@ -180,9 +180,9 @@ class Groups(RuleBasedStateMachine):
         if group is not None:
             assert group.current.keys() == group.members.keys()
             assert group.owners == {
-                each: member_id
+                partition: member_id
                 for member_id, current in group.current.items()
-                for each in current.assigned | current.revoking
+                for partition in current.assigned | current.revoking
             }
 
     @precondition(lambda self: self.readers)
@@ -198,7 +198,7 @@ class Groups(RuleBasedStateMachine):
                     raise AssertionError(f"{reader} is fenced") from error
                 assert answer is not None
                 reader.take(answer)
-        read = {each for reader in self.readers.values() for each in reader.reads}
+        read = {read for reader in self.readers.values() for read in reader.reads}
         assert read == {
             (IDS[name], partition)
             for name, count in self.partitions.items()

@@ -137,7 +137,7 @@ class Elections(RuleBasedStateMachine):
                     self.is_looking_up, self.looked_up_at = False, self.now
                 self.step()
             if all(
-                self.router.reach(each) == leaders[each.topic_partition] for each in self.routes
+                self.router.reach(route) == leaders[route.topic_partition] for route in self.routes
             ):
                 return
             self.router.look_up("t")

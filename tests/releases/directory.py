@@ -73,7 +73,7 @@ def archives() -> list[Path]:
 
 def log_dirs(folder: Path) -> list[Path]:
     """Return where the logs of a directory are: the SSD, the HDD."""
-    return [folder / each for each in _MEDIA]
+    return [folder / kind for kind in _MEDIA]
 
 
 def put_back(archive: Path, folder: Path) -> tuple[RunningBroker, dict[str, Any]]:
@@ -109,7 +109,7 @@ def content_of(bootstrap: str) -> dict[str, Any]:
     """Return all that clients find in a cluster, as it stands in JSON."""
     with SyncAdmin(bootstrap) as admin:
         topics = admin.describe_topics(admin.list_topics())
-        groups = [admin.describe_group(each.name) for each in admin.list_groups()]
+        groups = [admin.describe_group(group.name) for group in admin.list_groups()]
         return {
             "cluster_id": admin.describe_cluster().cluster_id,
             "topics": {
@@ -213,8 +213,8 @@ def _segments(broker: RunningBroker, media: str, topic: str) -> list[Path]:
 
 def _positions(positions: Mapping[tuple[str, int], Position]) -> list[list[Any]]:
     return [
-        [*place, each.offset, each.leader_epoch, each.metadata]
-        for place, each in sorted(positions.items())
+        [*place, position.offset, position.leader_epoch, position.metadata]
+        for place, position in sorted(positions.items())
     ]
 
 
@@ -226,10 +226,10 @@ def _records(bootstrap: str, topic: str) -> dict[str, list[list[Any]]]:
         deadline = time.monotonic() + _READ_SECONDS_MAX
         while any(left != 0 for left in consumer.lag().values()):
             assert time.monotonic() < deadline, f"{topic}: {consumer.lag()} are not read"
-            for each in consumer.poll():
-                value = None if each.value is None else sha256(each.value).hexdigest()[:16]
-                headers = [[name, text and text.decode()] for name, text in each.headers]
-                key = each.key and each.key.decode()
-                row = [each.offset, each.timestamp, key, value, headers]
-                found.setdefault(str(each.partition), []).append(row)
+            for record in consumer.poll():
+                value = None if record.value is None else sha256(record.value).hexdigest()[:16]
+                headers = [[name, text and text.decode()] for name, text in record.headers]
+                key = record.key and record.key.decode()
+                row = [record.offset, record.timestamp, key, value, headers]
+                found.setdefault(str(record.partition), []).append(row)
     return found

@@ -51,8 +51,8 @@ def unpacked(folder: Path) -> Release:
 
 def keep_code(version: str, code: Path) -> None:
     """Make a release, whose code a folder has, the last one."""
-    for each in _archives():
-        each.unlink()
+    for archive in _archives():
+        archive.unlink()
     pack(code, FOLDER / f"{_NAME}{version}{_KIND}")
 
 

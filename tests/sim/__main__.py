@@ -78,10 +78,10 @@ def look_for_mutants(options: list[str]) -> int:
     parser.add_argument("names", nargs="*", help="parts of names, or rules such as P13")
     arguments = parser.parse_args(options)
     mutants = [
-        each
-        for each in MUTANTS
+        mutant
+        for mutant in MUTANTS
         if not arguments.names
-        or any(name == each.rule or name in each.name for name in arguments.names)
+        or any(name == mutant.rule or name in mutant.name for name in arguments.names)
     ]
     found: list[Found] = []
     for each in hunt_within(mutants, runs, arguments.minutes * 60, arguments.processes):

@@ -109,9 +109,9 @@ class Administration:
                 return lambda admin: admin.reassign_partitions({place: one.replicas})
             case ElectLeaders(kind=ElectionKind.UNCLEAN, partitions=partitions):
                 places = [
-                    (name, each.partition)
-                    for each in partitions
-                    if (name := self._name(each.topic_id))
+                    (name, partition.partition)
+                    for partition in partitions
+                    if (name := self._name(partition.topic_id))
                 ]
                 if places:
                     return lambda admin: admin.elect_leaders(places, kind="unclean")

@@ -63,11 +63,11 @@ class CleanerWitness:
                 state.segments[:-1],
             )
         )
-        dirty = [each for each in closed if each.next_offset > point.offset]
+        dirty = [segment for segment in closed if segment.next_offset > point.offset]
         dirty_bytes, all_bytes = (sum(each.size for each in some) for some in (dirty, closed))
         is_due = bool(closed) and (
             dirty_bytes > lags.min_dirty_ratio * all_bytes
-            or any(now - each.created_at > lags.max_lag_ms for each in dirty)
+            or any(now - segment.created_at > lags.max_lag_ms for segment in dirty)
             or (NO_TIMESTAMP < point.next_horizon <= now and not state.keeps_tombstones)
         )
         if found.is_due is not is_due:
@@ -170,13 +170,18 @@ class CleanerWitness:
         self, machine: BrokerMachine, state: LogState, after: _Contents, tombstone: _Record
     ) -> bool:
         segments = (
-            each for each in state.segments if each.next_offset <= after.headers[0].base_offset
+            segment
+            for segment in state.segments
+            if segment.next_offset <= after.headers[0].base_offset
         )
-        earlier = _read(state.topic_partition, (_bytes_of(machine, each) for each in segments))
+        earlier = _read(
+            state.topic_partition, (_bytes_of(machine, segment) for segment in segments)
+        )
         return any(
-            each.key == tombstone.key and state.log_start_offset <= each.offset < tombstone.offset
+            record.key == tombstone.key
+            and state.log_start_offset <= record.offset < tombstone.offset
             for contents in (earlier, after)
-            for each in contents.records.values()
+            for record in contents.records.values()
         )
 
     def on_cleaned(self, machine: BrokerMachine, state: LogState) -> None:
@@ -211,9 +216,9 @@ class CleanerWitness:
 def _epochs(headers: Iterable[BatchHeader]) -> list[tuple[int, int]]:
     """Return the leader epochs and where each begins."""
     found: list[tuple[int, int]] = []
-    for each in headers:
-        if not found or found[-1][0] != each.leader_epoch:
-            found.append((each.leader_epoch, each.base_offset))
+    for header in headers:
+        if not found or found[-1][0] != header.leader_epoch:
+            found.append((header.leader_epoch, header.base_offset))
     return found
 
 
@@ -228,7 +233,9 @@ def _last_of_each_key(
 
 
 def _records_of(machine: BrokerMachine, state: LogState) -> Iterable[_Record]:
-    contents = _read(state.topic_partition, (_bytes_of(machine, each) for each in state.segments))
+    contents = _read(
+        state.topic_partition, (_bytes_of(machine, segment) for segment in state.segments)
+    )
     return contents.records.values()
 
 

@@ -92,7 +92,7 @@ class Unclean(Explored):
             kept = taken.pop(topic.final.name)
             for process, by_key in taken.items():
                 for key, records in by_key.items():
-                    is_kept = [each in kept[key] for each in records]
+                    is_kept = [record in kept[key] for record in records]
                     # The lost records of a reader come last, unless it went on without an error.
                     if is_kept != sorted(is_kept, reverse=True):
                         raise Violation(
@@ -190,7 +190,7 @@ def _when_a_topic_is_made(scene: Scene, *, dies: bool) -> Undo:
 def _has_made_topic(key: str, stored: StoredObject) -> bool:
     """Whether an object has a topic that a client has made, and not deleted."""
     topics = decode_shard(SHARD_KEYS.index(key), stored).topics
-    return any(str(each.name).startswith("explorer-") for each in topics.values())
+    return any(str(topic.name).startswith("explorer-") for topic in topics.values())
 
 
 MADE_UNHEARD: Final = Family(

@@ -172,7 +172,7 @@ class _RunningTopic:
         self.topic_id = topic_id
         self.recorder = Recorder()
         self.keys = range(first_key, first_key + plan.partitions)
-        self.partitions = [TopicPartition(topic_id, each) for each in range(plan.partitions)]
+        self.partitions = [TopicPartition(topic_id, number) for number in range(plan.partitions)]
         self.writers: list[Writer] = []
         self.readers: list[Client] = []
         self.final: FinalReader | None = None
@@ -225,7 +225,7 @@ class SimulatedCluster:
             )
             for number in range(self.brokers)
         }
-        self._bootstrap = ",".join(f"{each.host}:{_PORT}" for each in self.machines.values())
+        self._bootstrap = ",".join(f"{machine.host}:{_PORT}" for machine in self.machines.values())
         self._clients: dict[str, ClientMachine] = {}
         self.invariants = Invariants(self)
         self._administration = Administration(
@@ -239,7 +239,7 @@ class SimulatedCluster:
         self._probes = Probes(self)
         self.watching = self._probes.watching
         self.running: dict[TopicId, _RunningTopic] = {}
-        self._plans: dict[str, TopicPlan] = {each.name: each for each in self.topics}
+        self._plans: dict[str, TopicPlan] = {topic.name: topic for topic in self.topics}
         self._keys_used = 0
         self._writers_made = 0
         self._tombstones: dict[TopicId, int] = {}  # Since when.
@@ -326,8 +326,8 @@ class SimulatedCluster:
     def live_replicas(self, state: PartitionState) -> list[BrokerLife]:
         """The registered lives of a partition's replicas that are not fenced."""
         assert self.stored_cluster is not None
-        brokers = [self.stored_cluster.brokers[each] for each in state.replicas]
-        return [each.life for each in brokers if not each.is_fenced]
+        brokers = [self.stored_cluster.brokers[replica] for replica in state.replicas]
+        return [broker.life for broker in brokers if not broker.is_fenced]
 
     def start(self) -> None:
         for machine in self.machines.values():
@@ -337,7 +337,7 @@ class SimulatedCluster:
     def _create_topics(self) -> None:
         """Send requests until the topics exist."""
         there = {str(topic.name) for topic in self.stored_topics.values()}
-        missing = [each for name, each in self._plans.items() if name not in there]
+        missing = [plan for name, plan in self._plans.items() if name not in there]
         if not missing:
             return
         missing = [each for each in missing if each.made_at_us <= self._world.now]
@@ -392,7 +392,7 @@ class SimulatedCluster:
             elif role == "coordinator":
                 plays = self._coordinates(node)
             else:
-                leads = [node.replicas.get(each).leads for each in node.replicas]
+                leads = [node.replicas.get(replica).leads for replica in node.replicas]
                 plays = any(leads) if role == "leader" else not all(leads)
             if plays:
                 found.append(name)
@@ -418,7 +418,7 @@ class SimulatedCluster:
         """How many brokers are registered and not fenced."""
         if self.stored_cluster is None:
             return 0
-        return sum(each.is_there for each in self.stored_cluster.brokers.values())
+        return sum(broker.is_there for broker in self.stored_cluster.brokers.values())
 
     def may_be_cut(self, topic_partition: TopicPartition) -> bool:
         """Whether records may be lost, by an unclean election of the partition that is stored."""
@@ -549,9 +549,9 @@ class SimulatedCluster:
         ]
         brokers = self.stored_cluster.brokers
         return [
-            each
-            for each in state.replicas
-            if each not in in_sync and brokers[each].name not in late
+            replica
+            for replica in state.replicas
+            if replica not in in_sync and brokers[replica].name not in late
         ]
 
     def _just_replaced(self) -> list[str]:
@@ -564,7 +564,7 @@ class SimulatedCluster:
             for client in (*topic.writers, *topic.readers):
                 client.is_stopped = True
         end = self._world.now + _FINAL_US
-        self._run_until(end, lambda: all(each.is_over for each in self.all_writers()))
+        self._run_until(end, lambda: all(writer.is_over for writer in self.all_writers()))
         for topic in topics:
             name = f"final-{topic.plan.name}-{topic.plan.incarnation}"
             topic.final = FinalReader(
@@ -572,7 +572,7 @@ class SimulatedCluster:
             )
             topic.final.start()
         self._run_until(
-            end, lambda: all(each.final is not None and each.final.is_over for each in topics)
+            end, lambda: all(topic.final is not None and topic.final.is_over for topic in topics)
         )
         self._record_replicas()
         measures: dict[str, float] = {}
@@ -586,7 +586,7 @@ class SimulatedCluster:
             for op in topic.recorder.ops
         )
         measures["brokers"] = len(self.machines)
-        measures["partitions"] = sum(each.plan.partitions for each in topics)
+        measures["partitions"] = sum(topic.plan.partitions for topic in topics)
         return measures
 
     def end(self) -> None:
@@ -634,7 +634,7 @@ class SimulatedCluster:
             return
         shard = decode_shard(SHARD_KEYS.index(key), stored)
         self._on_deletions(shard)
-        kept = [each.topic for each in shard.deleted.values()]
+        kept = [deleted_topic.topic for deleted_topic in shard.deleted.values()]
         for topic in (*shard.topics.values(), *kept):
             topic_id = topic.topic_id
             if topic_id in self.deleted:
@@ -678,14 +678,16 @@ class SimulatedCluster:
         for topic_id in (*shard.topics, *shard.deletions):
             self.stored_deleted.pop(topic_id, None)
         self.stored_deleted.update(shard.deleted)
-        before = [each for each in self._tombstones if shard_of(each) == shard.number]
+        before = [
+            tombstone for tombstone in self._tombstones if shard_of(tombstone) == shard.number
+        ]
         for topic_id in {*before} - {*shard.deletions}:
             del self._tombstones[topic_id]
         for topic_id in shard.deletions:
             self._tombstones.setdefault(topic_id, self._world.now)
         for topic_id in (*shard.deletions, *shard.deleted):
             self.stored_names.pop(topic_id, None)
-        self.stored_names.update({key: str(each.name) for key, each in shard.topics.items()})
+        self.stored_names.update({key: str(topic.name) for key, topic in shard.topics.items()})
         for deleted in shard.deleted.values():
             for state in deleted.topic.partitions:
                 if state.isr:  # Nothing may be committed (P75).
@@ -703,8 +705,8 @@ class SimulatedCluster:
 
     def _may_be_over(self, deleted: DeletedTopic) -> bool:
         """Whether the time of a deleted topic is over for a broker, whose clock may be ahead."""
-        clocks = [each.clock for each in self.machines.values()]
-        latest_us = max(max(each.wall(), each.set_back_from) for each in clocks)
+        clocks = [machine.clock for machine in self.machines.values()]
+        latest_us = max(max(clock.wall(), clock.set_back_from) for clock in clocks)
         kept_ms = self.settings.cluster.deleted_topic_retention_ms
         return latest_us // 1_000 - deleted.deleted_at >= kept_ms
 
@@ -759,8 +761,8 @@ class SimulatedCluster:
             client.start()
 
     def _is_read_by_pattern(self, name: str) -> bool:
-        patterns = [each.group.pattern for each in self.topics if each.group is not None]
-        return any(re.fullmatch(each, name) for each in patterns if each)
+        patterns = [topic.group.pattern for topic in self.topics if topic.group is not None]
+        return any(re.fullmatch(pattern, name) for pattern in patterns if pattern)
 
     def _may_lose_positions(self) -> bool:
         return self._had_unclean_internal

@@ -255,7 +255,7 @@ class SimulatedServer:
 
     async def _handle(self, method: str, end: End, context: "ServerContext") -> Status:
         async def registered(details: Any) -> Any:
-            found = (each.service(details) for each in self._handlers)
+            found = (handler.service(details) for handler in self._handlers)
             return next((each for each in found if each is not None), None)
 
         find: Callable[[Any], Any] = registered

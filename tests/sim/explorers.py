@@ -159,14 +159,14 @@ class AdminExplorer(Explorer):
         for topic in (described, at_length):
             if len(topic.partitions) != len(site.partitions):
                 raise self._wrong(f"{len(topic.partitions)} partitions are described")
-            for each in topic.partitions:
-                if each.leader >= 0 and each.leader not in each.replicas:
-                    raise self._wrong(f"its leader is no replica: {each}")
+            for partition in topic.partitions:
+                if partition.leader >= 0 and partition.leader not in partition.replicas:
+                    raise self._wrong(f"its leader is no replica: {partition}")
         await admin.list_topics(internal=True)
 
     async def _describe_cluster(self) -> None:
         cluster = await self._admin.describe_cluster()
-        brokers = {each.broker_id for each in cluster.brokers}
+        brokers = {broker.broker_id for broker in cluster.brokers}
         if len(brokers) < len(cluster.brokers) or not brokers.issuperset(cluster.unreachable):
             raise self._wrong(f"brokers are {cluster.brokers}, unreachable {cluster.unreachable}")
         health = await self._admin.describe_health()
@@ -263,7 +263,7 @@ class AdminExplorer(Explorer):
         position = Position(self._dice.randrange(1_000))
         await admin.commit_positions(self._own_name, {place: position})
         kept = (await admin.fetch_positions(self._own_name)).get(place)
-        names = [each.name for each in await admin.list_groups()]
+        names = [group.name for group in await admin.list_groups()]
         if (kept != position or self._own_name not in names) and not self._may_be_lost():
             raise self._wrong(f"{position} was committed, and {kept} is kept; names are {names}")
         await admin.delete_group(self._own_name)

@@ -644,7 +644,7 @@ def lose_file(scene: Scene) -> Undo | None:
         return None
     path = scene.dice.choice(list(sizes))
     if disk.is_damaged and path.endswith(_CHECKPOINT):
-        path = next(each for each in sizes if not each.endswith(_CHECKPOINT))
+        path = next(path for path in sizes if not path.endswith(_CHECKPOINT))
     disk.damaged.append(path)
     scene.world.note(f"{path} of {scene.victim.name} is damaged")
     if scene.dice.random() < 0.5:

@@ -201,7 +201,7 @@ class Idle(ScenarioCluster):
 
 
 def _member(scene: Scene) -> str:
-    return scene.dice.choice([each for each in scene.clients if each.startswith("member")])
+    return scene.dice.choice([client for client in scene.clients if client.startswith("member")])
 
 
 def _cut_member(scene: Scene) -> Undo | None:
@@ -216,12 +216,12 @@ def _cut_from_coordinator(scene: Scene) -> Undo | None:
 def _delay_member(scene: Scene) -> Undo | None:
     member = _member(scene)
     weather = Weather(lateness=0.1)
-    links = [(member, each) for each in scene.machines]
+    links = [(member, machine) for machine in scene.machines]
     return scene.network.impose([*links, *((b, a) for a, b in links)], weather)
 
 
 def _delay_commits(scene: Scene) -> Undo | None:
-    links = [(member, each) for member in _STAYERS for each in scene.machines]
+    links = [(member, machine) for member in _STAYERS for machine in scene.machines]
     weather = Weather(
         lateness=0.5, late_us=_LATE_COMMIT_US, late_calls=frozenset({"CommitPositions"})
     )

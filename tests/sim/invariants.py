@@ -223,7 +223,7 @@ class Invariants:
         keeps = (
             topic.config.durability is Durability.FSYNC
             and not before.is_unflushed
-            and not any(self._has_lost(topic_partition, each) for each in before.replicas)
+            and not any(self._has_lost(topic_partition, replica) for replica in before.replicas)
         )
         if keeps and rules.min_isr(before) > 1:
             raise Violation(f"an unclean election that nobody wanted: {before}, then {after}")
@@ -312,7 +312,9 @@ class Invariants:
     def look(self) -> None:
         """Judge all brokers in their present state."""
         by_life = self._logs_by_life()
-        self._was_set_back = any(each.disk.set_backs for each in self._cluster.machines.values())
+        self._was_set_back = any(
+            machine.disk.set_backs for machine in self._cluster.machines.values()
+        )
         for name, node in self._cluster.nodes().items():
             replicas, image = node.replicas, node.metadata
             if replicas is None or self._cluster.machines[name].is_frozen:
@@ -510,9 +512,9 @@ def _end_on_disk(disk: SimulatedDisk, topic_partition: TopicPartition) -> tuple[
         if partition.topic_partition == topic_partition:
             end = inspection.verify_partition(disk, partition).log_end_offset
             epochs = (
-                each.header.leader_epoch
-                for each in inspection.batches(disk, partition)
-                if each.header.next_offset <= end
+                batch.header.leader_epoch
+                for batch in inspection.batches(disk, partition)
+                if batch.header.next_offset <= end
             )
             return max(epochs, default=NO_LEADER_EPOCH), end
     return NO_LEADER_EPOCH, Offset(0)

@@ -123,7 +123,7 @@ class LogWitness:
     def on_flushed(self, machine: BrokerMachine, log: PartitionLog) -> None:
         """Check the flushed offset of a log. Later records need not be on disk."""
         # A power cut may remove an empty segment, which holds nothing.
-        path = next((each.path for each in reversed(log.segments) if each.size), "")
+        path = next((segment.path for segment in reversed(log.segments) if segment.size), "")
         if not path or not machine.disk.exists(path):
             return  # Or the partition was dropped in the meantime.
         is_all = log.flushed_offset == log.log_end_offset
@@ -166,7 +166,9 @@ class LogWitness:
         self, machine: BrokerMachine, topic_partition: TopicPartition, log: PartitionLog
     ) -> None:
         """Check the epochs that begin below the recovery point: recovery does not read those."""
-        due = [each for each in log.leader_epochs.entries if each.start_offset < log.recovery_point]
+        due = [
+            entry for entry in log.leader_epochs.entries if entry.start_offset < log.recovery_point
+        ]
         key = machine.name, machine.lives, topic_partition
         if not due or self._epochs_seen.get(key) == due[-1]:
             return
@@ -254,7 +256,9 @@ class LogWitness:
                 raise Violation(f"{what}: it knows {entry}, and ends at {log.log_end_offset}")
         if not is_sound:
             return
-        newest = {each.producer_id: each for each in headers if each.producer_id != NO_PRODUCER_ID}
+        newest = {
+            header.producer_id: header for header in headers if header.producer_id != NO_PRODUCER_ID
+        }
         for producer_id, header in newest.items():
             entry = states.entry(producer_id)
             if entry is None or entry.batches[-1].base_offset != header.base_offset:

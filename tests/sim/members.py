@@ -171,7 +171,7 @@ class GroupMember(Client):
             await self._pause(self._every_us)
 
     async def _commit_read(self, consumer: Consumer, life: Life, records: Records) -> None:
-        positions = {(each.topic, each.partition): each.offset + 1 for each in records}
+        positions = {(record.topic, record.partition): record.offset + 1 for record in records}
         if self._plan.stayers_wait or not self._stays:
             await self._commit(consumer, life, positions)
             return

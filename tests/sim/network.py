@@ -231,7 +231,7 @@ class Network:
         """Break the calls of a process; `is_silent` if its machine is gone, too."""
         for address in [a for a, s in self._servers.items() if s.process is process]:
             del self._servers[address]
-        for end in [each for each in self._ends if each.process is process]:
+        for end in [end for end in self._ends if end.process is process]:
             self.forget(end)
             peer = end.peer
             link = self.link(process.machine.name, peer.process.machine.name)

@@ -184,9 +184,9 @@ class Ownership:
 
     def on_done(self, records: Iterable[Record]) -> None:
         """A member has worked on what a poll has handed out."""
-        for each in records:
-            place = (each.topic, each.partition)
-            self._done[place] = max(self._done.get(place, 0), each.offset + 1)
+        for record in records:
+            place = (record.topic, record.partition)
+            self._done[place] = max(self._done.get(place, 0), record.offset + 1)
 
     # --- Commits -----------------------------------------------------------------------------
 

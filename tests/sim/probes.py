@@ -623,11 +623,11 @@ def _allowed(controller: Controller, request: AlterPartitions) -> list[set[Broke
     """Return who may be in sync after each change: members so far, and who may join just now."""
     decided = controller._decided
     able = {
-        each.life
-        for each in decided.cluster.brokers.values()
-        if not each.is_fenced and not each.is_draining
+        broker.life
+        for broker in decided.cluster.brokers.values()
+        if not broker.is_fenced and not broker.is_draining
     }
-    keys = (TopicPartition(each.topic_id, each.partition) for each in request.changes)
+    keys = (TopicPartition(change.topic_id, change.partition) for change in request.changes)
     states = map(decided.partition, keys)
     return [able if state is None else able.union(state.isr) for state in states]
 

@@ -46,7 +46,7 @@ def _directory_epoch(scene: Scene, machine: BrokerMachine) -> int:
     assert scene.administered is not None
     assert scene.administered.stored_cluster is not None
     brokers = scene.administered.stored_cluster.brokers.values()
-    return max(each.directory_epoch for each in brokers if each.name == machine.name)
+    return max(broker.directory_epoch for broker in brokers if broker.name == machine.name)
 
 
 def _put_an_older_copy_back(scene: Scene) -> Undo | None:

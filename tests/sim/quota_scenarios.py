@@ -114,7 +114,7 @@ class Limited(ScenarioCluster):
         for topic in self.running.values():
             name = topic.plan.name
             samples = self._samples[name]
-            samples[second] = sum(self._written.get(each, 0) for each in topic.partitions)
+            samples[second] = sum(self._written.get(partition, 0) for partition in topic.partitions)
             self._judge(name, topic.plan.loads[0].client_id, samples, second)
 
     def _judge(self, name: str, client_id: str, samples: Mapping[int, int], second: int) -> None:
@@ -146,7 +146,7 @@ class Limited(ScenarioCluster):
     def _limit(self, client_id: str) -> int | None:
         """The limit of a client in Kafka's order, the most specific first (KIP-55)."""
         quotas = [] if self.stored_cluster is None else self.stored_cluster.quotas.values()
-        by_entity = {each.entity: each.produce_bytes_per_second for each in quotas}
+        by_entity = {quota.entity: quota.produce_bytes_per_second for quota in quotas}
         for principal in (EACH, None):
             for client in (client_id, EACH, None):
                 limit = by_entity.get(QuotaEntity(principal=principal, client_id=client))
@@ -252,8 +252,8 @@ class ReadersLimited(Limited):
             for reader in topic.readers:
                 assert isinstance(reader, Reader)
                 self.behind += sum(
-                    ends.get(each, 0) - reader.next_offsets.get(each.partition, 0)
-                    for each in topic.partitions
+                    ends.get(partition, 0) - reader.next_offsets.get(partition.partition, 0)
+                    for partition in topic.partitions
                 )
 
     def begin_quiet(self) -> None:
@@ -274,7 +274,7 @@ def _change_limit(scene: Scene, name: str = "") -> Undo | None:
     if not quotas:
         return None
     quota = quotas[scene.dice.choice(sorted(quotas))]
-    others = [each for each in _LIMITS if each != quota.produce_bytes_per_second]
+    others = [limit for limit in _LIMITS if limit != quota.produce_bytes_per_second]
     changed = replace(quota, produce_bytes_per_second=scene.dice.choice(others))
     administered.administer(SetQuotas(quotas=[changed]))
     return lambda: None

@@ -207,7 +207,7 @@ class ReplicaWitness:
         Args:
             is_open: whether that position was still open.
         """
-        for change in [each for each in effects if isinstance(each, Append | ChangeLog)]:
+        for change in [effect for effect in effects if isinstance(effect, Append | ChangeLog)]:
             if not is_open:
                 raise Violation(f"{life} applies what {leader} sent to a position that was left")
             is_cut = isinstance(change, ChangeLog) and change.change is Change.TRUNCATE
@@ -408,8 +408,10 @@ class ReplicaWitness:
             entry = log.producer_states.entry(header.producer_id)
             found = deque(maxlen=_BATCHES_KEPT)
             if entry is not None and entry.epoch == header.producer_epoch:
-                for each in entry.batches:
-                    found.append(_Given(each.base_sequence, each.last_sequence, each.base_offset))
+                for batch in entry.batches:
+                    found.append(
+                        _Given(batch.base_sequence, batch.last_sequence, batch.base_offset)
+                    )
             ledger.producers[producer] = found
         return found
 
@@ -523,7 +525,7 @@ def _shared(said: _Said, log: PartitionLog) -> Offset:
 
 def _from(entries: Sequence[EpochStart], start: Offset) -> list[EpochStart]:
     """Return epochs as if the log began at an offset."""
-    first = max((at for at, each in enumerate(entries) if each.start_offset <= start), default=-1)
+    first = max((at for at, entry in enumerate(entries) if entry.start_offset <= start), default=-1)
     if first < 0:
         return list(entries)
     return [EpochStart(entries[first].epoch, start), *entries[first + 1 :]]

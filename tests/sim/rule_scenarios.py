@@ -265,8 +265,8 @@ class Growing(ManyDisks):
         first, *others = self.machines.values()
         first.start()
         self._create_topics()
-        for number, each in enumerate(others):
-            self._world.after((10 + 5 * number) * SECOND, "another broker comes", each.start)
+        for number, other in enumerate(others):
+            self._world.after((10 + 5 * number) * SECOND, "another broker comes", other.start)
 
     def _is_time_for_topics(self) -> bool:
         return True
@@ -530,14 +530,14 @@ def _only_the_oldest_is_back(scene: Scene) -> Undo | None:
     behind.kill()
 
     def exchange() -> None:
-        for each in others:
-            each.kill()
+        for other in others:
+            other.kill()
         behind.start()
 
     def undo() -> None:
         behind.start()
-        for each in others:
-            each.start()
+        for other in others:
+            other.start()
 
     scene.world.after(scene.duration_us * 2 // 3, "the others die", exchange)
     return undo

@@ -190,7 +190,7 @@ def _who_is_who(cluster: Cluster) -> str:
     """Map broker ids to machines: ids follow the order of registration."""
     stored = None if cluster.administered is None else cluster.administered.stored_cluster
     brokers = [] if stored is None else list(stored.brokers.values())
-    lives = [f"{each.broker_id}.{each.broker_epoch} is {each.name}" for each in brokers]
+    lives = [f"{broker.broker_id}.{broker.broker_epoch} is {broker.name}" for broker in brokers]
     return f"registered are: {', '.join(lives) or 'none'}"
 
 

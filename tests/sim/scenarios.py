@@ -53,7 +53,7 @@ class ScenarioCluster(SimulatedCluster):
 
     def acknowledged(self) -> int:
         """How many values were acknowledged so far."""
-        return sum(sum(each.acknowledged.values()) for each in self.all_writers())
+        return sum(sum(writer.acknowledged.values()) for writer in self.all_writers())
 
     def acknowledged_between(self, begin_s: int, end_s: int) -> int:
         return self.samples[end_s] - self.samples[begin_s]
@@ -262,7 +262,7 @@ class AllDeadAndAnyMayLead(ScenarioCluster):
         (topic_partition,) = self.states
         lost = self._lost(topic_partition)
         reports = self.invariants.lost.get(topic_partition, [])
-        told = [range(each.start_offset, each.end_offset) for each in reports]
+        told = [range(report.start_offset, report.end_offset) for report in reports]
         if not lost or any(not any(offset in each for each in told) for offset in lost):
             raise Violation(f"the offsets {lost} were acknowledged and are gone; told: {reports}")
         return measures
@@ -523,7 +523,7 @@ FREEZE_FOLLOWERS: Final = Family(
 
 def _cut_a_follower_from_its_leader(scene: Scene) -> Undo | None:
     leader, controllers = scene.pick("leader"), scene.role("controller")
-    others = [each.name for each in _followers(scene) if each.name not in controllers]
+    others = [follower.name for follower in _followers(scene) if follower.name not in controllers]
     if leader is None or leader.name in controllers or not others:
         return None
     return scene.cut([leader.name], [scene.dice.choice(others)])
@@ -591,7 +591,7 @@ def _kill_in_turn(scene: Scene) -> Undo | None:
     undos = [scene.network.impose(pairs, slow), scene.network.impose(to_store, store)]
 
     def kill(number: int) -> None:
-        others = [each for each in scene.machines if each not in scene.role("controller")]
+        others = [machine for machine in scene.machines if machine not in scene.role("controller")]
         machine = scene.machines[others[number % len(others)]]
         machine.kill()
         scene.world.after(4 * SECOND, f"{machine.name} is back", machine.start)
@@ -687,7 +687,7 @@ def _make_a_proposal_stale(scene: Scene) -> Undo | None:
     Meanwhile another member is fenced and unfenced in the same life, and lags.
     """
     leader, controllers = scene.pick("leader"), scene.role("controller")
-    others = [each for each in _followers(scene) if each.name not in controllers]
+    others = [follower for follower in _followers(scene) if follower.name not in controllers]
     if leader is None or len(controllers) != 1 or len(others) < 2:
         return None  # For example when one broker is both.
     controller = scene.machines[controllers[0]]
@@ -729,10 +729,10 @@ def _joins_unheard(scene: Scene) -> Undo | None:
         return None
     states, stored = scene.administered.states, scene.administered.stored_cluster
     assert stored is not None
-    held = {stored.brokers[each].name for state in states.values() for each in state.replicas}
+    held = {stored.brokers[replica].name for state in states.values() for replica in state.replicas}
     if held.intersection(controllers):
         return None  # It would be cut off from a member, too.
-    joiner = scene.dice.choice([each for each in others if each.name in held])
+    joiner = scene.dice.choice([other for other in others if other.name in held])
     undos: list[Undo] = [joiner.start]
     joiner.kill()
     scene.world.after(SECOND, "the joiner is back", joiner.start)
@@ -742,7 +742,7 @@ def _joins_unheard(scene: Scene) -> Undo | None:
         assert cluster is not None
         broker = cluster.broker_named(joiner.name)
         has_joined = broker is not None and not broker.is_fenced
-        if has_joined and broker and any(broker.life in each.isr for each in states.values()):
+        if has_joined and broker and any(broker.life in state.isr for state in states.values()):
             scene.network.reset_streams(scene.dice, 1.0, [leader.name])
             undos.append(scene.cut([leader.name], [*controllers, joiner.name]))
         elif tries:
@@ -767,7 +767,7 @@ def _given_back_at_once(scene: Scene) -> Undo | None:
     [(topic_partition, state)] = administered.states.items()
     cluster = administered.stored_cluster
     assert cluster is not None
-    names = {each: cluster.brokers[each].name for each in state.replicas}
+    names = {replica: cluster.brokers[replica].name for replica in state.replicas}
     gone = next(
         (each for each, name in names.items() if name not in (leader.name, *controllers)), None
     )
@@ -792,7 +792,7 @@ def _given_back_at_once(scene: Scene) -> Undo | None:
         scene.cut([leader.name], controllers),
         scene.network.impose([(names[gone], leader.name)], Weather(delay_us=4 * SECOND)),
     ]
-    rest = tuple(each for each in state.replicas if each != gone)
+    rest = tuple(replica for replica in state.replicas if replica != gone)
     scene.world.after(50 * MILLISECOND, "it is taken away", move, rest)
     scene.world.after(350 * MILLISECOND, "it is given back", move, state.replicas)
     scene.world.after(700 * MILLISECOND, "the leader hears of it", undos[0])

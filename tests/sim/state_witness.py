@@ -193,9 +193,9 @@ class StateWitness:
             return
         stored = self._cluster.stored_cluster
         assert stored is not None
-        able = {each.life for each in stored.brokers.values() if each.is_there}
+        able = {broker.life for broker in stored.brokers.values() if broker.is_there}
         for topic_partition, state in self._cluster.states.items():
-            if state.leader_life == life and any(each in able for each in state.isr):
+            if state.leader_life == life and any(broker in able for broker in state.isr):
                 raise Violation(f"{life} stops, and leads {topic_partition}: {state}")
 
     def look(self) -> None:

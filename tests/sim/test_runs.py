@@ -60,7 +60,7 @@ class OnePartition(SimulatedCluster):
     )
 
 
-BY_NAME = {each.name: each for each in MUTANTS}
+BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
 
 def test_the_same_run_twice_is_the_same_and_a_fault_less_or_another_seed_is_another() -> None:
@@ -85,7 +85,7 @@ def test_a_run_says_what_happened() -> None:
 def test_a_violation_is_found_and_shrinks_to_the_faults_that_it_takes() -> None:
     with planted(BY_NAME["all replicas are asked for, and only the leader is waited for"]):
         outcomes = (run(OnePartition, plan_of(OnePartition, n, MINUTE // 2)) for n in range(2, 30))
-        outcome = next(each for each in outcomes if each.violation is not None)
+        outcome = next(outcome for outcome in outcomes if outcome.violation is not None)
         faults = set(outcome.plan.faults)
         small = shrink(OnePartition, outcome)
         assert small.violation is not None

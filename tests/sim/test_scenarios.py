@@ -23,7 +23,9 @@ def id_of(scenario: Scenario) -> str:
     return f"{scenario.about} {scenario.name}"
 
 
-@pytest.mark.parametrize("scenario", [each for each in ALL_SCENARIOS if each.by_day], ids=id_of)
+@pytest.mark.parametrize(
+    "scenario", [scenario for scenario in ALL_SCENARIOS if scenario.by_day], ids=id_of
+)
 def test_it_is_survived(scenario: Scenario) -> None:
     outcome = scenario.run(0)
     assert outcome.violation is None, describe(outcome, scenario.command(0))

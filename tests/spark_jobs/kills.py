@@ -282,7 +282,8 @@ class _Story:
 
             def is_healed() -> bool:
                 return all(
-                    len(each.isr) == REPLICAS for each in admin.describe_topic(FLIGHTS).partitions
+                    len(partition.isr) == REPLICAS
+                    for partition in admin.describe_topic(FLIGHTS).partitions
                 )
 
             self._wait(is_healed, "all replicas in sync")

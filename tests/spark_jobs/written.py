@@ -41,7 +41,7 @@ class Written:
         compact = [number for number in batches if (self._log / f"{number}.compact").exists()]
         first = max(compact, default=0)
         listed: list[Path] = []
-        for number in sorted(each for each in batches if each >= first):
+        for number in sorted(batch for batch in batches if batch >= first):
             name = f"{number}.compact" if number in compact else str(number)
             version, *entries = (self._log / name).read_text().splitlines()
             assert version == "v1"

@@ -59,7 +59,7 @@ class Scene:
     def others(self) -> list[RunningBroker]:
         """Return the brokers that are not the controller."""
         controller = self.watched.controller
-        return [each for each in self.watched.brokers.brokers if each is not controller]
+        return [broker for broker in self.watched.brokers.brokers if broker is not controller]
 
     def is_whole(self) -> bool:
         """Return whether each replica of each topic is in sync."""
@@ -69,9 +69,9 @@ class Scene:
             except MillraceError:  # Brokers that have just started do not answer yet.
                 return False
             return all(
-                set(each.isr) == set(each.replicas) and each.leader >= 0
+                set(partition.isr) == set(partition.replicas) and partition.leader >= 0
                 for topic in found.values()
-                for each in topic.partitions
+                for partition in topic.partitions
             )
 
     def wait_until_whole(self) -> None:
@@ -108,7 +108,7 @@ def _full_disk(scene: Scene) -> Iterator[None]:
     with scene.admin() as admin:
         topic_id = admin.describe_topic("latest").topic_id
     full = broker.partition_directory(topic_id)
-    disk = next(each for each in scene.faulty.disks_of(broker) if full.is_relative_to(each.path))
+    disk = next(disk for disk in scene.faulty.disks_of(broker) if full.is_relative_to(disk.path))
     assert isinstance(disk, Volume)
     disk.fill()
     with repeated(disk.fill, _AGAIN_SECONDS):
@@ -246,8 +246,8 @@ def _unclean_election(scene: Scene) -> Iterator[None]:
         numbers = {scene.number_of(first), scene.number_of(last)}
         place = next(
             number
-            for number, each in enumerate(admin.describe_topic(_PAIR).partitions)
-            if set(each.replicas) == numbers
+            for number, partition in enumerate(admin.describe_topic(_PAIR).partitions)
+            if set(partition.replicas) == numbers
         )
         first.kill()
         wait_until(
@@ -279,7 +279,7 @@ def _cut_log(scene: Scene) -> Iterator[None]:
     with scene.admin() as admin:
         topic = admin.describe_topic(_SURE)
         first = brokers[topic.partitions[0].leader]
-        eligible, third = (each for each in brokers.brokers if each is not first)
+        eligible, third = (broker for broker in brokers.brokers if broker is not first)
         _produce(brokers.bootstrap, 20)
         third.kill()
         wait_until(lambda: len(_partition(admin, _SURE, 0).isr) == 2, "two are in sync")
@@ -361,8 +361,8 @@ def _partition(admin: SyncAdmin, topic: str, number: int) -> PartitionDescriptio
 
 def _produce(bootstrap: str, count: int) -> None:
     with SyncProducer(bootstrap) as producer:
-        for each in [producer.send(_SURE, b"%d" % number) for number in range(count)]:
-            each.result(30)
+        for future in [producer.send(_SURE, b"%d" % number) for number in range(count)]:
+            future.result(30)
 
 
 def _committed(scene: Scene, topic_id: bytes) -> int:

@@ -87,7 +87,7 @@ class WatchedCluster:
     def kill_one(self) -> RunningBroker:
         """Kill a broker that is not the controller, as a crash would; return it."""
         controller = self.controller
-        running = (each for each in self.brokers.brokers if each.is_running)
+        running = (broker for broker in self.brokers.brokers if broker.is_running)
         killed = next(each for each in running if each is not controller)
         killed.kill()
         return killed
@@ -123,7 +123,7 @@ def watched_cluster(
             endings.enter_context(running(partial(job, brokers.bootstrap)))
         group_is_over = endings.enter_context(running(partial(_read, brokers.bootstrap)))
         targets = [
-            *(_target(each) for each in brokers.brokers),
+            *(_target(broker) for broker in brokers.brokers),
             Target("operator", endings.enter_context(operator()), {"instance": "operator-0"}),
             Target("spark", endings.enter_context(spark_page(query)), {"namespace": "shop"}),
         ]

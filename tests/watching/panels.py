@@ -88,7 +88,11 @@ def without_data(prometheus: Prometheus, since: float) -> list[PanelQuery]:
         prometheus: runs them.
         since: seconds of the wall clock.
     """
-    return [each for each in panel_queries(prometheus) if not _has_data(prometheus, each, since)]
+    return [
+        panel_query
+        for panel_query in panel_queries(prometheus)
+        if not _has_data(prometheus, panel_query, since)
+    ]
 
 
 def _has_data(prometheus: Prometheus, query: PanelQuery, since: float) -> bool:

@@ -73,7 +73,7 @@ class Prometheus:
     def is_up(self) -> bool:
         """Return whether each target was scraped."""
         targets = self.ask("targets")["activeTargets"]
-        return bool(targets) and all(each["health"] == "up" for each in targets)
+        return bool(targets) and all(target["health"] == "up" for target in targets)
 
     def fired(self) -> set[str]:
         """Return the names of the alerts that fired in the last ten minutes."""
@@ -110,12 +110,12 @@ class RunningPrometheus(Prometheus):
                 {
                     "job_name": job,
                     "static_configs": [
-                        {"targets": [each.address], "labels": dict(each.labels)}
-                        for each in targets
-                        if each.job == job
+                        {"targets": [target.address], "labels": dict(target.labels)}
+                        for target in targets
+                        if target.job == job
                     ],
                 }
-                for job in sorted({each.job for each in targets})
+                for job in sorted({target.job for target in targets})
             ],
         }
         self._process: subprocess.Popen[bytes] | None = None
@@ -140,7 +140,7 @@ class RunningPrometheus(Prometheus):
         while not self._is_ready():
             assert time.monotonic() < deadline, log.read_text()
             assert self._process.poll() is None, log.read_text()
-            lines = [each for each in log.read_text().splitlines() if '"Listening on"' in each]
+            lines = [line for line in log.read_text().splitlines() if '"Listening on"' in line]
             if lines:
                 self.url = f"http://{json.loads(lines[0])['address']}"
             time.sleep(0.05)

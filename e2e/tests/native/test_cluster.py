@@ -74,8 +74,8 @@ def in_pod(cluster: NativeCluster, namespace: str) -> InPod:
 
 def test_three_nodes_are_ready_in_three_zones(cluster: NativeCluster) -> None:
     nodes = cluster.kubectl.get("nodes")["items"]
-    assert [each["metadata"]["labels"]["topology.kubernetes.io/zone"] for each in nodes] == [*ZONES]
-    assert [_is_ready(each) for each in nodes] == [True] * 3
+    assert [node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in nodes] == [*ZONES]
+    assert [_is_ready(node) for node in nodes] == [True] * 3
 
 
 def test_a_cluster_that_runs_goes_on_when_it_is_started_once_more(cluster: NativeCluster) -> None:
@@ -250,7 +250,8 @@ def _is_ready(node: dict[str, object]) -> bool:
     status = node["status"]
     assert isinstance(status, dict)
     return any(
-        each["type"] == "Ready" and each["status"] == "True" for each in status["conditions"]
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in status["conditions"]
     )
 
 

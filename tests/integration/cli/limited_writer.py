@@ -38,5 +38,5 @@ def write_half(file_format: str, path: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    told_by_format = {each: write_half(each, Path(sys.argv[1], each)) for each in ALL_FORMATS}
+    told_by_format = {kind: write_half(kind, Path(sys.argv[1], kind)) for kind in ALL_FORMATS}
     sys.stdout.write(json.dumps(told_by_format))

@@ -40,7 +40,7 @@ def described(millrace: CommandLine, topic: str) -> list[dict[str, Any]]:
 def leads(millrace: CommandLine) -> dict[int, int]:
     """How many partitions each broker leads."""
     brokers = json.loads(millrace.ok("cluster", "describe", "-o", "json"))["brokers"]
-    return {each["broker"]: each["leads"] for each in brokers}
+    return {broker["broker"]: broker["leads"] for broker in brokers}
 
 
 def test_describe_shows_every_broker_and_the_controller(
@@ -50,12 +50,13 @@ def test_describe_shows_every_broker_and_the_controller(
     assert found["controller"] in (0, 1, 2)
     assert found["controller_epoch"] > 0
     assert [
-        (each["name"], each["address"], each["rack"], each["state"]) for each in found["brokers"]
+        (broker["name"], broker["address"], broker["rack"], broker["state"])
+        for broker in found["brokers"]
     ] == [
         (f"broker-{number}", shared_cluster[number].address, rack, "alive")
         for number, rack in enumerate("abc")
     ]
-    epochs = [each["broker_epoch"] for each in found["brokers"]]
+    epochs = [broker["broker_epoch"] for broker in found["brokers"]]
     assert len({*epochs}) == 3
     table = millrace.ok("cluster", "describe")
     assert found["cluster_id"] in table
@@ -92,9 +93,9 @@ def test_topic_describe_shows_how_far_followers_are(millrace: CommandLine) -> No
         return found
 
     wait_until(lambda: [f["log_end_offset"] for f in followers()] == [2, 2], "both have both")
-    assert [each["in_sync"] for each in followers()] == [True, True]
+    assert [follower["in_sync"] for follower in followers()] == [True, True]
     leader = described(millrace, "lags")[0]["leader"]
-    shown = ", ".join(f"{each}: 0" for each in range(3) if each != leader)
+    shown = ", ".join(f"{number}: 0" for number in range(3) if number != leader)
     assert shown in millrace.ok("topic", "describe", "lags")
 
 
@@ -107,13 +108,13 @@ def test_a_drained_broker_leads_nothing_until_it_is_taken_back(millrace: Command
     assert f"{before} partition" in drained.stderr
     assert leads(millrace)[1] == 0
     states = {
-        each["broker"]: each["state"]
-        for each in json.loads(millrace.ok("cluster", "describe", "-o", "json"))["brokers"]
+        broker["broker"]: broker["state"]
+        for broker in json.loads(millrace.ok("cluster", "describe", "-o", "json"))["brokers"]
     }
     assert states == {0: "alive", 1: "drained", 2: "alive"}
     millrace.ok("cluster", "undrain", "1", "--timeout", "30")
     assert leads(millrace)[1] == before
-    assert {each["leader"] for each in described(millrace, "drained")} == {0, 1, 2}
+    assert {partition["leader"] for partition in described(millrace, "drained")} == {0, 1, 2}
 
 
 def test_draining_says_what_nobody_else_holds_and_how_to_move_it(millrace: CommandLine) -> None:
@@ -144,16 +145,16 @@ def test_a_plan_is_edited_applied_and_watched(millrace: CommandLine, tmp_path: P
     millrace.ok("produce", "moved", stdin="a\nb\nc\n")
     words = ("--remove-broker", "2", "--replication-factor", "2")
     plan = json.loads(millrace.ok("reassign", "plan", "moved", *words))
-    assert [sorted(each["replicas"]) for each in plan["partitions"]] == [[0, 1], [0, 1]]
+    assert [sorted(entry["replicas"]) for entry in plan["partitions"]] == [[0, 1], [0, 1]]
     wanted = [2, 0, 1]  # An editor's choice.
-    for each in plan["partitions"]:
-        assert each["was"] == described(millrace, "moved")[each["partition"]]["replicas"]
-        each["replicas"] = wanted
+    for entry in plan["partitions"]:
+        assert entry["was"] == described(millrace, "moved")[entry["partition"]]["replicas"]
+        entry["replicas"] = wanted
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan))
     millrace.ok("reassign", "apply", str(path), "--timeout", "60")
-    for each in plan["partitions"]:
-        partition = described(millrace, "moved")[each["partition"]]
+    for entry in plan["partitions"]:
+        partition = described(millrace, "moved")[entry["partition"]]
         assert partition["replicas"] == wanted
         assert sorted(partition["isr"]) == [0, 1, 2]
     assert json.loads(millrace.ok("reassign", "status", "--wait", "-o", "json")) == []
@@ -173,7 +174,7 @@ def test_a_plan_that_is_larger_than_the_cluster_takes_at_a_time_is_worked_throug
         words = ("reassign", "apply", "-", "--timeout", "60", "--output", "json")
         outcome = json.loads(millrace.ok(*words, stdin=plan))
         assert len(outcome["done"]) == 7
-        assert all(len(each["isr"]) == 3 for each in described(millrace, "moved"))
+        assert all(len(partition["isr"]) == 3 for partition in described(millrace, "moved"))
         assert (
             "7 partitions reassigned" in millrace.run("reassign", "apply", "-", stdin=plan).stderr
         )
@@ -187,7 +188,7 @@ def test_a_plan_that_is_interrupted_goes_on_when_it_is_applied_again(
     path.write_text(millrace.ok("reassign", "plan", "paused", "--replication-factor", "3"))
 
     def moved() -> int:
-        return sum(len(each["isr"]) == 3 for each in described(millrace, "paused"))
+        return sum(len(partition["isr"]) == 3 for partition in described(millrace, "paused"))
 
     with millrace.start("reassign", "apply", str(path), "--at-once", "1") as command:
         wait_until(moved, "the first one is moved")
@@ -205,7 +206,7 @@ def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: RunningCluster)
     millrace = CommandLine(cluster.bootstrap)
     millrace.ok("topic", "create", "t", "--partitions", "3", "--replication-factor", "2")
     report = json.loads(millrace.ok("cluster", "health", "-o", "json"))
-    few = [(each["partition"], each["replicas_wanted"]) for each in report["few_replicas"]]
+    few = [(topic["partition"], topic["replicas_wanted"]) for topic in report["few_replicas"]]
     assert (report["healthy"], few) == (True, [(0, 3), (1, 3), (2, 3)])
     alive = millrace.run("cluster", "unregister", "2")
     assert alive.exit_code == ExitCode.FAILED
@@ -235,13 +236,13 @@ def test_what_is_left_of_a_topic_can_be_read_while_a_partition_has_no_leader(
     millrace = CommandLine(cluster.bootstrap)
     millrace.ok("topic", "create", "t", "--partitions", "3", "--replication-factor", "1")
     millrace.ok("produce", "t", stdin="".join(f"{number}\n" for number in range(30)))
-    leaders = [each["leader"] for each in described(millrace, "t")]
+    leaders = [partition["leader"] for partition in described(millrace, "t")]
     gone = leaders[0]
     cluster[gone].kill()
     wait_until(lambda: described(millrace, "t")[0]["leader"] == -1, "nobody leads it")
     began = time.monotonic()
     shown = json.loads(millrace.ok("offsets", "t", "--at", "1h", "-o", "json"))
-    assert [each["latest"] is None for each in shown] == [each == gone for each in leaders]
+    assert [each["latest"] is None for each in shown] == [leader == gone for leader in leaders]
     assert shown[0]["records"] is shown[0]["at"] is None
     lines = millrace.run("offsets", "t")
     assert lines.stdout.splitlines()[1].split() == ["t", "0", "-", "-", "-"]
@@ -314,7 +315,7 @@ def test_a_cluster_whose_store_is_away_has_no_controller_and_says_why(
         report = json.loads(millrace.run("cluster", "health", "-o", "json").stdout)
         assert not report["has_controller"]
         assert "the coordination store" in report["controller_problem"]
-        assert any(each.log_has("the coordination store is away") for each in cluster.brokers)
+        assert any(broker.log_has("the coordination store is away") for broker in cluster.brokers)
         with SyncAdmin(cluster.bootstrap, request_timeout_ms=4000) as admin:
             began = time.monotonic()
             with pytest.raises(NotControllerError, match="database is locked") as raised:
@@ -327,7 +328,7 @@ def test_a_cluster_whose_store_is_away_has_no_controller_and_says_why(
 
 def states(millrace: CommandLine) -> dict[int, str]:
     brokers = json.loads(millrace.ok("cluster", "describe", "-o", "json"))["brokers"]
-    return {each["broker"]: each["state"] for each in brokers}
+    return {broker["broker"]: broker["state"] for broker in brokers}
 
 
 def test_a_plan_that_is_no_plan_is_refused_with_the_place(millrace: CommandLine) -> None:
@@ -346,7 +347,10 @@ def test_preferred_leaders_are_elected_by_name_or_everywhere(millrace: CommandLi
     for words in ((), ("elected",), ("elected:1",)):
         result = millrace.run("elect-leaders", *words)
         assert result.exit_code == ExitCode.DONE, result.output
-    assert all(each["leader"] == each["replicas"][0] for each in described(millrace, "elected"))
+    assert all(
+        partition["leader"] == partition["replicas"][0]
+        for partition in described(millrace, "elected")
+    )
     result = millrace.run("elect-leaders", "elected:7")
     assert result.exit_code == ExitCode.NOT_FOUND
     assert "elected-7" in result.stderr
@@ -392,7 +396,7 @@ def test_health_says_what_is_missing_and_a_lost_tail_is_told(cluster: RunningClu
         read(1)
         partition = described(millrace, "t")[0]
         leader = partition["leader"]
-        (follower,) = (each for each in partition["replicas"] if each != leader)
+        (follower,) = (replica for replica in partition["replicas"] if replica != leader)
         cluster[follower].kill()
 
         def health() -> tuple[int, dict[str, Any]]:

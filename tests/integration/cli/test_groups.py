@@ -33,7 +33,7 @@ def test_readers_are_listed_described_and_deleted(
     assert {"name": name, "kind": "spark", "members": 0} in listed
     described = json.loads(millrace.ok("group", "describe", name, "-o", "json"))
     columns = ("kind", "position", "end", "lag", "metadata")
-    assert [[each[column] for column in columns] for each in described["partitions"]] == [
+    assert [[partition[column] for column in columns] for partition in described["partitions"]] == [
         ["committed", 3, 5, 2, "m"],
         ["initial", 1, 5, 4, ""],
     ]
@@ -71,8 +71,8 @@ def test_a_group_of_consumers_shows_its_members_and_cannot_be_changed_meanwhile(
         assert described["state"] == "stable"
         (member,) = described["members"]
         assert (member["client_id"], member["state"]) == ("c1", "reads")
-        assert [each["partition"] for each in member["partitions"]] == [0, 1]
-        assert [each["lag"] for each in described["partitions"]] == [0, 0]
+        assert [partition["partition"] for partition in member["partitions"]] == [0, 1]
+        assert [partition["lag"] for partition in described["partitions"]] == [0, 0]
         shown = millrace.ok("group", "describe", name)
         assert f"{name}: consumer, stable, 1 member, assignor uniform" in shown
         for words in (["reset", name, "--to", "beginning", "--yes"], ["delete", name, "--yes"]):
@@ -110,13 +110,13 @@ def test_a_reset_moves_positions(
 ) -> None:
     name = f"reset of {topic}"
     admin.commit_positions(name, {(topic, 0): Position(2)})
-    words = [each.format(topic=topic) for each in words]
+    words = [word.format(topic=topic) for word in words]
     dry = millrace.run("group", "reset", name, *words, "--dry-run")
     assert "dry run" in dry.stderr
     assert admin.fetch_positions(name) == {(topic, 0): Position(2)}
     millrace.ok("group", "reset", name, *words, "--yes")
-    kept = {place: each.offset for place, each in admin.fetch_positions(name).items()}
-    assert [kept.get((topic, each)) for each in (0, 1)] == expected
+    kept = {place: position.offset for place, position in admin.fetch_positions(name).items()}
+    assert [kept.get((topic, number)) for number in (0, 1)] == expected
     millrace.ok("group", "delete", name, "--yes")
 
 
@@ -187,7 +187,10 @@ def test_an_unknown_lag_is_not_zero(millrace: CommandLine, topic: str, admin: Sy
     (lag,) = json.loads(millrace.ok("group", "lag", name, "-o", "json"))
     assert (lag["partitions"], lag["unknown"], lag["lag"], lag["lag_ms"]) == (2, 1, None, None)
     described = millrace.run("group", "describe", name, "-o", "json")
-    assert [each["lag"] for each in json.loads(described.stdout)["partitions"]] == [None, 0]
+    assert [partition["lag"] for partition in json.loads(described.stdout)["partitions"]] == [
+        None,
+        0,
+    ]
     assert "before the position 900" in described.stderr
     refused = millrace.run("group", "lag", name, "--watch")
     assert "needs a terminal" in refused.stderr
@@ -209,7 +212,10 @@ def test_a_group_without_a_position_has_read_nothing_of_a_partition(
         (2, 0, 5),
     ]
     described = json.loads(millrace.ok("group", "describe", half, "-o", "json"))
-    assert [(each["position"], each["lag"], each["lost"]) for each in described["partitions"]] == [
+    assert [
+        (partition["position"], partition["lag"], partition["lost"])
+        for partition in described["partitions"]
+    ] == [
         (5, 0, 0),
         (None, 5, 0),
     ]

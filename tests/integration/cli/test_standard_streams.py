@@ -27,10 +27,10 @@ def test_a_limit_of_file_size_is_an_error_and_leaves_no_hole(tmp_path: Path) -> 
     words = (sys.executable, "-m", "tests.integration.cli.limited_writer", tmp_path)
     told = json.loads(subprocess.check_output(words, cwd=ROOT))
     message = "standard output cannot be written: File too large"
-    assert told == {each: [message, message] for each in ALL_FORMATS}
-    for each in ALL_FORMATS:
-        whole = expected(each)
-        assert (tmp_path / each).read_bytes() == whole[: len(whole) // 2]
+    assert told == {kind: [message, message] for kind in ALL_FORMATS}
+    for kind in ALL_FORMATS:
+        whole = expected(kind)
+        assert (tmp_path / kind).read_bytes() == whole[: len(whole) // 2]
 
 
 @pytest.mark.parametrize("file_format", ALL_FORMATS)
@@ -54,7 +54,7 @@ def test_what_an_interrupted_write_has_left_is_not_written_twice() -> None:
     room = fcntl.fcntl(theirs, fcntl.F_GETPIPE_SZ)
     writer = DescriptorWriter(theirs, "standard output")
     stream = io.BufferedWriter(writer, 2 * room)
-    stream.write(b"".join(b"%07d\n" % each for each in range(room // 8 + 10)))
+    stream.write(b"".join(b"%07d\n" % number for number in range(room // 8 + 10)))
     main = threading.main_thread().ident or 0
     looks = select.poll()
     looks.register(theirs, select.POLLOUT)

@@ -19,12 +19,12 @@ HEAVY = {"grpc", "millrace.broker", "millrace.client", "numpy", "pyarrow", "rich
 def test_the_command_line_is_read_before_anything_heavy_is_imported() -> None:
     modules = imported("list(cli.commands.values())")
     assert HEAVY.intersection(modules) == set()
-    assert len({each for each in modules if each.startswith(COMMANDS)}) > 15
+    assert len({module for module in modules if module.startswith(COMMANDS)}) > 15
 
 
 def test_a_command_does_not_wait_for_the_import_of_the_others() -> None:
     modules = imported("cli.main(['consume', '--help'], standalone_mode=False)")
-    assert [each for each in modules if each.startswith(COMMANDS)] == [f"{COMMANDS}consume"]
+    assert [module for module in modules if module.startswith(COMMANDS)] == [f"{COMMANDS}consume"]
 
 
 def imported(program: str) -> list[str]:

@@ -66,7 +66,7 @@ def test_rates_of_producers_and_lags_of_groups_are_shown(
     assert topic["records_per_second"] > 0
     (group,) = seen[0]["groups"]
     assert (group["name"], group["state"], group["members"]) == ("billing", "stable", 1)
-    assert [each["state"] for each in seen[0]["brokers"]] == ["alive"] * 3
+    assert [broker["state"] for broker in seen[0]["brokers"]] == ["alive"] * 3
     assert seen[0]["healthy"]
 
 
@@ -101,7 +101,7 @@ def test_a_view_in_a_terminal_shows_a_killed_broker_and_ends_with_q(
     finally:
         terminal.abandon()
     found = document(millrace)
-    assert [each["state"] for each in found["brokers"]] == ["alive", "fenced", "alive"]
+    assert [broker["state"] for broker in found["brokers"]] == ["alive", "fenced", "alive"]
     assert found["brokers"][1]["size_bytes"] is None
     assert found["problems"][0] == "down: broker 1"
     assert not found["healthy"]

@@ -22,7 +22,7 @@ def test_a_topic_is_made_described_altered_and_deleted(millrace: CommandLine) ->
 
     millrace.ok("topic", "alter", "metrics/cpu", "--partitions", "3", "--unset", "retention.ms")
     described = json.loads(millrace.ok("topic", "describe", "metrics/cpu", "-o", "json"))
-    assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
+    assert [partition["partition"] for partition in described["partitions"]] == [0, 1, 2]
     assert described["config"]["retention.ms"] == {"value": "604800000", "source": "default"}
 
     table = millrace.ok("topic", "describe", "metrics/cpu")
@@ -187,7 +187,7 @@ def test_a_regular_expression_stands_for_the_topics_with_such_names(
     millrace.ok("produce", "trial/disk", stdin="b\n")
     assert sorted(millrace.ok("consume", "--regex", "trial/.*").split()) == ["a", "b"]
     offsets = json.loads(millrace.ok("offsets", "--regex", "trial.*", "--output", "json"))
-    assert {each["topic"]: each["records"] for each in offsets if each["records"]} == {
+    assert {offset["topic"]: offset["records"] for offset in offsets if offset["records"]} == {
         "trial/cpu": 1,
         "trial/disk": 1,
     }
@@ -213,7 +213,7 @@ def test_a_regular_expression_never_deletes_topics_of_the_cluster_itself(
     result = millrace.run("topic", "delete", "--regex", "__.*", "--yes")
     assert result.exit_code == ExitCode.NOT_FOUND
     listed = millrace.ok("topic", "list", "--regex", "__.*", "--internal", "-o", "json")
-    assert [each["name"] for each in json.loads(listed)] == ["__positions"]
+    assert [row["name"] for row in json.loads(listed)] == ["__positions"]
 
 
 @pytest.mark.parametrize(("answer", "is_deleted"), [(b"n\n", False), (b"y\n", True)])

@@ -120,7 +120,7 @@ def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_pat
         assert process.stdout is not None
         assert process.stderr is not None
         brokers = json.loads(process.stdout.readline())["brokers"]
-        millrace = CommandLine(",".join(each["address"] for each in brokers))
+        millrace = CommandLine(",".join(broker["address"] for broker in brokers))
         described = json.loads(millrace.ok("cluster", "describe", "--output", "json"))["brokers"]
         assert [each["name"] for each in described] == ["broker-0", "broker-1", "broker-2"]
         millrace.ok("topic", "create", "greetings", "--replication-factor", "3")
@@ -143,7 +143,7 @@ def test_brokers_have_log_directories_on_the_media_that_are_named(tmp_path: Path
     ) as process:
         assert process.stdout is not None
         brokers = json.loads(process.stdout.readline())["brokers"]
-        millrace = CommandLine(",".join(each["address"] for each in brokers))
+        millrace = CommandLine(",".join(broker["address"] for broker in brokers))
         described = json.loads(millrace.ok("cluster", "describe", "--output", "json"))["brokers"]
         assert [each["media"] for each in described] == [["ssd", "hdd"]] * 2
         create = ("topic", "create", "archive", "--replication-factor", "2", "--partitions", "1")
@@ -203,13 +203,13 @@ def test_brokers_end_in_good_order_when_the_process_that_started_them_is_killed(
     try:
         # A process that nobody waits for keeps its id: what it leaves says that it has ended.
         logs = [tmp_path / "log" / CLEAN, tmp_path / "log-1" / CLEAN]
-        wait_until(lambda: all(each.exists() for each in logs), "all logs are closed", 60)
-        addresses = [each["address"] for each in brokers]
+        wait_until(lambda: all(log.exists() for log in logs), "all logs are closed", 60)
+        addresses = [broker["address"] for broker in brokers]
         wait_until(lambda: not any(map(answers, addresses)), "nobody answers any more")
     finally:
-        for each in brokers:
+        for broker in brokers:
             with suppress(ProcessLookupError):
-                os.kill(each["pid"], signal.SIGKILL)
+                os.kill(broker["pid"], signal.SIGKILL)
 
 
 def answers(address: str) -> bool:

@@ -63,7 +63,7 @@ def test_of_a_burst_of_connections_the_newest_stay(burst: int) -> None:
         server = await PageServer.serve(listening, Shown(), CONNECTIONS_MAX)
         try:
             await until(lambda: sum(map(is_closed, peers)) >= burst - CONNECTIONS_MAX)
-            assert [is_closed(each) for each in peers[-CONNECTIONS_MAX:]] == (
+            assert [is_closed(peer) for peer in peers[-CONNECTIONS_MAX:]] == (
                 [False] * CONNECTIONS_MAX
             )
             return await answer(peers.pop())

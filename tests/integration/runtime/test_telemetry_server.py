@@ -171,7 +171,7 @@ def test_a_long_request_is_refused_before_it_is_read_to_its_end(server: Telemetr
 
 def test_nothing_is_left_of_a_server_that_is_closed(server: TelemetryServer) -> None:
     server.close()
-    assert "pages" not in {each.name for each in threading.enumerate()}
+    assert "pages" not in {thread.name for thread in threading.enumerate()}
     with pytest.raises(OSError, match="refused"):
         get(server, "/metrics")
     serve(server.port).close()  # The port is free.

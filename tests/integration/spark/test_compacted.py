@@ -75,11 +75,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 def left(broker: RunningBroker) -> dict[tuple[int, int], Record]:
     """The records that are left, by their places: as the client reads them."""
     with SyncAdmin(broker.address) as admin, SyncConsumer(broker.address) as consumer:
-        ends = {each: end.offset for each, end in admin.list_offsets(TOPIC).items()}
+        ends = {offset: end.offset for offset, end in admin.list_offsets(TOPIC).items()}
         consumer.assign([TOPIC], start="beginning")
         found: dict[tuple[int, int], Record] = {}
         while any(consumer.position(each) < end for each, end in ends.items()):
-            found.update({(each.partition, each.offset): each for each in consumer.poll(500)})
+            found.update(
+                {(record.partition, record.offset): record for record in consumer.poll(500)}
+            )
     assert len(found) == KEYS
     assert sum(ends.values()) > 5 * len(found)
     return found
@@ -114,7 +116,7 @@ def test_a_batch_has_what_is_left(
 ) -> None:
     frame = read(spark, broker, subscribe=TOPIC, **more)
     found = {(row.partition, row.offset): (row.key, row.value) for row in frame.collect()}
-    assert found == {place: (each.key, each.value) for place, each in left.items()}
+    assert found == {place: (entry.key, entry.value) for place, entry in left.items()}
 
 
 def test_read_as_a_table_it_equals_a_dict_of_the_last_values(
@@ -168,7 +170,7 @@ def test_a_stream_reads_what_is_left_in_batches_that_count_offsets(
     assert all(each["numInputRows"] <= 200 for each in progress)
     found = spark.read.parquet(str(tmp_path / "out")).select("partition", "offset").collect()
     assert sorted((row.partition, row.offset) for row in found) == sorted(left)
-    ends = {str(each): end_of(broker, each) for each in range(PARTITIONS)}
+    ends = {str(number): end_of(broker, number) for number in range(PARTITIONS)}
     assert query.offsets(max(each["batchId"] for each in progress))[TOPIC] == ends
 
 

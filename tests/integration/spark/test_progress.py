@@ -241,7 +241,7 @@ def test_a_report_that_fails_again_and_again_does_not_hold_others_back(
         wait_until(lambda: reporter.failures > failures, "the other is tried again")
     finally:
         reporter.close()
-    told = [each.getMessage() for each in caplog.records if each.name == REPORTS]
+    told = [record.getMessage() for record in caplog.records if record.name == REPORTS]
     assert len(told) == 1
     assert told[0].startswith("the position of gone was not reported to the brokers: ")
 
@@ -259,7 +259,7 @@ def test_a_report_that_is_refused_for_good_is_counted_and_dropped(
     finally:
         reporter.close()
     assert reporter.failures == 1
-    told = [each.getMessage() for each in caplog.records if each.name == REPORTS]
+    told = [record.getMessage() for record in caplog.records if record.name == REPORTS]
     assert [too_long in message for message in told] == [True]
 
 

@@ -193,7 +193,10 @@ def test_a_topic_that_is_made_anew_while_it_is_read_ends_there(
     fill(shared_broker.address, other, 100)
     with SyncAdmin(shared_broker.address) as admin:
         topic_id = admin.describe_topic(topic_name).topic_id.hex()
-    ranges = (*(Range(topic_name, each, 0, 10_000) for each in range(4)), Range(other, 0, 0, 100))
+    ranges = (
+        *(Range(topic_name, number, 0, 10_000) for number in range(4)),
+        Range(other, 0, 0, 100),
+    )
     lenient = options(
         shared_broker.address, failOnDataLoss="false", fetchMaxBytes="64KiB", batchRows="200"
     )

@@ -107,10 +107,10 @@ def test_spark_still_keeps_the_filters_of_one_query_for_the_next(spark: Any) -> 
         wanted = frozenset([1, 2, 3])
 
         def pushFilters(self, filters: Any) -> Any:
-            for each in filters:
-                if isinstance(each, EqualTo):
-                    self.wanted &= {each.value}
-            return [each for each in filters if not isinstance(each, EqualTo)]
+            for pushed in filters:
+                if isinstance(pushed, EqualTo):
+                    self.wanted &= {pushed.value}
+            return [pushed for pushed in filters if not isinstance(pushed, EqualTo)]
 
         def read(self, partition: Any) -> Any:
             return iter([(each,) for each in self.wanted])

@@ -25,7 +25,7 @@ def create(broker: RunningBroker, *topics: str, partitions: int = 3, **config: s
 def records(broker: RunningBroker, topic: str) -> list[Record]:
     """Return all records, by partition and offset."""
     with SyncAdmin(broker.address) as admin, SyncConsumer(broker.address) as consumer:
-        left = sum(each.offset for each in admin.list_offsets(topic).values())
+        left = sum(offset.offset for offset in admin.list_offsets(topic).values())
         consumer.subscribe([topic])
         found: list[Record] = []
         while len(found) < left:
@@ -197,7 +197,7 @@ def test_output_mode_complete_writes_all_rows_in_every_micro_batch(
             .start()
             .awaitTermination()
         )
-    counts = sorted((each.key, each.value) for each in records(copying.broker, "out"))
+    counts = sorted((record.key, record.value) for record in records(copying.broker, "out"))
     assert counts == [(b"0", b"2"), (b"0", b"3"), (b"1", b"2"), (b"1", b"3")]
 
 
@@ -253,7 +253,7 @@ def test_a_broker_that_is_killed_loses_no_row(
         write(frame.mapInArrow(and_kill, "value string"), broker, topic="clicks")
     finally:
         restarter.join()
-    assert sorted(int(each.value) for each in records(broker, "clicks")) == list(range(50_000))
+    assert sorted(int(record.value) for record in records(broker, "clicks")) == list(range(50_000))
 
 
 @pytest.mark.parametrize(
@@ -328,6 +328,6 @@ def test_rows_without_a_time_have_that_of_their_writing(
         "CAST(id AS STRING) AS value", "IF(id = 3, timestamp_millis(5), NULL) AS timestamp"
     )
     write(frame, shared_broker, topic=topic_name)
-    times = sorted(each.timestamp for each in records(shared_broker, topic_name))
+    times = sorted(record.timestamp for record in records(shared_broker, topic_name))
     assert times[0] == 5
     assert begun_ms - 1 <= times[1] <= times[9] <= datetime.now(UTC).timestamp() * 1000

@@ -503,7 +503,7 @@ def test_a_position_that_says_nothing_of_options_is_taken_and_a_loss_tells_how_t
     shared_broker: RunningBroker, make_reader: MakeReader, topic_name: str
 ) -> None:
     with SyncAdmin(shared_broker.address) as admin:
-        admin.resolve_initial(topic_name, {(topic_name, each): Position(7) for each in (0, 1)})
+        admin.resolve_initial(topic_name, {(topic_name, number): Position(7) for number in (0, 1)})
     reader = make_reader(groupId=topic_name)
     start = reader.initialOffset()
     assert ends(start, topic_name) == [7, 7]

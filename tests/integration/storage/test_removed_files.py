@@ -53,7 +53,7 @@ def test_a_cut_log_has_one_descriptor_of_its_last_file(tmp_path: Path) -> None:
         assert open_files(tmp_path).count(name(6)) == 1, end
     log.roll(NOW)
     log.advance_log_start(Offset(8))
-    assert not [each for each in open_files(tmp_path) if "deleted" in each]
+    assert not [open_file for open_file in open_files(tmp_path) if "deleted" in open_file]
     directory.close(clean=True)
     assert open_files(tmp_path) == []
 
@@ -75,7 +75,7 @@ def test_a_reader_does_not_open_a_file_again_that_is_deleted(tmp_path: Path) -> 
 
 
 def test_a_copy_that_is_given_up_is_closed(tmp_path: Path) -> None:
-    here, there = (open_directory(f"{tmp_path}/{each}") for each in ("here", "there"))
+    here, there = (open_directory(f"{tmp_path}/{place}") for place in ("here", "there"))
     log = log_of(here, value_bytes=200_000)
     copied: list[list[str]] = []
 
@@ -103,7 +103,7 @@ def test_a_copy_that_is_given_up_is_closed(tmp_path: Path) -> None:
 
 
 def test_the_copy_of_a_segment_that_was_cut_is_closed(tmp_path: Path) -> None:
-    here, there = (open_directory(f"{tmp_path}/{each}") for each in ("here", "there"))
+    here, there = (open_directory(f"{tmp_path}/{place}") for place in ("here", "there"))
     log = log_of(here)
     copy = there.moves.begin_copy(log)
     while copy.advance():

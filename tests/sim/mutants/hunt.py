@@ -156,7 +156,7 @@ def hunt_all(
         done: how many runs of each were tried before; empty: none.
     """
     skips = done or [0] * len(mutants)
-    work = [(each, runs, budget, skip) for each, skip in zip(mutants, skips, strict=True)]
+    work = [(mutant, runs, budget, skip) for mutant, skip in zip(mutants, skips, strict=True)]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([runs.__module__])  # Once, and not for each mutant.
     with context.Pool(processes, maxtasksperchild=1) as pool:
@@ -172,7 +172,7 @@ def hunt_within(
     """
     ends_at = time.monotonic() + seconds
     budget_s = _FIRST_S
-    left = {each: Found(each) for each in mutants}
+    left = {mutant: Found(mutant) for mutant in mutants}
     while left and time.monotonic() < ends_at:
         wanted = list(left)
         done = [left[each].runs for each in wanted]

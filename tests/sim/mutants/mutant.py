@@ -111,8 +111,8 @@ def _found(target: str) -> tuple[Any, str, Any]:
     *classes, name = path.split(".")
     try:
         owner: Any = importlib.import_module(module_name)
-        for each in classes:
-            owner = getattr(owner, each)
+        for cls in classes:
+            owner = getattr(owner, cls)
         return owner, name, vars(owner)[name]
     except (ImportError, AttributeError, KeyError) as error:
         raise NoMutantError(f"there is no {target} any more: {error!r}") from error

@@ -41,7 +41,7 @@ def survivors(found: Sequence[Found]) -> list[Found]:
 
 def summary(found: Sequence[Found]) -> str:
     """Return the last lines of a report."""
-    names = [f"  {each.mutant.rule} {each.mutant.name}" for each in survivors(found)]
+    names = [f"  {survivor.mutant.rule} {survivor.mutant.name}" for survivor in survivors(found)]
     rules = {each.mutant.rule for each in found}
     text = (
         f"{len(caught(found))} of {len(found)} mutants of {len(rules)} rules are caught "

@@ -28,7 +28,7 @@ def swarm(seed: int) -> Outcome:
 def runs(mutant: Mutant) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     """Yield names and runs, without end; each run is clean if there is no mutant."""
     logging.disable(logging.CRITICAL)
-    made_for = [each for each in ALL_SCENARIOS if mutant.name in each.mutants]
+    made_for = [scenario for scenario in ALL_SCENARIOS if mutant.name in scenario.mutants]
     made_for.sort(key=_length)  # The cheapest first.
     for seed in range(max((each.seeds for each in made_for), default=0)):
         for scenario in made_for:

@@ -100,7 +100,7 @@ def test_figures_of_one_measurement_have_a_line_each_and_the_wanted_one_is_the_l
     failing = Outcome(values={"times": 2})
     measured(tmp_path, lambda _: {"a": failing, "b": HOLDING}, names="ab")
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(each["name"], each["ok"]) for each in answers] == [("b", True), ("a", False)]
+    assert [(answer["name"], answer["ok"]) for answer in answers] == [("b", True), ("a", False)]
 
 
 @pytest.mark.parametrize("arguments", [("--rounds", "4"), ("--seconds", "9")])

@@ -47,7 +47,7 @@ def test_a_figure_that_another_program_fails_to_give_is_measured_by_its_own() ->
     ran: list[str] = []
     answers = measured(["a", "b"], [], program({"a": [], "b": [line("a"), line("b")]}, ran))
     assert ran == ["a", "b"]
-    assert [each.get("value") for each in answers] == [1, 1]
+    assert [answer.get("value") for answer in answers] == [1, 1]
 
 
 def test_figures_that_are_measured_anew_leave_the_others_as_they_are() -> None:
@@ -70,9 +70,9 @@ def test_a_figure_that_cannot_be_measured_keeps_its_earlier_value() -> None:
 
 def test_the_table_has_each_module_of_a_figure_and_each_figure_can_be_measured() -> None:
     modules = (Path(run_figures.__file__).parent / "figures").glob("[a-z]*.py")
-    assert {each.stem for each in modules} == {
-        each.name for each in FIGURES if each.by == f"figures.{each.name}:measure"
+    assert {module.stem for module in modules} == {
+        figure.name for figure in FIGURES if figure.by == f"figures.{figure.name}:measure"
     }
     pytest.importorskip("confluent_kafka", reason="sh requirements/install.sh bench")
-    for each in FIGURES:
-        inspect.signature(each.measure()).bind("a bench")
+    for figure in FIGURES:
+        inspect.signature(figure.measure()).bind("a bench")

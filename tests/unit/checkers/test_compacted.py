@@ -46,7 +46,7 @@ def test_what_is_promised_is_no_problem(read: list[Read]) -> None:
     ],
 )
 def test_what_breaks_a_promise_is_one(read: list[Read], words: str) -> None:
-    assert any(words in each for each in problems(SENDS, read, is_whole=True))
+    assert any(words in problem for problem in problems(SENDS, read, is_whole=True))
 
 
 def test_a_reader_that_is_not_at_the_end_has_lost_nothing() -> None:

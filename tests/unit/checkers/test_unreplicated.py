@@ -18,7 +18,7 @@ def written(count: int = 20) -> PerfectCluster:
 
 
 def found(cluster: PerfectCluster) -> list[str]:
-    return [each.kind for each in unreplicated.anomalies(cluster.finish())]
+    return [anomaly.kind for anomaly in unreplicated.anomalies(cluster.finish())]
 
 
 def test_a_history_without_losses_is_good() -> None:

@@ -46,7 +46,9 @@ CLUSTER = ClusterDescription(
 
 def chosen(brokers: list[int] | None = None, *removed: int) -> tuple[list[int], list[int]]:
     candidates, nothing_new = _candidates(CLUSTER, brokers, removed)
-    return [each.broker_id for each in candidates], [each.broker_id for each in nothing_new]
+    return [candidate.broker_id for candidate in candidates], [
+        each.broker_id for each in nothing_new
+    ]
 
 
 def test_who_is_away_or_has_a_bad_disk_keeps_its_replicas_and_gets_no_new_ones() -> None:

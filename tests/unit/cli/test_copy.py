@@ -60,7 +60,7 @@ class Copy:
 
     def read(self, *batches: tuple[PartitionName, int, str]) -> None:
         """Read batches: where each is from, its first offset, and a key for each record."""
-        self.polls = [[fetched(*each) for each in batches]]
+        self.polls = [[fetched(*batch) for batch in batches]]
         stop = Interruption()
         self.reader.run(
             self.copier,
@@ -85,7 +85,7 @@ class Copy:
 def fetched(place: PartitionName, first: int, keys: str) -> Any:
     columns = {
         "offset": pa.array(range(first, first + len(keys)), pa.int64()),
-        "key": pa.array([each.encode() for each in keys], pa.binary()),
+        "key": pa.array([key.encode() for key in keys], pa.binary()),
         "value": pa.array([b"v"] * len(keys), pa.binary()),
         "timestamp": pa.array([1] * len(keys), pa.int64()),
     }
@@ -154,7 +154,7 @@ class Positions:
 
     def commit_positions(self, name: str, positions: Mapping[PartitionName, Position]) -> None:
         self._before_commit()
-        self.offsets |= {place: each.offset for place, each in positions.items()}
+        self.offsets |= {place: position.offset for place, position in positions.items()}
 
 
 class Unanswered(Batch):

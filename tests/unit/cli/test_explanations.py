@@ -89,7 +89,7 @@ def test_a_mistake_of_our_own_is_not_hidden() -> None:
 
 def unreachable(*addresses: str, paused: str = "") -> errors.ConnectionFailedError:
     """The client's error when nobody listens at some addresses, and one does not answer."""
-    problems = [f"no broker listens at {each}" for each in addresses]
+    problems = [f"no broker listens at {address}" for address in addresses]
     problems += [f"the broker at {paused} did not answer in 10 s"] if paused else []
     return errors.ConnectionFailedError("no broker can be reached: " + "; ".join(problems))
 
@@ -215,13 +215,13 @@ def test_commands_that_change_something_say_so() -> None:
         "quota set",
         "quota delete",
     }
-    assert {name for name, each in commands(cli) if each.writes} == writing
+    assert {name for name, command in commands(cli) if command.writes} == writing
 
 
 def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, Command]]:
     """Every command with its name."""
-    for name, each in group.commands.items():
-        if isinstance(each, click.Group):
-            yield from commands(each, f"{prefix}{name} ")
-        elif isinstance(each, Command):
-            yield prefix + name, each
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{prefix}{name} ")
+        elif isinstance(command, Command):
+            yield prefix + name, command

@@ -49,7 +49,7 @@ def test_the_help_of_every_command_describes_it_and_shows_an_example(
 
 @pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) for path, _ in ALL])
 def test_every_option_says_what_it_is_for(path: Path, command: click.Command) -> None:
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [param for param in command.params if isinstance(param, click.Option)]
     assert [option.name for option in options if not option.help] == []
 
 
@@ -72,7 +72,7 @@ def test_every_example_is_a_correct_command_line(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
     (folder / "millrace").mkdir()
-    profiles = "".join(f"[profiles.{each}]\nbootstrap = 'a:1'\n" for each in PROFILES)
+    profiles = "".join(f"[profiles.{profile}]\nbootstrap = 'a:1'\n" for profile in PROFILES)
     (folder / "millrace" / "config.toml").write_text(profiles)
     for name in ("millrace-data", "ssd", "hdd"):
         (folder / name).mkdir()

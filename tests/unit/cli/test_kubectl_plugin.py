@@ -91,10 +91,10 @@ def test_it_finds_what_the_operator_makes() -> None:
         cluster="logs", namespace="shop"
     )
     (pods,) = (
-        each["spec"]["template"]
-        for each in desired_objects(cluster, Decided(image="millrace"))
-        if each["kind"] == "StatefulSet"
+        desired_object["spec"]["template"]
+        for desired_object in desired_objects(cluster, Decided(image="millrace"))
+        if desired_object["kind"] == "StatefulSet"
     )
     assert labels.items() <= pods["metadata"]["labels"].items()
-    names = [each["name"] for each in pods["spec"]["containers"]]
+    names = [container["name"] for container in pods["spec"]["containers"]]
     assert kubectl_plugin.CONTAINER in names

@@ -70,7 +70,7 @@ def test_profiles_are_made_used_listed_and_deleted(user: User) -> None:
     assert "current" not in user.file.read_text()
     user.ok("use", "staging")
     user.ok("delete", "staging")
-    assert [each["name"] for each in json.loads(user.ok("list", "-o", "json"))] == ["production"]
+    assert [row["name"] for row in json.loads(user.ok("list", "-o", "json"))] == ["production"]
     assert list(user.file.parent.iterdir()) == [user.file]
 
 

@@ -568,7 +568,7 @@ def test_every_format_can_begin_at_a_row(file_format: str) -> None:
     file_format = "json" if file_format == "array" else file_format
     stream = io.BytesIO(data)
     columns = list(read_records(stream, "x", file_format, RecordMapping(), first=4))
-    values = [value for each in columns for value in each.values.to_pylist()]
+    values = [value for column in columns for value in column.values.to_pylist()]
     assert values == [b'{"n":4}', b'{"n":5}']
     assert columns[0].place(0).endswith(" 4")
     assert not list(read_records(io.BytesIO(data), "x", file_format, RecordMapping(), first=6))

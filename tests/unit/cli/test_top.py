@@ -64,7 +64,7 @@ def test_a_partition_with_several_problems_is_named_with_the_worst_one() -> None
         "1 partition offline, can neither be written nor read: lonely-0",
         "1 partition under-replicated, not all replicas are in sync: orders-0",
     ]
-    assert {each.name: each.problem for each in summary.topics} == {
+    assert {topic.name: topic.problem for topic in summary.topics} == {
         "lonely": "1 offline",
         "orders": "1 under-replicated",
     }
@@ -73,16 +73,16 @@ def test_a_partition_with_several_problems_is_named_with_the_worst_one() -> None
 def test_topics_with_much_traffic_come_first_and_small_differences_move_nothing() -> None:
     before = look(0, {"a": 0, "b": 0, "c": 0})
     for rates in ({"a": 1_100, "b": 1_200, "c": 9_000}, {"a": 1_200, "b": 1_100, "c": 9_000}):
-        assert [each.name for each in summarize(before, look(1, rates)).topics] == ["c", "a", "b"]
+        assert [topic.name for topic in summarize(before, look(1, rates)).topics] == ["c", "a", "b"]
     names = summarize(before, look(1, {"a": 1, "b": 9_000, "c": 5}), by_name=True).topics
-    assert [each.name for each in names] == ["a", "b", "c"]
+    assert [topic.name for topic in names] == ["a", "b", "c"]
 
 
 def test_groups_that_are_far_behind_come_first() -> None:
     now = look(1, {"orders": 1}, lags={"billing": 3, "report": 90_000})
     groups = summarize(None, now).groups
     assert groups is not None
-    assert [each.name for each in groups] == ["report", "billing"]
+    assert [group.name for group in groups] == ["report", "billing"]
 
 
 def test_what_is_unknown_of_groups_is_said() -> None:

@@ -35,4 +35,4 @@ def test_a_broker_has_what_a_topic_asks_for(
     ],
 )
 def test_a_replica_is_written_where_its_home_may_be(wanted: TopicMedia, homes: list[Media]) -> None:
-    assert [each for each in Media if wanted.is_home_on(each)] == homes
+    assert [kind for kind in Media if wanted.is_home_on(kind)] == homes

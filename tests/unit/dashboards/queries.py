@@ -12,8 +12,8 @@ from docs.metrics_page import (
 )
 
 FAMILIES: dict[str, Family] = {
-    each.name: each
-    for each in (
+    broker_family.name: broker_family
+    for broker_family in (
         *broker_families(),
         *client_families(),
         *operator_families(),

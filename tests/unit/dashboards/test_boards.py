@@ -31,11 +31,11 @@ def test_a_query_asks_for_what_exists(board: Board, query: Query) -> None:
 
 @pytest.mark.parametrize(("board", "query"), QUERIES)
 def test_a_query_names_the_variables_of_its_board(board: Board, query: Query) -> None:
-    variables = {each.name for each in (*board.variables, *board.optional)}
+    variables = {variable.name for variable in (*board.variables, *board.optional)}
     named = set(VARIABLE.findall(board.expr(query)))
     assert named - variables - GRAFANAS == set()
     if METRIC.search(query.expr):
-        assert {each.name for each in board.variables} <= named
+        assert {variable.name for variable in board.variables} <= named
 
 
 @pytest.mark.parametrize(("board", "panel"), PANELS)

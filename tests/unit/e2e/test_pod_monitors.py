@@ -11,9 +11,9 @@ from e2e.prometheus.pod_monitors import scrape_configs
 def monitor(name: str) -> Any:
     documents = yaml.safe_load_all((EXPECTED / "all.yaml").read_text())
     (found,) = (
-        each
-        for each in documents
-        if each and each["kind"] == "PodMonitor" and each["metadata"]["name"] == name
+        document
+        for document in documents
+        if document and document["kind"] == "PodMonitor" and document["metadata"]["name"] == name
     )
     return found
 

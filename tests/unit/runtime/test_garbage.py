@@ -49,7 +49,7 @@ def test_the_next_collection_of_the_oldest_has_little_also_after_one_of_everythi
 
     def look(phase: str, info: Mapping[str, Any]) -> None:
         if phase == "start" and info["generation"] == OLDEST:
-            looked_at.append(sum(len(gc.get_objects(generation=each)) for each in range(3)))
+            looked_at.append(sum(len(gc.get_objects(generation=number)) for number in range(3)))
 
     grown = [[number] for number in range(1_000_000)]
     garbage.collect_all()

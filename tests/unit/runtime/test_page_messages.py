@@ -140,7 +140,7 @@ def test_an_answer_forbids_scripts_frames_and_guesses() -> None:
     encoded = Response(b"<p>").encode("GET").decode()
     fields, _, body = encoded.partition("\r\n\r\n")
     assert body == "<p>"
-    policy = next(each for each in fields.splitlines() if "Content-Security-Policy" in each)
+    policy = next(line for line in fields.splitlines() if "Content-Security-Policy" in line)
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy

@@ -16,7 +16,7 @@ ROWS = pa.schema([("page", pa.string()), ("count", pa.int64())])
 
 def stream(*tables: dict[str, Any]) -> bytes:
     out = pa.BufferOutputStream()
-    batches = [pa.RecordBatch.from_pydict(each) for each in tables]
+    batches = [pa.RecordBatch.from_pydict(table) for table in tables]
     with pa.ipc.new_stream(out, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
@@ -100,7 +100,7 @@ def test_rows_come_back_in_their_order_and_share_a_record_only_with_their_key(
     schema = pa.schema([("number", pa.int64())])
     assert rows(decode(packed, schema)) == given_rows
     sizes = [len(pa.ipc.open_stream(each).read_all()) for each in packed["value"].to_pylist()]
-    assert all(1 <= each <= rows_per_record for each in sizes)
+    assert all(1 <= size <= rows_per_record for size in sizes)
     runs = 1 + sum(a[0] != b[0] for a, b in pairwise(given_rows))
     assert len(packed) <= runs + len(given_rows) // rows_per_record
 

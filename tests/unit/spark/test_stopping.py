@@ -70,7 +70,7 @@ def test_sigterm_stops_all_queries() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert [each.stopped_at for each in queries] == [IDLE, IDLE]
+    assert [query.stopped_at for query in queries] == [IDLE, IDLE]
     assert signal.getsignal(signal.SIGTERM) is handler
 
 

@@ -265,7 +265,7 @@ def test_who_held_the_lease_last_is_no_controller_without_a_session(
             assert the.channel.problem == ""
 
     asyncio.run(scenario())
-    told = [each.message for each in caplog.records if "with a controller" in each.message]
+    told = [record.message for record in caplog.records if "with a controller" in record.message]
     assert told == [
         "no session with a controller",
         "there is a session with a controller again",
@@ -694,7 +694,7 @@ async def test_the_controllers_settings_count_and_a_broker_with_others_says_whic
                 "broker_session_timeout_ms": ("9000", "4000"),
             }
             assert channel.config == ClusterConfig()
-        (said,) = [each for each in caplog.records if "differ" in each.message]
+        (said,) = [record for record in caplog.records if "differ" in record.message]
         named = said.__dict__["differences"]
         assert "cluster.unclean_leader_election_enable is true here and false there" in named
         assert "cluster.broker_session_timeout_ms is 9000 here and 4000 there" in named

@@ -133,7 +133,7 @@ async def running(
         the = Running(shell, store, observing, failures)
         life = (await shell.request(registration())).life
         living = asyncio.create_task(the.live(life))
-        await until(lambda: any(each.is_there for each in shell.metadata.cluster.members()))
+        await until(lambda: any(member.is_there for member in shell.metadata.cluster.members()))
         yield the
     finally:
         if living is not None:
@@ -248,7 +248,7 @@ async def test_requests_that_come_together_share_writes() -> None:
         await asyncio.sleep(0)
         the.store.gate.set()
         results = await asyncio.gather(*requests)
-        assert all(isinstance(each, Topic) for each in results)
+        assert all(isinstance(result, Topic) for result in results)
         assert the.store.writes - before <= 3
 
 
@@ -270,7 +270,7 @@ async def test_refusals_are_gone_with_their_answer_without_the_garbage_collector
         gc.disable()
         try:
             outcomes = await the.shell.request(DeleteTopics(deleted_at=WallMs(1), topics=UNKNOWN))
-            held = [weakref.ref(each) for each in outcomes]
+            held = [weakref.ref(outcome) for outcome in outcomes]
             del outcomes
             try:
                 await the.create_all([NewTopic(name="x")] * 1001)
@@ -334,7 +334,7 @@ async def test_the_loss_of_the_lease_drops_the_machine_and_not_the_process() -> 
         assert the.shell.metadata is before  # Reads go on.
         the.store.take_lease(NOBODY)
         await until(lambda: the.shell.is_controller)
-        await until(lambda: any(each.is_there for each in the.shell.metadata.cluster.members()))
+        await until(lambda: any(member.is_there for member in the.shell.metadata.cluster.members()))
         after = the.shell.metadata
         assert after.cluster.controller_epoch == before.cluster.controller_epoch + 1
         # The same life goes on: nobody had to look for a new leader.
@@ -364,7 +364,7 @@ async def test_another_controller_s_write_ends_the_machine_and_the_next_one_know
         await until(lambda: the.shell.is_controller)
         epoch = the.shell.metadata.cluster.controller_epoch
         assert epoch == other.image.cluster.controller_epoch + 1
-        await until(lambda: any(each.is_there for each in the.shell.metadata.cluster.members()))
+        await until(lambda: any(member.is_there for member in the.shell.metadata.cluster.members()))
         assert isinstance(await the.create("t"), Topic)
 
 
@@ -501,7 +501,7 @@ async def test_a_store_that_fails_later_ends_the_process() -> None:
         store.outage = CoordinationStoreError("disk I/O error")
         request = asyncio.create_task(the.create("t"))
         await until(lambda: bool(the.failures))
-        assert [type(each) for each in the.failures] == [CoordinationStoreError]
+        assert [type(failure) for failure in the.failures] == [CoordinationStoreError]
         assert not request.done()
     with pytest.raises(NotControllerError):  # Answered by the stop that follows.
         await request
@@ -564,7 +564,7 @@ async def test_people_are_told_from_where_on_records_are_lost(
         log_end = LogEnd(key, LeaderEpoch(3), Offset(70), Offset(0))
         elected = ElectedUncleanly(topic.name, key, life, LeaderEpoch(4), log_end)
         the.shell._perform(machine, [elected])
-    (warning,) = [each for each in caplog.records if "lack committed records" in each.message]
+    (warning,) = [record for record in caplog.records if "lack committed records" in record.message]
     assert warning.__dict__["log_end_offset"] == 70
 
 
@@ -621,9 +621,13 @@ async def test_a_store_that_is_away_costs_the_lease_and_why_is_told_once(
         await until(lambda: the.shell.is_controller)
         assert the.shell.problem == ""
     told = [
-        (each.levelname, each.message, each.__dict__.get("error") or each.__dict__.get("reason"))
-        for each in caplog.records
-        if each.name == "millrace.broker.controller.shell"
+        (
+            record.levelname,
+            record.message,
+            record.__dict__.get("error") or record.__dict__.get("reason"),
+        )
+        for record in caplog.records
+        if record.name == "millrace.broker.controller.shell"
     ]
     assert told == [
         ("WARNING", AWAY, "the file is locked"),
@@ -647,5 +651,5 @@ async def test_a_broker_that_starts_while_the_store_is_away_says_what_it_waits_f
         assert not start.done()
         store.lease_outage = None
         await start
-    (told,) = [each for each in caplog.records if each.message == AWAY]
+    (told,) = [record for record in caplog.records if record.message == AWAY]
     assert told.__dict__["error"] == "no route to the API server"

@@ -70,12 +70,14 @@ class World:
         self.machines = [machine]
         groups = SimpleNamespace(
             coordinated=lambda names: {
-                name for name in names if any(each.has(name) for each in self.machines)
+                name for name in names if any(machine.has(name) for machine in self.machines)
             },
             config=GroupsConfig(lag_series_max=series_max),
             topic_name=lambda _: "orders",
             partitions_of=lambda _: 1,
-            runtime=SimpleNamespace(machines=lambda: [(None, each) for each in self.machines]),
+            runtime=SimpleNamespace(
+                machines=lambda: [(None, machine) for machine in self.machines]
+            ),
         )
         self.lags = GroupLags(
             HERE,
@@ -91,10 +93,10 @@ class World:
     def shown(self, what: str) -> dict[str, float]:
         """Return the values of a metric, by group."""
         return {
-            each.labels.get("group", ""): each.value
+            sample.labels.get("group", ""): sample.value
             for metric in self.registry.collect()
-            for each in metric.samples
-            if each.name == f"millrace_group_lag_{what}"
+            for sample in metric.samples
+            if sample.name == f"millrace_group_lag_{what}"
         }
 
 

@@ -235,7 +235,7 @@ class World:
             open_directory(disk, f"/{number}", self.media[number])
             for number, disk in enumerate(self.disks)
         ]
-        connect([each.moves for each in self.opened])
+        connect([directory.moves for directory in self.opened])
         self.partitions = Partitions(
             broker=self.cluster.life(HERE),
             config=ReplicationConfig(),
@@ -257,10 +257,10 @@ class World:
             yield
         finally:
             await self.partitions.stop()
-            for each in self.partitions.directories:
-                await asyncio.to_thread(each.appender.close)
-                each.directory.close(
-                    clean=each.failure is None,
+            for directory in self.partitions.directories:
+                await asyncio.to_thread(directory.appender.close)
+                directory.directory.close(
+                    clean=directory.failure is None,
                     broker_epoch=BrokerEpoch(7),
                     others=self.partitions.not_ours(),
                 )
@@ -459,7 +459,7 @@ async def test_a_full_disk_that_refuses_a_change_again_and_again_is_told_once_un
     job = ChangeLog(partition, Change.ADVANCE_START, Offset(0))
 
     def told() -> int:
-        return sum(each.message == "a log cannot be changed yet" for each in caplog.records)
+        return sum(record.message == "a log cannot be changed yet" for record in caplog.records)
 
     def refuse(why: str) -> None:
         world.partitions._on_job_refused(job, Outcome.AGAIN, StorageFullError(why))
@@ -643,7 +643,7 @@ async def test_new_replicas_go_to_the_directory_of_their_topics_media_with_the_f
         await world.learn()
         assert [len(world.names(at)) for at in (0, 1, 2)] == [3, 2, 2]
         for topic_id, media in ((large, Media.HDD), (fast, Media.SSD)):
-            found = [each for each in world.partitions if each.topic_id == topic_id]
+            found = [partition for partition in world.partitions if partition.topic_id == topic_id]
             assert {world.partitions.placement.media_of(each) for each in found} == {media}
         world.create("any", partitions=2)
         await world.learn()
@@ -769,8 +769,8 @@ async def test_a_replica_moves_to_the_media_that_its_topic_asks_for_while_it_lea
             await until(lambda: not world.partitions.placement.moves.under_way)
         sent.append(send(partition, b"after"))
         answers = await asyncio.wait_for(asyncio.gather(*sent), 20)
-        assert [each.base_offset for each in answers] == list(range(len(sent)))
-        assert not [each.error for each in answers if each.error is not None]
+        assert [answer.base_offset for answer in answers] == list(range(len(sent)))
+        assert not [answer.error for answer in answers if answer.error is not None]
         assert partition.leader is leader  # It was a slow disk, and nothing else.
         assert leader.high_watermark == len(sent)
         assert world.partitions.get(there).log.log_end_offset == len(sent)
@@ -860,7 +860,9 @@ async def test_what_is_not_wanted_any_more_while_it_moves_is_not_moved_or_goes(w
                 assert world.partitions.placement.media_of(there) is Media.SSD
             else:
                 directories = world.partitions.directories
-                await until(lambda: all(there not in each.replicas for each in directories))
+                await until(
+                    lambda: all(there not in directory.replicas for directory in directories)
+                )
             assert not world.failures
     names = world.names(0) + world.names(1)
     assert [name for name in names if not name.endswith(".deleted")] == (
@@ -920,8 +922,8 @@ async def test_a_log_directory_that_fails_while_a_log_is_switched(which: int) ->
     for disk in world.disks:
         disk.restart()
     both = [open_directory(disk, f"/{at}") for at, disk in enumerate(world.disks)]
-    settle_moves([each.moves for each in both])
-    (holder,) = [each for each in both if there in each.found]
+    settle_moves([side.moves for side in both])
+    (holder,) = [side for side in both if there in side.found]
     end = holder.open_partition(there, LogConfig(), WallMs(0)).log_end_offset
     assert end == (2 if which == 1 else 1)
 
@@ -940,8 +942,8 @@ async def test_a_broker_that_stops_while_a_replica_moves_leaves_one_log_in_order
             await until(lambda: isinstance(partition.appender, HeldAppends))
         threading.Timer(0.1, disk.going_on.set).start()
     both = [open_directory(disk, f"/{at}") for at, disk in enumerate(world.disks)]
-    assert [each.closed_by for each in both] == [7, 7]
-    settle_moves([each.moves for each in both])
-    (holder,) = [each for each in both if there in each.found]
+    assert [side.closed_by for side in both] == [7, 7]
+    settle_moves([side.moves for side in both])
+    (holder,) = [side for side in both if there in side.found]
     assert holder.open_partition(there, LogConfig(), WallMs(0)).log_end_offset == 1
     assert not [name for name in world.names(1) if name.endswith(".moving")]

@@ -31,10 +31,10 @@ def fetched(data: bytes, partition: TopicPartition | None = TOPIC_PARTITION) -> 
 
 def test_batches_are_kept_byte_for_byte() -> None:
     found = fetched(b"".join(map(bytes_of, BATCHES)))
-    assert [bytes(each.header) + bytes(each.body) for each in found.batches] == [  # type: ignore[attr-defined]
-        bytes_of(each) for each in BATCHES
+    assert [bytes(batch.header) + bytes(batch.body) for batch in found.batches] == [  # type: ignore[attr-defined]
+        bytes_of(batch) for batch in BATCHES
     ]
-    assert [(each.base_offset, each.next_offset) for each in found.batches] == [
+    assert [(batch.base_offset, batch.next_offset) for batch in found.batches] == [
         (0, 2),
         (2, 3),
         (3, 4),
@@ -48,7 +48,7 @@ def test_batches_are_taken_up_to_the_first_that_is_damaged(at: int) -> None:
     damaged[at] ^= 1
     data = bytes_of(BATCHES[0]) + bytes(damaged) + bytes_of(BATCHES[2])
     found = fetched(data)
-    assert [each.base_offset for each in found.batches] == [0]
+    assert [batch.base_offset for batch in found.batches] == [0]
     assert found.is_damaged
     assert found.size == len(data)
 

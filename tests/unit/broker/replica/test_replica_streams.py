@@ -177,7 +177,9 @@ async def test_a_position_that_pauses_is_said_in_time_although_nobody_asks_again
     async def listen(context: Any) -> None:
         await answer(context)
         while isinstance(message := await context.read(), bytes):
-            said.extend(each.partition for each in pb.FetchRequest.FromString(message).partitions)
+            said.extend(
+                partition.partition for partition in pb.FetchRequest.FromString(message).partitions
+            )
 
     leader = Leader(listen)
     await leader.start()

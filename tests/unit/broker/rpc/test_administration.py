@@ -88,7 +88,10 @@ def test_changes_of_many_settings_are_decided_in_parts() -> None:
 
 
 def moves(*partitions: int) -> cluster_pb2.ReassignPartitionsRequest:
-    named = [common_pb2.TopicPartition(topic_id=bytes(16), partition=each) for each in partitions]
+    named = [
+        common_pb2.TopicPartition(topic_id=bytes(16), partition=partition)
+        for partition in partitions
+    ]
     return cluster_pb2.ReassignPartitionsRequest(
         reassignments=[
             cluster_pb2.Reassignment(topic_partition=each, replicas=[0]) for each in named

@@ -53,7 +53,7 @@ class Stage:
         """Return what was written since this was asked last."""
         records = list(self._caplog.records)
         self._caplog.clear()
-        assert all(each.name == AUDIT_LOGGER for each in records)
+        assert all(record.name == AUDIT_LOGGER for record in records)
         return records
 
 
@@ -140,7 +140,7 @@ def test_other_callers_and_other_errors_have_lines_of_their_own(stage: Stage) ->
 
 def test_a_flood_of_different_refusals_is_bounded_and_hides_no_act(stage: Stage) -> None:
     callers = [replace(CALLER, client_id=f"hostile-{number}") for number in range(1000)]
-    written = [line for each in callers for line in stage.refuse(CorruptBatchError("no"), each)]
+    written = [line for caller in callers for line in stage.refuse(CorruptBatchError("no"), caller)]
     assert len(written) == 4, "a tenth of lines_max"
     for number in range(1000):
         stage.act(f"bad {number}", outcomes=[InvalidTopicError("no")])
@@ -204,4 +204,4 @@ def test_what_was_not_told_is_told_at_the_end(stage: Stage) -> None:
         await asyncio.gather(duty, return_exceptions=True)
 
     asyncio.run(flood())
-    assert [each.event_name for each in stage.lines()] == ["caller_refused", "audit_repeated"]
+    assert [line.event_name for line in stage.lines()] == ["caller_refused", "audit_repeated"]

@@ -10,7 +10,10 @@ from millrace.proto.v1 import cluster_pb2 as pb
 
 
 def described(settings: BrokerConfig, cluster: ClusterConfig) -> dict[str, tuple[str, int]]:
-    return {each.name: (each.value, each.source) for each in describe_settings(settings, cluster)}
+    return {
+        setting.name: (setting.value, setting.source)
+        for setting in describe_settings(settings, cluster)
+    }
 
 
 def test_every_setting_is_described_with_where_it_was_given(tmp_path: Path) -> None:

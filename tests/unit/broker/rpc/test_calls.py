@@ -262,7 +262,7 @@ def test_a_request_of_ordinary_size_waits_for_no_large_one() -> None:
             return GetMetadataRequest.FromString(data)
 
     async def answer(request: GetMetadataRequest, _: Caller) -> GetMetadataResponse:
-        return GetMetadataResponse(topics=[TopicMetadata(name=each) for each in request.topics])
+        return GetMetadataResponse(topics=[TopicMetadata(name=topic) for topic in request.topics])
 
     async def story() -> None:
         handlers = calls_of().handlers("S", unary={"Ask": (answer, Request)})

@@ -75,7 +75,7 @@ def asked(channel: Any, method: str, request: bytes) -> CallContext:
 def entries(method: str, count: int) -> bytes:
     """Return a request with so many empty entries."""
     kind = SERVICE.methods_by_name[method].input_type
-    (field,) = (each for each in kind.fields if each.is_repeated)
+    (field,) = (field for field in kind.fields if field.is_repeated)
     return field_of(field.number, b"") * count
 
 

@@ -297,7 +297,7 @@ async def _a_reader_that_exceeds_a_quota() -> None:
     request = pb.FetchRequest(partitions=[unknown])
     call.requests.put_nowait(request.SerializeToString())
     refused = await response()
-    assert [each.handle for each in refused.partitions] == [7]
+    assert [partition.handle for partition in refused.partitions] == [7]
     assert refused.throttle_time_ms == 0
     (stream,) = service._streams
     assert stream._throttle is not None

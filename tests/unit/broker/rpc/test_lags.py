@@ -77,7 +77,7 @@ class ReadThreads:
 def leaders_of(*outcomes: Unread | Exception) -> Lags:
     """Return the lags of a broker that leads a partition of each log."""
     return Lags(
-        Partitions([Log(each) for each in outcomes]),  # type: ignore[arg-type]
+        Partitions([Log(outcome) for outcome in outcomes]),  # type: ignore[arg-type]
         ReadThreads(),  # type: ignore[arg-type]
         Turns(),
         Listener.CLIENTS,
@@ -98,7 +98,7 @@ def lags(
 
 def measured(*outcomes: Unread | Exception) -> list[MeasuredLag]:
     """As `lags`; all of them are known."""
-    found = [each for each in lags(*outcomes) if isinstance(each, MeasuredLag)]
+    found = [lag for lag in lags(*outcomes) if isinstance(lag, MeasuredLag)]
     assert len(found) == len(outcomes)
     return found
 

@@ -88,7 +88,7 @@ class Call(CallContext):
         async with asyncio.timeout(10):
             while len(found) < count:
                 response = pb.ProduceResponse.FromString(await self.responses.get())
-                found |= {each.correlation_id: each.results[0] for each in response.answers}
+                found |= {answer.correlation_id: answer.results[0] for answer in response.answers}
         return found
 
 
@@ -184,7 +184,7 @@ async def until_waiting(the: Served, count: int) -> None:
     async with asyncio.timeout(10):
         queues = the.service.early._queues
         # Nobody signals what a test looks at.
-        while sum(len(each.judgements) for each in queues.values()) < count:  # noqa: ASYNC110
+        while sum(len(queue.judgements) for queue in queues.values()) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 

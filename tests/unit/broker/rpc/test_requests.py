@@ -28,12 +28,12 @@ Path = tuple[FieldDescriptor, ...]
 
 def lists_of(kind: Descriptor, path: Path = ()) -> Iterator[Path]:
     """Return all lists and maps of a kind of message, nested ones too."""
-    for each in kind.fields:
-        message = each.message_type
-        if each.is_repeated:
-            yield (*path, each)
+    for field in kind.fields:
+        message = field.message_type
+        if field.is_repeated:
+            yield (*path, field)
         if message is not None and not message.GetOptions().map_entry:
-            yield from lists_of(message, (*path, each))
+            yield from lists_of(message, (*path, field))
 
 
 def filled(message: Any, path: Path, count: int) -> None:
@@ -61,7 +61,7 @@ def filled(message: Any, path: Path, count: int) -> None:
 
 
 LISTS = {
-    f"{kind.name}.{'.'.join(each.name for each in path)}": (kind, path)
+    f"{kind.name}.{'.'.join(part.name for part in path)}": (kind, path)
     for module in (cluster_pb2, fetch_pb2, groups_pb2, positions_pb2, produce_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods

@@ -24,7 +24,7 @@ class Described:
         self.topics = (self.changed, self.beside, self.elsewhere)
         self.config = ClusterConfig()
         self.descriptions = TopicDescriptions(Listener.OUTSIDE)
-        self.before = [self.of(each) for each in self.topics]
+        self.before = [self.of(topic) for topic in self.topics]
 
     def of(self, topic_id: TopicId) -> pb.TopicMetadata:
         image = self.cluster.driver.image
@@ -33,12 +33,12 @@ class Described:
     def kept(self) -> list[bool]:
         """Of each topic, whether it was not described anew; it is right in any case."""
         image = self.cluster.driver.image
-        for each in self.topics:
-            assert self.of(each) == describe_topic(
-                image, image.topics_by_id[each], self.config, Listener.OUTSIDE
+        for topic in self.topics:
+            assert self.of(topic) == describe_topic(
+                image, image.topics_by_id[topic], self.config, Listener.OUTSIDE
             )
         return [
-            self.of(each) is known for each, known in zip(self.topics, self.before, strict=True)
+            self.of(topic) is known for topic, known in zip(self.topics, self.before, strict=True)
         ]
 
 
@@ -63,11 +63,11 @@ def test_all_are_described_anew_when_a_broker_has_another_outside_address(
     assert described.kept() == [False, False, False]
     leaders = [
         partition.leader
-        for each in described.topics
-        for partition in described.of(each).partitions
+        for topic in described.topics
+        for partition in described.of(topic).partitions
         if partition.leader.broker_id == 0
     ]
-    assert {each.address for each in leaders} == {"203.0.113.5:9094"}
+    assert {leader.address for leader in leaders} == {"203.0.113.5:9094"}
 
 
 def test_all_are_described_anew_when_a_broker_is_gone(described: Described) -> None:

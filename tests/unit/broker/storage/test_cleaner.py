@@ -249,10 +249,10 @@ def test_tombstones_stay_while_a_replica_is_out_of_sync() -> None:
 
 def test_a_tombstone_after_the_end_of_the_map_stays_whatever_its_horizon() -> None:
     leader, follower = CompactedLog(Disk()), CompactedLog(Disk())
-    for each in (leader, follower):
+    for side in (leader, follower):
         for number in range(100):
-            each.write((b"other-%d" % number, b"x"))
-        each.write((b"key", b"1"))
+            side.write((b"other-%d" % number, b"x"))
+        side.write((b"key", b"1"))
     leader.write((b"key", None))
     leader.roll()
     leader.clean()

@@ -415,7 +415,7 @@ def test_producers_whose_records_are_deleted_are_known_after_a_power_cut(start: 
         opened.disk.cut_power()
         known = LogOnDisk(opened.disk, SMALL).log.producer_states.entry(ProducerId(7))
         assert known is not None, f"seed {seed}"
-        assert [each.base_offset for each in known.batches] == [70, 72, 74, 76, 78]
+        assert [batch.base_offset for batch in known.batches] == [70, 72, 74, 76, 78]
 
 
 def test_retention_by_size_keeps_as_much_as_it_says() -> None:
@@ -753,7 +753,7 @@ def test_closing_a_log_writes_no_snapshot_that_is_there_already() -> None:
     log = LogOnDisk(disk)
     log.append(stamped_batch(0, producer_id=7, sequence=0))
     log.checkpoint()
-    (path,) = (each for each in disk.files() if each.endswith(".snapshot"))
+    (path,) = (file for file in disk.files() if file.endswith(".snapshot"))
     written = disk.inode_of(path)
     log.log.close(clean=True)
     assert disk.inode_of(path) is written

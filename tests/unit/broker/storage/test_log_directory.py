@@ -390,8 +390,8 @@ def test_many_partitions_are_deleted_with_as_many_flushes_as_one() -> None:
     disk = Disk()
     directory = open_directory(disk)
     partitions = [TopicPartition(TopicId(b"m" * 16), number) for number in range(50)]
-    for each in partitions:
-        directory.open_partition(each, LogConfig(), NOW)
+    for partition in partitions:
+        directory.open_partition(partition, LogConfig(), NOW)
     directory.keep_points()
 
     def flushes_to_delete(some: list[TopicPartition]) -> int:

@@ -44,7 +44,7 @@ def open_directory(disk: Disk, path: str) -> LogDirectory:
 def open_both(disk: Disk) -> tuple[LogDirectory, LogDirectory]:
     """Open two log directories of a broker as it does when it starts."""
     both = open_directory(disk, "/old"), open_directory(disk, "/new")
-    settle_moves([each.moves for each in both])
+    settle_moves([side.moves for side in both])
     return both
 
 
@@ -92,7 +92,7 @@ def joined(first: int = 0, last: int = 10) -> bytes:
 
 
 def holders(directories: Sequence[LogDirectory]) -> list[str]:
-    return [each.path for each in directories if TOPIC_PARTITION in each.found]
+    return [directory.path for directory in directories if TOPIC_PARTITION in directory.found]
 
 
 def test_a_log_is_the_same_in_another_directory_and_goes_on_there() -> None:
@@ -207,7 +207,7 @@ def test_after_a_crash_at_any_moment_one_log_counts_and_nothing_is_lost(
             disk.restart()
         both = open_both(disk)
         assert len(holders(both)) == 1, at
-        (holder,) = (each for each in both if TOPIC_PARTITION in each.found)
+        (holder,) = (side for side in both if TOPIC_PARTITION in side.found)
         assert holder.moves.partitions.checkpoints.get(TOPIC_PARTITION) is not None
         log = holder.open_partition(TOPIC_PARTITION, CONFIG, NOW)
         assert log.log_start_offset == 6
@@ -217,12 +217,12 @@ def test_after_a_crash_at_any_moment_one_log_counts_and_nothing_is_lost(
             assert contents(log) in (joined(6), joined(6, 11)), at
         if log.log_end_offset == 10:
             log.append([LATER], NOW)
-        for each in both:
-            each.close(clean=True)
+        for side in both:
+            side.close(clean=True)
 
         both = open_both(disk)
-        assert [each.was_clean for each in both] == [True, True]
-        (holder,) = (each for each in both if TOPIC_PARTITION in each.found)
+        assert [side.was_clean for side in both] == [True, True]
+        (holder,) = (side for side in both if TOPIC_PARTITION in side.found)
         log = holder.open_partition(TOPIC_PARTITION, CONFIG, NOW)
         assert contents(log) == joined(6, 11), at
         assert not [name for name in disk.list("/new") if name.endswith(".moving")]

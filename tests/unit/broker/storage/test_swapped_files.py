@@ -111,7 +111,7 @@ def test_a_file_of_another_log_is_never_believed(name: str, is_clean: bool, valu
             assert known_of(log) == known[topic_partition]
 
 
-@pytest.mark.parametrize("name", [each for each in FILES if not each.endswith(".log")])
+@pytest.mark.parametrize("name", [file for file in FILES if not file.endswith(".log")])
 def test_a_file_of_another_log_is_told_by_log_verify(name: str) -> None:
     disk, _ = two_logs(is_clean=True)
     swap(disk, name)
@@ -131,9 +131,9 @@ def test_what_is_made_again_is_named_and_sound_the_next_time(name: str) -> None:
     directory.close(clean=True, broker_epoch=BrokerEpoch(2))
     disk.restart()
     partition = next(
-        each
-        for each in inspection.partitions(disk, ROOT)
-        if each.topic_partition == TOPIC_PARTITION
+        partition
+        for partition in inspection.partitions(disk, ROOT)
+        if partition.topic_partition == TOPIC_PARTITION
     )
     assert inspection.verify_partition(disk, partition).findings == []
     _, log = reopened(disk, TOPIC_PARTITION)

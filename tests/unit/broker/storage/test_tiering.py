@@ -90,15 +90,15 @@ class TieredLog:
     @property
     def in_tier(self) -> list[int]:
         """First offsets of the segments that lie on the HDD."""
-        return [each.base_offset for each in self.log.segments if each.log_dir == HDD]
+        return [segment.base_offset for segment in self.log.segments if segment.log_dir == HDD]
 
     @property
     def files(self) -> dict[str, list[int]]:
         """First offsets of the segment files in each of the two folders."""
         paths = [path.rpartition("/") for path in self.disk.files() if path.endswith(".log")]
         return {
-            each: [int(name[:20]) for folder, _, name in paths if folder == each]
-            for each in (HOME, TIER)
+            place: [int(name[:20]) for folder, _, name in paths if folder == place]
+            for place in (HOME, TIER)
         }
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ def tiered(moved: int = 2) -> TieredLog:
     """Return a log of five segments, 0, 3, 6, 9 and 12, the first of them moved."""
     opened = TieredLog(Disk())
     opened.write(0, 14)
-    assert [each.base_offset for each in opened.log.segments] == [0, 3, 6, 9, 12]
+    assert [segment.base_offset for segment in opened.log.segments] == [0, 3, 6, 9, 12]
     opened.move_out(moved)
     return opened
 
@@ -132,7 +132,7 @@ def test_segments_are_read_wherever_they_lie() -> None:
     opened = tiered()
     assert opened.in_tier == [0, 3]
     assert opened.files == {HOME: [6, 9, 12], TIER: [0, 3]}
-    assert opened.log.tier_bytes == sum(each.size for each in opened.log.segments[:2])
+    assert opened.log.tier_bytes == sum(segment.size for segment in opened.log.segments[:2])
     assert [opened.log.log_dir_of(Offset(at)) for at in (0, 5, 6, 13)] == [HDD, HDD, SSD, SSD]
     opened.check()
     assert opened.log.offset_for_timestamp(WallMs(0)) is not None
@@ -373,7 +373,7 @@ def test_a_log_that_is_cut_goes_on(at: int) -> None:
     opened.log.high_watermark = Offset(14)
     opened.check()
     opened.move_out(5)
-    assert opened.in_tier == [each.base_offset for each in opened.log.segments[:-1]]
+    assert opened.in_tier == [segment.base_offset for segment in opened.log.segments[:-1]]
     opened.check()
     opened.close()
     again = TieredLog(opened.disk)
@@ -778,7 +778,7 @@ def test_a_compacted_log_is_cleaned_on_both_disks() -> None:
     expected = sorted(kept.values(), key=lambda record: record.offset)
     assert records_in(opened.log) == expected
     assert opened.in_tier == [0]
-    assert [each.base_offset for each in opened.log.segments] == [0, 12, 24]
+    assert [segment.base_offset for segment in opened.log.segments] == [0, 12, 24]
     opened.close()
     again = TieredLog(opened.disk, config)
     assert records_in(again.log) == expected
@@ -873,7 +873,7 @@ def test_after_a_crash_at_any_step_the_whole_log_is_there_once(story: Story, pow
         end = again.log.log_end_offset
         assert end == 14 or (story is _cut and end >= 4), at
         again.check(again.log.log_start_offset, end)
-        counted = {each.base_offset: each.folder for each in again.log.segments}
+        counted = {segment.base_offset: segment.folder for segment in again.log.segments}
         found = again.files
         assert sorted(found[HOME] + found[TIER]) == sorted(counted), at
         assert all(base in found[folder] for base, folder in counted.items()), at

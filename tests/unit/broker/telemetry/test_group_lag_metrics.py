@@ -9,9 +9,9 @@ from millrace.core.coordinator.groups.lags import GroupLag, LagSums
 def samples(registry: CollectorRegistry) -> dict[str, float]:
     """Return the values by the name without its prefix."""
     return {
-        each.name.removeprefix("millrace_group_lag_"): each.value
+        sample.name.removeprefix("millrace_group_lag_"): sample.value
         for metric in registry.collect()
-        for each in metric.samples
+        for sample in metric.samples
     }
 
 
@@ -36,9 +36,9 @@ def test_a_group_that_another_broker_coordinates_now_is_not_shown() -> None:
 
     metrics.kept = kept
     lags = [(group, topic) for group in ("gone", "kept") for topic in ("t", "u")]
-    metrics.show([GroupLag(*each, LagSums(8, 6, 24, 600, 0)) for each in lags], 0)
+    metrics.show([GroupLag(*lag, LagSums(8, 6, 24, 600, 0)) for lag in lags], 0)
     (records,) = (each for each in registry.collect() if each.name.endswith("lag_records"))
-    assert {each.labels["group"] for each in records.samples} == {"kept"}
+    assert {sample.labels["group"] for sample in records.samples} == {"kept"}
     assert sorted({*asked}) == ["gone", "kept"]
     assert len(asked) == asked.count("gone") * 2, "once for all topics of a group"
 

@@ -97,7 +97,7 @@ def test_the_audit_log_has_a_switch_of_its_own(audit: AuditScope, written: list[
     logger = logging.getLogger(AUDIT_LOGGER)
     events.AUDIT_LEFT_OUT.log(logger, lines=1)
     logger.info("an act", extra={"event_name": "object_changed"})
-    assert [each["event"] for each in lines(stream)] == written
+    assert [line["event"] for line in lines(stream)] == written
 
 
 def record(event: str, at_s: float, logger: str = "millrace.broker.test") -> logging.LogRecord:

@@ -31,4 +31,4 @@ def test_it_answers_in_openmetrics_where_that_is_asked_for(accept: str, kind: st
     assert text.endswith("# EOF\n") == (kind != "text/plain")
     if kind != "text/plain":
         families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
-        assert "millrace_refusals" in {each.name for each in families}
+        assert "millrace_refusals" in {family.name for family in families}

@@ -14,8 +14,8 @@ def samples(registry: CollectorRegistry) -> dict[str, dict[str, float]]:
     """Return the values of each metric by client id."""
     found: dict[str, dict[str, float]] = {}
     for metric in registry.collect():
-        for each in metric.samples:
-            found.setdefault(each.name, {})[each.labels.get("client_id", "")] = each.value
+        for sample in metric.samples:
+            found.setdefault(sample.name, {})[sample.labels.get("client_id", "")] = sample.value
     return found
 
 

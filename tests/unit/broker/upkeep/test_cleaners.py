@@ -126,7 +126,10 @@ class Broker:
 
     def find(self, topic_partition: TopicPartition) -> Held | None:
         self.on_find()
-        return next((each for each in self.held if each.topic_partition == topic_partition), None)
+        return next(
+            (partition for partition in self.held if partition.topic_partition == topic_partition),
+            None,
+        )
 
 
 def run(
@@ -181,8 +184,8 @@ def test_tombstones_are_kept_while_a_replica_is_out_of_sync() -> None:
     broker = Broker(Log(0.3), Log(0.9))
     broker.held[1].replica.has_all_in_sync = False
     kept: list[bool] = []
-    for each in broker.held:
-        each.log.on_step = lambda log=each.log: kept.append(log.keeps_tombstones)  # type: ignore[misc]
+    for partition in broker.held:
+        partition.log.on_step = lambda log=partition.log: kept.append(log.keeps_tombstones)  # type: ignore[misc]
     run(broker, lambda: len(kept) == 2)
     assert kept == [True, False]
 

@@ -144,10 +144,10 @@ class Partitions:
 
     def __init__(self, held: list[Held], appender: AppendThread, *directories: Directory) -> None:
         self.directories = [
-            SimpleNamespace(appender=appender, directory=each, failure=None)
-            for each in directories or [Directory()]
+            SimpleNamespace(appender=appender, directory=directory, failure=None)
+            for directory in directories or [Directory()]
         ]
-        self.held = {each.topic_partition: each for each in held}
+        self.held = {partition.topic_partition: partition for partition in held}
         self.gone: set[int] = set()
         self.image = None
         self.replicas = SimpleNamespace(unopened=SimpleNamespace(errors=()))
@@ -210,9 +210,9 @@ def test_thousands_of_logs_are_retained_in_few_calls() -> None:
     held = [Held(number, appender, Log(), leads=number % 3 == 0) for number in range(MANY)]
     retain(Partitions(held, appender))
     assert appender.calls < MANY // 20
-    assert all(each.log.expired == 1 for each in held)
-    assert [each.log.limits for each in held] == [
-        [7] if each.replica.leads else [] for each in held
+    assert all(partition.log.expired == 1 for partition in held)
+    assert [partition.log.limits for partition in held] == [
+        [7] if partition.replica.leads else [] for partition in held
     ]
 
 
@@ -226,8 +226,8 @@ def test_who_reads_hears_of_deleted_segments_and_one_bad_log_does_not_stop_the_o
     ]
     held = [Held(n, appender, Log(outcome), leads=True) for n, outcome in enumerate(outcomes)]
     retain(Partitions(held, appender))
-    assert [each.told for each in held] == [0, 0, 0, 1]
-    assert [len(each.damage) for each in held] == [0, 1, 0, 0]
+    assert [partition.told for partition in held] == [0, 0, 0, 1]
+    assert [len(partition.damage) for partition in held] == [0, 1, 0, 0]
 
 
 def test_a_log_that_lacks_a_descriptor_does_not_hide_what_became_of_the_others() -> None:
@@ -235,7 +235,7 @@ def test_a_log_that_lacks_a_descriptor_does_not_hide_what_became_of_the_others()
     outcomes: list[int | MillraceError] = [2, StorageBusyError("too many open files"), 1]
     held = [Held(n, appender, Log(outcome), leads=True) for n, outcome in enumerate(outcomes)]
     retain(Partitions(held, appender))
-    assert [each.told for each in held] == [1, 0, 1]
+    assert [partition.told for partition in held] == [1, 0, 1]
 
 
 def test_a_partition_that_is_gone_meanwhile_is_left_alone() -> None:
@@ -244,7 +244,7 @@ def test_a_partition_that_is_gone_meanwhile_is_left_alone() -> None:
     partitions = Partitions(held, appender)
     partitions.gone = {1}
     retain(partitions)
-    assert [each.log.expired for each in held] == [1, 0, 1]
+    assert [partition.log.expired for partition in held] == [1, 0, 1]
 
 
 def test_a_log_that_moves_to_another_directory_meanwhile_is_left_to_that_one() -> None:
@@ -256,7 +256,7 @@ def test_a_log_that_moves_to_another_directory_meanwhile_is_left_to_that_one() -
     appender, target = Moving(), AppendThread()
     held = [Held(number, appender, Log(), leads=True) for number in range(300)]
     retain(Partitions(held, appender))
-    assert [each.log.expired for each in held] == [1] * 299 + [0]
+    assert [partition.log.expired for partition in held] == [1] * 299 + [0]
     assert held[-1].log.limits == []
 
 

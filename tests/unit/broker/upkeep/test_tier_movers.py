@@ -154,7 +154,7 @@ class Broker:
 
     def __init__(self, *logs: Log, media: TopicMedia = TopicMedia.TIERED, hdds: int = 1) -> None:
         self.held = [Held(number, log, media) for number, log in enumerate(logs)]
-        replicas = {each.topic_partition for each in self.held}
+        replicas = {partition.topic_partition for partition in self.held}
         self.ssd = Directory(media=Media.SSD, replicas=replicas, path="/ssd")
         self.hdds = [
             Directory(media=Media.HDD, replicas=set(), path=f"/hdd-{number}")
@@ -176,7 +176,10 @@ class Broker:
         partition.damage.append(event.error)
 
     def find(self, topic_partition: TopicPartition) -> Held | None:
-        return next((each for each in self.held if each.topic_partition == topic_partition), None)
+        return next(
+            (partition for partition in self.held if partition.topic_partition == topic_partition),
+            None,
+        )
 
     def on_unreadable(self, opened: Directory, error: LogDirFailedError) -> None:
         self.unreadable.append(opened)
@@ -248,8 +251,8 @@ def test_a_disk_that_fills_sends_its_oldest_segments_away_whatever_their_age() -
 def test_logs_are_spread_over_hdds_and_stay_with_theirs() -> None:
     logs = [Log(2) for _ in range(4)]
     broker = Broker(*logs, hdds=2)
-    run(broker, lambda: all(each.moved == 2 for each in logs))
-    assert sorted(len(each.tiers) for each in broker.hdds) == [2, 2]
+    run(broker, lambda: all(log.moved == 2 for log in logs))
+    assert sorted(len(hdd.tiers) for hdd in broker.hdds) == [2, 2]
 
 
 def test_an_hdd_does_not_take_a_log_that_another_one_took_while_it_looked() -> None:
@@ -268,8 +271,8 @@ def test_an_hdd_does_not_take_a_log_that_another_one_took_while_it_looked() -> N
     run(broker, lambda: log.moved == other.moved == 3)
     assert log.tier == Tier("/hdd-1", "id of /hdd-1", Offset(3))
     assert other.tier == Tier("/hdd-0", "id of /hdd-0", Offset(3))
-    assert [each.tiers for each in broker.hdds] == [
-        {each.topic_partition} for each in reversed(broker.held)
+    assert [hdd.tiers for hdd in broker.hdds] == [
+        {partition.topic_partition} for partition in reversed(broker.held)
     ]
 
 
@@ -328,7 +331,7 @@ def test_an_hdd_that_fails_is_the_one_that_is_given_up() -> None:
     log = Log()
     log.error = LogDirFailedError("it is gone")
     broker = Broker(log, hdds=2)
-    run(broker, lambda: any(each.failures for each in broker.hdds))
+    run(broker, lambda: any(hdd.failures for hdd in broker.hdds))
     assert broker.ssd.failures == []
     ours = Log()
     ours.error = ours.failure = LogDirFailedError("the note cannot be written")

@@ -19,7 +19,9 @@ from millrace.cli.console.stop_signals import STOP_SIGNALS, stop_signals
 @pytest.fixture
 def ignored() -> Iterator[None]:
     """Ignore all three signals, as a process may have to from its start."""
-    before = {each: signal.signal(each, signal.SIG_IGN) for each in STOP_SIGNALS}
+    before = {
+        stop_signal: signal.signal(stop_signal, signal.SIG_IGN) for stop_signal in STOP_SIGNALS
+    }
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -65,7 +65,9 @@ class FakeCluster:
         self, assignments: Mapping[PartitionName, Sequence[int] | None]
     ) -> Mapping[PartitionName, MillraceError | None]:
         self.requests.append(len(assignments))
-        return {place: self._reassign(place[1], each) for place, each in assignments.items()}
+        return {
+            place: self._reassign(place[1], assignment) for place, assignment in assignments.items()
+        }
 
     def _reassign(self, number: int, replicas: Sequence[int] | None) -> MillraceError | None:
         assert replicas is not None

@@ -418,7 +418,7 @@ def test_a_retried_registration_is_the_same_life(driver: ControllerDriver) -> No
 
 def test_a_starting_broker_leads_its_partitions_in_a_new_epoch(driver: ControllerDriver) -> None:
     created = the_topic(driver.ask(create("t", partitions=2)))
-    assert [each.leader_epoch for each in created.partitions] == [0, 0]
+    assert [partition.leader_epoch for partition in created.partitions] == [0, 0]
     driver.kill(BrokerId(0))
     broker = driver.start_broker(register(incarnation="2"))
     for number in range(2):
@@ -578,7 +578,7 @@ def test_of_several_topics_each_has_its_own_answer(driver: ControllerDriver) -> 
     ids = [topic_id(number) for number in range(1, 5)]
     results = driver.ask(CreateTopics(topics=topics, topic_ids=ids))
     assert isinstance(results, list)
-    kinds = [type(each) for each in results]
+    kinds = [type(result) for result in results]
     assert kinds == [Topic, InvalidTopicError, TopicAlreadyExistsError, Topic]
     assert {str(name) for name in driver.image.topics} == {"a", "c"}
 
@@ -622,10 +622,10 @@ def test_topics_for_which_the_store_may_come_to_have_no_room_are_refused(objects
     ]
     answers = driver.ask(ReassignPartitions(reassignments=wider))
     assert isinstance(answers, list)
-    refusals = [each for each in answers if isinstance(each, ReassignmentRefusedError)]
+    refusals = [answer for answer in answers if isinstance(answer, ReassignmentRefusedError)]
     assert 0 < len(refusals) < len(wider)
-    assert {each.reason for each in refusals} == {ReassignmentReason.LIMIT_REACHED}
-    assert all("cluster.shard_bytes_max" in each.message for each in refusals)
+    assert {refusal.reason for refusal in refusals} == {ReassignmentReason.LIMIT_REACHED}
+    assert all("cluster.shard_bytes_max" in refusal.message for refusal in refusals)
     assert all(len(stored.value) < 16 << 10 for stored in objects.values())
     the_topic(driver.ask(alter("large")))
     the_topic(driver.ask(create("elsewhere", 1, partitions=100)))
@@ -981,7 +981,7 @@ def test_every_kind_of_request_is_answered(driver: ControllerDriver) -> None:
         SetQuotas(quotas=[QUOTA]),
         DeleteQuotas(names=[QUOTA.name]),
     ]
-    assert {type(each) for each in requests} == {*get_args(Request)}
+    assert {type(request) for request in requests} == {*get_args(Request)}
     for request in requests:
         answer = driver.ask(request)
         assert not isinstance(answer, MillraceError)
@@ -1027,7 +1027,7 @@ def test_lookups_of_what_is_not_there_find_nothing(driver: ControllerDriver) -> 
     assert image.partition(TopicPartition(topic_id(9), 0)) is None
     assert image.broker(BrokerId(7)) is None
     replicas = list(image.replicas_of(BrokerId(0)))
-    assert [each.partition for each, _ in replicas] == [0, 1]
+    assert [replica.partition for replica, _ in replicas] == [0, 1]
     leaderless = topic.partitions[0].successor(leader=NO_BROKER, isr=topic.partitions[0].isr)
     assert image.leader_address(leaderless, Listener.CLIENTS) == ""
 

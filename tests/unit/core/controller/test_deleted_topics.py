@@ -66,8 +66,8 @@ def test_a_deleted_topic_is_none_for_clients_and_orders_nothing() -> None:
     image = cluster.driver.image
     assert (image.topics, image.topics_by_id) == ({}, {})
     assert image.may_return(topic_id)
-    assert [each.topic.topic_id for each in image.deleted_topics()] == [topic_id]
-    assert not any(image.deletions_of(BrokerId(each)) for each in range(3))
+    assert [deleted_topic.topic.topic_id for deleted_topic in image.deleted_topics()] == [topic_id]
+    assert not any(image.deletions_of(BrokerId(number)) for number in range(3))
     cluster.replace_controller()
     assert cluster.driver.image.may_return(topic_id)
 
@@ -76,7 +76,9 @@ def test_all_that_have_everything_are_eligible_meanwhile() -> None:
     cluster = Cluster()
     topic_id = cluster.create()
     before = cluster.state(topic_id)
-    cluster.change_isr(topic_id, *(each for each in before.replicas if each != before.replicas[2]))
+    cluster.change_isr(
+        topic_id, *(replica for replica in before.replicas if replica != before.replicas[2])
+    )
     led = cluster.state(topic_id)
     delete(cluster, topic_id)
     state = kept_state(cluster, topic_id)
@@ -240,7 +242,7 @@ def test_its_name_is_not_free_while_its_return_may_be_stored_last() -> None:
     driver.send(DeleteTopics(topics=[ref], deleted_at=NOW))
     # Another object is stored meanwhile, and the one before still says that it is deleted.
     driver.send(registration(7))
-    write = next(each for each in driver.writes if each.key == "cluster")
+    write = next(write for write in driver.writes if write.key == "cluster")
     driver.writes.remove(write)
     driver.writes.insert(0, write)
     driver.write()
@@ -284,7 +286,10 @@ def test_of_too_many_the_one_deleted_first_is_gone() -> None:
     for at, topic_id in zip((3, 1, 2), topic_ids, strict=True):
         delete(cluster, topic_id, at)
     image = cluster.driver.image
-    assert {each.topic.topic_id for each in image.deleted_topics()} == {topic_ids[0], topic_ids[2]}
+    assert {deleted_topic.topic.topic_id for deleted_topic in image.deleted_topics()} == {
+        topic_ids[0],
+        topic_ids[2],
+    }
     assert image.deletions_of(BrokerId(0)) == [topic_ids[1]]
     (told,) = cluster.driver.gone
     assert (str(told.topic), told.topic_id) == ("b", topic_ids[1])

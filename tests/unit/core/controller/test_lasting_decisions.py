@@ -70,7 +70,7 @@ def test_a_preferred_leader_that_was_away_leads_when_it_is_back() -> None:
     cluster = Cluster(3)
     kill(cluster, 0)
     topic = cluster.create(partitions=3, replication_factor=0)
-    (number,) = (each for each in range(3) if cluster.state(topic, each).replicas[0] == 0)
+    (number,) = (number for number in range(3) if cluster.state(topic, number).replicas[0] == 0)
     assert cluster.state(topic, number).leader != 0
     cluster.restart(0, "2")
     cluster.change_isr(topic, *cluster.state(topic, number).replicas, partition=number)
@@ -138,8 +138,8 @@ def test_a_broker_with_a_new_address_gets_its_part_of_the_replicas() -> None:
     cluster.driver.beat(cluster.life(3), reluctance=Reluctance.NEW_ADDRESS)
     topic = cluster.create(partitions=8, replication_factor=3)
     states = [cluster.state(topic, number) for number in range(8)]
-    assert sum(3 in each.replicas for each in states) == 6
-    assert all(each.leader != 3 for each in states)
+    assert sum(3 in state.replicas for state in states) == 6
+    assert all(state.leader != 3 for state in states)
 
 
 def test_a_cluster_that_is_just_starting_makes_no_topic_with_too_few_replicas() -> None:

@@ -132,7 +132,7 @@ def join(driver: ControllerDriver, *members: int) -> None:
             leader=leader,
             leader_epoch=state.leader_epoch,
             partition_epoch=state.partition_epoch,
-            isr=tuple(brokers[BrokerId(each)].life for each in sorted(isr)),
+            isr=tuple(brokers[BrokerId(broker)].life for broker in sorted(isr)),
         )
         driver.ask(AlterPartitions(changes=[change]))
     driver.pass_time(600)
@@ -143,9 +143,9 @@ def test_the_first_position_during_an_outage_goes_on_as_many_disks_as_ever() -> 
     kill(driver, 0, 2)
     topic = driver.ask(asked())
     assert isinstance(topic, Topic)
-    for each in topic.partitions:
-        assert sorted(each.replicas) == [0, 1, 2]
-        assert [life.broker_id for life in each.isr] == [each.leader] == [1]
+    for partition in topic.partitions:
+        assert sorted(partition.replicas) == [0, 1, 2]
+        assert [life.broker_id for life in partition.isr] == [partition.leader] == [1]
 
 
 def test_it_gets_more_replicas_when_more_brokers_come() -> None:
@@ -155,11 +155,11 @@ def test_it_gets_more_replicas_when_more_brokers_come() -> None:
         start(driver, number)
         driver.pass_time(600)
         join(driver, number)
-    assert [len(each.replicas) for each in positions(driver).partitions] == [3, 3]
-    assert [(str(each.topic), each.partitions) for each in driver.raised] == [
+    assert [len(partition.replicas) for partition in positions(driver).partitions] == [3, 3]
+    assert [(str(raised.topic), raised.partitions) for raised in driver.raised] == [
         ("__positions", 2)
     ] * 2
-    assert not any(each.is_reassigning for each in positions(driver).partitions)
+    assert not any(partition.is_reassigning for partition in positions(driver).partitions)
 
 
 def reassign(driver: ControllerDriver, *replicas: int) -> None:
@@ -167,7 +167,7 @@ def reassign(driver: ControllerDriver, *replicas: int) -> None:
     asked = Reassignment(
         topic_id=positions(driver).topic_id,
         partition=0,
-        replicas=tuple(BrokerId(each) for each in replicas),
+        replicas=tuple(BrokerId(replica) for replica in replicas),
     )
     assert not isinstance(only(driver.ask(ReassignPartitions(reassignments=[asked]))), Exception)
     driver.pass_time(600)
@@ -184,7 +184,7 @@ def test_a_reassignment_to_fewer_replicas_is_undone_and_one_to_more_stays() -> N
     join(driver, 0, 1, 2, 3)
     (state,) = positions(driver).partitions
     assert (state.replicas[:2], len(state.replicas)) == ((1, 2), 3)
-    assert [each.partitions for each in driver.raised] == [1]
+    assert [raised.partitions for raised in driver.raised] == [1]
 
 
 def drain(driver: ControllerDriver, number: int, *, is_drained: bool) -> None:
@@ -206,7 +206,7 @@ def test_it_has_fewer_replicas_while_a_broker_is_drained_and_is_raised_again_aft
     driver.pass_time(600)
     join(driver, 0, 1, 2)
     assert sorted(positions(driver).partitions[0].replicas) == [0, 1, 2]
-    assert [each.partitions for each in driver.raised] == [1]
+    assert [raised.partitions for raised in driver.raised] == [1]
 
 
 def test_a_controller_that_takes_over_raises_what_the_last_one_did_not() -> None:
@@ -217,7 +217,9 @@ def test_a_controller_that_takes_over_raises_what_the_last_one_did_not() -> None
     for life in driver.live():
         successor.beat(life)
     successor.pass_time(600)
-    assert [sorted(each.replicas) for each in positions(successor).partitions] == [[0, 1]] * 2
+    assert [sorted(partition.replicas) for partition in positions(successor).partitions] == [
+        [0, 1]
+    ] * 2
 
 
 def test_a_drained_broker_or_one_that_is_away_gets_no_more_replicas_of_it() -> None:
@@ -229,8 +231,8 @@ def test_a_drained_broker_or_one_that_is_away_gets_no_more_replicas_of_it() -> N
     driver.ask(DrainBroker(broker_id=BrokerId(1), is_drained=True))
     kill(driver, 2)
     driver.pass_time(1200)
-    assert all(len(each.replicas) <= 2 for each in positions(driver).partitions)
-    assert all(1 not in each.replicas for each in positions(driver).partitions)
+    assert all(len(partition.replicas) <= 2 for partition in positions(driver).partitions)
+    assert all(1 not in partition.replicas for partition in positions(driver).partitions)
 
 
 def test_a_cluster_that_is_to_grow_does_not_let_the_first_position_wait() -> None:

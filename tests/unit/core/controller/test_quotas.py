@@ -153,7 +153,10 @@ def test_a_deleted_quota_is_gone() -> None:
 def beat(driver: ControllerDriver, life: BrokerLife, *uses: BucketUse) -> dict[str, int]:
     answer = driver.ask(Heartbeat(life=life, metadata_epoch=driver.image.epoch, quota_uses=uses))
     assert isinstance(answer, HeartbeatAnswer)
-    return {each.bucket.quota: each.bytes_per_second for each in answer.quota_shares}
+    return {
+        quota_share.bucket.quota: quota_share.bytes_per_second
+        for quota_share in answer.quota_shares
+    }
 
 
 def test_the_limit_is_divided_among_living_brokers_with_their_heartbeats() -> None:

@@ -179,7 +179,7 @@ def test_a_replica_on_another_media_may_stay_while_others_move(cluster: Cluster)
     topic = cluster.create("t", replication_factor=2, config={"media": "ssd"})
     first, second = cluster.state(topic).replicas
     alter(cluster, "t", media="hdd")
-    target = next(each for each in (2, 4) if each not in (first, second))
+    target = next(number for number in (2, 4) if number not in (first, second))
     assert isinstance(reassign(cluster, topic, first, target), PartitionState)
 
 
@@ -211,7 +211,7 @@ def test_a_broker_that_starts_again_has_what_it_had_until_it_says_something_else
     cluster.restart(1, "2")
     assert cluster.driver.image.cluster.brokers[BrokerId(1)].media == (HDD,)
     brokers = [image.cluster.brokers.get(BrokerId(1)) for image in cluster.driver.images]
-    shown = [each.media for each in brokers if each is not None]
+    shown = [broker.media for broker in brokers if broker is not None]
     assert () not in shown[shown.index((SSD, HDD)) :]
 
 

@@ -11,7 +11,7 @@ from millrace.core.metadata.topic_config import (
 
 
 def test_the_defaults_are_kafkas_but_for_durability_and_min_isr() -> None:
-    defaults = {name: each.default for name, each in SETTINGS.items()}
+    defaults = {name: setting.default for name, setting in SETTINGS.items()}
     assert defaults == {
         "durability": "fsync",
         "media": "any",
@@ -80,7 +80,7 @@ def test_the_attribute_s_name_is_answered_with_kafkas() -> None:
 
 
 def test_every_setting_of_a_topic_counts_at_once() -> None:
-    assert not any(each.description.needs_restart for each in SETTINGS.values())
+    assert not any(setting.description.needs_restart for setting in SETTINGS.values())
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_clients_beyond_the_bound_share_one_bucket_and_others_are_not_slowed() -
             meters.charge(meter, 1000, at(0))
     states = meters.states(at(0))
     assert len(states) == 11
-    shared = next(each for each in states if each.bucket == Bucket("q", PRODUCE))
+    shared = next(state for state in states if state.bucket == Bucket("q", PRODUCE))
     assert shared.delay_ms > 80_000  # 90 of them, at 1000 bytes a second.
     (known,) = meters.caller(PRODUCE, "p", "known", at(0))
     assert known.bucket.quota == "known"
@@ -136,7 +136,7 @@ def test_what_is_used_of_shared_quotas_is_reported_while_it_is_used() -> None:
     meters.on_shares([BucketShare(meter.bucket, 1000)], at(3000))
     assert len(meters.uses(at(3900))) == 1
     assert meters.uses(at(4100)) == []
-    assert [each.used for each in meters.states(at(4100))] == [0, 0]
+    assert [state.used for state in meters.states(at(4100))] == [0, 0]
     # Who comes now does not begin with the small share of an idle broker.
     assert meter.rate == pytest.approx(1_000_000 / 3)
 

@@ -257,14 +257,14 @@ def test_advice_is_of_the_kind_of_the_query(name: str, in_batch: str, in_stream:
 @pytest.mark.parametrize("use", [Use.BATCH, Use.STREAM])
 def test_no_advice_names_an_option_that_the_query_cannot_have(use: Use) -> None:
     others = [
-        each.name
-        for each in settings_of(SourceOptions).values()
-        if each.description.scope not in (None, use)
+        setting.name
+        for setting in settings_of(SourceOptions).values()
+        if setting.description.scope not in (None, use)
     ]
     assert others
     for name in REFUSED:
         told = refusal({**LEAST, "startingOffsets": "earliest", name: "1"}, use)
-        assert not [each for each in others if re.search(rf"\b{each}\b", told)]
+        assert not [other for other in others if re.search(rf"\b{other}\b", told)]
 
 
 @pytest.mark.parametrize("name", ["subscribe", "assign", "startingOffsets"])

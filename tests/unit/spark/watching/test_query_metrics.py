@@ -10,7 +10,7 @@ def states() -> QueryStates:
     found = QueryStates()
     found.on_started("etl", "r1", 100.0)
     ends = [Offsets({("clicks", 0): LogPosition(at, 3)}, {"clicks": "ab"}) for at in (10, 15)]
-    end, latest = (each.to_dict() for each in ends)
+    end, latest = (end.to_dict() for end in ends)
     found.on_progress(
         {
             "runId": "r1",

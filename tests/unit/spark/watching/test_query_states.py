@@ -7,7 +7,7 @@ from millrace.spark.watching.query_states import QueryState, QueryStates
 
 
 def offsets(**clicks: int) -> dict[str, Any]:
-    positions = {("clicks", int(each[1:])): LogPosition(at, 3) for each, at in clicks.items()}
+    positions = {("clicks", int(click[1:])): LogPosition(at, 3) for click, at in clicks.items()}
     return Offsets(positions, {"clicks": "ab"}).to_dict()
 
 

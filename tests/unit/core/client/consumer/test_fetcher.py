@@ -111,10 +111,10 @@ def test_a_partition_joins_with_the_end_up_to_which_it_is_read() -> None:
     fetcher = make()
     fetcher.assign("t", PLACE, Offset(5), end=Offset(9))
     (change,) = [each for each in fetcher.poll(at(0)) if isinstance(each, ChangeSession)]
-    assert [(each.fetch_offset, each.end_offset) for each in change.added] == [(5, 9)]
+    assert [(added.fetch_offset, added.end_offset) for added in change.added] == [(5, 9)]
     fetcher.assign("t", PLACE, Offset(5))
     (change,) = [each for each in fetcher.poll(at(0)) if isinstance(each, ChangeSession)]
-    assert [each.end_offset for each in change.added] == [None]
+    assert [added.end_offset for added in change.added] == [None]
 
 
 def test_without_a_position_the_logs_end_is_looked_up() -> None:
@@ -590,7 +590,7 @@ def test_a_seek_drops_what_came_before_a_damaged_header_and_the_error() -> None:
     assert fetcher.take() is None
     (change,) = fetcher.poll(at(1))
     assert isinstance(change, ChangeSession)
-    assert [each.fetch_offset for each in change.added] == [1]
+    assert [added.fetch_offset for added in change.added] == [1]
     assert change.removed == [2], "it is taken out once"
 
 
@@ -605,14 +605,14 @@ def test_a_damaged_header_after_what_a_pause_drops_is_met_again() -> None:
     fetcher.resume(PLACE)
     (change,) = fetcher.poll(at(1))
     assert isinstance(change, ChangeSession)
-    assert [each.fetch_offset for each in change.added] == [0]
+    assert [added.fetch_offset for added in change.added] == [0]
 
 
 def test_why_a_partition_failed_is_known_until_it_is_moved() -> None:
     fetcher = make()
     fetcher.assign("t", OTHER, Reset.NONE)
     effects = fetcher.poll(at(1))
-    (handle,) = [each.handle for each in effects if isinstance(each, LookUpOffset)]
+    (handle,) = [effect.handle for effect in effects if isinstance(effect, LookUpOffset)]
     error = InvalidRequestError("no")
     fetcher.on_look_up_failed(handle, error, False, at(1))
     for _ in range(2):
@@ -707,7 +707,7 @@ def test_a_reader_that_begins_where_another_was_is_told_that_its_record_is_gone(
     assert fetcher.partition(PLACE).epoch_before(Offset(10)) == 3
     assert fetcher.partition(PLACE).epoch_before(Offset(9)) == -1
     (change,) = [each for each in fetcher.poll(at(0)) if isinstance(each, ChangeSession)]
-    assert [(each.fetch_offset, each.last_fetched_epoch) for each in change.added] == [(10, 3)]
+    assert [(added.fetch_offset, added.last_fetched_epoch) for added in change.added] == [(10, 3)]
 
 
 def test_going_back_in_what_was_taken_keeps_the_epochs_before_it() -> None:
@@ -796,8 +796,10 @@ def test_a_leader_that_refuses_for_long_is_asked_less_and_less_often() -> None:
         added: list[AddedPartition] = []
         while not added:
             effects = fetcher.poll(at(now))
-            added = [e for each in effects if isinstance(each, ChangeSession) for e in each.added]
-            if any(isinstance(each, RefreshMetadata) for each in effects):
+            added = [
+                e for effect in effects if isinstance(effect, ChangeSession) for e in effect.added
+            ]
+            if any(isinstance(effect, RefreshMetadata) for effect in effects):
                 fetcher.on_refreshed(at(now))
             now = fetcher.next_wake(at(now)) or now
         handle = added[0].handle

@@ -51,7 +51,7 @@ def make(*handles: int) -> Sessions:
     for handle in handles:
         sessions.add(BROKER, joining(handle))
     (change,) = sessions.changes()
-    assert change == ChangeSession(BROKER, [joining(each) for each in handles], [], WINDOW)
+    assert change == ChangeSession(BROKER, [joining(handle) for handle in handles], [], WINDOW)
     return sessions
 
 
@@ -66,7 +66,7 @@ def test_a_session_starts_with_the_window_and_says_no_more() -> None:
 
 def test_credit_comes_back_in_parts_of_the_window_or_when_nothing_waits() -> None:
     sessions = make(1)
-    sessions.keep("t", PLACE, came(1, b"".join(batch(each) for each in range(8))))
+    sessions.keep("t", PLACE, came(1, b"".join(batch(number) for number in range(8))))
     grants: list[int] = []
     for _ in range(8):
         assert sessions.take() is not None

@@ -349,7 +349,7 @@ def test_what_must_be_repeated_does_not_wait_for_other_requests_to_be_answered()
     sender.poll(at(7))
     for correlation_id in (7, 8, 9):
         sender.on_answer(BROKER, correlation_id, [moved_to(OTHER_BROKER, 8)], at(8))
-    assert sent(sender.poll(at(8))) == [[each] for each in (*batches, late)]
+    assert sent(sender.poll(at(8))) == [[batch] for batch in (*batches, late)]
     sender.on_batches([batch_of()])
     assert sent(sender.poll(at(9))) == [], "what is new waits"
 
@@ -661,7 +661,7 @@ def test_a_request_that_a_broker_does_not_read_for_a_quota_has_more_time() -> No
     sender.on_throttled(BROKER, 60_000, at(100))
     assert not any(isinstance(each, Disconnect) for each in sender.poll(at(60_000)))
     late = [each for each in sender.poll(at(100_000)) if isinstance(each, Disconnect)]
-    assert [each.broker_id for each in late] == [BROKER]
+    assert [request.broker_id for request in late] == [BROKER]
 
 
 def test_a_pause_that_was_shortened_does_not_lengthen_the_wait_for_an_answer() -> None:
@@ -671,7 +671,7 @@ def test_a_pause_that_was_shortened_does_not_lengthen_the_wait_for_an_answer() -
     sender.on_throttled(BROKER, 60_000, at(100))
     sender.on_throttled(BROKER, 1, at(200))
     late = [each for each in sender.poll(at(40_000)) if isinstance(each, Disconnect)]
-    assert [each.broker_id for each in late] == [BROKER]
+    assert [request.broker_id for request in late] == [BROKER]
 
 
 def test_a_pause_does_not_outlast_its_connection() -> None:

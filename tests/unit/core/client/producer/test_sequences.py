@@ -51,7 +51,7 @@ def sent(partition: PartitionBatches, connection: int = 1) -> list[ProducerBatch
 
 
 def numbers(batches: list[ProducerBatch]) -> list[tuple[int, int, int]]:
-    return [(each.producer_id, each.producer_epoch, each.base_sequence) for each in batches]
+    return [(batch.producer_id, batch.producer_epoch, batch.base_sequence) for batch in batches]
 
 
 def test_a_producer_id_is_wanted_when_a_batch_is_to_be_sent_and_not_before() -> None:

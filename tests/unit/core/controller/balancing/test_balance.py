@@ -16,7 +16,7 @@ def counter(loads: Mapping[BrokerId, int]) -> Counter[BrokerId]:
 
 
 def spread(loads: Counter[BrokerId], brokers: list[BrokerId]) -> int:
-    counts = [loads[each] for each in brokers]
+    counts = [loads[broker] for broker in brokers]
     return max(counts) - min(counts)
 
 
@@ -77,7 +77,9 @@ def test_what_was_moved_is_at_rest() -> None:
     taken = moves(partitions, loads, 100)
     for leader in taken.values():
         loads.update({A: -1, leader: 1})
-    after = {key: each._replace(leader=taken.get(key, A)) for key, each in partitions.items()}
+    after = {
+        key: partition._replace(leader=taken.get(key, A)) for key, partition in partitions.items()
+    }
     assert moves(after, loads, 100) == {}
     assert spread(loads, [A, B, C]) <= 1
 
@@ -95,7 +97,7 @@ def test_loads_are_as_even_as_the_candidates_allow(
     # The greatest load is at least what any set of brokers must share among themselves.
     must = 0
     for mask in range(1, 16):
-        brokers = {each for each in (A, B, C, D) if mask >> each & 1}
+        brokers = {broker for broker in (A, B, C, D) if mask >> broker & 1}
         inside = sum({*candidates} <= brokers for candidates in free.values())
         must = max(must, -(-inside // len(brokers)))
     assert max(loads.values(), default=0) == must
@@ -104,26 +106,33 @@ def test_loads_are_as_even_as_the_candidates_allow(
 
 def test_four_brokers_and_three_topics_of_three_replicas() -> None:
     """The slides' picture: whoever of the four dies, the three others lead the same number."""
-    candidates = [Candidate(each, "") for each in (A, B, C, D)]
+    candidates = [Candidate(broker, "") for broker in (A, B, C, D)]
     placed: list[tuple[BrokerId, ...]] = []
     for _ in range(3):
         placed += place(
             4,
             3,
             candidates,
-            replica_counts=Counter(broker for each in placed for broker in each),
-            leader_counts=Counter(each[0] for each in placed),
-            follower_counts=Counter((each[0], other) for each in placed for other in each[1:]),
-            heir_counts=Counter((each[0], each[1]) for each in placed),
+            replica_counts=Counter(broker for partition in placed for broker in partition),
+            leader_counts=Counter(partition[0] for partition in placed),
+            follower_counts=Counter(
+                (partition[0], other) for partition in placed for other in partition[1:]
+            ),
+            heir_counts=Counter((partition[0], partition[1]) for partition in placed),
         )
-    assert Counter(each[0] for each in placed) == {A: 3, B: 3, C: 3, D: 3}
-    assert Counter(broker for each in placed for broker in each) == {A: 9, B: 9, C: 9, D: 9}
+    assert Counter(partition[0] for partition in placed) == {A: 3, B: 3, C: 3, D: 3}
+    assert Counter(broker for partition in placed for broker in partition) == {
+        A: 9,
+        B: 9,
+        C: 9,
+        D: 9,
+    }
     for dead in (A, B, C, D):
         free = {
-            number: [each for each in replicas if each != dead]
+            number: [replica for replica in replicas if replica != dead]
             for number, replicas in enumerate(placed)
             if replicas[0] == dead
         }
-        loads = Counter(each[0] for each in placed if each[0] != dead)
+        loads = Counter(partition[0] for partition in placed if partition[0] != dead)
         loads.update(heirs(free, loads).values())
         assert sorted(loads.values()) == [4, 4, 4]

@@ -42,48 +42,51 @@ def spread(counts: Counter[BrokerId]) -> int:
 def test_leaders_and_replicas_are_spread_evenly(number: int, replication_factor: int) -> None:
     candidates = brokers(*[""] * number)
     replicas = placed(120, replication_factor, candidates)
-    assert all(len(set(each)) == replication_factor for each in replicas)
-    leaders = Counter(each[0] for each in replicas)
-    assert set(leaders) == {each.broker_id for each in candidates}
+    assert all(len(set(replica)) == replication_factor for replica in replicas)
+    leaders = Counter(replica[0] for replica in replicas)
+    assert set(leaders) == {candidate.broker_id for candidate in candidates}
     assert spread(leaders) <= 1
     # Leaders come first: their turn may not be the turn of the broker with the fewest replicas.
-    assert spread(Counter(broker for each in replicas for broker in each)) <= 2
+    assert spread(Counter(broker for replica in replicas for broker in replica)) <= 2
 
 
 def test_new_partitions_go_where_there_are_fewest() -> None:
     replicas = placed(6, 1, brokers("", "", ""), {0: 4, 1: 0, 2: 2}, {0: 4, 1: 0, 2: 2})
-    assert Counter(each[0] for each in replicas) == {1: 4, 2: 2}
+    assert Counter(replica[0] for replica in replicas) == {1: 4, 2: 2}
 
 
 @pytest.mark.parametrize("zones", [("a", "a", "b", "b", "c", "c"), ("a", "b", "c", "a", "b", "c")])
 def test_replicas_lie_in_different_zones(zones: tuple[str, ...]) -> None:
     replicas = placed(60, 3, brokers(*zones))
-    for each in replicas:
-        assert {zones[broker] for broker in each} == {"a", "b", "c"}
+    for replica in replicas:
+        assert {zones[broker] for broker in replica} == {"a", "b", "c"}
 
 
 def test_more_replicas_than_zones_share_them_evenly() -> None:
     zones = ("a", "a", "a", "b", "b", "b")
-    for each in placed(30, 4, brokers(*zones)):
-        assert Counter(zones[broker] for broker in each) == {"a": 2, "b": 2}
+    for replicas in placed(30, 4, brokers(*zones)):
+        assert Counter(zones[broker] for broker in replicas) == {"a": 2, "b": 2}
 
 
 def test_the_leaderships_of_a_dead_broker_would_fall_to_all_the_others() -> None:
     replicas = placed(48, 3, brokers("", "", "", ""))
     for dead in range(4):
-        heirs = Counter(each[1] for each in replicas if each[0] == dead)
+        heirs = Counter(replica[1] for replica in replicas if replica[0] == dead)
         assert len(heirs) == 3
         assert spread(heirs) <= 1
 
 
 def away(candidates: list[Candidate], *broker_ids: int) -> list[Candidate]:
-    return [each._replace(is_there=each.broker_id not in broker_ids) for each in candidates]
+    return [
+        candidate._replace(is_there=candidate.broker_id not in broker_ids)
+        for candidate in candidates
+    ]
 
 
 def test_a_broker_that_is_away_gets_its_part() -> None:
     replicas = placed(100, 3, away(brokers("", "", "", "", ""), 4), in_sync_min=2)
-    assert spread(Counter(broker for each in replicas for broker in each)) <= 2
-    assert spread(Counter(each[0] for each in replicas)) <= 1
+    assert spread(Counter(broker for replica in replicas for broker in replica)) <= 2
+    assert spread(Counter(replica[0] for replica in replicas)) <= 1
 
 
 @pytest.mark.parametrize("gone", [(2,), (2, 5), (4, 5), (1, 2)])
@@ -112,7 +115,7 @@ def test_a_partition_has_a_replica_that_can_lead_even_if_its_zone_has_another_on
 
 def test_a_bad_disk_is_avoided_within_its_zone_and_counts_less_than_the_zones() -> None:
     zones = ("a", "a", "b", "c")
-    bad = [each._replace(has_bad_disk=each.broker_id in (1, 3)) for each in brokers(*zones)]
+    bad = [broker._replace(has_bad_disk=broker.broker_id in (1, 3)) for broker in brokers(*zones)]
     assert {frozenset(each) for each in placed(20, 3, bad)} == {frozenset({0, 2, 3})}
 
 

@@ -22,8 +22,8 @@ def brokers(*zones: str) -> list[Candidate]:
 def on_media(*media: str) -> list[Candidate]:
     """Brokers with these, such as `ssd`, `ssd hdd` or nothing, all in one zone."""
     return [
-        Candidate(BrokerId(number), "", tuple(map(Media, each.split())))
-        for number, each in enumerate(media)
+        Candidate(BrokerId(number), "", tuple(map(Media, kind.split())))
+        for number, kind in enumerate(media)
     ]
 
 
@@ -32,7 +32,7 @@ def ids(*numbers: int) -> Replicas:
 
 
 def loads(partitions: dict[int, Replicas]) -> Counter[BrokerId]:
-    return Counter(each for replicas in partitions.values() for each in replicas)
+    return Counter(replica for replicas in partitions.values() for replica in replicas)
 
 
 def test_what_is_even_stays() -> None:
@@ -137,7 +137,7 @@ def test_replicas_on_brokers_without_the_media_move_and_the_others_stay() -> Non
 def test_nothing_goes_to_a_broker_without_the_media_for_its_zone_or_its_share() -> None:
     before = {number: ids(number % 2) for number in range(6)}
     brokers = on_media("ssd", "ssd", "hdd", "")
-    zoned = [each._replace(zone=f"z{each.broker_id // 2}") for each in brokers]
+    zoned = [broker._replace(zone=f"z{broker.broker_id // 2}") for broker in brokers]
     media = dict.fromkeys(before, TopicMedia.SSD)
     assert planned(before, brokers, media=media) == planned(before, zoned, media=media) == {}
 
@@ -164,7 +164,7 @@ def test_every_plan_puts_replicas_where_they_may_lie_and_the_next_one_is_empty(
 ) -> None:
     kinds = ["ssd", "hdd", "ssd hdd"]
     candidates = on_media("ssd hdd", "ssd hdd", *data.draw(st.lists(st.sampled_from(kinds))))
-    everyone = [each.broker_id for each in candidates]
+    everyone = [candidate.broker_id for candidate in candidates]
     before = {
         key: tuple(data.draw(st.permutations(everyone))[: data.draw(st.integers(1, 2))])
         for key in range(data.draw(st.integers(1, 12)))
@@ -173,7 +173,7 @@ def test_every_plan_puts_replicas_where_they_may_lie_and_the_next_one_is_empty(
     after = before | planned(before, candidates, media=media)
     for key, replicas in after.items():
         assert len({*replicas}) == len(before[key])
-        assert all(media[key].is_among(candidates[each].media) for each in replicas)
+        assert all(media[key].is_among(candidates[replica].media) for replica in replicas)
     assert planned(after, candidates, media=media) == {}
 
 
@@ -191,8 +191,8 @@ def test_every_plan_is_even_is_even_within_one_and_the_next_one_is_empty(
     candidates = brokers(*[""] * count)
     after = before | planned(before, candidates)
     assert all(len({*replicas}) == factor for replicas in after.values())
-    held = [loads(after)[each.broker_id] for each in candidates]
+    held = [loads(after)[candidate.broker_id] for candidate in candidates]
     led = Counter(replicas[0] for replicas in after.values())
     assert max(held) - min(held) <= 1
-    assert max(led.values()) - min(led[each.broker_id] for each in candidates) <= 1
+    assert max(led.values()) - min(led[candidate.broker_id] for candidate in candidates) <= 1
     assert planned(after, candidates) == {}

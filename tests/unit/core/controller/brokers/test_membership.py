@@ -422,7 +422,7 @@ def test_four_brokers_and_three_topics_survive_each_broker_evenly() -> None:
     assert loads() == {A: 3, B: 3, C: 3, D: 3}
     for dead in (A, B, C, D):
         cluster.driver.kill(dead)
-        assert loads() == {each: 4 for each in (A, B, C, D) if each != dead}
+        assert loads() == {broker: 4 for broker in (A, B, C, D) if broker != dead}
         cluster.restart(dead, f"{dead}-again")
         for topic in topics:
             for number in range(4):

@@ -316,9 +316,9 @@ def test_the_cluster_decides_over_unclean_elections_where_the_topic_does_not() -
         return Rules.of(topic, {}, config).may_elect_unclean
 
     name = "unclean.leader.election.enable"
-    assert [allowed({}, each) for each in (False, True)] == [False, True]
-    assert [allowed({name: "false"}, each) for each in (False, True)] == [False, False]
-    assert [allowed({name: "true"}, each) for each in (False, True)] == [True, True]
+    assert [allowed({}, flag) for flag in (False, True)] == [False, True]
+    assert [allowed({name: "false"}, flag) for flag in (False, True)] == [False, False]
+    assert [allowed({name: "true"}, flag) for flag in (False, True)] == [True, True]
 
 
 # Who stays eligible (P26).

@@ -70,7 +70,7 @@ def test_changes_of_many_partitions_come_in_one_request_and_one_write(cluster: C
     cluster.driver.settle()
     answers = cluster.driver.results[request_id]
     assert isinstance(answers, list)
-    assert [ids(each.isr) for each in answers] == [[each.leader] for each in states]
+    assert [ids(answer.isr) for answer in answers] == [[state.leader] for state in states]
 
 
 def stale(broker_id: int) -> BrokerLife:

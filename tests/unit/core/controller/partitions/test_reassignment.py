@@ -79,7 +79,7 @@ def test_it_is_never_completed_with_fewer_than_min_isr(cluster: Cluster) -> None
     """The new replica has joined, but of those that stay one is not in sync."""
     other = cluster.create("other", config={"min.insync.replicas": "3"})
     first, second, third = cluster.state(other).replicas
-    new = next(each for each in range(6) if each not in (first, second, third))
+    new = next(number for number in range(6) if number not in (first, second, third))
     reassign(cluster, other, first, second, new)
     cluster.change_isr(other, first, third, new)
     cluster.driver.pass_time(1000)
@@ -109,7 +109,7 @@ def test_fewer_replicas_are_had_at_once(cluster: Cluster, topic: TopicId) -> Non
 def test_more_replicas_ask_for_no_larger_min_isr_before_they_are_there(cluster: Cluster) -> None:
     topic = cluster.create("one", replication_factor=1)
     (holder,) = cluster.state(topic).replicas
-    others = [each for each in range(6) if each != holder][:2]
+    others = [number for number in range(6) if number != holder][:2]
     reassign(cluster, topic, holder, *others)
     assert cluster.state(topic).replication_factor == 1
     cluster.change_isr(topic, holder, *others)
@@ -145,7 +145,7 @@ def test_it_is_not_cancelled_while_only_new_replicas_are_last_known(
     config = {"durability": "replicated", "min.insync.replicas": str(min_isr)}
     topic = cluster.create("t", config=config)
     old = cluster.state(topic).replicas
-    new = [BrokerId(each) for each in range(6) if each not in old]
+    new = [BrokerId(number) for number in range(6) if number not in old]
     reassign(cluster, topic, *new)
     joined = new[:min_isr]
     cluster.change_isr(topic, *old, *joined)
@@ -218,7 +218,7 @@ def test_so_many_are_under_way_at_a_time() -> None:
         for number in range(4)
     ]
     answers = cluster.ask_each(ReassignPartitions(reassignments=everywhere))
-    refused = [reason_of(each) is ReassignmentReason.LIMIT_REACHED for each in answers]
+    refused = [reason_of(answer) is ReassignmentReason.LIMIT_REACHED for answer in answers]
     assert refused == [False, False, True, True]
 
 
@@ -232,4 +232,4 @@ def test_what_is_there_or_on_its_way_already_is_not_counted_again() -> None:
         Reassignment(topic_id=topic, partition=1, replicas=(BrokerId(0), BrokerId(1))),
     ]
     answers = cluster.ask_each(ReassignPartitions(reassignments=again))
-    assert [isinstance(each, PartitionState) for each in answers] == [True, True]
+    assert [isinstance(answer, PartitionState) for answer in answers] == [True, True]

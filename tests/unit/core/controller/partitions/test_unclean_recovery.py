@@ -55,8 +55,8 @@ def test_it_is_waited_for_all_replicas(cluster: Cluster, topic: TopicId) -> None
     state = cluster.state(topic)
     assert (state.leader, state.isr, state.elr) == (NO_BROKER, (), ())
     assert state.last_known_elr == (0, 1)
-    for each in (0, 1):
-        cluster.driver.beat(cluster.life(each), log_ends=[log_end(topic, 1, 10)])
+    for number in (0, 1):
+        cluster.driver.beat(cluster.life(number), log_ends=[log_end(topic, 1, 10)])
     cluster.driver.pass_time(2000)
     assert cluster.state(topic).leader == NO_BROKER
 
@@ -93,18 +93,18 @@ def test_what_was_reported_before_somebody_led_counts_for_nothing(
     cluster: Cluster, topic: TopicId
 ) -> None:
     cluster.driver.beat(cluster.life(0), log_ends=[log_end(topic, 1, 10)])
-    for each in (1, 2):
-        life = cluster.life(1) if each == 1 else cluster.restart(2, "2")
+    for number in (1, 2):
+        life = cluster.life(1) if number == 1 else cluster.restart(2, "2")
         cluster.driver.beat(life, log_ends=[log_end(topic, 1, 9)])
     cluster.driver.pass_time(600)
     assert cluster.state(topic).leader == 0
     cluster.change_isr(topic, 0, 1)
     forget(cluster, 2, 1, 0)
-    for each in range(3):
-        cluster.restart(each, "5")
+    for number in range(3):
+        cluster.restart(number, "5")
     forget(cluster, 0)
-    for each in (1, 2):
-        cluster.driver.beat(cluster.life(each), log_ends=[log_end(topic, 3, 20)])
+    for number in (1, 2):
+        cluster.driver.beat(cluster.life(number), log_ends=[log_end(topic, 3, 20)])
     cluster.driver.pass_time(2000)
     state = cluster.state(topic)
     assert (state.leader, state.isr, state.elr) == (NO_BROKER, (), ())
@@ -139,7 +139,7 @@ def test_who_has_not_reported_is_asked_again(cluster: Cluster, topic: TopicId) -
     cluster.driver.beat(cluster.life(0), log_ends=[log_end(topic, 1, 5)])
     cluster.driver.asks.clear()
     cluster.driver.pass_time(500)
-    assert {each.broker for each in cluster.driver.asks} == {cluster.life(1), life}
+    assert {ask.broker for ask in cluster.driver.asks} == {cluster.life(1), life}
 
 
 def test_a_report_is_of_one_life(cluster: Cluster, topic: TopicId) -> None:
@@ -195,7 +195,7 @@ def test_who_alone_was_in_sync_is_not_elected_with_an_empty_disk(cluster: Cluste
     cluster.change_isr(topic, 0)
     cluster.driver.kill(BrokerId(0))
     cluster.driver.start_broker(registration(0, "2", directories=["another"]))
-    lives = [cluster.life(each) for each in range(3)]
+    lives = [cluster.life(number) for number in range(3)]
     cluster.driver.pass_time(600)
     state = cluster.state(topic)
     assert (state.leader, state.elr, state.last_known_elr) == (NO_BROKER, (), ())
@@ -215,8 +215,8 @@ def test_a_broker_is_asked_for_so_many_at_a_time_and_may_report_no_more() -> Non
     cluster.restart(0, "2")
     cluster.restart(1, "2")
     cluster.driver.pass_time(600)
-    assert {len(each.partitions) for each in cluster.driver.asks} == {2}
-    assert {each.broker for each in cluster.driver.asks} == {cluster.life(0), cluster.life(1)}
+    assert {len(ask.partitions) for ask in cluster.driver.asks} == {2}
+    assert {ask.broker for ask in cluster.driver.asks} == {cluster.life(0), cluster.life(1)}
     ends = [log_end(topic, 0, 0) for _ in range(3)]
     beat = Heartbeat(life=cluster.life(0), metadata_epoch=0, log_ends=ends)
     assert isinstance(cluster.driver.ask(beat), MalformedRequestError)
@@ -300,7 +300,7 @@ def test_one_of_whose_log_nothing_is_known_does_not_lead_and_is_asked_again(
     cluster.driver.pass_time(1000)
     cluster.driver.asks.clear()
     cluster.driver.pass_time(500)
-    assert [each.broker for each in cluster.driver.asks] == [back]
+    assert [ask.broker for ask in cluster.driver.asks] == [back]
     assert cluster.state(lost).leader == NO_BROKER
 
 
@@ -399,7 +399,7 @@ def test_a_damaged_leader_is_replaced_by_an_eligible_replica_that_shows_its_log(
     cluster.report_offline(0, topic)
     assert (cluster.state(topic).leader, ids(cluster.state(topic).elr)) == (NO_BROKER, [0, 1, 2])
     cluster.driver.pass_time(600)
-    assert {each.broker.broker_id for each in cluster.driver.asks} == {1, 2}
+    assert {ask.broker.broker_id for ask in cluster.driver.asks} == {1, 2}
     cluster.driver.beat(cluster.life(1), log_ends=[log_end(topic, 0, 70, committed=70)])
     cluster.driver.pass_time(600)
     assert (cluster.state(topic).leader, ids(cluster.state(topic).elr)) == (1, [0, 2])

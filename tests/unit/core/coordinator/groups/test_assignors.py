@@ -45,7 +45,7 @@ def check(
 ) -> None:
     """Each partition that somebody subscribed to has one owner, who did; no other has any."""
     assert found.keys() == members.keys()
-    owned = [each for some in found.values() for each in some]
+    owned = [partition for some in found.values() for partition in some]
     expected = {
         TopicPartition(topic_id, partition)
         for topic_id, topic in topics.items()
@@ -54,7 +54,7 @@ def check(
     }
     assert sorted(owned) == sorted(expected)
     for member, some in found.items():
-        assert {each.topic_id for each in some} <= members[member].topics
+        assert {partition.topic_id for partition in some} <= members[member].topics
 
 
 @given(ANY_SUBSCRIPTIONS, topics_drawn())
@@ -65,7 +65,9 @@ def test_range_gives_neighbours_and_treats_topics_alike(
     check(members, topics, found)
     for some in found.values():
         for topic_id in topics:
-            numbers = sorted(each.partition for each in some if each.topic_id == topic_id)
+            numbers = sorted(
+                partition.partition for partition in some if partition.topic_id == topic_id
+            )
             if numbers:
                 assert numbers == list(range(numbers[0], numbers[-1] + 1))
 
@@ -75,7 +77,8 @@ def test_range_gives_the_same_partitions_of_topics_that_are_joined() -> None:
     found = assign_range(members, dict.fromkeys((FIRST, SECOND), SubscribedTopic(8)), {})
     for some in found.values():
         first, second = (
-            {each.partition for each in some if each.topic_id == topic} for topic in (FIRST, SECOND)
+            {partition.partition for partition in some if partition.topic_id == topic}
+            for topic in (FIRST, SECOND)
         )
         assert first == second
 
@@ -106,11 +109,13 @@ def test_uniform_assigns_everything_and_nearly_equally(
     found = assign_uniform(members, topics, before)
     check(members, topics, found)
     for member, some in found.items():
-        for each in some:
+        for partition in some:
             others = (
-                len(found[other]) for other in members if each.topic_id in members[other].topics
+                len(found[other])
+                for other in members
+                if partition.topic_id in members[other].topics
             )
-            assert len(some) <= min(others) + 1, f"{member} could give {each} to another"
+            assert len(some) <= min(others) + 1, f"{member} could give {partition} to another"
     assert assign_uniform(members, topics, found) == found, "nothing changed, so nothing moves"
 
 
@@ -133,16 +138,16 @@ def test_uniform_moves_no_more_than_a_change_of_members_needs(
 
 
 def test_uniform_prefers_members_in_a_zone_with_a_replica() -> None:
-    topics = {FIRST: SubscribedTopic(6, [frozenset(ZONES[each % 3]) for each in range(6)])}
+    topics = {FIRST: SubscribedTopic(6, [frozenset(ZONES[number % 3]) for number in range(6)])}
     members = {zone: Subscriber(frozenset((FIRST,)), zone) for zone in ZONES}
     found = assign_uniform(members, topics, {})
     for zone, some in found.items():
-        assert {each.partition % 3 for each in some} == {ZONES.index(zone)}
+        assert {partition.partition % 3 for partition in some} == {ZONES.index(zone)}
 
 
 def test_many_members_of_differing_topics_get_their_shares_soon() -> None:
     """The time of the test is the bound: a look at all members for each partition takes minutes."""
-    topics = {TopicId(bytes([each]) * 16): SubscribedTopic(1000) for each in range(10)}
+    topics = {TopicId(bytes([number]) * 16): SubscribedTopic(1000) for number in range(10)}
     ids = list(topics)
     members = {
         f"m{number}": Subscriber(frozenset(ids[: 1 + number % 10])) for number in range(10_000)

@@ -87,13 +87,13 @@ def test_leaders_are_asked_once_about_the_same_offset() -> None:
     lags, round_ = lags_of({f"g{number}": at(ORDERS, 10, 10) for number in range(50)})
     assert len(list(round_.places)) == 2
     assert round_.positions == 100
-    assert [each.lag.records for each in lags] == [0] * 50
+    assert [lag.lag.records for lag in lags] == [0] * 50
 
 
 def test_a_group_whose_topics_do_not_fit_is_left_out_as_a_whole() -> None:
     both = {**at(ORDERS, 1), **at(PAYMENTS, 1)}
     lags, round_ = lags_of({"a": at(ORDERS, 1), "b": both, "c": at(PAYMENTS, 1)}, series_max=2)
-    assert [(each.group, each.topic) for each in lags] == [("a", "orders"), ("c", "payments")]
+    assert [(lag.group, lag.topic) for lag in lags] == [("a", "orders"), ("c", "payments")]
     assert round_.left_out == 1
     assert round_.is_full
 

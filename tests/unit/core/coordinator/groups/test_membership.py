@@ -107,7 +107,7 @@ def expected(
 
 
 def places(*partitions: int) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(TOPIC_ID, each) for each in partitions)
+    return frozenset(TopicPartition(TOPIC_ID, partition) for partition in partitions)
 
 
 def test_the_first_member_owns_everything_at_once() -> None:
@@ -524,7 +524,7 @@ def test_what_is_later_is_in_the_log() -> None:
     group.join("a", Member(topics=("orders",), pattern="metrics/.*"))
     group.topics.found["orders"] = found(TOPIC_ID, 3)
     group.beat("a", 1)
-    (record,) = [each for each in group.records if isinstance(each, GroupRecord)]
+    (record,) = [record for record in group.records if isinstance(record, GroupRecord)]
     assert decode(*encode(record), NOW) == record
 
 
@@ -641,7 +641,9 @@ def many(count: int) -> Coordinator:
 
 def assert_shared(group: Coordinator, partitions: int) -> None:
     owned = [
-        each for current in group.machine.groups["g"].current.values() for each in current.assigned
+        partition
+        for current in group.machine.groups["g"].current.values()
+        for partition in current.assigned
     ]
     assert sorted(owned) == sorted(places(*range(partitions)))
     assert group.machine.groups["g"].current.keys() == group.machine.groups["g"].members.keys()
@@ -696,7 +698,7 @@ def test_the_target_of_a_large_group_is_computed_at_intervals() -> None:
     group = large_group()
     group.join("n0")
     group.now = WallMs(group.now + 4)
-    (before,) = {each.epochs for each in group.machine.groups.values()}
+    (before,) = {group.epochs for group in group.machine.groups.values()}
     assert own(group.join("n1")) == expected(1, places()), "it is a member at once"
     group.leave("m00")
     after = group.machine.groups["g"].epochs

@@ -175,15 +175,15 @@ def test_a_topic_that_is_deleted_and_brought_back_is_not_read_again() -> None:
         version=8,
         topics={DELETED.topic_id: DELETED},
         deleted={
-            key: DeletedTopic(topic=each, deleted_at=WallMs(5))
-            for key, each in SHARD.topics.items()
+            key: DeletedTopic(topic=topic, deleted_at=WallMs(5))
+            for key, topic in SHARD.topics.items()
         },
     )
     read = decode_shard(5, encode_shard(later), SHARD)
     assert read == later
     assert read.topics[DELETED.topic_id] is DELETED
-    for key, each in SHARD.topics.items():
-        assert read.deleted[key].topic is each
+    for key, topic in SHARD.topics.items():
+        assert read.deleted[key].topic is topic
 
 
 def test_the_same_state_is_the_same_bytes() -> None:

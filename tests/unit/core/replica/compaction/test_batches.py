@@ -256,7 +256,7 @@ def test_groups_are_of_bounded_size() -> None:
     groups = list(open_groups(TOPIC_PARTITION, data, INFLATED_MAX))
     assert sum(map(len, groups)) == 9
     sizes = [[each.opened_bytes for each in headers_of(group)] for group in groups]
-    assert all(len(each) == 1 or sum(each) <= 1 << 20 for each in sizes)
+    assert all(len(size) == 1 or sum(size) <= 1 << 20 for size in sizes)
 
 
 @pytest.mark.parametrize("offset", [1, 2, 4])

@@ -61,7 +61,7 @@ class Served:
         self.epoch = LeaderEpoch(3)
         state = replace(self.cluster.state(self.topic_id), leader_epoch=self.epoch)
         self.leader = self.cluster.life(state.leader)
-        (self.follower,) = (each for each in state.isr if each != self.leader)
+        (self.follower,) = (broker for broker in state.isr if broker != self.leader)
         self.log = FakeReplicaLog(WRITTEN, WRITTEN, START)
         self.log.leader_epochs.append(LeaderEpoch(1), START)
         self.log.leader_epochs.append(self.epoch, COMMITTED)

@@ -69,8 +69,8 @@ class Shell:
         return self.jobs.ready(MonotonicMs(self.now))
 
     def want(self, *jobs: QueuedJob) -> list[Job]:
-        for each in jobs:
-            self.jobs.want(each)
+        for job in jobs:
+            self.jobs.want(job)
         return self.ready()
 
     def change(self, job: ChangeLog) -> ChangeLog:

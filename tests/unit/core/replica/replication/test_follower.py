@@ -448,7 +448,7 @@ def test_an_answer_that_no_leader_gives_is_not_obeyed() -> None:
     machine = follower((1, 0), end=9)
     for diverging in (UNDEFINED_EPOCH_END, (4, 3), (NO_LEADER_EPOCH, 9)):
         effects = machine.on_fetched(*response(machine, diverging=diverging))
-        assert [type(each) for each in effects] == [FetchFrom]
+        assert [type(effect) for effect in effects] == [FetchFrom]
     assert machine.next_offset == 9
 
 

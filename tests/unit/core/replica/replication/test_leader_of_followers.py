@@ -881,7 +881,7 @@ def test_a_new_epoch_forgets_what_followers_reported_in_the_last_one() -> None:
     leading.report(SECOND, 1)
     next_epoch = state_of(leader_epoch=EPOCH + 1, partition_epoch=8)
     leading.machine.on_state(next_epoch, STANDINGS, leading.now)
-    assert [each.life for each in leading.machine.followers] == [None, None]
+    assert [follower.life for follower in leading.machine.followers] == [None, None]
     leading.append("next")
     leading.report(FIRST, 2)
     assert leading.machine.high_watermark == 1

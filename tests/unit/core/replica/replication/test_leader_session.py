@@ -158,8 +158,8 @@ def test_thousands_of_positions_are_said_in_several_messages() -> None:
     requests = []
     while (request := session.take_request(NOW)) is not None:
         requests.append(request)
-    assert [len(each.added) for each in requests] == [500, 500, 200]
-    assert [each.credit_bytes for each in requests] == [WINDOW, 0, 0]
+    assert [len(request.added) for request in requests] == [500, 500, 200]
+    assert [request.credit_bytes for request in requests] == [WINDOW, 0, 0]
 
 
 def test_thousands_of_reports_and_of_positions_that_were_left_are_said_in_several_messages() -> (
@@ -174,16 +174,26 @@ def test_thousands_of_reports_and_of_positions_that_were_left_are_said_in_severa
     for number in range(many):
         session.on_progress(TopicPartition(A.topic_id, number), progress(1))
     requests = [session.take_request(NOW) for _ in range(3)]
-    assert [each and len(each.progress) for each in requests] == [ENTRIES_IN_REQUEST, 1, None]
-    assert sorted(handle for each in requests[:2] if each for handle, _ in each.progress) == [
-        *range(1, many + 1)
+    assert [request and len(request.progress) for request in requests] == [
+        ENTRIES_IN_REQUEST,
+        1,
+        None,
     ]
+    assert sorted(
+        handle for request in requests[:2] if request for handle, _ in request.progress
+    ) == [*range(1, many + 1)]
     for number in range(many):
         session.close(TopicPartition(A.topic_id, number))
     session.open(position(), progress(1), NOW)
     requests = [session.take_request(NOW) for _ in range(3)]
-    assert [each and len(each.removed) for each in requests] == [ENTRIES_IN_REQUEST, 1, None]
-    assert [each and len(each.added) for each in requests] == [0, 1, None], "P7: first it leaves"
+    assert [request and len(request.removed) for request in requests] == [
+        ENTRIES_IN_REQUEST,
+        1,
+        None,
+    ]
+    assert [request and len(request.added) for request in requests] == [0, 1, None], (
+        "P7: first it leaves"
+    )
 
 
 def test_positions_that_pause_cost_nothing_while_others_have_something_to_say() -> None:

@@ -50,7 +50,7 @@ def topic(
 ) -> Topic:
     isr = isr or replicas
     state = PartitionState(
-        replicas=tuple(each.broker_id for each in replicas),
+        replicas=tuple(replica.broker_id for replica in replicas),
         leader=isr[0].broker_id,
         leader_epoch=LeaderEpoch(0),
         partition_epoch=PartitionEpoch(0),

@@ -147,7 +147,7 @@ def test_a_leader_that_resigns_follows_only_when_its_appends_are_done() -> None:
     assert made.leader is not None
     made.leader.append(header_of(2), Acks.ALL, "owner", WALL)
     effects = made.on_state(state_of(THERE, 2), STANDINGS, NOW)
-    completed = [each for each in effects if isinstance(each, Complete)]
+    completed = [effect for effect in effects if isinstance(effect, Complete)]
     assert [type(waiter.error) for waiter in completed[0].waiters] == [NotLeaderError]  # P17
     assert Wake(PARTITION) in effects
     assert not made.leads
@@ -184,7 +184,7 @@ def test_a_follower_leads_only_when_its_writes_are_done() -> None:
     log = FakeReplicaLog()
     made, position = following(log)
     effects = made.on_fetched(position, response(position, 3, 5))
-    assert [type(each) for each in effects] == [Append]
+    assert [type(effect) for effect in effects] == [Append]
     assert made.on_state(state_of(HERE, 2), STANDINGS, NOW) == [StopFetching(PARTITION)]
     assert not made.leads
     assert made.on_disk(Written(Offset(3)), NOW) == []

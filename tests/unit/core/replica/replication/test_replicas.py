@@ -91,7 +91,9 @@ class World:
         self.partition = TopicPartition(self.topic_id, 0)
         state = self.cluster.state(self.topic_id)
         self.leader = state.leader
-        self.here = next(each for each in state.replicas if (each == state.leader) is leads)
+        self.here = next(
+            replica for replica in state.replicas if (replica == state.leader) is leads
+        )
         self.machine = Replicas(self.cluster.life(self.here), CONFIG)
         self.log = FakeReplicaLog()
 
@@ -148,7 +150,7 @@ def leader() -> World:
 
 
 def kinds(effects: Sequence[Effect]) -> list[type]:
-    return [type(each) for each in effects]
+    return [type(effect) for effect in effects]
 
 
 # --- Images ----------------------------------------------------------------------------------
@@ -228,7 +230,9 @@ def test_a_replica_that_others_have_is_dropped_only_when_the_image_says_so() -> 
     world.open()
     state = world.cluster.state(world.topic_id)
     spare = next(n for n in range(4) if BrokerId(n) not in state.replicas)
-    target = tuple(BrokerId(spare) if each == world.here else each for each in state.replicas)
+    target = tuple(
+        BrokerId(spare) if replica == world.here else replica for replica in state.replicas
+    )
     world.cluster.ask_each(
         ReassignPartitions(reassignments=[Reassignment(
             topic_id=world.topic_id, partition=0, replicas=target)])
@@ -274,8 +278,8 @@ def test_a_log_end_is_told_when_nobody_leads_and_nothing_is_being_written(follow
     machine, partition = follower.machine, follower.partition
     assert machine.log_end(partition) is None
     follower.fetched(follower.handle(), 3)
-    for each in follower.cluster.state(follower.topic_id).replicas:
-        follower.fail(each)
+    for replica in follower.cluster.state(follower.topic_id).replicas:
+        follower.fail(replica)
     assert follower.cluster.state(follower.topic_id).leader == NO_BROKER
     assert machine.log_end(partition) is None
     follower.learn()
@@ -293,8 +297,8 @@ def test_an_eligible_replica_tells_whether_its_log_has_what_it_is_counted_on_for
     cluster, topic = leader.cluster, leader.topic_id
     committed_end = EpochEnd(LeaderEpoch(0), Offset(3))
     cluster.change_isr(topic, leader.here, committed_end=committed_end)
-    for each in cluster.state(topic).replicas:
-        leader.fail(each)
+    for replica in cluster.state(topic).replicas:
+        leader.fail(replica)
     machine = Replicas(cluster.restart(leader.here, "2"), CONFIG)
     machine.on_image(leader.image, NOW)
     assert cluster.state(topic).committed_end == committed_end
@@ -393,12 +397,12 @@ def say_so(world: World) -> None:
 
 def renew(world: World, effects: Sequence[Effect]) -> list[Effect]:
     """Ask the controller for the renewals that are among the effects, and take its answers."""
-    (renewals,) = [each.renewals for each in effects if isinstance(each, ProposeRenewals)]
+    (renewals,) = [effect.renewals for effect in effects if isinstance(effect, ProposeRenewals)]
     life = world.cluster.life(world.here)
     answers = world.cluster.ask_each(RenewReplicas(replica=life, renewals=renewals))
     world.learn()
     return world.machine.on_renewal_answers(
-        [each if isinstance(each, MillraceError) else None for each in answers], NOW
+        [answer if isinstance(answer, MillraceError) else None for answer in answers], NOW
     )
 
 
@@ -511,7 +515,7 @@ def test_a_damaged_replica_that_is_moved_away_is_dropped_and_does_not_begin_anew
     asked = world.machine.tick(NOW)
     state = world.cluster.state(world.topic_id)
     spare = next(n for n in range(4) if BrokerId(n) not in state.replicas)
-    others = [each for each in state.replicas if each != world.here]
+    others = [replica for replica in state.replicas if replica != world.here]
     world.cluster.ask_each(
         ReassignPartitions(reassignments=[Reassignment(
             topic_id=world.topic_id, partition=0, replicas=(*others, BrokerId(spare)))])
@@ -744,10 +748,12 @@ def test_one_that_leads_only_once_its_disk_is_done_knows_who_may_join_by_then(
 ) -> None:
     follower.fetched(follower.handle(), 3)
     others = [
-        each for each in follower.cluster.state(follower.topic_id).replicas if each != follower.here
+        replica
+        for replica in follower.cluster.state(follower.topic_id).replicas
+        if replica != follower.here
     ]
-    for each in others:
-        follower.fail(each)
+    for other in others:
+        follower.fail(other)
     follower.learn()
     assert follower.cluster.state(follower.topic_id).leader == follower.here
     assert not follower.machine.get(follower.partition).leads
@@ -761,7 +767,7 @@ def test_one_that_leads_only_once_its_disk_is_done_knows_who_may_join_by_then(
     effects = report(follower, back, 3)
     for at in range(100, 1000, 100):
         effects += follower.machine.tick(MonotonicMs(at))
-    (proposed,) = (each for each in effects if isinstance(each, ProposeIsr))
+    (proposed,) = (effect for effect in effects if isinstance(effect, ProposeIsr))
     ((_, proposal),) = proposed.proposals
     assert {life.broker_id for life in proposal.isr} == {follower.here, back}
 
@@ -861,8 +867,8 @@ def test_a_topic_that_becomes_durable_is_so_for_all_once_its_last_flush_is_done(
     machine.append(header_of(2), Acks.ALL, "owner", WALL)
     world.log.end_at(2)
     world.machine.on_disk(world.partition, Written(Offset(2)), NOW)
-    for each in others:
-        report(world, each, 2)
+    for other in others:
+        report(world, other, 2)
     assert machine.high_watermark == 2
     for at in range(100, 2000, 100):  # Nobody has anything to look at any more.
         world.machine.tick(MonotonicMs(at))
@@ -970,7 +976,7 @@ def test_among_thousands_of_quiet_partitions_only_those_cost_anything_where_some
         assert calls_in(lambda: proposed.extend(crowd.machine.tick(MonotonicMs(at)))) < 200  # noqa: B023
     (propose,) = proposed
     assert isinstance(propose, ProposeIsr)
-    assert [each for each, _ in propose.proposals] == [busy]
+    assert [proposal for proposal, _ in propose.proposals] == [busy]
 
 
 def test_what_is_asked_of_the_controller_is_split_as_the_cluster_bounds_requests() -> None:
@@ -986,7 +992,7 @@ def test_what_is_asked_of_the_controller_is_split_as_the_cluster_bounds_requests
         (propose,) = effects
         assert isinstance(propose, ProposeIsr)
         assert len(propose.proposals) <= 1000
-        asked += [each for each, _ in propose.proposals]
+        asked += [proposal for proposal, _ in propose.proposals]
         answers = [NotControllerError("later")] * len(propose.proposals)
         effects = crowd.machine.on_isr_answers(answers, MonotonicMs(3000))
     assert sorted(asked) == sorted(crowd.led)
