@@ -3,7 +3,7 @@
 A machine that has a table changes its state only through it, so the table fully describes the order
 of its states. An event that a state does not know is a mistake of ours.
 
-Source: the tables of h11's `_state.py`.
+Source: the tables of states of h11.
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ share outlasts the loss of the controller, but not its use (P73).
 
 A stream keeps its limiters (`caller`, `topic`) until `generation` changes (P74). A bucket that
 nobody has charged for a while is dropped (`expire`), and says so to streams that keep its limiter
-(`is_dropped`). There are never more than `quota_buckets_max`: beyond it, others of one quota share
+(`is_dropped`). There are never more than `quotas.buckets_max`: beyond it, others of one quota share
 one bucket, so that no client can fill the memory with client ids, and none escapes its quota.
 """
 

@@ -6,7 +6,7 @@
         00000000000000004711.log        ... the last one is active and grows
         00000000000000004711.snapshot   producer states as of that offset
         leader-epochs                   see core/replica/log/leader_epochs.py
-        failed                          the disk failed, see recovery.py
+        failed                          the disk failed, see log_recovery.py
         damaged                         it was found damaged, likewise
         begins-anew                     the log starts again without these files, new_beginning.py
         cleaner-point                   how far it is compacted, see cleaner_point.py
@@ -30,7 +30,7 @@ one `LogState`. Imports go down this table:
 | `state`         | segments, offsets, epochs and producers: their invariants and their locks      |
 | `health`        | whether the log may be used, and what an error of the disk means for it        |
 
-`recovery.py` opens a log after a crash; modules beside it handle the files named above.
+`log_recovery.py` opens a log after a crash; modules beside it handle the files named above.
 """
 
 from millrace.broker.storage.log.partition_log import PartitionLog, open_log

@@ -9,7 +9,7 @@ reports what it did only when that is durable in its turn:
 |----------------|--------------------------------------|---------------------------------------|
 | `OpenLog`      | the state that names this replica    | `on_opened`: recovered batches, where |
 |                |                                      | durability is `fsync`; `on_failed`,   |
-|                |                                      | `on_opening_refused`                  |
+|                |                                      | `unopened.on_refused`                 |
 | `Configure`    | likewise                             |                                       |
 | `CloseReplica` | the deletion of the topic            |                                       |
 | `DropReplica`  | the state that names others          |                                       |
