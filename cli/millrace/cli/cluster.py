@@ -51,8 +51,6 @@ def ranges_of(
     """Return log start offset and end offset of a topic's partitions, in their order.
 
     Args:
-        admin: a client for administration.
-        topic: the topic.
         partitions: only these; none: all.
 
     Raises:
@@ -77,10 +75,8 @@ def offsets_at(
     Nothing may be as new as a time: then it is the end.
 
     Args:
-        admin: a client for administration.
         ranges: log start offset and end offset of each partition. A time is looked up now, after
             them: a record of an earlier time that was appended meanwhile lies after them.
-        position: what the user wrote.
     """
     times = {}
     if isinstance(position, AtTime):
@@ -113,8 +109,6 @@ def try_offsets(
     It does not wait for a leader: that may take for ever, and a person waits.
 
     Args:
-        admin: a client for administration.
-        topic: the topic.
         at: an end of the log, or a time in ms.
         partitions: only these; None: all.
     """

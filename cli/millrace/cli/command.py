@@ -242,17 +242,28 @@ literal_bootstrap_option = click.option(
 """`--bootstrap` of a command that talks to no brokers."""
 
 
-def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--output` to a command whose result is a table or a document."""
+output_option = click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    is_eager=True,  # So that it is known when another option is wrong.
+    help="How to print the result, and what went wrong.",
+)
+"""`--output` of a command whose result is a table or a document."""
+
+
+def interval_option(description: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--interval` to a command that looks again and again."""
     return click.option(
-        "--output",
-        "-o",
-        type=click.Choice(["table", "json"]),
-        default="table",
+        "--interval",
+        type=click.FloatRange(min=0.2, max=3600),
+        default=2.0,
         show_default=True,
-        is_eager=True,  # So that it is known when another option is wrong.
-        help="How to print the result, and what went wrong.",
-    )(command)
+        metavar="SECONDS",
+        help=description,
+    )
 
 
 def separator_bytes(text: str | None) -> bytes | None:

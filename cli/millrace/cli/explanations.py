@@ -66,8 +66,6 @@ def explain(
     """Turn an error of Millrace into a message for a person.
 
     Args:
-        error: the error.
-        parameters: the parameters of the command.
         writes: the command changes something, records or the cluster.
     """
     topics = _topics(parameters)

@@ -96,7 +96,6 @@ def encode(rows: pa.RecordBatch, kept: list[str], rows_per_record: int) -> pa.Re
     Rows share a record while they follow one another with equal `kept` columns.
 
     Args:
-        rows: a batch.
         kept: columns of a type that can be compared.
         rows_per_record: at the most.
     """

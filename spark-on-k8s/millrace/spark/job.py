@@ -137,7 +137,6 @@ def reason(error: Exception, *, has_stopped: bool = False) -> str:
     """Return in one line why a job failed: the innermost error that is ours, else Spark's.
 
     Args:
-        error: what the job raised.
         has_stopped: whether Spark has stopped by itself, as it does after too many executors
             failed. The error is then about any call that found it stopped.
     """

@@ -57,7 +57,6 @@ def watch_queries(
     """Watch all streaming queries of a session from now on.
 
     Args:
-        spark: the session.
         port: of the pages; 0: any that is free.
         host: address to listen on; `0.0.0.0` in a pod.
         bootstrap_servers: brokers to report positions to; None: none.

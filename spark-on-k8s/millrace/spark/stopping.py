@@ -32,7 +32,6 @@ def await_queries(*queries: StreamingQuery, grace_s: float = 90.0) -> None:
     the failure of one of them. Call it from the main thread, as signals need that.
 
     Args:
-        queries: at least one.
         grace_s: how long all micro-batches may take to end; then they are interrupted. Set it below
             the pod's `terminationGracePeriodSeconds`.
 

@@ -73,7 +73,6 @@ def columns_to_json(frame: DataFrame, columns: Iterable[str] | None = None) -> D
     """Return `frame` with these columns as one column `value`: a JSON object in UTF-8.
 
     Args:
-        frame: any columns.
         columns: which go into the value; None: all but `RECORD_COLUMNS`. Fields that are null are
             left out of the object.
 
@@ -121,7 +120,6 @@ def columns_to_arrow(
     those together first, as with `sortWithinPartitions("key")`.
 
     Args:
-        frame: any columns.
         columns: which go into the value; None: all but `RECORD_COLUMNS`.
         rows_per_record: at the most, and not more than
             `spark.sql.execution.arrow.maxRecordsPerBatch`.

@@ -48,7 +48,6 @@ class Clusters:
     """All clusters that are shown. Used on one event loop.
 
     Args:
-        find: lists them.
         fresh_s: how long a list is used.
         find_s_max: how long `find` may take.
     """

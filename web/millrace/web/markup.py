@@ -37,7 +37,6 @@ def element(tag: str, *children: Child, **attributes: str | int | bool | None) -
     """Return an element.
 
     Args:
-        tag: its name.
         children: texts, which are escaped, and other elements.
         attributes: by their names; `_` stands for `-`, and one at the end is dropped, as in
             `class_`. True: without a value; None or False: not there.

@@ -90,8 +90,6 @@ async def read(
     """Return the first records at or after an offset.
 
     Args:
-        bootstrap: of the cluster.
-        place: topic and number.
         start: the offset; at least the log's start.
         end: where to stop at the latest: the end of the partition.
         key: only records with this key; None: all.

@@ -66,7 +66,6 @@ class Site:
     """The pages of clusters; implements `Pages` of the server. Used on one event loop.
 
     Args:
-        clusters: that it shows.
         page_s_max: how long a request may take.
     """
 

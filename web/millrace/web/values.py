@@ -44,7 +44,6 @@ def show(data: bytes, form: Form | None = None) -> Shown:
     """Return a value for a page of its own.
 
     Args:
-        data: the value.
         form: None: what fits; a form that does not fit is replaced by the next one.
     """
     if form in (None, "json") and (laid_out := _as_json(data)) is not None:
@@ -62,7 +61,6 @@ def preview(data: bytes, *, is_cut: bool, form: Form | None = None) -> str:
     """Return the begin of a value in one line.
 
     Args:
-        data: the begin.
         is_cut: the value is longer.
         form: None: what fits.
     """
@@ -76,7 +74,6 @@ def as_text(data: bytes, *, is_cut: bool) -> str | None:
     """Return bytes as text; None: they are not UTF-8.
 
     Args:
-        data: the bytes.
         is_cut: the last character may lack its end.
     """
     try:

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 _REFUSED_SAID_MAX = 50
 
+partitions_option = click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Only this partition; may be repeated.",
+)
+
 
 def documents(places: Iterable[PartitionName]) -> list[dict[str, Any]]:
     """Return places for a program."""

@@ -60,7 +60,6 @@ def parse_start(words: str, now_ms: int) -> Position:
     """Read a position.
 
     Args:
-        words: what the user wrote.
         now_ms: the time that `2h` counts back from, ms UTC.
 
     Raises:
@@ -132,15 +131,24 @@ def from_option(
     )
 
 
-def to_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--to` to a command that reads, as its argument `until`."""
-    return click.option(
-        "--to",
-        "until",
-        callback=position_value,
-        metavar="POSITION",
-        help=f"Where to end, before that record: {END_FORMS}.  [default: what is there now]",
-    )(command)
+to_option = click.option(
+    "--to",
+    "until",
+    callback=position_value,
+    metavar="POSITION",
+    help=f"Where to end, before that record: {END_FORMS}.  [default: what is there now]",
+)
+records_max_option = click.option(
+    "--max", "records_max", type=click.IntRange(1), help="End after so many records."
+)
+keys_option = click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="TEXT",
+    callback=lambda _, __, keys: [key.encode(errors="surrogateescape") for key in keys],
+    help="Only records with this key; may be repeated.",
+)
 
 
 def time_value(context: click.Context, parameter: click.Parameter, words: str | None) -> int | None:

@@ -1,6 +1,7 @@
 """`millrace cluster`: brokers, problems, and taking brokers out of service or away."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,7 @@ from millrace.cli.arguments.partition_names import documents
 from millrace.cli.cluster import connect_admin, state_of
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.console.failures import ExitCode, Failure
-from millrace.cli.console.output import print_json, print_table, put, say
+from millrace.cli.console.output import document_of, print_json, print_table, put, rows_of, say
 from millrace.cli.console.progress import Bars
 from millrace.cli.moves.brokers import broker_argument, complete_broker, find
 from millrace.cli.moves.moves import (
@@ -96,25 +97,17 @@ def describe(bootstrap: str, output: str) -> None:
         )
         return
     controller = f"broker {cluster.controller_id}" if cluster.controller_id >= 0 else "none now"
+    put(
+        f"cluster {cluster.cluster_id}, controller: {controller} (epoch {cluster.controller_epoch})"
+    )
     print_table(
         ["BROKER", "NAME", "ADDRESS", "ZONE", "MEDIA", "STATE", "LEADS", "REPLICAS", "EPOCH"],
-        [
+        rows_of(
+            rows,
             [
-                row["broker"],
-                row["name"],
-                row["address"],
-                row["rack"] or None,
-                ", ".join(row["media"]) or None,
-                row["state"],
-                row["leads"],
-                row["replicas"],
-                row["broker_epoch"],
-            ]
-            for row in rows
-        ],
-        title=(
-            f"cluster {cluster.cluster_id}, controller: {controller} "
-            f"(epoch {cluster.controller_epoch})"
+                *("broker", "name", "address", "rack", "media"),
+                *("state", "leads", "replicas", "broker_epoch"),
+            ],
         ),
     )
 
@@ -172,17 +165,17 @@ def health(bootstrap: str, output: str) -> None:
                 "healthy": found.is_healthy,
                 "has_controller": found.has_controller,
                 "controller_problem": found.controller_problem,
-                **{name: [_document(row) for row in each_of] for name, each_of in problems},
+                **{
+                    name: [document_of(row, ["replicas_wanted"]) for row in each_of]
+                    for name, each_of in problems
+                },
                 "fenced_brokers": list(found.fenced_brokers),
                 "unreachable_brokers": list(found.unreachable_brokers),
                 "reluctant_brokers": {
                     broker.broker_id: broker.reluctance for broker in found.reluctant_brokers
                 },
                 "damaged": [damage_document(replica) for replica in found.damaged],
-                "few_replicas": [
-                    {**_document(topic), "replicas_wanted": topic.replicas_wanted}
-                    for topic in found.few_replicas
-                ],
+                "few_replicas": [asdict(row) for row in found.few_replicas],
             }
         )
     else:
@@ -199,17 +192,6 @@ def _problems(found: "ClusterHealth") -> "list[tuple[str, tuple[PartitionHealth,
         ("recovering", found.recovering),
         ("under_replicated", found.under_replicated),
     ]
-
-
-def _document(partition: "PartitionHealth") -> dict[str, Any]:
-    return {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "leader": partition.leader,
-        "isr": list(partition.isr),
-        "missing": list(partition.missing),
-        "min_insync_replicas": partition.min_insync_replicas,
-    }
 
 
 def _print_health(found: "ClusterHealth") -> None:
@@ -279,8 +261,7 @@ def settings(brokers: tuple[str, ...], changed: bool, bootstrap: str, output: st
         print_json(
             {
                 str(broker): {
-                    name: {"value": entry.value, "source": entry.source}
-                    for name, entry in config.items()
+                    name: document_of(entry, ["documentation"]) for name, entry in config.items()
                 }
                 for broker, config in shown.items()
             }

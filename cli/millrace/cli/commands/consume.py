@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from millrace.cli.arguments.read_start import Position, from_option, to_option
+from millrace.cli.arguments.partition_names import partitions_option
+from millrace.cli.arguments.read_start import (
+    Position,
+    from_option,
+    keys_option,
+    records_max_option,
+    to_option,
+)
 from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of
 from millrace.cli.command import Command, bootstrap_option, separator_bytes
 from millrace.cli.console.failures import Failure
@@ -68,14 +75,8 @@ def _format_value(
 )
 @from_option()
 @to_option
-@click.option(
-    "--key",
-    "keys",
-    multiple=True,
-    metavar="TEXT",
-    help="Only records with this key; may be repeated.",
-)
-@click.option("--max", "records_max", type=click.IntRange(1), help="End after so many records.")
+@keys_option
+@records_max_option
 @click.option("--follow", "-f", is_flag=True, help="Do not end: wait for records to come.")
 @click.option(
     "--group",
@@ -85,14 +86,7 @@ def _format_value(
     "on where the group has committed (else at --from), commit what was printed, and wait for new "
     "records until Ctrl-C, SIGTERM, or --max.",
 )
-@click.option(
-    "--partition",
-    "-p",
-    "partitions",
-    type=click.IntRange(0),
-    multiple=True,
-    help="Only this partition; may be repeated.",
-)
+@partitions_option
 @click.option(
     "--output",
     "-o",
@@ -143,7 +137,7 @@ def command(
     is_regex: bool,
     start: Position,
     until: Position | None,
-    keys: tuple[str, ...],
+    keys: list[bytes],
     records_max: int | None,
     follow: bool,
     group: str | None,
@@ -186,7 +180,7 @@ def command(
     )
     new_reader = partial(
         Reader,
-        keys=[key.encode(errors="surrogateescape") for key in keys],
+        keys=keys,
         records_max=records_max,
         timeout_s=timeout_s,
     )

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from millrace.cli.arguments.read_start import Position, from_option, to_option
+from millrace.cli.arguments.read_start import (
+    Position,
+    from_option,
+    keys_option,
+    records_max_option,
+    to_option,
+)
 from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
 from millrace.cli.command import Command, bootstrap_option, output_option, to_bootstrap_option
 from millrace.cli.console.failures import ExitCode, Failure
@@ -63,14 +69,8 @@ _WITH_ID: Final = ", topic id "
 )
 @from_option()
 @to_option
-@click.option("--max", "records_max", type=click.IntRange(1), help="End after so many records.")
-@click.option(
-    "--key",
-    "keys",
-    multiple=True,
-    metavar="TEXT",
-    help="Only records with this key; may be repeated.",
-)
+@records_max_option
+@keys_option
 @click.option("--follow", "-f", is_flag=True, help="Do not end: go on with records that come.")
 @click.option(
     "--name",
@@ -90,7 +90,7 @@ def command(
     start: Position,
     until: Position | None,
     records_max: int | None,
-    keys: tuple[str, ...],
+    keys: list[bytes],
     follow: bool,
     name: str | None,
     compression: str,
@@ -138,7 +138,7 @@ def command(
             reader = Reader(
                 consumer,
                 ends,
-                keys=[key.encode(errors="surrogateescape") for key in keys],
+                keys=keys,
                 records_max=records_max,
             )
             taker = _Copier(
@@ -341,9 +341,6 @@ class _Copier:
     """Sends what is read, and knows from which offset on it is not acknowledged.
 
     Args:
-        producer: into the destination.
-        destination: the topic.
-        interruption: ends waits.
         old: warns of records that the destination soon deletes.
         starts: where partitions of the source begin to be read.
         passed: the reader's; it may be ahead of the records that were to be copied.

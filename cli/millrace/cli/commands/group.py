@@ -8,9 +8,9 @@ import click
 
 from millrace.cli.arguments.partition_names import parse, say_refused
 from millrace.cli.cluster import connect_admin, ranges_of, suggestions
-from millrace.cli.command import Command, Group, bootstrap_option, output_option
+from millrace.cli.command import Command, Group, bootstrap_option, interval_option, output_option
 from millrace.cli.console.confirmation import confirm
-from millrace.cli.console.failures import ExitCode, Failure, nearest
+from millrace.cli.console.failures import ExitCode, Failure, did_you_mean, nearest
 from millrace.cli.console.output import print_json, print_result, print_table, put, say, table_lines
 from millrace.cli.console.standard_streams import wait
 from millrace.cli.groups.group_lag import (
@@ -29,8 +29,6 @@ from millrace.core.words import count
 
 if TYPE_CHECKING:
     from millrace.client import GroupDescription, MemberDescription, SyncAdmin
-
-_INTERVAL_S = 2.0
 
 
 def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -228,14 +226,7 @@ def _errors(lags: Iterable[PartitionLag]) -> dict[PartitionName, MillraceError]:
 )
 @click.argument("names", nargs=-1, shell_complete=_complete_name)
 @click.option("--watch", "-w", is_flag=True, help="Show it again and again, until Ctrl-C.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.2, max=3600),
-    default=_INTERVAL_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time between two looks of --watch.",
-)
+@interval_option("Time between two looks of --watch.")
 @bootstrap_option
 @output_option
 def lag(names: tuple[str, ...], watch: bool, interval: float, bootstrap: str, output: str) -> None:
@@ -527,10 +518,10 @@ _NOT_FOUND = ExitCode.NOT_FOUND
 def _found(admin: "SyncAdmin", name: str) -> "GroupDescription":
     group = admin.describe_group(name)
     if group is None:
-        match = nearest(name, [group.name for group in admin.list_groups()])
+        names = [group.name for group in admin.list_groups()]
         raise Failure(
             f"there is no group {name!r}",
-            f"did you mean {match!r}?" if match else "`millrace group list` shows what there is",
+            did_you_mean(name, names, "`millrace group list` shows what there is"),
             exit_code=_NOT_FOUND,
         )
     return group

@@ -6,7 +6,7 @@ import click
 
 from millrace.cli.cluster import connect_admin, suggestions
 from millrace.cli.command import Group, bootstrap_option, output_option
-from millrace.cli.console.output import print_json, print_result, print_table, put, say
+from millrace.cli.console.output import document_of, print_json, print_result, print_table, put, say
 from millrace.core.settings import Unit, parse_number
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def describe(name: str, bootstrap: str, output: str) -> None:
         quota = admin.describe_quotas([name])[name]
     uses = sorted(quota.uses, key=lambda use: (use.kind, _who(use), use.broker_id))
     if output == "json":
-        print_json({**_document(quota), "uses": [_use_document(use) for use in uses]})
+        documents = [document_of(use, broker_id="broker") for use in uses]
+        print_json({**_document(quota), "uses": documents})
         return
     put(f"{quota.name}: for {quota.subject}, per {_scope(quota)}")
     put(f"  produce: {_rate(quota.produce_bytes_per_second) or 'no limit'}")
@@ -225,32 +226,7 @@ def delete(name: str, bootstrap: str, output: str) -> None:
 
 
 def _document(quota: "QuotaDescription") -> dict[str, Any]:
-    return {
-        "name": quota.name,
-        "principal": quota.principal,
-        "client_id": quota.client_id,
-        "topic": quota.topic,
-        "namespace": quota.namespace,
-        "produce_bytes_per_second": quota.produce_bytes_per_second,
-        "fetch_bytes_per_second": quota.fetch_bytes_per_second,
-        "request_percent": quota.request_percent,
-        "per_broker": quota.per_broker,
-    }
-
-
-def _use_document(use: "QuotaUse") -> dict[str, Any]:
-    return {
-        "kind": use.kind,
-        "principal": use.principal,
-        "client_id": use.client_id,
-        "topic": use.topic,
-        "namespace": use.namespace,
-        "broker": use.broker_id,
-        "used_per_second": use.used_per_second,
-        "limit_per_second": use.limit_per_second,
-        "delay_ms": use.delay_ms,
-        "throttled_ms": use.throttled_ms,
-    }
+    return document_of(quota, leave=["uses"])
 
 
 def _who(use: "QuotaUse") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millrace.cli.cluster import connect_admin
-from millrace.cli.command import Command, bootstrap_option, output_option
+from millrace.cli.command import Command, bootstrap_option, interval_option, output_option
 from millrace.cli.console.failures import Failure
 from millrace.cli.console.output import print_json, put
 from millrace.cli.console.standard_streams import wait
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from millrace.cli.top.look import Look
     from millrace.client import SyncAdmin
 
-_INTERVAL_S = 2.0
 _KEY_S = 0.2
 """How long the view waits for a key before it looks whether anything is new."""
 _REQUEST_TIMEOUT_MS = 10_000
@@ -35,14 +34,7 @@ _REQUEST_TIMEOUT_MS = 10_000
     """,
 )
 @click.option("--once", is_flag=True, help="Print it once, after one interval, and end.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.2, max=3600),
-    default=_INTERVAL_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time between two looks.",
-)
+@interval_option("Time between two looks.")
 @bootstrap_option
 @output_option
 def command(once: bool, interval: float, bootstrap: str, output: str) -> None:

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.arguments.partition_names import refused_documents, say_refused
+from millrace.cli.arguments.partition_names import partitions_option, refused_documents, say_refused
 from millrace.cli.arguments.read_start import FORMS, Position, position_value, show_time
 from millrace.cli.arguments.trash import UNTIL_GONE
 from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.console.confirmation import confirm
-from millrace.cli.console.failures import ExitCode, Failure, nearest
+from millrace.cli.console.failures import ExitCode, Failure, did_you_mean
 from millrace.cli.console.output import print_json, print_result, put, say
 from millrace.cli.explanations import exit_code_of
 from millrace.cli.topics.description import Found, _next, document, print_description
@@ -201,18 +202,10 @@ def _list_deleted(topics: Sequence[str], *, is_regex: bool, bootstrap: str, outp
     if not found and output == "table":
         say("no deleted topic can be brought back")
         return
-    names_and_counts = [
-        (topic.name, topic.topic_id.hex(), topic.partitions, topic.replication_factor)
-        for topic in found
-    ]
-    times = [(topic.deleted_at_ms, topic.gone_at_ms) for topic in found]
-    keys = ("name", "topic_id", "partitions", "replication_factor", "deleted_at_ms", "gone_at_ms")
-    document = [
-        dict(zip(keys, (*counts, *at), strict=True))
-        for counts, at in zip(names_and_counts, times, strict=True)
-    ]
+    document = [{**asdict(topic), "topic_id": topic.topic_id.hex()} for topic in found]
     rows = [
-        [*counts, *map(show_time, at)] for counts, at in zip(names_and_counts, times, strict=True)
+        [*names_and_counts, show_time(deleted_at_ms), show_time(gone_at_ms)]
+        for *names_and_counts, deleted_at_ms, gone_at_ms in map(dict.values, document)
     ]
     columns = ["TOPIC", "ID", "PARTITIONS", "REPLICATION FACTOR", "DELETED AT", "GONE AT"]
     print_result(output, document, columns, rows)
@@ -338,7 +331,12 @@ def delete(topics: tuple[str, ...], is_regex: bool, yes: bool, bootstrap: str, o
         names = selected(admin, topics, is_regex=is_regex)
         for name in names:  # Check all names before the first deletion.
             if name not in known:
-                raise _nothing_to_delete(name, known)
+                raise Failure(
+                    f"there is no topic {name}",
+                    did_you_mean(name, known, "`millrace topic list` shows what there is"),
+                    code_name=UnknownTopicOrPartitionError.name(),
+                    exit_code=ExitCode.NOT_FOUND,
+                )
         if not yes:
             listed = ", ".join(names)
             records = "all their records" if len(names) > 1 else "all its records"
@@ -439,14 +437,7 @@ def purge(
     required=True,
     help=f"Records before it go: {FORMS}.",
 )
-@click.option(
-    "-p",
-    "--partition",
-    "partitions",
-    type=click.IntRange(0),
-    multiple=True,
-    help="Only this partition; may be repeated.",
-)
+@partitions_option
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @_validate_option
 @bootstrap_option
@@ -515,16 +506,6 @@ def _saying_what_is_deleted() -> Iterator[None]:
             code_name=error.name(),
             exit_code=ExitCode.NOT_FOUND,
         ) from error
-
-
-def _nothing_to_delete(topic: str, known: list[str]) -> Failure:
-    match = nearest(topic, known)
-    return Failure(
-        f"there is no topic {topic}",
-        f"did you mean {match!r}?" if match else "`millrace topic list` shows what there is",
-        code_name=UnknownTopicOrPartitionError.name(),
-        exit_code=ExitCode.NOT_FOUND,
-    )
 
 
 def _print_changes(verb: str, topics: "Iterable[TopicDescription]", output: str) -> None:

@@ -11,7 +11,6 @@ def confirm(question: str, act: str, done: str = "changed") -> None:
     """Ask, and return only after a yes.
 
     Args:
-        question: what is to happen, with a question mark.
         act: the same as a noun, for the message that there is nobody to ask.
         done: what has not happened after a no.
 

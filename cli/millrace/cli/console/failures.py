@@ -87,9 +87,6 @@ class JsonFailure(click.ClickException):
 
     Its fields: `error`, the stable name where there is one, else null; `message`; `hint`, empty
     where the message says it; `exit_code`.
-
-    Args:
-        error: the failure as a person would see it.
     """
 
     def __init__(self, error: click.ClickException) -> None:
@@ -113,10 +110,10 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, words, 1)), None)
 
 
-def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return a hint that names the nearest word, or lists what there is."""
+def did_you_mean(word: str, words: Iterable[str], otherwise: str = "") -> str:
+    """Return a hint that names the nearest word, or says what else there is."""
     known = list(words)
     match = nearest(word, known)
     if match:
         return f"did you mean {match!r}?"
-    return "there are: " + ", ".join(known) if known else ""
+    return otherwise or ("there are: " + ", ".join(known) if known else "")

@@ -8,7 +8,7 @@ the start stays ignored (`stop_signals`).
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, Self
 
 from millrace.cli.console.failures import ExitCode
@@ -107,12 +107,7 @@ class Interruption:
             self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_alarm)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._within_s is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, before in self._before.items():

@@ -5,8 +5,9 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, Final
 
 import click
@@ -43,19 +44,37 @@ def announce_json(document: Any) -> None:
     announce_line(json.dumps(document, ensure_ascii=False))
 
 
+def document_of(answer: Any, leave: Collection[str] = (), **names: str) -> dict[str, Any]:
+    """Return the fields of a dataclass for a program, some of them under other names.
+
+    Args:
+        leave: fields to leave out.
+    """
+    fields = asdict(answer)
+    return {names.get(name, name): value for name, value in fields.items() if name not in leave}
+
+
+def rows_of(documents: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> list[list[object]]:
+    """Return documents as rows of a table: lists in one cell, and what is empty as a dash."""
+
+    def cell(value: object) -> object:
+        shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        return None if shown == "" else shown
+
+    return [[cell(document[key]) for key in keys] for document in documents]
+
+
 def print_json(document: Any, *, indent: int | None = 2) -> None:
     """Print one JSON document."""
     put(json.dumps(document, ensure_ascii=False, indent=indent))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Row], *, title: str = "") -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Print rows under column names; numbers are aligned to the right, None is a dash.
 
     A terminal gets what fits its width: see `table_lines`. Anything else gets columns of full
     width, one line a row.
     """
-    if title:
-        put(title)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in table_lines(columns, rows, width):
         put(line)
@@ -68,8 +87,6 @@ def table_lines(columns: Sequence[str], rows: Sequence[Row], width: int | None) 
     that is not enough either, a row becomes a line for each of its cells.
 
     Args:
-        columns: their names.
-        rows: a cell for each column.
         width: characters that a line may have; None: any number.
     """
     shown = [_Column(name, [row[i] for row in rows]) for i, name in enumerate(columns)]
@@ -89,14 +106,12 @@ def table_lines(columns: Sequence[str], rows: Sequence[Row], width: int | None) 
     return lines[1:]
 
 
-def print_result(
-    output: str, document: Any, columns: Sequence[str], rows: Sequence[Row], *, title: str = ""
-) -> None:
+def print_result(output: str, document: Any, columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Print a result in the form that `--output` asks for."""
     if output == "json":
         print_json(document)
     else:
-        print_table(columns, rows, title=title)
+        print_table(columns, rows)
 
 
 def text(cell: object) -> str:

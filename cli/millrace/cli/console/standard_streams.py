@@ -47,12 +47,7 @@ class ReaderLeft(click.exceptions.Exit):
 
 
 class DescriptorWriter(io.RawIOBase):
-    """Writes every byte to a descriptor, or raises; it never closes the descriptor.
-
-    Args:
-        descriptor: where to write.
-        name: for messages.
-    """
+    """Writes every byte to a descriptor, or raises; it never closes the descriptor."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self._descriptor, self._name = descriptor, name

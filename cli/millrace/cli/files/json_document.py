@@ -13,7 +13,6 @@ def parse_document(data: bytes, name: str, hint: str) -> Any:
     """Return what a document says.
 
     Args:
-        data: the file.
         name: of the file, for the message.
         hint: what to do if it is no JSON.
 

@@ -8,7 +8,6 @@ import os
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 
@@ -45,12 +44,7 @@ class WholeFile:
             self._beside.replace(self._place)
             self._beside = None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             self._closing.close()
         except OSError as failed:  # A full disk is noticed by a flush, which knows no name.

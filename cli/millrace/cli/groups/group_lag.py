@@ -95,7 +95,6 @@ def lags_of_groups(
 
     Args:
         admin: a client for administration; several threads use it.
-        names: of the groups.
         find: looks a group up. None: those that are not there any more are left out.
     """
     find = find or admin.describe_group

@@ -52,7 +52,6 @@ def plan_reset(
     """Return what to commit: for each partition an offset that it has.
 
     Args:
-        admin: a client for administration.
         group: as it is; None: there is none yet.
         ranges: log start offset and end offset of the partitions.
         offsets: where to, by partition.
@@ -91,7 +90,6 @@ def read_positions(data: bytes, name: str) -> dict[PartitionName, int]:
     """Return the positions in a file.
 
     Args:
-        data: the file.
         name: of the file, for the message.
 
     Raises:

@@ -65,10 +65,8 @@ def configuration(
     """Return the TOML file of one broker.
 
     Args:
-        data_dir: of the cluster.
         number: of the broker, from 0.
         brokers: how many the cluster begins with.
-        log_dirs: of the broker.
         port: of the first broker, for clients; 0: any.
         metrics_port: likewise; -1: none.
     """
@@ -98,7 +96,6 @@ class LocalCluster:
     """The processes of the brokers: `start` them, then `supervise`, and `stop` whatever happened.
 
     Args:
-        paths: the brokers' configuration files.
         environment: of the processes, beside this one's.
         output: format of their errors when they do not start.
     """

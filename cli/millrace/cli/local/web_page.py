@@ -12,7 +12,6 @@ import select
 import subprocess
 import sys
 import threading
-from types import TracebackType
 from typing import Final, Self
 
 from millrace.cli.console.failures import Failure
@@ -59,12 +58,7 @@ class WebPage:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         os.write(self._waker, b"x")
         if self._thread is not None:

@@ -49,7 +49,6 @@ def parse(data: bytes, name: str) -> dict[PartitionName, list[int]]:
     """Return the replicas of each partition.
 
     Args:
-        data: the file.
         name: of the file, for the message.
 
     Raises:

@@ -23,11 +23,7 @@ _REST: Final = 2
 
 
 def wait_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds `--timeout` and `--no-wait` to a command that waits for moves.
-
-    Args:
-        seconds: the default of the former.
-    """
+    """Return a decorator that adds `--timeout` and `--no-wait` to a command for moves."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         no_wait = click.option(

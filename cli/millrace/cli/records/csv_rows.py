@@ -188,11 +188,7 @@ class CsvFile:
 
 
 class Contents:
-    """What the columns of a file hold, as far as it has been read.
-
-    Args:
-        columns: their names.
-    """
+    """What the columns of a file hold, as far as it has been read."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns

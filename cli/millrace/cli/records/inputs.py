@@ -4,7 +4,6 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from millrace.cli.files.patient_input import standard_input
@@ -21,7 +20,6 @@ class Inputs:
     Entering it raises `Failure` for a file that cannot be read, before any other has been.
 
     Args:
-        names: the files.
         file_format: their format; None: by the name of each.
         first: the first row, line or element of the first file that is read.
     """
@@ -52,12 +50,7 @@ class Inputs:
             self.bytes_total = sum(size for size in sizes if size is not None)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.close()
 
     @property

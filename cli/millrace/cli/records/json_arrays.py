@@ -86,8 +86,6 @@ def _element(text: str, at: int, *, is_last: bool) -> tuple[Element, int] | None
     """Return the element that begins there, and where the next one does.
 
     Args:
-        text: some of the array.
-        at: where in it.
         is_last: nothing follows the text.
 
     Returns:

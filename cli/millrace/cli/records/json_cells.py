@@ -37,9 +37,7 @@ def objects_of(names: Sequence[str], texts: Sequence[pa.Array], count: int) -> p
     """Return one JSON object per row, as a string array.
 
     Args:
-        names: of the columns.
         texts: the JSON text of their cells, without nulls.
-        count: the number of rows.
 
     Raises:
         ValueError: a name is there twice.

@@ -31,7 +31,6 @@ class Outcomes:
         """Count a block that is settled.
 
         Args:
-            columns: the block.
             errors: of its records, by their index, that were not written.
         """
         records = len(columns.values)

@@ -47,7 +47,6 @@ from millrace.cli.records.times import millisecond_of, milliseconds_of
 from millrace.core.json_objects import repeated
 from millrace.core.records.columns import RecordHeaders
 
-FORMATS: Final = ("lines", "json", "csv", "parquet", "arrow")
 RECORDS_MARK: Final = {b"millrace": b"records"}
 """Schema metadata of an Arrow or Parquet file whose columns are records, not their values."""
 
@@ -130,10 +129,8 @@ def read_records(
     """Yield the records of a file, a block at a time; of a pipe, as soon as they arrive.
 
     Args:
-        stream: the file.
         name: the file's name for messages.
-        file_format: one of `FORMATS`.
-        mapping: how rows become records.
+        file_format: one of those above.
         first: the first row, line or element that becomes a record; what is wrong with those before
             it is no error, unless it hides where the next one begins.
 

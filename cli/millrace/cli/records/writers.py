@@ -8,7 +8,7 @@ import base64
 import json
 import re
 import shutil
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +24,6 @@ from millrace.core.records.columns import SCHEMA
 _NEEDS_QUOTES: Final = '^$|^ | $|[",\r\n]'
 """Without quotes an empty text would be null, and some programs strip spaces at the ends."""
 _PARTS_CSV: Final = re.compile('[",\r\n]')
-FORMATS: Final = ("lines", "json", "csv", "arrow", "parquet", "table")
 
 _PLACE: Final = (pa.field("topic", pa.string()), pa.field("partition", pa.int32()))
 _TIME: Final = pa.field("timestamp", pa.timestamp("ms", "UTC"))
@@ -34,11 +33,12 @@ FILE_SCHEMA: Final = pa.schema(
 """Columns of the files that are written."""
 
 
-class RecordWriter(Protocol):
+class RecordWriter:
     """Writes batches of records in one format."""
 
     def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
         """Write the records of one partition, in order."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Complete the output; the stream stays open."""
@@ -47,10 +47,9 @@ class RecordWriter(Protocol):
 def open_writer(
     file_format: str, stream: BinaryIO, *, key_separator: bytes | None, null_value: str | None
 ) -> RecordWriter:
-    """Return a writer of one of `FORMATS`.
+    """Return a writer of one of the formats of `consume`.
 
     Args:
-        file_format: the format.
         stream: where the bytes go.
         key_separator: in lines, written between key and value; None: values alone.
         null_value: what stands for null in lines (default `null`) and CSV (default: nothing).
@@ -66,9 +65,11 @@ def open_writer(
         case "csv":
             return CsvWriter(stream, null_value or "")
         case "arrow":
-            return ArrowWriter(stream)
+            return FileWriter(pa.ipc.new_stream(stream, FILE_SCHEMA))
         case "parquet":
-            return ParquetWriter(stream)
+            from pyarrow import parquet
+
+            return FileWriter(parquet.ParquetWriter(stream, FILE_SCHEMA, compression="zstd"))
         case "table":
             return TableWriter(stream)
     raise AssertionError(f"no writer for {file_format}")
@@ -79,7 +80,7 @@ def null_bytes(null_value: str | None) -> bytes:
     return ("null" if null_value is None else null_value).encode()
 
 
-class LinesWriter:
+class LinesWriter(RecordWriter):
     """A value per line, as the bytes that were produced."""
 
     def __init__(self, stream: BinaryIO, key_separator: bytes | None, null: bytes) -> None:
@@ -92,11 +93,8 @@ class LinesWriter:
             lines = pc.binary_join_element_wise(keys, lines, pa.scalar(self._separator))
         self._stream.write(b"\n".join([*lines.to_pylist(), b""]))
 
-    def close(self) -> None:
-        pass
 
-
-class FormatWriter:
+class FormatWriter(RecordWriter):
     """Each record as a format string says."""
 
     def __init__(self, stream: BinaryIO, pieces: list[Piece], null_value: str | None) -> None:
@@ -105,11 +103,8 @@ class FormatWriter:
     def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
         self._stream.write(formatted(self._pieces, Batch(topic, partition, records, self._null)))
 
-    def close(self) -> None:
-        pass
 
-
-class JsonWriter:
+class JsonWriter(RecordWriter):
     """An object per line: topic, partition, offset, timestamp, key, value, headers."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -135,11 +130,8 @@ class JsonWriter:
         lines = pc.binary_join_element_wise(*pieces, pa.scalar("}\n"), pa.scalar(""))
         self._stream.write("".join(lines.to_pylist()).encode())
 
-    def close(self) -> None:
-        pass
 
-
-class CsvWriter:
+class CsvWriter(RecordWriter):
     """A row per record under a line of column names; keys and values as text.
 
     As in PostgreSQL's COPY, an empty text has quotes and null has none. So has a text that equals
@@ -191,26 +183,11 @@ class CsvWriter:
         self._header = b""
 
 
-class ArrowWriter:
-    """An Arrow stream, which pipes and files can carry alike."""
+class FileWriter(RecordWriter):
+    """An Arrow stream, which pipes and files can carry alike, or a Parquet file."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._file = pa.ipc.new_stream(stream, FILE_SCHEMA)
-
-    def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
-        self._file.write_batch(_placed(topic, partition, records))
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class ParquetWriter:
-    """A Parquet file."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        from pyarrow import parquet
-
-        self._file = parquet.ParquetWriter(stream, FILE_SCHEMA, compression="zstd")
+    def __init__(self, file: Any) -> None:
+        self._file = file
 
     def write(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
         self._file.write_batch(_placed(topic, partition, records))
@@ -219,7 +196,7 @@ class ParquetWriter:
         self._file.close()
 
 
-class TableWriter:
+class TableWriter(RecordWriter):
     """Fixed columns that appear as the records come; a terminal gets lines cut to its width."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -231,9 +208,6 @@ class TableWriter:
         for offset, timestamp, key, value, _ in _rows(records):
             shown = ("-" if cell is None else _text(cell) for cell in (key, value))
             self._line((topic, partition, offset, show_time(timestamp) or "-", *shown))
-
-    def close(self) -> None:
-        pass
 
     def _line(self, cells: tuple[object, ...]) -> None:
         line = "{:<16} {:>9} {:>10}  {:<24}  {:<16}  {}".format(*cells)

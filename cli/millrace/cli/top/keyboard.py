@@ -5,7 +5,6 @@ import select
 import sys
 import termios
 import tty
-from types import TracebackType
 from typing import Any, Self
 
 
@@ -21,12 +20,7 @@ class Keyboard:
             tty.setcbreak(sys.stdin)  # Ctrl-C goes on to be a signal.
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 

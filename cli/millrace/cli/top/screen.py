@@ -43,7 +43,6 @@ def lines_of(summary: Summary, width: int | None = None, height: int | None = No
     """Return the lines of a summary.
 
     Args:
-        summary: what to show.
         width: characters that a line may have; None: any number.
         height: lines that there may be; None: any number.
     """

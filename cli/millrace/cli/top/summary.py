@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.cli.advice import advice
 from millrace.cli.cluster import state_of
+from millrace.cli.console.output import document_of
 from millrace.cli.groups.group_lag import TotalLag, lag_document
 from millrace.cli.top.look import Look
 
@@ -112,39 +113,23 @@ class Summary:
             "advice": list(self.advice),
             "brokers": [
                 {
-                    "broker": broker.broker_id,
-                    "name": broker.name,
-                    "rack": broker.zone,
-                    "state": broker.state,
-                    "is_controller": broker.is_controller,
-                    "leads": broker.leads,
-                    "replicas": broker.replicas,
+                    **document_of(broker, ["rates"], broker_id="broker", zone="rack"),
                     **broker.rates.document(),
-                    "size_bytes": broker.size_bytes,
                 }
                 for broker in self.brokers
             ],
             "topics": [
                 {
-                    "name": topic.name,
-                    "partitions": topic.partitions,
-                    "replication_factor": topic.replication_factor,
+                    **document_of(topic, ["rates"]),
                     "problem": topic.problem or None,
                     **topic.rates.document(),
-                    "size_bytes": topic.size_bytes,
                 }
                 for topic in self.topics
             ],
             "groups": None
             if self.groups is None
             else [
-                {
-                    "name": group.name,
-                    "kind": group.kind,
-                    "state": group.state,
-                    "members": group.members,
-                    **lag_document(group.lag, group.lag.lost),
-                }
+                {**document_of(group, ["lag"]), **lag_document(group.lag, group.lag.lost)}
                 for group in self.groups
             ],
             "groups_left_out": self.groups_left_out,
@@ -156,7 +141,6 @@ def summarize(before: Look | None, now: Look, *, by_name: bool = False) -> Summa
 
     Args:
         before: an earlier look; None: rates are unknown.
-        now: the newest one.
         by_name: order topics and groups by their names, and not by rates and lags.
     """
     rates = _Counters(before, now)

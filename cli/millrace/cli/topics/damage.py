@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.console.output import put
+from millrace.cli.console.output import document_of, put
 
 if TYPE_CHECKING:
     from millrace.client import DamagedReplica
@@ -32,11 +32,5 @@ def offline_on(replicas: "Iterable[DamagedReplica]") -> dict[int, set[int]]:
 
 
 def damage_document(replica: "DamagedReplica") -> dict[str, Any]:
-    """Return a replica as JSON."""
-    return {
-        "topic": replica.topic,
-        "partition": replica.partition,
-        "broker": replica.broker_id,
-        "error": replica.error,
-        "kept_in": list(replica.kept_in),
-    }
+    """Return a replica for a program."""
+    return document_of(replica, broker_id="broker")

@@ -1,11 +1,11 @@
 """A topic as tables and as a document: its partitions, logs, compaction and tiers."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.console.output import print_table, put, say
+from millrace.cli.console.output import document_of, print_table, put, say
 from millrace.cli.topics.damage import damage_document, offline_on, print_damage
 from millrace.core.words import count, size
 
@@ -50,13 +50,13 @@ def print_description(found: Found) -> None:
                 _lag(logs.get((partition.partition, partition.leader))),
             ]
         )
+    put(f"{description.name} (id {description.topic_id.hex()})")
     print_table(
         [
             *("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "ELIGIBLE", "OFFLINE"),
             *("RECORDS", "SIZE", "LAG"),
         ],
         rows,
-        title=f"{description.name} (id {description.topic_id.hex()})",
     )
     if any(log.compaction is not None for log in found.logs):
         put()
@@ -154,29 +154,11 @@ def _tier_row(log: "LogDescription") -> list[object]:
 
 def _log_document(log: "LogDescription") -> dict[str, Any]:
     return {
-        "partition": log.partition,
-        "broker": log.broker_id,
-        "log_start_offset": log.log_start_offset,
-        "high_watermark": log.high_watermark,
-        "log_end_offset": log.log_end_offset,
-        "flushed_offset": log.flushed_offset,
-        "size_bytes": log.size_bytes,
-        "segments": log.segments,
-        "log_dir": log.log_dir,
-        "media": log.media,
-        "leads": log.leads,
+        **document_of(log, ["topic", "appended_bytes", "fetched_bytes"], broker_id="broker"),
         "followers": [
-            {
-                "broker": follower.broker_id,
-                "in_sync": follower.is_in_sync,
-                "log_end_offset": follower.log_end_offset,
-                "flushed_offset": follower.flushed_offset,
-                "behind_ms": follower.behind_ms,
-            }
+            document_of(follower, broker_id="broker", is_in_sync="in_sync")
             for follower in log.followers
         ],
-        "compaction": None if log.compaction is None else asdict(log.compaction),
-        "tier": None if log.tier is None else asdict(log.tier),
     }
 
 
@@ -190,23 +172,9 @@ def document(topic: "TopicDescription") -> dict[str, Any]:
         "topic_id": topic.topic_id.hex(),
         "internal": topic.is_internal,
         "partitions": [
-            {
-                "partition": partition.partition,
-                "leader": partition.leader,
-                "leader_epoch": partition.leader_epoch,
-                "leader_address": partition.leader_address,
-                "replicas": list(partition.replicas),
-                "isr": list(partition.isr),
-                "elr": list(partition.elr),
-                "offline_replicas": list(partition.offline_replicas),
-                "adding_replicas": list(partition.adding_replicas),
-                "removing_replicas": list(partition.removing_replicas),
-                "is_recovering": partition.is_recovering,
-            }
-            for partition in topic.partitions
+            document_of(partition, ["partition_epoch"]) for partition in topic.partitions
         ],
         "config": {
-            name: {"value": entry.value, "source": entry.source}
-            for name, entry in topic.config.items()
+            name: document_of(entry, ["documentation"]) for name, entry in topic.config.items()
         },
     }

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 class OldRecords:
-    """Looks at the times of records, and warns once.
-
-    Args:
-        bootstrap: the cluster.
-        topic: where they are written.
-    """
+    """Looks at the times of records, and warns once."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap, self._topic = bootstrap, topic

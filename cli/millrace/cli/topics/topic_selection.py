@@ -52,9 +52,7 @@ def selected(
     Names are not looked up.
 
     Args:
-        admin: a client for administration.
         topics: names, or regular expressions.
-        is_regex: they are regular expressions.
         internal: these can match topics of the cluster itself, too.
 
     Raises:

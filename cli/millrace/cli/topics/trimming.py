@@ -32,8 +32,6 @@ def find_cuts(
     """Return where to cut each partition.
 
     Args:
-        admin: a client for administration.
-        topic: the topic.
         partitions: only these; none: all.
         before: the records before it are to go.
 

@@ -1,6 +1,6 @@
 """The common parts of commands with a producer: options, and the end of the producer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -20,28 +20,22 @@ waits is told so and may press Ctrl-C."""
 _ACKS: Final[dict[str, Acks]] = {"all": "all", "-1": "all", "1": 1, "0": 0}
 
 
-def acks_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--acks`."""
-    return click.option(
-        "--acks",
-        type=click.Choice(list(_ACKS)),
-        callback=lambda context, parameter, value: _ACKS[value],
-        default="all",
-        show_default=True,
-        help="Which replicas must have a record before it counts as written: all in-sync ones "
-        "(all or -1), the leader (1), none (0).",
-    )(command)
-
-
-def compression_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--compression`."""
-    return click.option(
-        "--compression",
-        type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-        default="none",
-        show_default=True,
-        help="Compression of batches.",
-    )(command)
+acks_option = click.option(
+    "--acks",
+    type=click.Choice(list(_ACKS)),
+    callback=lambda context, parameter, value: _ACKS[value],
+    default="all",
+    show_default=True,
+    help="Which replicas must have a record before it counts as written: all in-sync ones "
+    "(all or -1), the leader (1), none (0).",
+)
+compression_option = click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Compression of batches.",
+)
 
 
 @contextmanager

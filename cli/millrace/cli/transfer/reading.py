@@ -43,8 +43,6 @@ def ends_of(
     """Return the offset before which to end, by partition; None: there is no end.
 
     Args:
-        admin: a client for administration.
-        ranges: the partitions.
         until: the position before which to end; None: where they end now, or never.
         follow: whether to wait for records that are not there yet.
 
@@ -77,9 +75,6 @@ def place(
     """Give the consumer its partitions and the position in each.
 
     Args:
-        consumer: one that has no partitions yet.
-        ranges: the partitions.
-        start: where to begin.
         ends: of each partition; None: there are none.
         grows: whether partitions that the topics get later are read, too, from their start.
         pattern: with `grows`, topics that come later are read, too, if their name matches it.
@@ -162,10 +157,8 @@ class Reader:
         """Read the records.
 
         Args:
-            taker: gets the records.
             flush: called when there are no more records for the moment, as a person may be
                 watching.
-            title: of the progress bar.
             is_shown: whether there may be one.
             interruption: ends it, too.
 

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Collection
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from millrace.cli.console.output import say
@@ -93,7 +92,6 @@ class Stall:
     """Notices when work stalls.
 
     Args:
-        watched: the work.
         tell: takes a sentence: once when it stands still, once more when it is known why, and once
             when it goes on.
     """
@@ -124,11 +122,7 @@ class Stall:
 
 
 class StallNotices:
-    """Looks at a producer from a thread of its own, as sending itself may wait; a context manager.
-
-    Args:
-        producer: the producer, open for as long as this is.
-    """
+    """Looks at a producer from a thread of its own, since sending may wait; a context manager."""
 
     def __init__(self, producer: "SyncProducer") -> None:
         self._stall = Stall(Sending(producer), say)
@@ -139,12 +133,7 @@ class StallNotices:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._ended.set()
         self._thread.join()
         if error is None:

@@ -41,9 +41,7 @@ def parse_table(
     """Return the options of a query.
 
     Args:
-        table: a class of settings.
         given: names, in any case, and texts.
-        use: the kind of query.
         refused: options that are not supported here, and why; a query is told the advice of its
             kind alone.
         contradictions: returns the problems of options together. Its second argument says an

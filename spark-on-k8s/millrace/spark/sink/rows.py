@@ -149,7 +149,6 @@ class RowsOfTask:
         """Return the rows of a batch by topic, in their order.
 
         Args:
-            batch: Spark's columns.
             now_ms: the time of rows that have none.
 
         Raises:

@@ -32,7 +32,6 @@ class BatchReader(DataSourceReader):
     """Plans in the driver, reads in executors.
 
     Args:
-        options: of the query.
         schema: the columns that Spark wants.
         extent: the records to read; None: looked up when the query is planned.
     """

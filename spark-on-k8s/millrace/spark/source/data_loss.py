@@ -81,8 +81,6 @@ def losses(at: Offsets, log: Log, lost_from: Mapping[PartitionName, int]) -> Ite
     """Return the missing records from these offsets on.
 
     Args:
-        at: where to continue.
-        log: the present partitions.
         lost_from: partitions whose leader has another log from an offset on.
     """
     for place, position in sorted(at.positions.items()):
@@ -106,9 +104,7 @@ def losses_before(until: Offsets, begin: Offsets, log: Log) -> Iterator[Loss]:
     """Return the missing records up to these offsets.
 
     Args:
-        until: where a batch ends.
         begin: the first existing offsets; partitions that are not in it were reported before.
-        log: the partitions as they are.
     """
     for place in sorted(until.positions.keys() & begin.positions.keys()):
         first, last = begin.positions[place].offset, until.positions[place].offset
@@ -154,11 +150,6 @@ def told(found: list[Loss]) -> str:
 
 def raise_for(found: list[Loss], advice: str, cause: Exception | None = None) -> None:
     """Raise an error for losses, if there are any.
-
-    Args:
-        found: the losses.
-        advice: what to do.
-        cause: the client's error.
 
     Raises:
         DataLossError: with every loss, and what to do.

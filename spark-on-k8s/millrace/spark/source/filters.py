@@ -103,8 +103,6 @@ def narrow(
     """Return ranges reduced by filters.
 
     Args:
-        ranges: the requested ones.
-        wanted: the filters.
         begins: the offset of the first record of `since_ms`; -1: there is none.
     """
     left = []

@@ -20,8 +20,6 @@ def keep_initial(
     silently skip records.
 
     Args:
-        lookups: asks the brokers.
-        name: of the query.
         proposed: where it would begin now.
         option: the option of that position. where: its value.
 

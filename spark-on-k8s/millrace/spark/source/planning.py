@@ -57,8 +57,6 @@ def admit(
     starve beside a large one, and a limit below one record does not stop the query.
 
     Args:
-        backlog: waiting records.
-        limits: of the batch.
         record_bytes: average size of a stored record; without unknown ones.
     """
     waiting = [part for part in backlog if part.size > 0]
@@ -85,7 +83,6 @@ def share_of_bytes(
 
     Args:
         admitted: how many records are to be read.
-        limit: bytes of all together.
         record_bytes: average size of a stored record; without any, all records count alike.
     """
     sizes = {place: count * record_bytes.get(place, 0.0) for place, count in admitted.items()}

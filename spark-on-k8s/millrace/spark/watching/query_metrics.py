@@ -33,7 +33,6 @@ def query_metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
     """Yield the metrics of all queries.
 
     Args:
-        states: of the queries.
         now: the time, in seconds of the states' clock.
     """
     known = list(states)

@@ -75,7 +75,6 @@ class QueryStates:
 
         Args:
             progress: as Spark writes it in JSON.
-            now: the time.
         """
         reads = [_offsets(source) for source in progress["sources"]]
         state = self._of_run(progress["runId"])

@@ -25,5 +25,5 @@ def test_a_document_says_the_same() -> None:
         "partition": 1,
         "broker": 1,
         "error": "",
-        "kept_in": ["/data/x.5.damaged", "/data/x.9.damaged"],
+        "kept_in": ("/data/x.5.damaged", "/data/x.9.damaged"),
     }

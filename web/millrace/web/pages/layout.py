@@ -127,7 +127,6 @@ def table(
     """Return a table that scrolls by itself where the screen is narrow.
 
     Args:
-        caption: what it shows.
         columns: their names. One without any text in it is left out.
         rows: a cell for each column; None: unknown.
         empty: what to say where there are no rows.
@@ -207,9 +206,7 @@ def write(page: Page, visit: Visit | None, now: datetime) -> bytes:
     """Return a page as bytes.
 
     Args:
-        page: the page.
         visit: how it was asked for; None: it is of no cluster.
-        now: the time to show.
     """
     refresh = visit is not None and visit.text("refresh") == str(REFRESH_S)
     head = joined(
