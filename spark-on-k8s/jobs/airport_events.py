@@ -115,11 +115,8 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = job.new_parser(__doc__)
     add = parser.add_argument
-    job.add_options(parser)
     job.add_stream_options(parser)
     for name, default, what in (
         ("--flights", "flights", "flights as JSON"),

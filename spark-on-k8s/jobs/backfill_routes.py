@@ -60,11 +60,8 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = job.new_parser(__doc__)
     add = parser.add_argument
-    job.add_options(parser)
     add("--topic", default="flights", help="flights as JSON (default: flights)")
     add("--output", required=True, metavar="FOLDER", help="where the Parquet files go")
     for name, dest, what in (
@@ -72,13 +69,7 @@ def arguments() -> argparse.Namespace:
         ("--until", "end", "after the last ones; UTC, unless it says a zone"),
     ):
         add(name, dest=dest, type=parse_time, required=True, metavar="TIME", help=what)
-    add(
-        "--tasks",
-        type=int,
-        default=2,
-        metavar="N",
-        help="tasks of each stage at the most: as many as cores (default: 2)",
-    )
+    job.add_tasks(parser)
     options = parser.parse_args()
     if not options.begin < options.end <= datetime.now(UTC):
         parser.error("--from must be before --until, and that must be past: more may come")

@@ -90,23 +90,15 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = job.new_parser(__doc__)
     add = parser.add_argument
-    job.add_options(parser)
     job.add_stream_options(parser)
     add("--topic", default="flights", help="flights as JSON (default: flights)")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--output", metavar="FOLDER", help="where the Parquet files go")
     where.add_argument("--output-topic", metavar="TOPIC", help="or where the rows go, as JSON")
     add("--window", default="1 hour", help="length of a window (default: 1 hour)")
-    add(
-        "--lateness",
-        default="7 days",
-        help="how much earlier than the latest flight so far another one may be and still count "
-        "(default: 7 days). Partitions are not read in step: the longer the backlog, the more",
-    )
+    job.add_lateness(parser)
     return parser.parse_args()
 
 

@@ -72,32 +72,18 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = job.new_parser(__doc__)
     add = parser.add_argument
-    job.add_options(parser)
     add("--topic", default="flights", help="flights as JSON (default: flights)")
     add("--output", required=True, metavar="FOLDER", help="where the Parquet files go")
-    add(
-        "--checkpoint",
-        required=True,
-        metavar="FOLDER",
-        help="where the query keeps how far it is; it belongs to the output: keep both, or neither",
-    )
+    job.add_checkpoint(parser)
     add(
         "--batch-size",
         default="64MiB",
         metavar="BYTES",
         help="about so many bytes in a batch, as they are stored: 64MiB, 1GB (default: 64MiB)",
     )
-    add(
-        "--tasks",
-        type=int,
-        default=2,
-        metavar="N",
-        help="tasks of a batch at the most: as many as cores (default: 2)",
-    )
+    job.add_tasks(parser)
     return parser.parse_args()
 
 

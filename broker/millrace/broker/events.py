@@ -5,8 +5,6 @@ from typing import Final
 from millrace.core.callers import CALLER_FIELDS
 from millrace.core.events import Event, Level
 
-_NOTHING: Final = "Nothing."
-
 # --- The process ---------------------------------------------------------------------------------
 
 BROKER_READY: Final = Event(
@@ -14,7 +12,6 @@ BROKER_READY: Final = Event(
     level=Level.INFO,
     text="broker is ready",
     meaning="The broker serves clients.",
-    action=_NOTHING,
     fields=("address", "cluster_id"),
 )
 BROKER_FAILED: Final = Event(
@@ -46,7 +43,6 @@ OUTSIDE_ADDRESS_CHANGED: Final = Event(
     level=Level.INFO,
     text="the outside address changes",
     meaning="Clients outside the cluster are given another address of this broker.",
-    action=_NOTHING,
     fields=("address",),
 )
 OUTSIDE_ADDRESS_UNREADABLE: Final = Event(
@@ -83,7 +79,6 @@ STORE_AVAILABLE: Final = Event(
     level=Level.INFO,
     text="the coordination store answers again",
     meaning="The end of `store_unavailable`.",
-    action=_NOTHING,
 )
 LEASE_UNWATCHED: Final = Event(
     name="lease_unwatched",
@@ -130,7 +125,6 @@ CONTROLLER_STOPPED: Final = Event(
     level=Level.INFO,
     text="controller resigned",
     meaning="This broker gave up the lease, as it stops.",
-    action=_NOTHING,
     fields=("reason",),
 )
 REPLICAS_LACK_RECORDS: Final = Event(
@@ -157,7 +151,6 @@ TOPIC_GONE: Final = Event(
     level=Level.INFO,
     text="a deleted topic is gone for good",
     meaning="It cannot be brought back any more.",
-    action=_NOTHING,
     fields=("topic", "topic_id", "reason"),
 )
 TOPIC_RAISED: Final = Event(
@@ -167,7 +160,6 @@ TOPIC_RAISED: Final = Event(
     meaning="The partitions had fewer replicas than `cluster.positions_replication_factor` asks "
     "for. They got them when the cluster had fewer brokers or another setting, or by a "
     "reassignment. The controller adds the missing replicas.",
-    action=_NOTHING,
     fields=("topic", "partitions"),
 )
 
@@ -186,7 +178,6 @@ SESSION_ENDED: Final = Event(
     level=Level.INFO,
     text="session ended",
     meaning="The controller changed, or ended the session; this broker looks for the next one.",
-    action=_NOTHING,
     fields=("at", "error"),
 )
 SESSION_LEFT: Final = Event(
@@ -194,7 +185,6 @@ SESSION_LEFT: Final = Event(
     level=Level.INFO,
     text="session left",
     meaning="This broker gave up a session: another broker is the controller, or it is silent.",
-    action=_NOTHING,
     fields=("at", "reason"),
 )
 CONTROLLER_MISSING: Final = Event(
@@ -210,7 +200,6 @@ CONTROLLER_FOUND: Final = Event(
     level=Level.INFO,
     text="there is a session with a controller again",
     meaning="The end of `controller_missing`.",
-    action=_NOTHING,
 )
 CONTROLLER_MESSAGE_MALFORMED: Final = Event(
     name="controller_message_malformed",
@@ -234,7 +223,6 @@ HEARTBEAT_FAILED: Final = Event(
     level=Level.DEBUG,
     text="no heartbeat",
     meaning="A heartbeat was not answered; the next one follows soon.",
-    action=_NOTHING,
     fields=("error",),
 )
 SHUTDOWN_UNANNOUNCED: Final = Event(
@@ -262,7 +250,6 @@ FETCHING_RESUMED: Final = Event(
     level=Level.INFO,
     text="fetching goes on",
     meaning="The end of `fetching_ended`.",
-    action=_NOTHING,
     fields=("leader",),
 )
 FETCHING_FAILED: Final = Event(
@@ -368,7 +355,6 @@ ABLE_TO_LEAD: Final = Event(
     level=Level.INFO,
     text="this broker can lead again",
     meaning="The end of `reluctant_to_lead`.",
-    action=_NOTHING,
     fields=("log_dir",),
 )
 LOG_NOT_OPENED: Final = Event(
@@ -464,7 +450,6 @@ LOG_COMPACTED: Final = Event(
     level=Level.INFO,
     text="a log was compacted",
     meaning="Records that newer ones replace were removed.",
-    action=_NOTHING,
     fields=("partition", "topic", "cleaner_point", "bytes_before", "bytes_after", "duration_ms"),
 )
 COMPACTION_REFUSED: Final = Event(
@@ -480,7 +465,6 @@ REPLICA_MOVES: Final = Event(
     level=Level.INFO,
     text="a replica moves to the media that its topic asks for",
     meaning="Its files are copied to another log directory of this broker.",
-    action=_NOTHING,
     fields=("partition", "source", "target"),
 )
 REPLICA_MOVED: Final = Event(
@@ -488,7 +472,6 @@ REPLICA_MOVED: Final = Event(
     level=Level.INFO,
     text="a replica has moved",
     meaning="The end of `replica_moves`.",
-    action=_NOTHING,
     fields=("partition", "source", "target"),
 )
 REPLICA_NOT_MOVED: Final = Event(
@@ -512,7 +495,6 @@ SEGMENT_MOVED: Final = Event(
     level=Level.INFO,
     text="a closed segment has moved between an SSD and an HDD",
     meaning="The log's records before `tier_end_offset` are on the HDD `log_dir`.",
-    action=_NOTHING,
     fields=("partition", "log_dir", "tier_end_offset"),
 )
 SEGMENT_NOT_MOVED: Final = Event(
@@ -552,7 +534,6 @@ REPLICA_MOVE_SETTLED: Final = Event(
     level=Level.WARNING,
     text="a move to another log directory was interrupted: one of the two logs counts",
     meaning="The broker ended during a move; the log in `log_dir` counts, and the other one goes.",
-    action=_NOTHING,
     fields=("partition", "log_dir"),
 )
 STRANGE_FILE_KEPT: Final = Event(
@@ -587,7 +568,6 @@ CONNECTIONS_UNKNOWN: Final = Event(
     level=Level.DEBUG,
     text="connections could not be looked at: %(error)s",
     meaning="The broker could not list its sockets; it looks again.",
-    action=_NOTHING,
     fields=("error",),
 )
 _REQUEST_FIELDS: Final = (
@@ -608,7 +588,6 @@ ADMINISTRATIVE_REQUEST: Final = Event(
     meaning="A client changed the cluster, or may have. It is logged at the broker that decided "
     "it: the controller, or a partition's leader for the deletion of records, or a group's "
     "coordinator.",
-    action=_NOTHING,
     fields=_REQUEST_FIELDS,
 )
 ADMINISTRATIVE_REQUEST_REFUSED: Final = Event(

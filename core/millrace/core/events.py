@@ -61,7 +61,7 @@ class Event:
     level: Level
     text: str
     meaning: str
-    action: str
+    action: str = "Nothing."
     fields: tuple[str, ...] = ()
 
     def log(

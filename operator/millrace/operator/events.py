@@ -7,21 +7,17 @@ from typing import Final
 
 from millrace.core.events import Event, Level
 
-_NOTHING: Final = "Nothing."
-
 OPERATOR_ACTS: Final = Event(
     name="operator_acts",
     level=Level.INFO,
     text="this operator acts",
     meaning="It holds the lease, and looks after the clusters.",
-    action=_NOTHING,
 )
 OPERATOR_WAITS: Final = Event(
     name="operator_waits",
     level=Level.INFO,
     text="this operator waits",
     meaning="Another one holds the lease, or the lease cannot be renewed.",
-    action=_NOTHING,
 )
 OPERATOR_LEASE_UNRENEWED: Final = Event(
     name="operator_lease_unrenewed",
@@ -63,7 +59,6 @@ OBJECT_CHANGED: Final = Event(
     level=Level.INFO,
     text="an object of Kubernetes changes",
     meaning="The operator created, changed or deleted an object that belongs to a Cluster.",
-    action=_NOTHING,
     fields=("act", "kind", "namespace", "object"),
 )
 BROKER_RESTARTED: Final = Event(
@@ -71,7 +66,6 @@ BROKER_RESTARTED: Final = Event(
     level=Level.INFO,
     text="restarting a broker",
     meaning="The operator deletes the pod, which begins again.",
-    action=_NOTHING,
     fields=("pod", "reason"),
 )
 BROKERS_SCALED: Final = Event(
@@ -80,7 +74,6 @@ BROKERS_SCALED: Final = Event(
     text="brokers come or go",
     meaning="The operator drains brokers that shall go, takes drains back, forgets brokers that "
     "are gone, or moves replicas.",
-    action=_NOTHING,
     fields=("drained", "undrained", "unregistered", "partitions"),
 )
 TOPIC_CHANGED: Final = Event(
@@ -88,7 +81,6 @@ TOPIC_CHANGED: Final = Event(
     level=Level.INFO,
     text="topic changed",
     meaning="The operator created or changed a topic, or moves its replicas.",
-    action=_NOTHING,
     fields=("topic", "step"),
 )
 TOPIC_DELETED: Final = Event(
@@ -96,7 +88,6 @@ TOPIC_DELETED: Final = Event(
     level=Level.INFO,
     text="topic deleted",
     meaning="The operator deleted the topic of a Topic that is deleted.",
-    action=_NOTHING,
     fields=("topic",),
 )
 TOPIC_KEPT: Final = Event(
@@ -113,7 +104,6 @@ QUOTA_SET: Final = Event(
     level=Level.INFO,
     text="quota set",
     meaning="The operator set a quota.",
-    action=_NOTHING,
     fields=("quota",),
 )
 QUOTA_DELETED: Final = Event(
@@ -121,7 +111,6 @@ QUOTA_DELETED: Final = Event(
     level=Level.INFO,
     text="quota deleted",
     meaning="The operator deleted a quota.",
-    action=_NOTHING,
     fields=("quota",),
 )
 QUOTA_KEPT: Final = Event(

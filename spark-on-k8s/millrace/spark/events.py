@@ -7,14 +7,11 @@ from typing import Final
 
 from millrace.core.events import Event, Level
 
-_NOTHING: Final = "Nothing."
-
 ROWS_WRITTEN: Final = Event(
     name="rows_written",
     level=Level.INFO,
     text="rows written: %(rows)d",
     meaning="A batch query has written its rows, which are readable.",
-    action=_NOTHING,
     fields=("rows",),
 )
 ROWS_STAY: Final = Event(
@@ -31,7 +28,6 @@ BATCH_ROWS_WRITTEN: Final = Event(
     level=Level.INFO,
     text="micro-batch %(batch)d: rows written: %(rows)d",
     meaning="A streaming query has written the rows of a micro-batch, which are readable.",
-    action=_NOTHING,
     fields=("batch", "rows"),
 )
 BATCH_ROWS_STAY: Final = Event(
@@ -81,7 +77,6 @@ LOOKUP_POSTPONED: Final = Event(
     level=Level.DEBUG,
     text="what a batch reads is looked up when it is planned: %(error)s",
     meaning="No broker answered when the DataFrame was loaded.",
-    action=_NOTHING,
     fields=("error",),
 )
 

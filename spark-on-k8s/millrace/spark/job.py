@@ -1,8 +1,7 @@
 """The parts of a job's program around its query: brokers' addresses, pages for monitoring, and a
 last line that says why it failed.
 
-    parser = argparse.ArgumentParser(...)
-    job.add_options(parser)
+    parser = job.new_parser(__doc__)
     ...
     with job.watched(spark, options):
         await_queries(query)
@@ -43,37 +42,37 @@ _MORE_MEMORY: Final = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of all jobs: `--bootstrap`, `--pages` and `--page-names`."""
-    parser.add_argument(
+def new_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of all jobs: `--bootstrap`, `--pages` and `--page-names`."""
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument(
         "--bootstrap",
         default=os.environ.get("MILLRACE_BOOTSTRAP", "localhost:7092"),
         metavar="HOST:PORT",
         help="brokers, with commas (default: MILLRACE_BOOTSTRAP, else localhost:7092)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--pages",
         type=_address,
         metavar="HOST:PORT",
         help="serve /metrics and /healthz about the queries there, as 0.0.0.0:8099 in a pod",
     )
-    parser.add_argument(
+    made.add_argument(
         "--page-names",
         default="",
         metavar="NAME,NAME",
         help="names in the public DNS under which these pages are asked for (default: none)",
     )
+    return made
 
 
 def add_stream_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a job with one stream: `--checkpoint`, its batches, and when it ends."""
     add = parser.add_argument
-    add(
-        "--checkpoint",
-        required=True,
-        metavar="FOLDER",
-        help="where the query keeps how far it is; it belongs to the output: keep both, or neither",
-    )
+    add_checkpoint(parser)
+    add_tasks(parser)
     add(
         "--batch-records",
         type=int,
@@ -81,15 +80,39 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="records in a micro-batch at the most (default: 100,000)",
     )
-    add(
+    add("--every", default="1 second", help="time from batch to batch (default: 1 second)")
+    add("--available-now", action="store_true", help="read what is there, then end")
+
+
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """Add the option of the checkpoint's place."""
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        metavar="FOLDER",
+        help="where the query keeps how far it is; it belongs to the output: keep both, or neither",
+    )
+
+
+def add_tasks(parser: argparse.ArgumentParser) -> None:
+    """Add the option of the number of tasks."""
+    parser.add_argument(
         "--tasks",
         type=int,
         default=2,
         metavar="N",
         help="tasks of each stage at the most: as many as cores (default: 2)",
     )
-    add("--every", default="1 second", help="time from batch to batch (default: 1 second)")
-    add("--available-now", action="store_true", help="read what is there, then end")
+
+
+def add_lateness(parser: argparse.ArgumentParser) -> None:
+    """Add the option of how late a record may come in windows over event time."""
+    parser.add_argument(
+        "--lateness",
+        default="7 days",
+        help="how much earlier than the latest event so far another one may be and still count "
+        "(default: 7 days). Partitions are not read in step: the longer the backlog, the more",
+    )
 
 
 def trigger(options: argparse.Namespace) -> dict[str, Any]:

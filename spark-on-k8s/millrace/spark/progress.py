@@ -18,9 +18,10 @@ the longest micro-batch.
 import json
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -45,16 +46,8 @@ _LAST_EVENTS_S: Final = 5.0
 """How long `close` waits for the events of ended queries: Spark sends them later."""
 
 
-def watch_queries(
-    spark: SparkSession,
-    *,
-    port: int = 8099,
-    host: str = "127.0.0.1",
-    bootstrap_servers: str | None = None,
-    stale_after_s: float = 60.0,
-    names: str = "",
-) -> "QueryWatch":
-    """Watch all streaming queries of a session from now on.
+class QueryWatch:
+    """Watches all streaming queries of a session, to the end of a `with` block or to `close`.
 
     Args:
         port: of the pages; 0: any that is free.
@@ -68,19 +61,6 @@ def watch_queries(
 
     Raises:
         InvalidOptionError: the port cannot be bound, or `bootstrap_servers` are no addresses.
-    """
-    return QueryWatch(
-        spark,
-        port,
-        host,
-        bootstrap_servers=bootstrap_servers,
-        stale_after_s=stale_after_s,
-        names=names,
-    )
-
-
-class QueryWatch:
-    """See `watch_queries`. Closed at the end of a `with` block, or with `close`.
 
     Attributes:
         address: host and port of the pages.
@@ -89,12 +69,12 @@ class QueryWatch:
     def __init__(
         self,
         spark: SparkSession,
-        port: int,
-        host: str,
         *,
-        bootstrap_servers: str | None,
-        stale_after_s: float,
-        names: str,
+        port: int = 8099,
+        host: str = "127.0.0.1",
+        bootstrap_servers: str | None = None,
+        stale_after_s: float = 60.0,
+        names: str = "",
     ) -> None:
         if bootstrap_servers is not None:
             try:
@@ -107,7 +87,8 @@ class QueryWatch:
         registry.register(_QueryMetrics(self._seen))
 
         def health() -> tuple[HTTPStatus, str]:
-            problems = self._seen.problems(stale_after_s)
+            with self._seen.states() as states:
+                problems = states.problems(time.monotonic(), stale_after_s)
             status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
             return status, "\n".join(problems or ["ok"])
 
@@ -129,28 +110,38 @@ class QueryWatch:
         self.address = f"{host}:{self._server.port}"
         self._listener: _Listener | None = _Listener(self._seen)
         spark.streams.addListener(self._listener)
-        for query in spark.streams.active:  # There is no start event for them.
-            self._seen.on_started(query.name, str(query.id), str(query.runId))
+        running = spark.streams.active  # There is no start event for them.
+        with self._seen.states() as states:
+            for query in running:
+                name = query.name or str(query.id)
+                states.on_started(name, str(query.runId), time.monotonic())
 
     def close(self) -> None:
         """Stop watching, after reporting known positions. Closing twice is harmless."""
         if self._listener is None:
             return
         deadline = time.monotonic() + _LAST_EVENTS_S
-        while time.monotonic() < deadline and self._seen.active_runs() - {
-            str(query.runId) for query in self._spark.streams.active
-        }:
+        while time.monotonic() < deadline and self._has_ended_unheard():
             time.sleep(0.02)
         self._spark.streams.removeListener(self._listener)
         self._listener = None
         self._seen.close()
         self._server.close()
 
+    def _has_ended_unheard(self) -> bool:
+        """Return whether a query has ended, and the event of that has yet to come."""
+        running = {str(query.runId) for query in self._spark.streams.active}
+        with self._seen.states() as states:
+            return bool(states.active_runs() - running)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+watch_queries: Final = QueryWatch
 
 
 class _Seen:
@@ -161,35 +152,11 @@ class _Seen:
         self._states = QueryStates()
         self.reporter = None if bootstrap_servers is None else PositionReporter(bootstrap_servers)
 
-    def on_started(self, name: str | None, query_id: str, run_id: str) -> None:
+    @contextmanager
+    def states(self) -> Iterator[QueryStates]:
+        """Lend the states to one thread at a time."""
         with self._lock:
-            self._states.on_started(name or query_id, run_id, time.monotonic())
-
-    def on_progress(self, progress: dict[str, Any]) -> None:
-        with self._lock:
-            positions = self._states.on_progress(progress, time.monotonic())
-        if self.reporter is not None and progress.get("name"):
-            self.reporter.report(progress["name"], positions)
-
-    def on_idle(self, run_id: str) -> None:
-        with self._lock:
-            self._states.on_idle(run_id, time.monotonic())
-
-    def on_terminated(self, run_id: str, failure: str | None) -> None:
-        with self._lock:
-            self._states.on_terminated(run_id, failure)
-
-    def active_runs(self) -> set[str]:
-        with self._lock:
-            return self._states.active_runs()
-
-    def problems(self, stale_after_s: float) -> list[str]:
-        with self._lock:
-            return self._states.problems(time.monotonic(), stale_after_s)
-
-    def metrics(self) -> list[Metric]:
-        with self._lock:
-            return list(query_metrics(self._states, time.monotonic()))
+            yield self._states
 
     def close(self) -> None:
         if self.reporter is not None:
@@ -203,16 +170,23 @@ class _Listener(StreamingQueryListener):
         self._seen = seen
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # Spark's, as those below.
-        self._seen.on_started(event.name, str(event.id), str(event.runId))
+        with self._seen.states() as states:
+            states.on_started(event.name or str(event.id), str(event.runId), time.monotonic())
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        self._seen.on_progress(json.loads(event.progress.json))
+        progress = json.loads(event.progress.json)
+        with self._seen.states() as states:
+            positions = states.on_progress(progress, time.monotonic())
+        if self._seen.reporter is not None and progress.get("name"):
+            self._seen.reporter.report(progress["name"], positions)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        self._seen.on_idle(str(event.runId))
+        with self._seen.states() as states:
+            states.on_idle(str(event.runId), time.monotonic())
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        self._seen.on_terminated(str(event.runId), event.exception)
+        with self._seen.states() as states:
+            states.on_terminated(str(event.runId), event.exception)
 
 
 class _QueryMetrics(Collector):
@@ -222,6 +196,8 @@ class _QueryMetrics(Collector):
         self._seen = seen
 
     def collect(self) -> Iterable[Metric]:
-        yield from self._seen.metrics()
+        with self._seen.states() as states:
+            found = list(query_metrics(states, time.monotonic()))
+        yield from found
         if self._seen.reporter is not None:
             yield report_failures(self._seen.reporter.failures)

@@ -77,8 +77,8 @@ def test_a_job_that_fails_ends_with_one_and_its_reason(capfd: pytest.CaptureFixt
 
 def test_options_of_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_BOOTSTRAP", "logs-bootstrap:7092")
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    job.add_options(parser)
+    parser = job.new_parser("It reads flights.")
+    parser.exit_on_error = False
     options = parser.parse_args(["--pages", "0.0.0.0:8099"])
     assert (options.bootstrap, options.pages) == ("logs-bootstrap:7092", ("0.0.0.0", 8099))
     assert options.page_names == ""

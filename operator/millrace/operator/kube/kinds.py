@@ -26,23 +26,8 @@ EVENT: Final = Kind("v1", "Event", "events")
 _ALL: Final = {
     (each.api_version, each.name): each
     for each in (
-        *(
-            CLUSTER,
-            TOPIC,
-            QUOTA,
-            CLUSTER_STATE,
-            STATE_SHARD,
-            STATEFUL_SET,
-            CONFIG_MAP,
-            POD,
-            SERVICE,
-            CLAIM,
-            VOLUME,
-            STORAGE_CLASS,
-            NODE,
-            NAMESPACE,
-            EVENT,
-        ),
+        *(CLUSTER, TOPIC, QUOTA, CLUSTER_STATE, STATE_SHARD, STATEFUL_SET, CONFIG_MAP, POD),
+        *(SERVICE, CLAIM, VOLUME, STORAGE_CLASS, NODE, NAMESPACE, EVENT),
         Kind("v1", "ServiceAccount", "serviceaccounts"),
         Kind("rbac.authorization.k8s.io/v1", "Role", "roles"),
         Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),

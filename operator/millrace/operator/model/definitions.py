@@ -33,6 +33,13 @@ _OPERATOR_SETTINGS = {"metrics": ("host", "port")}
 """Those that only the operator sets in other sections."""
 
 
+_READY_COLUMNS = (
+    ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
+    ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
+
+
 def topic_definition() -> Schema:
     """Return the definition of `Topic`."""
     schema = definition(
@@ -42,28 +49,17 @@ def topic_definition() -> Schema:
         description="A topic of a Millrace cluster, called <namespace>/<name> there.",
         spec=structural_schema(TopicSpec, {"config": _topic_settings_schema()}),
         status={
-            "topicName": {
-                "description": "The topic's name in the cluster.",
-                "type": "string",
-            },
-            "topicId": {
-                "description": "Identity of the topic: one that was made again has another.",
-                "type": "string",
-            },
-            "partitions": {"description": "How many there are.", "type": "integer"},
-            "replicas": {"description": "How many brokers hold each.", "type": "integer"},
-            "moving": {
-                "description": "Partitions whose replicas are being moved.",
-                "type": "integer",
-            },
+            "topicName": _text("The topic's name in the cluster."),
+            "topicId": _text("Identity of the topic: one that was made again has another."),
+            "partitions": _number("How many there are."),
+            "replicas": _number("How many brokers hold each."),
+            "moving": _number("Partitions whose replicas are being moved."),
         },
         columns=[
             ("Cluster", "string", ".spec.clusterRef.name"),
             ("Partitions", "integer", ".status.partitions"),
             ("Replicas", "integer", ".status.replicas"),
-            ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
-            ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
-            ("Age", "date", ".metadata.creationTimestamp"),
+            *_READY_COLUMNS,
         ],
     )
     schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = [
@@ -87,14 +83,14 @@ def quota_definition() -> Schema:
         "<namespace>/<name> there.",
         spec=structural_schema(QuotaSpec, {}),
         status={
-            "quotaName": {"description": "The quota's name in the cluster.", "type": "string"},
-            "subject": {"description": "Whom it is for, in words.", "type": "string"},
+            "quotaName": _text("The quota's name in the cluster."),
+            "subject": _text("Whom it is for, in words."),
             "use": {
                 "description": "What is used of it now, rounded to two digits; measured every "
                 "few seconds.",
                 "type": "object",
                 "properties": {
-                    "summary": {"description": "All of it, in words.", "type": "string"},
+                    "summary": _text("All of it, in words."),
                     "produceBytesPerSecond": {
                         **rate,
                         "description": "Of all brokers together; only with this limit.",
@@ -103,25 +99,21 @@ def quota_definition() -> Schema:
                         **rate,
                         "description": "Of all brokers together; only with this limit.",
                     },
-                    "requestPercent": {
-                        "description": "Of one processor of the broker that has the most; only "
-                        "with this limit.",
-                        "type": "integer",
-                    },
+                    "requestPercent": _number(
+                        "Of one processor of the broker that has the most; only with this limit."
+                    ),
                 },
             },
-            "throttled": {
-                "description": "How many of those that it counts apart, as clients of an `each`, "
-                "are delayed now.",
-                "type": "integer",
-            },
+            "throttled": _number(
+                "How many of those that it counts apart, as clients of an `each`, are delayed now."
+            ),
             "longestDelays": {
                 "description": "Those that are delayed most.",
                 "type": "array",
                 "items": {
                     "type": "object",
                     "properties": {
-                        "subject": {"description": "Who is delayed.", "type": "string"},
+                        "subject": _text("Who is delayed."),
                         "delayMs": {
                             "description": "For how long, in milliseconds, at the broker with the "
                             "longest delay.",
@@ -139,9 +131,7 @@ def quota_definition() -> Schema:
             ("Fetch", "string", ".spec.fetchBytesPerSecond"),
             ("Use", "string", ".status.use.summary"),
             ("Throttled", "integer", ".status.throttled"),
-            ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
-            ("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
-            ("Age", "date", ".metadata.creationTimestamp"),
+            *_READY_COLUMNS,
         ],
     )
 
@@ -163,31 +153,21 @@ def cluster_definition() -> Schema:
         description="A Millrace cluster: brokers in pools, their volumes and settings.",
         spec=structural_schema(ClusterSpec, {"config": {"type": "object", "properties": sections}}),
         status={
-            "brokers": {"description": "Brokers that should be there.", "type": "integer"},
-            "version": {
-                "description": "Release that the brokers run, by the tag of their image; all of "
-                "them while another one is rolled out.",
-                "type": "string",
-            },
-            "readyBrokers": {"description": "Brokers that are ready.", "type": "integer"},
-            "clusterId": {"description": "Identity of the cluster.", "type": "string"},
-            "controller": {
-                "description": "The broker that is the controller now.",
-                "type": "string",
-            },
+            "brokers": _number("Brokers that should be there."),
+            "version": _text(
+                "Release that the brokers run, by the tag of their image; all of "
+                "them while another one is rolled out."
+            ),
+            "readyBrokers": _number("Brokers that are ready."),
+            "clusterId": _text("Identity of the cluster."),
+            "controller": _text("The broker that is the controller now."),
             "leaving": {
                 "description": "Brokers that are to go, and give up what they hold.",
                 "type": "array",
                 "items": {"type": "string"},
             },
-            "bootstrap": {
-                "description": "Where clients in this Kubernetes cluster connect first.",
-                "type": "string",
-            },
-            "outsideBootstrap": {
-                "description": "Where clients outside of it connect first.",
-                "type": "string",
-            },
+            "bootstrap": _text("Where clients in this Kubernetes cluster connect first."),
+            "outsideBootstrap": _text("Where clients outside of it connect first."),
         },
         columns=[
             ("Brokers", "integer", ".status.brokers"),
@@ -293,3 +273,11 @@ def _bounds(description: Setting) -> Schema:
 
 def _first_line(cls: type) -> str:
     return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+def _text(description: str) -> Schema:
+    return {"description": description, "type": "string"}
+
+
+def _number(description: str) -> Schema:
+    return {"description": description, "type": "integer"}

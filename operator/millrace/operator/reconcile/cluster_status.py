@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from millrace.core.words import count
 from millrace.operator.model.cluster import Cluster
@@ -18,6 +18,8 @@ from millrace.operator.reconcile.brokers import Found
 
 CONDITIONS: Final = ("Ready", "Healthy", "RolledOut", "Scaled", "VolumesPresent", "VolumesSized")
 """Types of the conditions that every Cluster has."""
+_Verdict: TypeAlias = tuple[bool | None, Reason, str]
+"""Whether a condition is true, the reason, and the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,42 +66,31 @@ def status_conditions(look: Look) -> list[Condition]:
 
     Each is true only when its part of the work for the Cluster as it is now is done.
     """
-    return [
-        _ready(look),
-        _healthy(look),
-        _rolled_out(look),
-        _scaled(look),
-        _lost(look),
-        _sized(look),
-    ]
+    judges = (_ready, _healthy, _rolled_out, _scaled, _lost, _sized)
+    return [Condition(type_, *judge(look)) for type_, judge in zip(CONDITIONS, judges, strict=True)]
 
 
-def _ready(look: Look) -> Condition:
+def _ready(look: Look) -> _Verdict:
     ready = sum(each.is_ready for each in look.pods)
     problems = (f"{each.name}: {each.problem}" for each in look.pods if each.problem)
     why = next(problems, look.not_made)
     if look.found is None:
-        return Condition("Ready", False, Reason.NO_BROKER_ANSWERS, why or "no broker answers yet")
+        return False, Reason.NO_BROKER_ANSWERS, why or "no broker answers yet"
     if ready < look.pods_wanted:
         told = f"{ready} of {count(look.pods_wanted, 'broker is', 'brokers are')} ready"
-        return Condition("Ready", False, Reason.BROKERS_MISSING, f"{told}; {why}" if why else told)
-    return Condition(
-        "Ready", True, Reason.BROKERS_READY, f"{count(ready, 'broker is', 'brokers are')} ready"
-    )
+        return False, Reason.BROKERS_MISSING, f"{told}; {why}" if why else told
+    return True, Reason.BROKERS_READY, f"{count(ready, 'broker is', 'brokers are')} ready"
 
 
-def _healthy(look: Look) -> Condition:
+def _healthy(look: Look) -> _Verdict:
     if look.found is None:
-        return Condition(
-            "Healthy", None, Reason.NO_BROKER_ANSWERS, "no broker says how partitions are"
-        )
+        return None, Reason.NO_BROKER_ANSWERS, "no broker says how partitions are"
     if look.found.controller is None:
         why = look.found.cluster.controller_problem or "no broker is the controller just now"
-        return Condition("Healthy", False, Reason.NO_CONTROLLER, why)
+        return False, Reason.NO_CONTROLLER, why
     short = [each.place for each in look.found.partitions() if len(each.in_sync) < each.min_in_sync]
     if short:
-        return Condition(
-            "Healthy",
+        return (
             False,
             Reason.UNDER_MIN_IN_SYNC,
             f"{count(len(short), 'partition is', 'partitions are')} under min.insync.replicas, as "
@@ -110,42 +101,35 @@ def _healthy(look: Look) -> Condition:
         each.place for each in look.found.partitions() if len(each.in_sync) < len(each.replicas)
     ]
     if behind:
-        return Condition(
-            "Healthy",
+        return (
             False,
             Reason.UNDER_REPLICATED,
             f"{count(len(behind), 'partition has', 'partitions have')} replicas that are not in "
             f"sync, as {behind[0]}",
         )
-    return Condition("Healthy", True, Reason.IN_SYNC, "every replica is in sync")
+    return True, Reason.IN_SYNC, "every replica is in sync"
 
 
-def _scaled(look: Look) -> Condition:
+def _scaled(look: Look) -> _Verdict:
     scaling = look.scaling
     if look.found is None:
-        return Condition(
-            "Scaled", None, Reason.NO_BROKER_ANSWERS, "no broker says which brokers have joined"
-        )
+        return None, Reason.NO_BROKER_ANSWERS, "no broker says which brokers have joined"
     if scaling.problem:
-        return Condition("Scaled", False, Reason.CANNOT_SHRINK, scaling.problem)
+        return False, Reason.CANNOT_SHRINK, scaling.problem
     if scaling.missing:
         message = f"yet to join the cluster: {', '.join(scaling.missing)}"
-        return Condition("Scaled", False, Reason.BROKERS_MISSING, message)
+        return False, Reason.BROKERS_MISSING, message
     if scaling.message:
-        return Condition("Scaled", False, Reason.MOVING, scaling.message)
+        return False, Reason.MOVING, scaling.message
     if len(look.pods) > look.pods_wanted:
         message = f"{count(len(look.pods) - look.pods_wanted, 'pod has', 'pods have')} yet to go"
-        return Condition("Scaled", False, Reason.MOVING, message)
-    return Condition(
-        "Scaled", True, Reason.AS_WANTED, "there are as many brokers as there should be"
-    )
+        return False, Reason.MOVING, message
+    return True, Reason.AS_WANTED, "there are as many brokers as there should be"
 
 
-def _lost(look: Look) -> Condition:
+def _lost(look: Look) -> _Verdict:
     if not look.lost:
-        return Condition(
-            "VolumesPresent", True, Reason.PRESENT, "no broker waits for a lost volume"
-        )
+        return True, Reason.PRESENT, "no broker waits for a lost volume"
     told = []
     for each in look.lost:
         claims = ", ".join(claim["metadata"]["name"] for claim in each.claims)
@@ -155,8 +139,7 @@ def _lost(look: Look) -> Condition:
             else ""
         )
         told.append(f"{each.name} waits for the volumes of {claims}, whose node is gone{needed}")
-    return Condition(
-        "VolumesPresent",
+    return (
         False,
         Reason.NODE_GONE,
         f"{'; '.join(told)}. Bring the node back; or set spec.lostVolumes to Replace, or delete "
@@ -164,11 +147,10 @@ def _lost(look: Look) -> Condition:
     )
 
 
-def _sized(look: Look) -> Condition:
+def _sized(look: Look) -> _Verdict:
     volumes = look.growth
     if volumes.problem:
-        return Condition(
-            "VolumesSized",
+        return (
             False,
             Reason.CANNOT_GROW,
             f"{volumes.problem}. Where its driver can, set allowVolumeExpansion of the storage "
@@ -177,17 +159,15 @@ def _sized(look: Look) -> Condition:
     if volumes.under_way or volumes.recreate:
         first = f", as {volumes.under_way[0]}" if volumes.under_way else ""
         growing = count(len(volumes.under_way), "claim grows", "claims grow")
-        return Condition("VolumesSized", False, Reason.GROWING, f"{growing}{first}")
-    return Condition(
-        "VolumesSized", True, Reason.AS_WANTED, "volumes are as large as they should be"
-    )
+        return False, Reason.GROWING, f"{growing}{first}"
+    return True, Reason.AS_WANTED, "volumes are as large as they should be"
 
 
-def _rolled_out(look: Look) -> Condition:
+def _rolled_out(look: Look) -> _Verdict:
     match look.step:
         case Done():
-            return Condition("RolledOut", True, Reason.CURRENT, "every broker runs what it should")
+            return True, Reason.CURRENT, "every broker runs what it should"
         case Restart(pod, why):
-            return Condition("RolledOut", False, Reason.RESTARTING, f"{pod.name}: {why}")
+            return False, Reason.RESTARTING, f"{pod.name}: {why}"
         case Wait(why, is_stuck):
-            return Condition("RolledOut", False, Reason.STUCK if is_stuck else Reason.WAITING, why)
+            return False, Reason.STUCK if is_stuck else Reason.WAITING, why

@@ -199,17 +199,7 @@ class RowsOfTask:
         first: int,
     ) -> None:
         """Refuse rows that cannot be records."""
-        wrong: list[tuple[int, str]] = []
-        if self._topic is None:
-            assert topics is not None, "the driver has checked the columns"
-            wrong += _without_topic(topics)
-        if "partition" in columns:
-            wrong += _with_wrong_partition(columns["partition"])
-        if "timestamp" in columns:
-            wrong += _with_wrong_time(_times(columns["timestamp"]))
-        if "headers" in columns:
-            wrong += _with_unnamed_header(columns["headers"])
-        if wrong:
+        if wrong := list(self._wrong(columns, topics)):
             index, told = min(wrong)
             named = _name(self._task, first + index, batch, index)
             raise InvalidRowError(f"{named} {told}. Nothing of its Arrow batch was sent")
@@ -222,6 +212,33 @@ class RowsOfTask:
                 f"headers, more than bufferBytes={self._row_bytes_max} holds: write less, or raise "
                 "it and the topic's max.message.bytes. Nothing of its Arrow batch was sent"
             )
+
+    def _wrong(
+        self, columns: Mapping[str, pa.Array], topics: pa.Array | None
+    ) -> Iterator[tuple[int, str]]:
+        """Yield, for each column, the first row that cannot be a record, and the reason."""
+        if self._topic is None:
+            assert topics is not None, "the driver has checked the columns"
+            if (index := _first(pc.is_null(topics))) is not None:
+                yield index, "has no topic: fill the column topic, or give the option topic"
+        if (numbers := columns.get("partition")) is not None:
+            numbers = numbers.cast(pa.int64())
+            wrong = pc.or_(pc.less(numbers, 0), pc.greater(numbers, INT32_MAX))
+            if (index := _first(wrong)) is not None:
+                named = numbers[index].as_py()
+                yield index, f"names partition {named}: it is a number from 0, or null"
+        if "timestamp" in columns:
+            times = _times(columns["timestamp"])
+            wrong = pc.or_(pc.less(times, 0), pc.greater(times, TIMESTAMP_MAX))
+            if (index := _first(wrong)) is not None:
+                time = times[index].as_py()
+                yield index, f"has the time {time} ms since 1970: it lies between 1970 and 9999"
+        if (headers := columns.get("headers")) is not None:
+            entries = headers.flatten()
+            wrong = pc.or_(pc.is_null(entries), pc.is_null(pc.struct_field(entries, "key")))
+            if (entry := _first(wrong)) is not None:
+                index = pc.list_parent_indices(headers)[entry].as_py()
+                yield index, "has a header without a name: give it one, or leave it out"
 
 
 def _sizes(columns: Mapping[str, pa.Array], count: int) -> Any:
@@ -249,41 +266,6 @@ def _name(task: str, row: int, columns: pa.RecordBatch, index: int) -> str:
     if key is None:
         return f"row {row} of {task}"
     return f"row {row} of {task} (key {key[:_KEY_SHOWN]!r}{'...' * (len(key) > _KEY_SHOWN)})"
-
-
-# Each of these returns the first row that cannot be a record, and the reason.
-
-
-def _without_topic(topics: pa.Array) -> list[tuple[int, str]]:
-    index = _first(pc.is_null(topics))
-    if index is None:
-        return []
-    return [(index, "has no topic: fill the column topic, or give the option topic")]
-
-
-def _with_wrong_partition(numbers: pa.Array) -> list[tuple[int, str]]:
-    numbers = numbers.cast(pa.int64())
-    index = _first(pc.or_(pc.less(numbers, 0), pc.greater(numbers, INT32_MAX)))
-    if index is None:
-        return []
-    return [(index, f"names partition {numbers[index].as_py()}: it is a number from 0, or null")]
-
-
-def _with_wrong_time(times: pa.Array) -> list[tuple[int, str]]:
-    index = _first(pc.or_(pc.less(times, 0), pc.greater(times, TIMESTAMP_MAX)))
-    if index is None:
-        return []
-    told = f"has the time {times[index].as_py()} ms since 1970: it lies between 1970 and 9999"
-    return [(index, told)]
-
-
-def _with_unnamed_header(headers: pa.Array) -> list[tuple[int, str]]:
-    entries = headers.flatten()
-    entry = _first(pc.or_(pc.is_null(entries), pc.is_null(pc.struct_field(entries, "key"))))
-    if entry is None:
-        return []
-    index = pc.list_parent_indices(headers)[entry].as_py()
-    return [(index, "has a header without a name: give it one, or leave it out")]
 
 
 def _times(timestamps: pa.Array) -> pa.Array:

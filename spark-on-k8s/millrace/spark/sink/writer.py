@@ -63,8 +63,8 @@ class Written(WriterCommitMessage):
     rows: int
 
 
-class BatchSink(DataSourceArrowWriter):
-    """Writes a batch."""
+class _Sink:
+    """The tasks of a query that writes, which are the same in batches and streams."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -76,6 +76,10 @@ class BatchSink(DataSourceArrowWriter):
             MillraceError: a row was not written; the message names it.
         """
         return _write(iterator, self._options)
+
+
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """Writes a batch."""
 
     def commit(self, messages: Sequence[Written | None]) -> None:
         """Log the written rows: they are readable since they were acknowledged."""
@@ -86,19 +90,8 @@ class BatchSink(DataSourceArrowWriter):
         events.ROWS_STAY.log(_log, rows=_rows(messages))
 
 
-class StreamSink(DataSourceStreamArrowWriter):
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of a task; on an executor.
-
-        Raises:
-            MillraceError: a row was not written; the message names it.
-        """
-        return _write(iterator, self._options)
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # Spark's.
         """Log the written rows: they are readable since they were acknowledged."""
