@@ -1,7 +1,8 @@
 """The common behaviour of commands: help with examples, and one message for a failure."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any, NoReturn
@@ -78,36 +79,19 @@ class Command(_Teaching):
             raise Failure(f"the operating system refused: {error.strerror}") from error
 
 
-class CommandModules(MutableMapping[str, click.Command]):
-    """Commands of a group by name. The module of each is imported when the command is looked up.
+class CommandModules(UserDict[str, Any]):
+    """Commands of a group by name, each the name of the module that has it as `command` at first.
 
-    To import all of them would take a third of the time of a short command.
-
-    Args:
-        modules: by name of the command, the module whose `command` it is.
+    The module is imported when the command is looked up: to import all of them would take a third
+    of the time of a short command.
     """
 
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        self._commands: dict[str, str | click.Command] = dict(modules)
-
     def __getitem__(self, name: str) -> click.Command:
-        found = self._commands[name]
+        found = self.data[name]
         if isinstance(found, str):
-            command: click.Command = import_module(found).command
-            self._commands[name] = found = command
-        return found
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._commands[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._commands[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._commands)
-
-    def __len__(self) -> int:
-        return len(self._commands)
+            found = self.data[name] = import_module(found).command
+        command: click.Command = found
+        return command
 
 
 class Group(_Teaching, click.Group):
@@ -188,50 +172,47 @@ def complete_profile(context: click.Context, _: click.Parameter, incomplete: str
     return [name for name in profiles.load().by_name if name.startswith(incomplete)]
 
 
-def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--bootstrap`, and `--profile`, to a command that talks to brokers."""
+def _brokers_options(
+    prefix: str, *, help: str, profile_help: str, **attributes: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds `--bootstrap` and `--profile`, with a prefix to both names."""
     profile = click.option(
-        "--profile",
+        f"--{prefix}profile",
         metavar="NAME",
-        envvar="MILLRACE_PROFILE",
+        envvar=None if prefix else "MILLRACE_PROFILE",
         show_envvar=True,
         is_eager=True,
         expose_value=False,
         callback=_note_profile,
         shell_complete=complete_profile,
-        help="The cluster of this profile: see `millrace profile`.",
+        help=profile_help,
     )
-    return click.option(
-        "--bootstrap",
-        metavar="HOST:PORT[,...]",
-        envvar="MILLRACE_BOOTSTRAP",
-        show_envvar=True,
-        default=DEFAULT_BOOTSTRAP,
-        show_default=f"the profile's, else {DEFAULT_BOOTSTRAP}",
-        callback=_bootstrap_value,
-        help="Brokers to ask first; one that answers is enough.",
-    )(profile(command))
-
-
-def to_bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--to-bootstrap` and `--to-profile`, for another cluster than the one that is read."""
-    profile = click.option(
-        "--to-profile",
-        metavar="NAME",
-        is_eager=True,
-        expose_value=False,
-        callback=_note_profile,
-        shell_complete=complete_profile,
-        help="The profile of that cluster.",
-    )
-    return click.option(
-        "--to-bootstrap",
+    bootstrap = click.option(
+        f"--{prefix}bootstrap",
         metavar="HOST:PORT[,...]",
         callback=_bootstrap_value,
-        help="Brokers of the cluster to write to.  [default: the one that is read]",
-    )(profile(command))
+        help=help,
+        **attributes,
+    )
+    return lambda command: bootstrap(profile(command))
 
 
+bootstrap_option = _brokers_options(
+    "",
+    help="Brokers to ask first; one that answers is enough.",
+    profile_help="The cluster of this profile: see `millrace profile`.",
+    envvar="MILLRACE_BOOTSTRAP",
+    show_envvar=True,
+    default=DEFAULT_BOOTSTRAP,
+    show_default=f"the profile's, else {DEFAULT_BOOTSTRAP}",
+)
+"""`--bootstrap` and `--profile` of a command that talks to brokers."""
+to_bootstrap_option = _brokers_options(
+    "to-",
+    help="Brokers of the cluster to write to.  [default: the one that is read]",
+    profile_help="The profile of that cluster.",
+)
+"""The same for another cluster than the one that is read."""
 literal_bootstrap_option = click.option(
     "--bootstrap",
     metavar="HOST:PORT[,...]",
