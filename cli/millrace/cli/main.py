@@ -11,12 +11,25 @@ from millrace.cli.console.standard_streams import standard_streams
 
 COMMANDS = CommandModules(
     {
-        name: f"millrace.cli.commands.{name.replace('-', '_')}"
-        for name in (
-            *("up", "broker", "topic", "produce", "consume", "copy", "offsets", "group", "quota"),
-            *("top", "web", "cluster", "reassign", "elect-leaders", "log", "perf", "operator"),
-            *("profile", "completion"),
-        )
+        "up": "millrace.cli.commands.up",
+        "broker": "millrace.cli.commands.broker",
+        "topic": "millrace.cli.commands.topic",
+        "produce": "millrace.cli.commands.produce",
+        "consume": "millrace.cli.commands.consume",
+        "copy": "millrace.cli.commands.copy",
+        "offsets": "millrace.cli.commands.offsets",
+        "group": "millrace.cli.commands.group",
+        "quota": "millrace.cli.commands.quota",
+        "top": "millrace.cli.commands.top",
+        "web": "millrace.cli.commands.web",
+        "cluster": "millrace.cli.commands.cluster",
+        "reassign": "millrace.cli.commands.reassign",
+        "elect-leaders": "millrace.cli.commands.elect_leaders",
+        "log": "millrace.cli.commands.log",
+        "perf": "millrace.cli.commands.perf",
+        "operator": "millrace.cli.commands.operator",
+        "profile": "millrace.cli.commands.profile",
+        "completion": "millrace.cli.commands.completion",
     }
 )
 """In the order of `--help`."""
