@@ -152,24 +152,25 @@ def _no_partition(topic: str, partition: int, count: int) -> Failure:
     )
 
 
+def completed(ask: "Callable[[SyncAdmin], Iterable[str]]") -> Callable[..., list[str]]:
+    """Return click's hook that completes a word, from the names that a broker knows."""
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        bootstrap = context.params.get("bootstrap")
+        names = _asked(bootstrap, ask) if bootstrap else []
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+_complete_topic = completed(lambda admin: admin.list_topics())
+
+
 def topic_argument(
     name: str = "topic", *, complete: bool = True, **attributes: Any
 ) -> Callable[..., Any]:
     """Add an argument that names topics, which the shell can complete."""
     return click.argument(name, shell_complete=_complete_topic if complete else None, **attributes)
-
-
-def suggestions(
-    context: click.Context, ask: "Callable[[SyncAdmin], Iterable[str]]", incomplete: str
-) -> list[str]:
-    """Return the completions of a word, from the names that a broker knows."""
-    bootstrap = context.params.get("bootstrap")
-    names = _asked(bootstrap, ask) if bootstrap else []
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def _complete_topic(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return suggestions(context, lambda admin: admin.list_topics(), incomplete)
 
 
 def _asked(bootstrap: str, ask: "Callable[[SyncAdmin], Iterable[str]]") -> list[str]:

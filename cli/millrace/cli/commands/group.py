@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millrace.cli.arguments.partition_names import parse, say_refused
-from millrace.cli.cluster import connect_admin, ranges_of, suggestions
+from millrace.cli.cluster import completed, connect_admin, ranges_of
 from millrace.cli.command import Command, Group, bootstrap_option, interval_option, output_option
 from millrace.cli.console.confirmation import confirm
 from millrace.cli.console.failures import ExitCode, Failure, did_you_mean, nearest
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     from millrace.client import GroupDescription, MemberDescription, SyncAdmin
 
 
-def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return suggestions(
-        context, lambda admin: [group.name for group in admin.list_groups()], incomplete
-    )
+_complete_name = completed(lambda admin: [group.name for group in admin.list_groups()])
 
 
 @click.group(

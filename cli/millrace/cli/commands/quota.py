@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millrace.cli.cluster import connect_admin, suggestions
+from millrace.cli.cluster import completed, connect_admin
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.console.output import document_of, print_json, print_result, print_table, put, say
 from millrace.core.settings import Unit, parse_number
@@ -42,10 +42,7 @@ class _Rate(click.ParamType[int]):
             self.fail(f"{value!r}: {error}; it is bytes a second, such as 10MB", param, ctx)
 
 
-def _complete_name(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    return suggestions(
-        context, lambda admin: [quota.name for quota in admin.list_quotas()], incomplete
-    )
+_complete_name = completed(lambda admin: [quota.name for quota in admin.list_quotas()])
 
 
 _name_argument = click.argument("name", shell_complete=_complete_name)

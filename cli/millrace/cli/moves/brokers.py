@@ -1,15 +1,14 @@
 """Brokers as users name them on a command line: by their number, or by their name."""
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.cluster import suggestions
+from millrace.cli.cluster import completed
 from millrace.cli.console.failures import ExitCode, Failure
 
 if TYPE_CHECKING:
-    from millrace.client import BrokerInfo, ClusterDescription, SyncAdmin
+    from millrace.client import ClusterDescription
     from millrace.core.ids import BrokerId
 
 
@@ -34,16 +33,7 @@ def find(cluster: "ClusterDescription", word: str) -> "BrokerId":
     )
 
 
-def broker_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an argument that names a broker, which the shell can complete."""
-    return click.argument("broker", shell_complete=complete_broker)(command)
-
-
-def complete_broker(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of brokers with this beginning; click's hook."""
-
-    def names(admin: "SyncAdmin") -> Iterable[str]:
-        brokers: Iterable[BrokerInfo] = admin.describe_cluster().brokers
-        return (broker.name for broker in brokers)
-
-    return suggestions(context, names, incomplete)
+complete_broker = completed(
+    lambda admin: [broker.name for broker in admin.describe_cluster().brokers]
+)
+broker_argument = click.argument("broker", shell_complete=complete_broker)

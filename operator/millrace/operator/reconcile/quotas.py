@@ -116,7 +116,8 @@ class QuotasReconciler:
         document = await self._api.get(CLUSTER, namespace, name)
         if document is None or "deletionTimestamp" in document["metadata"]:
             self._measure_at.pop(key, None)
-            await for_each(documents, self._without_cluster)
+            let_go = partial(without_cluster, self._api, finalizer=FINALIZER)
+            await for_each(documents, let_go)
             return None
         pause = max(MEASURE_S_MIN, len(documents) / _WRITES_PER_SECOND)
         going = await namespaces_that_go(self._api, documents, self._wall_clock())
@@ -134,9 +135,6 @@ class QuotasReconciler:
             self._measure_at[key] = self._clock() + pause
         is_told = await work.tell(uses)
         return pause if is_settled and is_told else BUSY_S
-
-    async def _without_cluster(self, document: Document) -> bool:
-        return await without_cluster(self._api, document, FINALIZER)
 
     async def _blocked(
         self, document: Document, *, because: Condition, going: Collection[str]

@@ -144,7 +144,8 @@ class TopicsReconciler:
             return None
         document = await self._api.get(CLUSTER, namespace, name)
         if document is None or "deletionTimestamp" in document["metadata"]:
-            await for_each(documents, self._without_cluster)
+            let_go = partial(without_cluster, self._api, finalizer=FINALIZER, types=[PLACED])
+            await for_each(documents, let_go)
             return None
         going = await namespaces_that_go(self._api, documents, self._clock())
         cluster = usable_cluster(document)
@@ -159,9 +160,6 @@ class TopicsReconciler:
         work = _Work(self._api, cluster, admin, found, namespaces, names, loads, going)
         outcomes = await for_each(documents, work.topic)
         return STEADY_S if all(outcomes) else BUSY_S
-
-    async def _without_cluster(self, document: Document) -> bool:
-        return await without_cluster(self._api, document, FINALIZER, types=[PLACED])
 
     async def _blocked(
         self, document: Document, *, because: Condition, going: Collection[str]
