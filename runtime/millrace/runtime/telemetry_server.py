@@ -6,6 +6,7 @@ be in the public DNS, so a name that cannot be there is let in. Source: RFC 6761
 
 import asyncio
 import gzip
+import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -133,4 +134,10 @@ def _listen(host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
     is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-    return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=is_dual)
+    try:
+        return socket.create_server(
+            address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
+        )
+    except OSError as error:
+        # Python's own message has the address a second time.
+        raise OSError(error.errno, os.strerror(error.errno or 0)) from error

@@ -169,6 +169,13 @@ def test_a_long_request_is_refused_before_it_is_read_to_its_end(server: Telemetr
     assert get(server, path)[0] == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 
 
+def test_a_port_that_is_taken_is_told_without_the_address_which_the_caller_knows(
+    server: TelemetryServer,
+) -> None:
+    with pytest.raises(OSError, check=lambda error: error.strerror == "Address already in use"):
+        serve(server.port)
+
+
 def test_nothing_is_left_of_a_server_that_is_closed(server: TelemetryServer) -> None:
     server.close()
     assert "pages" not in {thread.name for thread in threading.enumerate()}
