@@ -53,7 +53,9 @@ class _Given:
 
 
 class OpenAppends:
-    """See the module. All methods that complete appends return them in the order of offsets."""
+    """What waits for the disk, and what waits for acknowledgement. Appends complete in the order of
+    offsets.
+    """
 
     __slots__ = ("_given", "_waiters_made", "_waiting", "_waiting_for_all")
 

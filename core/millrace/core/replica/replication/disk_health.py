@@ -47,7 +47,7 @@ class DiskReading:
 
 
 class DiskHealth:
-    """See the module.
+    """Judges one log directory.
 
     Args:
         slow_flush_ms: a flush of this duration is slow; -1: no flush is.

@@ -94,7 +94,7 @@ class _Files:
 
 
 class FileJobs:
-    """See the module.
+    """The queues of one broker, by partition.
 
     Args:
         retry_ms: pause before a job is tried again.

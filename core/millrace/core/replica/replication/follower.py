@@ -87,7 +87,7 @@ _DEFAULTS: Final = ReplicationConfig()
 
 
 class PartitionFollower(FollowerOffsets):
-    """See the module.
+    """The role of a replica that does not lead.
 
     Args:
         topic_partition: the partition.

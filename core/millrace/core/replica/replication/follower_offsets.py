@@ -31,7 +31,7 @@ class Phase(Enum):
 
 
 class FollowerOffsets(Role):
-    """See the module. `PartitionFollower` moves the offsets.
+    """What a follower knows of its own log. `PartitionFollower` moves the offsets.
 
     Attributes:
         leader: that is followed; `NO_BROKER`: none.

@@ -118,7 +118,7 @@ class IsrProposal:
 
 
 class InSyncReplicas:
-    """See the module. Only the partition leader uses it.
+    """The committed set, and the proposal under way. Only the partition leader uses it.
 
     Attributes:
         state: the newest known one.

@@ -76,7 +76,7 @@ _NO_RECORDS_DELETED: Final = Offset(0)
 
 
 class PartitionLeader(LeaderOffsets):
-    """See the module. Appends complete in the order of offsets.
+    """The role of a replica that leads. Appends complete in the order of offsets.
 
     Args:
         topic_partition: the partition.

@@ -32,7 +32,7 @@ from millrace.core.words import count
 
 
 class LeaderOffsets(Role):
-    """See the module. `PartitionLeader` moves the offsets.
+    """What a leader knows of its own log. `PartitionLeader` moves the offsets.
 
     Attributes:
         generation: counts failed writes: work of an earlier generation is void.

@@ -56,7 +56,7 @@ class _Open:
 
 
 class LeaderSession:
-    """See the module.
+    """The positions, the news and the credit of one stream.
 
     Args:
         window_bytes: the most credit that the leader has at a time.

@@ -62,7 +62,7 @@ class Move(NamedTuple, Generic[_D]):
 
 
 class ReplicaPlacement(Generic[_D]):
-    """See the module.
+    """Knows where each replica is, and chooses where a new one goes.
 
     Args:
         broker: this broker's life.

@@ -31,7 +31,7 @@ _AT_ONCE: Final = MonotonicMs(-1)
 
 
 class RenewalPhase(Enum):
-    """See the module."""
+    """What a renewal waits for."""
 
     WAITING = 1
     ASKED = 2
@@ -49,7 +49,7 @@ class _Damaged:
 
 
 class Renewals:
-    """See the module. Iterates over the damaged replicas.
+    """The renewals of one broker. Iterates over the damaged replicas.
 
     Args:
         broker_id: this broker.

@@ -73,7 +73,7 @@ class ReplicaLog(Protocol):
 
 
 class Replica:
-    """See the module.
+    """Holds the role, and replaces it.
 
     Args:
         topic_partition: the partition.

@@ -28,7 +28,7 @@ class _Misplaced:
 
 
 class ReplicaMoves:
-    """See the module. Iterates over the misplaced replicas.
+    """Chooses what moves. Iterates over the misplaced replicas.
 
     Args:
         moves_max: how many move at the same time; 0: none ever does.

@@ -79,7 +79,7 @@ from millrace.core.replica.replication.unopened import UnopenedReplicas
 
 
 class Replicas:
-    """See the module. Iterates over the partitions that are open here.
+    """The machine of one broker. Iterates over the partitions that are open here.
 
     Args:
         broker: this broker's life. Another one needs another machine (P37).

@@ -14,7 +14,8 @@ from millrace.core.replica.replication.rules import AppendRules
 
 
 class Role:
-    """See the module. An event that does not concern a role changes nothing there.
+    """The interface of a leader and a follower. An event that does not concern a role changes
+    nothing there.
 
     Attributes:
         high_watermark: everything below it is committed.

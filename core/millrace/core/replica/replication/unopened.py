@@ -22,7 +22,7 @@ _RENEWALS_AT_ONCE: Final = 100
 
 
 class UnopenedReplicas:
-    """See the module.
+    """The phase of each such replica, and its error.
 
     Args:
         broker: this broker's life.
