@@ -41,12 +41,12 @@ def main(path: str, durability: str) -> None:
             stamped_batch(offset, value=value_at(offset), producer_id=5, sequence=offset)
             for offset in range(base, base + 3)
         ]
-        log.append(batches, WallMs(1))
+        log.writer.append(batches, WallMs(1))
         if durability == "fsync":
-            log.flush()
+            log.flusher.flush()
         sys.stdout.write(f"{log.log_end_offset}\n")
         sys.stdout.flush()
-        if log.checkpoint_due(MonotonicMs(0)):
+        if log.flusher.is_due(MonotonicMs(0)):
             directory.checkpoint(MonotonicMs(0))
 
 

@@ -59,8 +59,8 @@ def batches_in(log: PartitionLog, start_offset: int = 0) -> list[tuple[BatchHead
     """Return all batches of a log from an offset on, as a follower reads them."""
     found: list[tuple[BatchHeader, bytes]] = []
     at = max(Offset(start_offset), log.log_start_offset)
-    while (plan := log.plan_read(at, 1 << 20, log.log_end_offset)) is not None:
-        data = log.read(plan)
+    while (plan := log.reader.plan_read(at, 1 << 20, log.log_end_offset)) is not None:
+        data = log.reader.read(plan)
         if len(data) == plan.length:  # Else it was replaced meanwhile.
             found += [(header, bytes(batch)) for header, batch in walk(data)]
             at = plan.end_offset

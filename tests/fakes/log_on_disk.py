@@ -41,11 +41,11 @@ class LogOnDisk:
         return self.log.log_end_offset
 
     def append(self, *batches: StampedBatch, now: WallMs = NOW) -> None:
-        self.log.append(batches, now)
+        self.log.writer.append(batches, now)
 
     def checkpoint(self) -> None:
         """Advance the recovery point and make it durable."""
-        self.log.checkpoint()
+        self.log.flusher.checkpoint()
         self.directory.checkpoint(MonotonicMs(0))
 
     def batches(self, max_bytes: int = 1 << 20) -> dict[int, bytes]:
@@ -56,8 +56,8 @@ class LogOnDisk:
 def batches_of(log: PartitionLog, max_bytes: int = 1 << 20) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     at = log.log_start_offset
-    while (plan := log.plan_read(at, max_bytes, log.log_end_offset)) is not None:
-        data = log.read(plan)
+    while (plan := log.reader.plan_read(at, max_bytes, log.log_end_offset)) is not None:
+        data = log.reader.read(plan)
         assert len(data) == plan.length
         for header, batch in walk(data):
             found[header.base_offset] = bytes(batch)

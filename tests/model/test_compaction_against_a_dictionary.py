@@ -52,7 +52,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.cleaned_to = 0
         self.now = NOW
         self.opened = LogOnDisk(self.disk, CONFIG)
-        self.opened.log.keep_tombstones(are_kept=False)
+        self.opened.log.cleaner.keeps_tombstones = False
 
     def do(self, action: Callable[[], object]) -> bool:
         """Do something to the log; return whether the power stayed."""
@@ -67,7 +67,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     def reopen(self, at_least: int) -> None:
         self.opened = LogOnDisk(self.disk, CONFIG)
-        self.opened.log.keep_tombstones(are_kept=False)
+        self.opened.log.cleaner.keeps_tombstones = False
         log = self.opened.log
         assert log.log_end_offset >= at_least
         self.written = [record for record in self.written if record.offset < log.log_end_offset]
@@ -86,7 +86,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        if self.do(lambda: self.opened.log.roll(self.now)):
+        if self.do(lambda: self.opened.log.writer.roll(self.now)):
             self.flushed = self.opened.log.flushed_offset
 
     @rule()
@@ -99,7 +99,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     def cleaned(self, map_bytes: int = 1 << 20) -> None:
         self.cleaned_to = max(self.cleaned_to, self.opened.log.segments[-1].base_offset)
-        for _ in self.opened.log.clean(HASHER, map_bytes, self.now):
+        for _ in self.opened.log.cleaner.clean(HASHER, map_bytes, self.now):
             pass
 
     @rule(is_small=st.booleans())
@@ -122,7 +122,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
     @rule()
     def clean_half_and_kill(self) -> None:
         self.cleaned_to = max(self.cleaned_to, self.opened.log.segments[-1].base_offset)
-        steps = self.opened.log.clean(HASHER, 1 << 20, self.now)
+        steps = self.opened.log.cleaner.clean(HASHER, 1 << 20, self.now)
         next(steps, None)
         self.disk.restart()
         self.reopen(self.opened.end)
@@ -135,11 +135,11 @@ class CompactedLogMachine(RuleBasedStateMachine):
         All is flushed before, so the truncation is durable. If the records go for which compaction
         has removed others, those do not come back.
         """
-        if not self.do(self.opened.log.flush):
+        if not self.do(self.opened.log.flusher.flush):
             return
         offset = data.draw(st.integers(0, self.written[-1].offset + 1))
         before, self.flushed = self.flushed, 0
-        if self.do(lambda: self.opened.log.truncate_to(Offset(offset), self.now)):
+        if self.do(lambda: self.opened.log.truncation.truncate_to(Offset(offset), self.now)):
             self.flushed = min(before, self.opened.end)
             self.written = [record for record in self.written if record.offset < self.opened.end]
             self.opened.log.high_watermark = self.opened.end
@@ -169,7 +169,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
             assert log.leader_epochs.epoch_of(header.base_offset) == header.leader_epoch
             at, epoch = header.next_offset, header.leader_epoch
         assert at == log.log_end_offset
-        assert log.cleaner_point.offset <= max(log.log_end_offset, 0)
+        assert log.state.cleaner_point.offset <= max(log.log_end_offset, 0)
 
 
 TestCompactedLog = CompactedLogMachine.TestCase

@@ -127,7 +127,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.do_flush(self.opened.log.flush)
+        self.do_flush(self.opened.log.flusher.flush)
 
     @rule()
     def checkpoint(self) -> None:
@@ -135,7 +135,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        self.do(lambda: self.opened.log.roll(NOW), [])
+        self.do(lambda: self.opened.log.writer.roll(NOW), [])
 
     @rule()
     def new_leader_epoch(self) -> None:
@@ -145,14 +145,14 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def advance_log_start(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, self.end))
-        if self.do(lambda: self.opened.log.advance_log_start(Offset(offset)), []):
+        if self.do(lambda: self.opened.log.retention.advance_log_start(Offset(offset)), []):
             self.start = offset
 
     @rule(kept=st.integers(0, 3000))
     def retain_by_size(self, kept: int) -> None:
         log = self.opened.log
         log.config = LogConfig(segment_bytes=900, index_interval_bytes=200, retention_bytes=kept)
-        if self.do(lambda: log.apply_retention(NOW, log.log_end_offset), []):
+        if self.do(lambda: log.retention.apply(NOW, log.log_end_offset), []):
             assert log.log_start_offset >= self.start
             self.start = log.log_start_offset
             assert log.size_bytes >= min(kept, log.size_bytes)
@@ -162,7 +162,7 @@ class LogMachine(RuleBasedStateMachine):
         log = self.opened.log
         log.config = LogConfig(segment_bytes=900, index_interval_bytes=200, retention_records=kept)
         before = self.end - self.start
-        if self.do(lambda: log.apply_retention(NOW, log.log_end_offset), []):
+        if self.do(lambda: log.retention.apply(NOW, log.log_end_offset), []):
             self.start = log.log_start_offset
             assert self.end - self.start >= min(kept, before)
 
@@ -174,7 +174,7 @@ class LogMachine(RuleBasedStateMachine):
         flushed_before = self.flushed
         self.cut.append(self.batches)
         self.flushed = min(self.flushed, kept[-1].next_offset if kept else 0)
-        if self.do(lambda: self.opened.log.truncate_to(Offset(offset), NOW), []):
+        if self.do(lambda: self.opened.log.truncation.truncate_to(Offset(offset), NOW), []):
             self.batches = kept
             self.start = min(self.start, self.end)
             self.flushed = max(self.flushed, self.end if offset < flushed_before else 0)
@@ -226,7 +226,7 @@ class LogMachine(RuleBasedStateMachine):
         self.disk.cut_power_at = None
         self.disk.fail_flush_at = self.disk.flushes + 1
         with pytest.raises(LogDirFailedError):
-            self.opened.log.flush()
+            self.opened.log.flusher.flush()
         with pytest.raises(LogDirFailedError):
             self.opened.append(*self.next_batches([1], 0))
         self.lose_power()
@@ -238,14 +238,14 @@ class LogMachine(RuleBasedStateMachine):
         limit = data.draw(st.integers(0, self.end + 1))
         if not self.start <= offset <= self.end:
             with pytest.raises(OffsetOutOfRangeError):
-                log.plan_read(Offset(offset), max_bytes, Offset(limit))
+                log.reader.plan_read(Offset(offset), max_bytes, Offset(limit))
             return
-        plan = log.plan_read(Offset(offset), max_bytes, Offset(limit))
+        plan = log.reader.plan_read(Offset(offset), max_bytes, Offset(limit))
         whole = [b for b in self.batches if b.next_offset > offset and b.next_offset <= limit]
         if plan is None:
             assert not whole or whole[0].base_offset > offset
             return
-        found = log.read(plan)
+        found = log.reader.read(plan)
         count = sum(batch.next_offset <= plan.end_offset for batch in whole)
         assert found == b"".join(map(bytes_of, whole[:count]))
         assert len(found) <= max_bytes or count == 1
@@ -256,7 +256,7 @@ class LogMachine(RuleBasedStateMachine):
         visible = [batch for batch in self.batches if batch.next_offset > self.start]
         assert (log.log_start_offset, log.log_end_offset) == (self.start, self.end)
         assert log.flushed_offset <= self.end
-        assert log.recovery_point <= log.flushed_offset
+        assert log.state.recovery_point <= log.flushed_offset
         assert batches_of(log, 700) == {b.base_offset: bytes_of(b) for b in visible}
 
     @invariant()

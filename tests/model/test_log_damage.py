@@ -129,7 +129,7 @@ def test_a_flipped_bit_of_a_segment_is_never_served(path: str) -> None:
 
 def read_or_scrub(opened: LogOnDisk) -> None:
     """Scrub, and read as clients do: checking every checksum."""
-    while opened.log.scrub(1 << 20):
+    while opened.log.scrubber.scrub(1 << 20):
         pass
     for batch in opened.batches().values():
         verify_body(TOPIC_PARTITION, parse_header(batch), batch)
@@ -239,7 +239,7 @@ def test_what_a_killed_process_wrote_survives_a_power_cut_once_the_next_one_flus
     opened.disk.restart()
     opened = LogOnDisk(opened.disk, CONFIG)
     assert opened.log.flushed_offset == 0
-    assert opened.log.flush() == 1
+    assert opened.log.flusher.flush() == 1
     opened.disk.cut_power()
     assert served(opened.disk) == {0: APPENDED[0]}
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.fakes.batch import PARTITION, WALL, header_of
 from tests.fakes.completed import completed
+from tests.fakes.replica_log import FakeReplicaLog
 
 from millrace.core.errors import (
     Appended,
@@ -28,7 +29,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.replica.log.producer_states import BATCHES_KEPT, ProducerStates
+from millrace.core.replica.log.producer_states import BATCHES_KEPT
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.rules import AppendRules
@@ -79,11 +80,8 @@ class LeaderModel(RuleBasedStateMachine):
             PARTITION,
             ALONE.isr[0],
             ALONE,
-            ProducerStates(),
+            FakeReplicaLog(),
             AppendRules(durability=durability),
-            next_offset=Offset(0),
-            written_offset=Offset(0),
-            flushed_offset=Offset(0),
             high_watermark=Offset(0),
             now=MonotonicMs(0),
         )

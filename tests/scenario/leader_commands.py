@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from tests.fakes.completed import completed
+from tests.fakes.replica_log import FakeReplicaLog
 from tests.scenario.transcript import Command
 
 from millrace.core.errors import MillraceError, NotLeaderError, StorageFullError
@@ -24,7 +25,6 @@ from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
-from millrace.core.replica.log.producer_states import ProducerStates
 from millrace.core.replica.replication.appends import Acks
 from millrace.core.replica.replication.effects import Effect
 from millrace.core.replica.replication.leader import PartitionLeader
@@ -67,11 +67,8 @@ class LeaderCommands:
             PARTITION,
             broker,
             state,
-            ProducerStates(),
+            FakeReplicaLog(end, end),
             AppendRules(durability=Durability(command.named.get("durability", "fsync"))),
-            next_offset=end,
-            written_offset=end,
-            flushed_offset=end,
             high_watermark=end,
             now=MonotonicMs(0),
         )

@@ -21,7 +21,7 @@ from tests.sim.machine import BrokerMachine
 from tests.sim.world import Violation
 
 from millrace.broker.storage.cleaner_point import FILE_NAME, read_point
-from millrace.broker.storage.log import PartitionLog
+from millrace.broker.storage.log.cleaner import LogCleaner
 from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.segment import Segment
 from millrace.core.ids import NO_TIMESTAMP, Offset, TopicPartition, WallMs
@@ -51,8 +51,9 @@ class CleanerWitness:
         # The last record of each key in the part that a machine's present cleaning is about.
         self._last: dict[str, tuple[CleaningRules, Mapping[bytes, Offset]]] = {}
 
-    def on_looked_at(self, state: LogState, found: Cleanable, now: WallMs) -> None:
+    def on_looked_at(self, cleaner: LogCleaner, found: Cleanable, now: WallMs) -> None:
         """A cleaner has decided whether a log is due."""
+        state = cleaner._state
         lags, point = state.config.lags, state.cleaner_point
         closed = list(
             takewhile(
@@ -68,7 +69,7 @@ class CleanerWitness:
         is_due = bool(closed) and (
             dirty_bytes > lags.min_dirty_ratio * all_bytes
             or any(now - segment.created_at > lags.max_lag_ms for segment in dirty)
-            or (NO_TIMESTAMP < point.next_horizon <= now and not state.keeps_tombstones)
+            or (NO_TIMESTAMP < point.next_horizon <= now and not cleaner.keeps_tombstones)
         )
         if found.is_due is not is_due:
             raise Violation(
@@ -199,7 +200,7 @@ class CleanerWitness:
                     )
                 seen[record.key] = record.offset
 
-    def on_cut(self, machine: BrokerMachine, log: PartitionLog) -> None:
+    def on_cut(self, machine: BrokerMachine, log: LogState) -> None:
         """A log was truncated or opened."""
         disk, path = machine.disk, f"{log.directory}/{FILE_NAME}"
         points = [log.cleaner_point]

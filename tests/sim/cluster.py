@@ -861,8 +861,8 @@ def batches_of(log: PartitionLog) -> list[list[object]]:
     """Return base offset, last offset and a digest of each batch of a log."""
     found: list[list[object]] = []
     offset = log.log_start_offset
-    while (plan := log.plan_read(offset, 1 << 20, log.log_end_offset)) is not None:
-        for header, batch in walk(log.read(plan)):
+    while (plan := log.reader.plan_read(offset, 1 << 20, log.log_end_offset)) is not None:
+        for header, batch in walk(log.reader.read(plan)):
             digest = _digest(log.topic_partition, bytes(batch))
             found.append([header.base_offset, header.next_offset - 1, digest])
         offset = plan.end_offset

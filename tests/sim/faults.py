@@ -576,7 +576,7 @@ def _trusted_bytes(machine: BrokerMachine, path: str) -> int:
     trusted = 0
     with suppress(*DAMAGE):  # For example where a fault has damaged it before.
         for header, batch in walk(machine.disk.contents(path)):
-            if header.next_offset > log.recovery_point:
+            if header.next_offset > log.state.recovery_point:
                 break
             trusted += len(batch)
     return trusted

@@ -120,7 +120,7 @@ class LogWitness:
 
     # --- Flushes -----------------------------------------------------------------------------
 
-    def on_flushed(self, machine: BrokerMachine, log: PartitionLog) -> None:
+    def on_flushed(self, machine: BrokerMachine, log: LogState) -> None:
         """Check the flushed offset of a log. Later records need not be on disk."""
         # A power cut may remove an empty segment, which holds nothing.
         path = next((segment.path for segment in reversed(log.segments) if segment.size), "")
@@ -133,7 +133,7 @@ class LogWitness:
             machine.disk.replaced, log.flushed_offset, self._known_point(machine, log)
         )
 
-    def _known_point(self, machine: BrokerMachine, log: PartitionLog) -> Offset:
+    def _known_point(self, machine: BrokerMachine, log: LogState) -> Offset:
         known = self._promises.get((machine.name, log.topic_partition))
         is_known = known is not None and known.replaced == machine.disk.replaced
         return known.recovery_point if known is not None and is_known else Offset(0)
@@ -148,7 +148,7 @@ class LogWitness:
         for topic_partition, log in logs.items():
             promise = self._promises.get((machine.name, topic_partition))
             if promise is not None:
-                promise.recovery_point = log.recovery_point
+                promise.recovery_point = log.state.recovery_point
         if disk.failures or disk.is_damaged:
             return
         self._judge_file(machine, directory, CHECKPOINT)
@@ -167,7 +167,9 @@ class LogWitness:
     ) -> None:
         """Check the epochs that begin below the recovery point: recovery does not read those."""
         due = [
-            entry for entry in log.leader_epochs.entries if entry.start_offset < log.recovery_point
+            entry
+            for entry in log.leader_epochs.entries
+            if entry.start_offset < log.state.recovery_point
         ]
         key = machine.name, machine.lives, topic_partition
         if not due or self._epochs_seen.get(key) == due[-1]:
@@ -181,7 +183,7 @@ class LogWitness:
 
     # --- Logs --------------------------------------------------------------------------------
 
-    def on_opened(self, machine: BrokerMachine, log: PartitionLog) -> None:
+    def on_opened(self, machine: BrokerMachine, log: LogState) -> None:
         """A log was opened, recovered and, if the topic requires it, flushed."""
         disk, what = machine.disk, f"{machine.name} opens {log.topic_partition}"
         promise = self._promises.get((machine.name, log.topic_partition))
@@ -206,7 +208,7 @@ class LogWitness:
         if not was_changed and disk.exists(f"{path}/{TIER}"):
             raise Violation(f"{machine.name} has lost a part of a log: {error.message}")
 
-    def on_cut(self, machine: BrokerMachine, log: PartitionLog) -> None:
+    def on_cut(self, machine: BrokerMachine, log: LogState) -> None:
         """A log was truncated."""
         for name in machine.disk.list(log.directory):
             as_of = parse_offset_name(name, SNAPSHOT)
@@ -215,7 +217,7 @@ class LogWitness:
         self.on_flushed(machine, log)
         self.judge_contents(machine, log)
 
-    def on_not_written(self, machine: BrokerMachine, log: PartitionLog) -> None:
+    def on_not_written(self, machine: BrokerMachine, log: LogState) -> None:
         """Batches were not written, because the disk is full."""
         active = log.segments[-1]
         if machine.disk.size(active.path) != active.size:
@@ -238,7 +240,7 @@ class LogWitness:
         if not disk.failures and not disk.is_durable(path):
             raise Violation(f"{machine.name} lets {path} count, and it would not survive")
 
-    def judge_contents(self, machine: BrokerMachine, log: PartitionLog) -> None:
+    def judge_contents(self, machine: BrokerMachine, log: LogState) -> None:
         """Check a log's knowledge of its batches, at least of those in its last segment."""
         what = f"{machine.name}, {log.topic_partition}"
         headers, is_sound = self._headers(machine, log)
@@ -264,7 +266,7 @@ class LogWitness:
             if entry is None or entry.batches[-1].base_offset != header.base_offset:
                 raise Violation(f"{what}: of producer {producer_id} it knows {entry}, not {header}")
 
-    def _headers(self, machine: BrokerMachine, log: PartitionLog) -> tuple[list[BatchHeader], bool]:
+    def _headers(self, machine: BrokerMachine, log: LogState) -> tuple[list[BatchHeader], bool]:
         """Return the headers of the last batches, and whether all of them are intact.
 
         If the disk is damaged, return those of all batches: small files may be damaged too.

@@ -23,8 +23,11 @@ from millrace.broker.rpc.controller import BrokerSessions
 from millrace.broker.rpc.produce import _ProduceStream
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log.cleaner import LogCleaner, _Copy
+from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.retention import LogRetention
 from millrace.broker.storage.log.tiering import LogTiering
+from millrace.broker.storage.log.truncation import LogTruncation
+from millrace.broker.storage.log.writer import LogWriter
 from millrace.broker.storage.log_directory import LogDirectory
 from millrace.broker.storage.segment import Segment
 from millrace.broker.storage.stamped_batch import StampedBatch
@@ -52,11 +55,11 @@ from millrace.core.replica.replication.effects import (
 )
 from millrace.core.replica.replication.events import Failed
 from millrace.core.replica.replication.follower import PartitionFollower
-from millrace.core.replica.replication.follower_offsets import FollowerOffsets
 from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.leader_offsets import LeaderOffsets
 from millrace.core.replica.replication.leader_session import LeaderSession
 from millrace.core.replica.replication.replicas import Replicas
+from millrace.core.replica.replication.unopened import UnopenedReplicas
 from millrace.runtime import host
 
 if TYPE_CHECKING:
@@ -65,9 +68,8 @@ if TYPE_CHECKING:
 _FAILED_US: Final = SECOND
 """A failed flush ends all appends to its directory within this time."""
 _REPLICAS: Final = (
-    "on_image", "on_opened", "on_failed", "on_renewal_answers", "on_set_aside",
-    "on_set_aside_failed", "on_disk", "on_fetched", "on_fetch_error", "on_session_broken",
-    "on_follower_progress", "on_isr_answers", "tick",
+    "on_image", "on_opened", "on_failed", "on_set_aside_failed", "on_disk", "on_fetched",
+    "on_fetch_error", "on_session_broken", "on_follower_progress", "on_isr_answers", "tick",
 )  # fmt: skip
 _CONTROLLER: Final = (
     "take_over", "handle", "tick", "on_connection_broken", "on_object_read", "on_object_written",
@@ -122,6 +124,8 @@ class Probes:
                     getattr(self, f"_on_{name}", self._after_replicas),
                     getattr(self, f"_before_{name}", None),
                 )
+            for name in ("on_answers", "on_set_aside"):
+                probe(UnopenedReplicas, name, self._after_unopened)
             for name in _CONTROLLER:
                 probe(
                     Controller,
@@ -136,15 +140,15 @@ class Probes:
             probe(LeaderOffsets, "diverging_follower", self._on_served)
             probe(PartitionLeader, "append", self._on_appended)
             probe(LeaderOffsets, "check_end_offset", self._on_end_told)
-            probe(FollowerOffsets, "check_readable", failed=self._on_unreadable)
+            probe(PartitionFollower, "check_readable", failed=self._on_unreadable)
             probe(_ProduceStream, "_append", self._on_produced)
             probe(Appender, "append", before=self._before_append)
             probe(HeldAppends, "append", before=self._before_append)
-            probe(PartitionLog, "append", self._on_written, failed=self._on_not_written)
-            probe(PartitionLog, "flush", self._on_log_flush, failed=self._on_flush_failed)
+            probe(LogWriter, "append", self._on_written, failed=self._on_not_written)
+            probe(LogFlusher, "flush", self._on_log_flush, failed=self._on_flush_failed)
             probe(
-                PartitionLog,
-                "apply_retention",
+                LogRetention,
+                "apply",
                 self._after_retention,
                 self._before_retention,
                 self._after_retention,
@@ -156,8 +160,8 @@ class Probes:
             probe(LogCleaner, "_move_point", self._on_log_cleaned)
             probe(_Copy, "run", before=self._before_copy)
             probe(_Copy, "_replace", before=self._before_replacement)
-            probe(PartitionLog, "truncate_to", self._on_log_cut, self._before_log_cut)
-            probe(PartitionLog, "start_over", self._on_log_cut, self._before_log_cut)
+            probe(LogTruncation, "truncate_to", self._on_log_cut, self._before_log_cut)
+            probe(LogTruncation, "start_over", self._on_log_cut, self._before_log_cut)
             probe(LogDirectory, "open", self._on_directory_open)
             probe(
                 LogDirectory,
@@ -220,6 +224,12 @@ class Probes:
         self, process: BrokerProcess, _: Any, effects: list[Effect], replicas: Replicas, *__: Any
     ) -> None:
         self._look_at(process, replicas, effects)
+
+    def _after_unopened(
+        self, process: BrokerProcess, _: Any, effects: list[Effect], *__: Any
+    ) -> None:
+        if process.replicas is not None:
+            self._look_at(process, process.replicas, effects)
 
     def _look_at(
         self, process: BrokerProcess, replicas: Replicas, effects: Iterable[Effect]
@@ -408,34 +418,36 @@ class Probes:
             )
 
     def _on_not_written(
-        self, process: BrokerProcess, _: Any, error: Exception, log: PartitionLog, *__: Any
+        self, process: BrokerProcess, _: Any, error: Exception, writer: LogWriter, *__: Any
     ) -> None:
         if isinstance(error, StorageFullError):
-            self._logs.on_not_written(process.machine, log)
+            self._logs.on_not_written(process.machine, writer._state)
 
     def _on_flush_failed(
-        self, process: BrokerProcess, _: Any, error: Exception, log: PartitionLog, *__: Any
+        self, process: BrokerProcess, _: Any, error: Exception, flusher: LogFlusher, *__: Any
     ) -> None:
         if isinstance(error, LogDirFailedError):
-            self._failed_at.setdefault((process.name, log.log_dir), self._cluster.now)
+            key = process.name, flusher._state.log_dir
+            self._failed_at.setdefault(key, self._cluster.now)
 
     def _on_written(
-        self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog, *___: Any
+        self, process: BrokerProcess, _: Any, __: Any, writer: LogWriter, *___: Any
     ) -> None:
-        failed_at = self._failed_at.get((process.name, log.log_dir), self._cluster.now)
+        log_dir = writer._state.log_dir
+        failed_at = self._failed_at.get((process.name, log_dir), self._cluster.now)
         if self._cluster.now - failed_at > _FAILED_US:
-            raise Violation(f"{process.name} appends to {log.log_dir}, where a flush failed (P63)")
+            raise Violation(f"{process.name} appends to {log_dir}, where a flush failed (P63)")
 
-    def _on_log_flush(self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog) -> None:
-        self._logs.on_flushed(process.machine, log)
+    def _on_log_flush(self, process: BrokerProcess, _: Any, __: Any, flusher: LogFlusher) -> None:
+        self._logs.on_flushed(process.machine, flusher._state)
 
-    def _before_retention(self, process: BrokerProcess, log: PartitionLog, *_: Any) -> None:
-        self._retaining.add((process.name, log.topic_partition))
+    def _before_retention(self, process: BrokerProcess, part: LogRetention, *_: Any) -> None:
+        self._retaining.add((process.name, part._state.topic_partition))
 
     def _after_retention(
-        self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog, *___: Any
+        self, process: BrokerProcess, _: Any, __: Any, part: LogRetention, *___: Any
     ) -> None:
-        self._retaining.discard((process.name, log.topic_partition))
+        self._retaining.discard((process.name, part._state.topic_partition))
 
     def _before_giving_up(
         self, process: BrokerProcess, retention: LogRetention, offset: Offset
@@ -470,19 +482,19 @@ class Probes:
         epoch = partition.leader.leader_epoch
         self._cluster.invariants.on_given_up(partition.topic_partition, epoch, start_offset)
 
-    def _before_log_cut(self, process: BrokerProcess, log: PartitionLog, *_: Any) -> None:
-        self._logs.on_cutting(process.machine, log.topic_partition)
+    def _before_log_cut(self, process: BrokerProcess, part: LogTruncation, *_: Any) -> None:
+        self._logs.on_cutting(process.machine, part._state.topic_partition)
 
     def _on_log_cut(
-        self, process: BrokerProcess, _: Any, __: Any, log: PartitionLog, *___: Any
+        self, process: BrokerProcess, _: Any, __: Any, part: LogTruncation, *___: Any
     ) -> None:
-        self._logs.on_cut(process.machine, log)
-        self._cleaners.on_cut(process.machine, log)
+        self._logs.on_cut(process.machine, part._state)
+        self._cleaners.on_cut(process.machine, part._state)
 
     def _on_log_looked_at(
         self, _: BrokerProcess, __: Any, found: Any, cleaner: LogCleaner, now: Any
     ) -> None:
-        self._cleaners.on_looked_at(cleaner._state, found, now)
+        self._cleaners.on_looked_at(cleaner, found, now)
 
     def _before_copy(self, _: BrokerProcess, copy: _Copy, cleaner: BatchCleaner) -> None:
         self._copies[copy] = cleaner._rules
@@ -507,8 +519,8 @@ class Probes:
     def _on_partition_open(
         self, process: BrokerProcess, _: Any, log: PartitionLog, *__: Any
     ) -> None:
-        self._logs.on_opened(process.machine, log)
-        self._cleaners.on_cut(process.machine, log)
+        self._logs.on_opened(process.machine, log.state)
+        self._cleaners.on_cut(process.machine, log.state)
 
     def _on_partition_refused(
         self,

@@ -292,13 +292,13 @@ class ReplicaWitness:
             if leader.state.leader_life != leader.broker:
                 raise Violation(f"{leader.broker} leads {topic_partition}, given {leader.state}")
             reports = self._reports.get(key, {})
-            for follower in leader.followers:
+            for follower in leader.in_sync.followers:
                 if follower.life is not None and follower.life not in reports:
                     raise Violation(
                         f"{leader.broker} counts what {follower.life} reported before leader epoch "
                         f"{leader.leader_epoch} of {topic_partition}"
                     )
-            self._logs.judge_contents(machine, logs[topic_partition])
+            self._logs.judge_contents(machine, logs[topic_partition].state)
 
     def on_report(
         self, replica: Replica, life: BrokerLife, epoch: LeaderEpoch, progress: FollowerProgress
@@ -341,7 +341,7 @@ class ReplicaWitness:
         what = f"{leader.broker}, leader of {replica.topic_partition} in {leader.leader_epoch}"
         if after < before:
             raise Violation(f"{what}, takes its high watermark back from {before} to {after}")
-        state, rules, proposal = leader.state, leader.rules, leader.proposal
+        state, rules, proposal = leader.state, leader.rules, leader.in_sync.proposal
         if len(state.isr) < min(rules.min_insync_replicas, state.replication_factor):
             raise Violation(f"{what}, commits up to {after}, and in sync are {state.isr}")
         if after > _kept(leader, log):
@@ -455,13 +455,13 @@ class ReplicaWitness:
                 known.append(proposal)
             replica = replicas.find(topic_partition)
             leader = None if replica is None else replica.leader
-            if leader is None or leader.proposal != proposal:
+            if leader is None or leader.in_sync.proposal != proposal:
                 continue  # The state is newer.
             what = f"{leader.broker}, leader of {topic_partition}, proposes {proposal}"
             if leader.broker not in proposal.isr:
                 raise Violation(f"{what}, and is not in it")
-            if not {*leader.maximal_isr}.issuperset((*leader.state.isr, *proposal.isr)):
-                raise Violation(f"{what}, and counts on {leader.maximal_isr}")
+            if not {*leader.in_sync.maximal_isr}.issuperset((*leader.state.isr, *proposal.isr)):
+                raise Violation(f"{what}, and counts on {leader.in_sync.maximal_isr}")
             least = max(leader.high_watermark, leader.leader_epoch_start_offset)
             for life in proposal.isr:
                 if life not in leader.state.isr and self._reported(leader, life) < least:
@@ -485,7 +485,7 @@ class ReplicaWitness:
             if (
                 is_open
                 and leader.leader_epoch == proposal.leader_epoch
-                and leader.proposal != proposal
+                and leader.in_sync.proposal != proposal
                 and not isinstance(answer, IneligibleReplicaError)
             ):
                 raise Violation(f"{leader.broker} gives {proposal} up because of {answer!r}")

@@ -572,7 +572,9 @@ def _join_and_start_again(scene: Scene) -> Undo | None:
         if leader.node is None or leader.node.replicas is None or joiner.node is None:
             return False
         replica = leader.node.replicas.find(topic_partition)
-        proposal = None if replica is None or replica.leader is None else replica.leader.proposal
+        proposal = (
+            None if replica is None or replica.leader is None else replica.leader.in_sync.proposal
+        )
         return proposal is not None and joiner.node.life in proposal.isr
 
     def hold() -> None:

@@ -85,13 +85,13 @@ class Lives:
         if choice < 10:
             self.append()
         elif choice < 14:
-            self.opened.log.flush()
+            self.opened.log.flusher.flush()
             self.flushed = self.opened.end
         elif choice < 15:
             self.opened.checkpoint()
             self.flushed = self.opened.end
         elif choice < 16:
-            self.opened.log.roll(WallMs(1_000_000))
+            self.opened.log.writer.roll(WallMs(1_000_000))
         else:
             self.fault()
 

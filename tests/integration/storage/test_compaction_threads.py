@@ -61,9 +61,9 @@ def test_readers_see_each_key_with_a_value_that_never_goes_back(log: PartitionLo
                     found[record.key] = int(record.value)
                 assert all(found.get(key, -1) >= value for key, value in seen.items())
                 seen = found
-                at = log.offset_for_timestamp(WallMs(0))
+                at = log.reader.offset_for_timestamp(WallMs(0))
                 assert at is None or at.offset >= log.log_start_offset
-                assert log.unread(Offset(0), log.log_end_offset).size >= 0
+                assert log.reader.unread(Offset(0), log.log_end_offset).size >= 0
                 passes[number] += 1
         except BaseException as error:
             failures.append(error)
@@ -76,11 +76,11 @@ def test_readers_see_each_key_with_a_value_that_never_goes_back(log: PartitionLo
             reader.start()
         for number in range(ROUNDS):
             cells = [(b"key-%d" % key, b"%d" % number) for key in range(number % 3, KEYS, 2)]
-            log.append([keyed_batch(log.log_end_offset, cells)], NOW)
-            log.flush()
+            log.writer.append([keyed_batch(log.log_end_offset, cells)], NOW)
+            log.flusher.flush()
             log.high_watermark = log.log_end_offset
             before = log.segments
-            for _ in log.clean(hasher, 1 << 20, NOW):
+            for _ in log.cleaner.clean(hasher, 1 << 20, NOW):
                 if failures:
                     break
             replaced += log.segments != before

@@ -45,7 +45,7 @@ def test_a_full_disk_refuses_whole_appends_and_goes_on_when_there_is_room(small_
         base = log.log_end_offset
         batches = [stamped_batch(base + n, value=os.urandom(30_000)) for n in range(3)]
         try:
-            log.append(batches, NOW)
+            log.writer.append(batches, NOW)
         except StorageFullError:
             refused += 1
             assert log.log_end_offset == base
@@ -53,9 +53,9 @@ def test_a_full_disk_refuses_whole_appends_and_goes_on_when_there_is_room(small_
             appended |= {batch.base_offset: bytes_of(batch) for batch in batches}
     assert batches_of(log) == appended
     filler.unlink()
-    log.append([stamped_batch(log.log_end_offset)], NOW)
+    log.writer.append([stamped_batch(log.log_end_offset)], NOW)
     assert len(batches_of(log)) == len(appended) + 1
-    log.flush()
+    log.flusher.flush()
     directory.checkpoint(MonotonicMs(0))
     directory.close(clean=True)
     reopened = open_directory(str(small_disk / "log"))

@@ -35,7 +35,7 @@ def open_files(directory: Path) -> list[str]:
 def log_of(directory: LogDirectory, value_bytes: int = 150) -> PartitionLog:
     log = directory.open_partition(TOPIC_PARTITION, CONFIG, NOW)
     for number in range(10):
-        log.append([stamped_batch(number, value=bytes(value_bytes))], NOW)
+        log.writer.append([stamped_batch(number, value=bytes(value_bytes))], NOW)
     return log
 
 
@@ -47,12 +47,12 @@ def test_a_cut_log_has_one_descriptor_of_its_last_file(tmp_path: Path) -> None:
     directory = open_directory(str(tmp_path))
     log = log_of(directory)
     for end in (8, 7):
-        log.truncate_to(Offset(end), NOW)
-        log.append([stamped_batch(end, value=bytes(150))], NOW)
-        log.flush()
+        log.truncation.truncate_to(Offset(end), NOW)
+        log.writer.append([stamped_batch(end, value=bytes(150))], NOW)
+        log.flusher.flush()
         assert open_files(tmp_path).count(name(6)) == 1, end
-    log.roll(NOW)
-    log.advance_log_start(Offset(8))
+    log.writer.roll(NOW)
+    log.retention.advance_log_start(Offset(8))
     assert not [open_file for open_file in open_files(tmp_path) if "deleted" in open_file]
     directory.close(clean=True)
     assert open_files(tmp_path) == []
@@ -62,12 +62,12 @@ def test_a_reader_does_not_open_a_file_again_that_is_deleted(tmp_path: Path) -> 
     directory = open_directory(str(tmp_path))
     log = log_of(directory)
     first, second, *_ = log.segments
-    log.advance_log_start(second.base_offset)
+    log.retention.advance_log_start(second.base_offset)
     (tmp_path / str(TOPIC_PARTITION) / name(0)).write_bytes(bytes(1000))  # As if it was there yet.
     with suppress(FileNotFoundError):
         first.file.pread(1, 0)
     assert name(0) not in open_files(tmp_path)
-    log.start_over(Offset(100))
+    log.truncation.start_over(Offset(100))
     with suppress(FileNotFoundError):
         second.file.pread(1, 0)
     assert name(3) not in open_files(tmp_path)
@@ -108,13 +108,13 @@ def test_the_copy_of_a_segment_that_was_cut_is_closed(tmp_path: Path) -> None:
     copy = there.moves.begin_copy(log)
     while copy.advance():
         pass
-    log.truncate_to(Offset(7), NOW)
+    log.truncation.truncate_to(Offset(7), NOW)
     while copy.advance():
         pass
     assert open_files(tmp_path / "there") == [name(6), name(9)]
-    log.truncate_to(Offset(2), NOW)
-    log.flush()
-    log.checkpoint()
+    log.truncation.truncate_to(Offset(2), NOW)
+    log.flusher.flush()
+    log.flusher.checkpoint()
     copy.complete()
     assert open_files(tmp_path / "there") == []
     for directory in (here, there):

@@ -31,9 +31,9 @@ def follow(log: PartitionLog, done: threading.Event) -> None:
     while not (done.is_set() and at == log.log_end_offset):
         try:
             try:
-                plan = log.plan_read(at, 100_000, log.log_end_offset, may_block=False)
+                plan = log.reader.plan_read(at, 100_000, log.log_end_offset, may_block=False)
             except BlockingIOError:
-                plan = log.plan_read(at, 100_000, log.log_end_offset)
+                plan = log.reader.plan_read(at, 100_000, log.log_end_offset)
         except OffsetOutOfRangeError:
             assert at < log.log_start_offset
             at = log.log_start_offset
@@ -41,8 +41,8 @@ def follow(log: PartitionLog, done: threading.Event) -> None:
         if plan is None:
             done.wait(0.001)  # Leave the processor to the others.
             continue
-        size = log.read_cached(plan, buffer)
-        data = buffer[:size] if size >= 0 else memoryview(log.read(plan))
+        size = log.reader.read_cached(plan, buffer)
+        data = buffer[:size] if size >= 0 else memoryview(log.reader.read(plan))
         if len(data) < plan.length:
             continue  # Deleted by retention meanwhile.
         for header, batch in walk(data):
@@ -73,11 +73,11 @@ def test_readers_see_what_was_appended_whatever_else_goes_on(tmp_path: Path) -> 
     def append() -> None:
         for offset in range(BATCHES):
             batch = stamped_batch(offset, value=value_at(offset), producer_id=1, sequence=offset)
-            log.append([batch], NOW)
+            log.writer.append([batch], NOW)
             if offset % 50 == 0:
-                assert log.flush() == offset + 1
+                assert log.flusher.flush() == offset + 1
             if offset % 200 == 0:
-                log.apply_retention(NOW, log.flushed_offset)
+                log.retention.apply(NOW, log.flushed_offset)
         done.set()
 
     def checkpoint() -> None:
@@ -101,10 +101,10 @@ def test_readers_see_what_was_appended_whatever_else_goes_on(tmp_path: Path) -> 
     directory = open_directory(str(tmp_path))
     log = directory.open_partition(TOPIC_PARTITION, CONFIG, NOW)
     assert (directory.was_clean, log.scanned_bytes, log.log_end_offset) == (True, 0, BATCHES)
-    last = log.plan_read(Offset(BATCHES - 1), 1, Offset(BATCHES))
+    last = log.reader.plan_read(Offset(BATCHES - 1), 1, Offset(BATCHES))
     assert last is not None
     expected = stamped_batch(
         BATCHES - 1, value=value_at(BATCHES - 1), producer_id=1, sequence=BATCHES - 1
     )
-    assert log.read(last) == bytes_of(expected)
+    assert log.reader.read(last) == bytes_of(expected)
     directory.close(clean=True)

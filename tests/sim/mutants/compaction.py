@@ -45,7 +45,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "(self.horizon == piece.horizon or None in (self.horizon, piece.horizon))", "True"),
     mutant("tombstones go while a replica is out of sync", "P57",
            "millrace.broker.upkeep.cleaners:Cleaners._choose",
-           "are_kept=not partition.replica.has_all_in_sync", "are_kept=False"),
+           "keeps_tombstones = not is_whole", "keeps_tombstones = False"),
     mutant("the last batch of a producer goes with its records", "P57",
            f"{_CORE}.batches:BatchCleaner._must_stay_apart",
            "or self._is_last_of_producer(header)", ""),

@@ -47,8 +47,9 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
     mutant("nobody hears which records an unclean election has cost", "P30",
            f"{_FOLLOWER}._cut_back",
            "lost = self._lost(end_offset)", "lost = []"),
-    mutant("requests of any leader epoch are answered", "P6", f"{_OFFSETS}.check_epoch",
-           "if expected in (self.leader_epoch, NO_LEADER_EPOCH):", "if True:"),
+    mutant("requests of any leader epoch are answered", "P6",
+           "millrace.core.replica.replication.role:Role.check_epoch",
+           "if expected not in (self.leader_epoch, NO_LEADER_EPOCH):", "if False:"),
     mutant(
         # The session finds the position of such an answer by its handle, and the follower by its
         # offsets. So this mutant makes both take the answer for one to the open position.
@@ -100,7 +101,7 @@ HIGH_WATERMARK: Final[tuple[Mutant, ...]] = (
            "committed = min(self._leader_high_watermark, self.written_offset)",
            "committed = self._leader_high_watermark"),
     mutant("a follower tells a reader that is ahead of it that its offset does not exist", "P12",
-           "millrace.core.replica.replication.follower_offsets:FollowerOffsets.check_readable",
+           "millrace.core.replica.replication.follower:PartitionFollower.check_readable",
            "raise OffsetNotAvailableError(", "raise OffsetOutOfRangeError("),
     mutant("a leader counts what it has not flushed", "P13", f"{_OFFSETS}.durable_offset",
            "return self.flushed_offset", "return self.written_offset"),
@@ -113,9 +114,9 @@ HIGH_WATERMARK: Final[tuple[Mutant, ...]] = (
 # fmt: off
 APPENDS: Final[tuple[Mutant, ...]] = (
     mutant("a leader appends although too few are in sync", "P14", f"{_LEADER}.append",
-           "if acks is Acks.ALL and self._in_sync.is_short(rules):", "if False:"),
+           "if acks is Acks.ALL and self.in_sync.is_short(rules):", "if False:"),
     mutant("nobody is told that too few are in sync since the append", "P15", f"{_LEADER}._advance",
-           "if is_short and self._appends.wait_for_all and self._in_sync.is_surely_short(rules):",
+           "if is_short and self._appends.wait_for_all and self.in_sync.is_surely_short(rules):",
            "if False:"),
     mutant("acks=all is acknowledged when the leader has it", "P15", f"{_APPENDS}.acknowledge",
            "done = _completed(self._waiting_for_all, high_watermark)",

@@ -514,11 +514,11 @@ def _read_records(
     Raises:
         MillraceError: they cannot be read or decoded.
     """
-    plan = log.plan_read(start, limits.read_bytes, end)
+    plan = log.reader.plan_read(start, limits.read_bytes, end)
     found: list[tuple[LeaderEpoch, list[tuple[Offset, RecordT]]]] = []
     if plan is None:
         return found
-    for header, batch in record_batch.walk(log.read(plan)):
+    for header, batch in record_batch.walk(log.reader.read(plan)):
         opened = record_batch.open_batch(
             log.topic_partition, header, batch, limits.inflated_bytes_max
         )

@@ -245,7 +245,7 @@ class Appender:
                 continue  # Their offsets were taken back when an earlier write failed.
             written, error = self._write(target, batches)
             if written:
-                if not self._is_checkpointing and target.log.checkpoint_due(monotonic_now()):
+                if not self._is_checkpointing and target.log.flusher.is_due(monotonic_now()):
                     self._checkpoint_beside()
                 self._report(target, Written(target.log.log_end_offset))
                 if target.is_flushed_before_ack:
@@ -272,8 +272,10 @@ class Appender:
                 if self._failure is not None:
                     raise self._failure
                 self._check_room()
-                part = batches[written : written + target.log.count_fitting(batches[written:])]
-                self._measured(target.log.append, part, wall_now())
+                part = batches[
+                    written : written + target.log.writer.count_fitting(batches[written:])
+                ]
+                self._measured(target.log.writer.append, part, wall_now())
             except StorageError as error:
                 return written, error
             written += len(part)
@@ -300,7 +302,7 @@ class Appender:
 
     def _flush_one(self, target: Target) -> Offset:
         begun = host.monotonic_s()
-        flushed = self._measured(target.log.flush)
+        flushed = self._measured(target.log.flusher.flush)
         seconds = host.monotonic_s() - begun
         self._flushes_ms.append(ceil(seconds * 1000))
         self.observe_flush(seconds)

@@ -7,7 +7,7 @@ from typing import Final
 from millrace.broker.replica.partition import Partition
 from millrace.broker.telemetry.replication import ReplicaCounts
 from millrace.core.ids import MonotonicMs
-from millrace.core.replica.replication.follower_offsets import Phase
+from millrace.core.replica.replication.follower import Phase
 from millrace.core.replica.replication.leader import PartitionLeader
 
 _AT_ONCE: Final = 200
@@ -64,7 +64,7 @@ def _add_led(
     counts.reassigning += bool(state.adding or state.removing)
     counts.isr_size[partition.topic] = min(size, counts.isr_size.get(partition.topic, size))
     end = leader.written_offset
-    for follower in leader.followers:
+    for follower in leader.in_sync.followers:
         # A follower without a report in this epoch counts from the log's start.
         behind = end - max(follower.progress.log_end_offset, partition.log.log_start_offset)
         since = now - follower.caught_up_at if behind > 0 else 0

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from millrace.broker import events
@@ -290,14 +289,7 @@ class ReplicaFiles:
         partition = self._open_here.find(job.topic_partition)
         if partition is None or self._jobs.is_void(job):
             return
-        call = partial(partition.appender.call, _with_log, partition)
-        match job.change:
-            case Change.TRUNCATE:
-                await call(PartitionLog.truncate_to, job.offset, wall_now())
-            case Change.START_OVER:
-                await call(PartitionLog.start_over, job.offset)
-            case Change.ADVANCE_START:
-                await call(PartitionLog.advance_log_start, job.offset)
+        await partition.appender.call(_change, partition, job, wall_now())
         if not self._jobs.is_void(job):
             partition.unchanged = None
             self._on_disk(partition, partition.changed(job.change))
@@ -318,7 +310,7 @@ class ReplicaFiles:
                 assert error is not None
                 raise error
 
-        partition.appender.call_then(done, _with_log, partition, PartitionLog.flush)
+        partition.appender.call_then(done, _flush, partition)
 
     async def _close(self, topic_partition: TopicPartition) -> None:
         holder = self.placement.holder(topic_partition)
@@ -446,9 +438,22 @@ def _nothing() -> None:
     pass
 
 
-def _with_log(partition: Partition, job: Callable[..., object], *args: object) -> object:
-    """Call a job with a partition's present log, which may have moved."""
-    return job(partition.log, *args)
+# The log may have moved since these were submitted: they take the present one.
+
+
+def _change(partition: Partition, job: ChangeLog, now: WallMs) -> None:
+    log = partition.log
+    match job.change:
+        case Change.TRUNCATE:
+            log.truncation.truncate_to(job.offset, now)
+        case Change.START_OVER:
+            log.truncation.start_over(job.offset)
+        case Change.ADVANCE_START:
+            log.retention.advance_log_start(job.offset)
+
+
+def _flush(partition: Partition) -> Offset:
+    return partition.log.flusher.flush()
 
 
 def _open_log(
@@ -461,5 +466,6 @@ def _open_log(
     for path in log.mended:
         events.FILE_REBUILT.log(_log, partition=str(topic_partition), path=path)
     if durability is Durability.FSYNC:
-        log.flush()  # Recovered records are committed, so they must be as durable as the rest.
+        # Recovered records are committed, so they must be as durable as the rest.
+        log.flusher.flush()
     return log

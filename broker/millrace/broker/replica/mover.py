@@ -119,7 +119,7 @@ class ReplicaMover:
         held = partition.appender = HeldAppends()
         try:
             await source.appender.call(_nothing)  # Wait for all earlier appends.
-            await source.appender.call_beside(copy.log.checkpoint)
+            await source.appender.call_beside(copy.log.flusher.checkpoint)
             taken = await self._call(
                 target,
                 target.directory.moves.take_in,

@@ -44,12 +44,10 @@ from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import (
-    AlterPartition,
     AlterPartitions,
     ConfirmDeletions,
     LogEnd,
     RenewReplicas,
-    ReplicaRenewal,
 )
 from millrace.core.metadata.topic_config import Durability, TopicConfig
 from millrace.core.replica.replication.effects import (
@@ -71,7 +69,6 @@ from millrace.core.replica.replication.effects import (
 )
 from millrace.core.replica.replication.events import Corrupt, DiskEvent
 from millrace.core.replica.replication.file_jobs import RETRY_MS, DeleteTopics, Job, Outcome
-from millrace.core.replica.replication.in_sync import IsrProposal
 from millrace.core.replica.replication.placement import Move
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.replicas import Replicas
@@ -329,11 +326,25 @@ class Partitions(OpenPartitions):
 
     async def _ask(self, effect: ProposeIsr | ProposeRenewals) -> None:
         """Ask the controller, and pass its answers to the machine."""
+        request: AlterPartitions | RenewReplicas
         match effect:
             case ProposeIsr(proposals):
-                await self._propose(proposals)
+                on_answers = self.replicas.on_isr_answers
+                request = AlterPartitions(
+                    changes=[
+                        proposal.request_of(topic_partition, self._broker)
+                        for topic_partition, proposal in proposals
+                    ]
+                )
             case ProposeRenewals(renewals):
-                await self._ask_for_renewals(renewals)
+                on_answers = self.replicas.unopened.on_answers
+                request = RenewReplicas(replica=self._broker, renewals=renewals)
+        answers: Sequence[MillraceError | None] | MillraceError
+        try:
+            answers = await self._ask_controller(request)
+        except MillraceError as error:
+            answers = error
+        self.perform(on_answers(answers, monotonic_now()))
 
     def _report_lost(self, lost: RecordsLost) -> None:
         topic = self._open[lost.topic_partition].topic
@@ -369,39 +380,6 @@ class Partitions(OpenPartitions):
         if becomes_durable:  # Earlier writes did not have to be flushed.
             self._files.change(ChangeLog(topic_partition, Change.FLUSH))
 
-    async def _propose(self, proposals: Sequence[tuple[TopicPartition, IsrProposal]]) -> None:
-        request = AlterPartitions(
-            changes=[
-                AlterPartition(
-                    topic_id=topic_partition.topic_id,
-                    partition=topic_partition.partition,
-                    leader=self._broker,
-                    leader_epoch=proposal.leader_epoch,
-                    partition_epoch=proposal.partition_epoch,
-                    isr=proposal.isr,
-                    is_unflushed=proposal.is_unflushed,
-                    committed_end=proposal.committed_end,
-                )
-                for topic_partition, proposal in proposals
-            ]
-        )
-        answers: Sequence[MillraceError | None] | MillraceError
-        try:
-            answers = await self._ask_controller(request)
-        except MillraceError as error:
-            answers = error
-        self.perform(self.replicas.on_isr_answers(answers, monotonic_now()))
-
-    async def _ask_for_renewals(self, renewals: Sequence[ReplicaRenewal]) -> None:
-        answers: Sequence[MillraceError | None] | MillraceError
-        try:
-            answers = await self._ask_controller(
-                RenewReplicas(replica=self._broker, renewals=renewals)
-            )
-        except MillraceError as error:
-            answers = error
-        self.perform(self.replicas.on_renewal_answers(answers, monotonic_now()))
-
     async def _confirm_deletions(self, topic_ids: Sequence[TopicId]) -> None:
         await self._ask_controller(
             ConfirmDeletions(broker_id=self._broker.broker_id, topic_ids=topic_ids)
@@ -415,7 +393,7 @@ class Partitions(OpenPartitions):
                 self._on_log_opened(job, found)
             case SetAside(topic_partition):
                 events.LOG_SET_ASIDE.log(_log, partition=self.named(topic_partition), kept_in=found)
-                self.perform(self.replicas.on_set_aside(topic_partition))
+                self.perform(self.replicas.unopened.on_set_aside(topic_partition))
 
     def _on_log_opened(self, job: OpenLog, opened: Opened) -> None:
         topic_partition, topic, log = job.topic_partition, job.topic, opened.log

@@ -60,7 +60,7 @@ class LogReader:
                 return None
             view = self._buffer[at:end]
             try:
-                if log.read_cached(plan, view) < 0:
+                if log.reader.read_cached(plan, view) < 0:
                     return None
             except OSError:
                 return None  # The thread will get the error, too, and handle it.
@@ -100,7 +100,7 @@ def _read(reads: Sequence[Read]) -> list[Buffer | MillraceError]:
     found: list[Buffer | MillraceError] = []
     for log, plan in reads:
         try:
-            found.append(log.read(plan))
+            found.append(log.reader.read(plan))
         except MillraceError as error:
             found.append(error.with_traceback(None))  # It refers to this frame.
     return found

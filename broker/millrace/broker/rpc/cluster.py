@@ -372,9 +372,9 @@ class ClusterService:
         if not log.config.is_compacted:
             return None
         described = pb.CompactionDescription(
-            cleaner_point=log.cleaner_point.offset,
-            dirty_ratio=log.cleanable(wall_now()).dirty_ratio,
-            compacted_at=log.cleaner_point.cleaned_at,
+            cleaner_point=log.state.cleaner_point.offset,
+            dirty_ratio=log.cleaner.cleanable(wall_now()).dirty_ratio,
+            compacted_at=log.state.cleaner_point.cleaned_at,
         )
         if refused is not None:
             error = wire_error(self._partitions, refused, partition.topic_partition, self._listener)
@@ -444,7 +444,7 @@ def _describe_followers(partition: Partition, now: MonotonicMs) -> Iterator[pb.F
     if leader is None or leader.is_resigned:
         return
     in_sync = {life.broker_id for life in leader.state.isr}
-    for follower in leader.followers:
+    for follower in leader.in_sync.followers:
         is_behind = follower.progress.log_end_offset < leader.written_offset
         yield pb.FollowerDescription(
             broker_id=follower.broker_id,

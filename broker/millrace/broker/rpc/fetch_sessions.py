@@ -475,7 +475,7 @@ class FetchStream:
         if read is not None:
             self._session.check_window(position, read.length)
             if position.must_verify:
-                await self._service.reader.call(read.segment.log_dir, log.verify, read)
+                await self._service.reader.call(read.segment.log_dir, log.reader.verify, read)
         return _Plan(position, partition, read)
 
     async def _plan_read(
@@ -591,8 +591,8 @@ def _plan_read(
     sent.
     """
     if wanted.until_offset < wanted.end_offset:
-        plan = log.plan_read(offset, max_bytes, wanted.until_offset, may_block=may_block)
+        plan = log.reader.plan_read(offset, max_bytes, wanted.until_offset, may_block=may_block)
         if plan is not None:
             return plan
         max_bytes = 1
-    return log.plan_read(offset, max_bytes, wanted.end_offset, may_block=may_block)
+    return log.reader.plan_read(offset, max_bytes, wanted.end_offset, may_block=may_block)

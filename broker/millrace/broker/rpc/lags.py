@@ -163,7 +163,7 @@ class _Unread:
 def _measure(asked: list[_Unread]) -> None:
     for question in asked:
         try:
-            question.found = question.log.unread(question.offset, question.end)
+            question.found = question.log.reader.unread(question.offset, question.end)
         except MillraceError as error:
             question.found = error
         except Exception as error:  # It concerns one log, and the answer has those of others.

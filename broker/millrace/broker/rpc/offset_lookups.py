@@ -126,16 +126,18 @@ class OffsetLookups:
             case "latest" | "latest_after":
                 offset = end
             case "max_timestamp":
-                offset, timestamp = await self._look_up(log, log.offset_of_largest_timestamp, end)
+                offset, timestamp = await self._look_up(
+                    log, log.reader.offset_of_largest_timestamp, end
+                )
             case "timestamp":
                 offset, timestamp = await self._look_up(
-                    log, log.offset_for_timestamp, WallMs(query.timestamp), end
+                    log, log.reader.offset_for_timestamp, WallMs(query.timestamp), end
                 )
             case "bytes_after":
                 start = Offset(query.bytes_after.offset)
                 offset = await self._reader.call(
                     log.log_dir_of(start),
-                    log.offset_after_bytes,
+                    log.reader.offset_after_bytes,
                     start,
                     query.bytes_after.size,
                     end,

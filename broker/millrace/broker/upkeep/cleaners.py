@@ -106,7 +106,8 @@ class Cleaners:
         ]
         await self._shared.end_old_segments(compacted)
         for partition in compacted:
-            partition.log.keep_tombstones(are_kept=not partition.replica.has_all_in_sync)
+            is_whole = partition.replica.has_all_in_sync
+            partition.log.cleaner.keeps_tombstones = not is_whole
         found = await worker.call(_look_at, [partition.log for partition in compacted], wall_now())
         self._metrics.dirtiest_ratio.set(max((log.dirty_ratio for log in found), default=0))
         chosen = first_to_clean(zip(compacted, found, strict=True))
@@ -117,7 +118,7 @@ class Cleaners:
     async def _clean(self, partition: Partition, worker: Worker) -> None:
         """Clean a log once; leave it as it is if it is closed or moved meanwhile."""
         log, topic_partition = partition.log, partition.topic_partition
-        steps = log.clean(self._hasher, self._map_bytes, wall_now())
+        steps = log.cleaner.clean(self._hasher, self._map_bytes, wall_now())
         begun, taken_s, count = monotonic_now(), 0.0, 0
         before = log.size_bytes
         try:
@@ -151,7 +152,7 @@ class Cleaners:
             _log,
             partition=str(topic_partition),
             topic=partition.topic,
-            cleaner_point=log.cleaner_point.offset,
+            cleaner_point=log.state.cleaner_point.offset,
             bytes_before=before,
             bytes_after=log.size_bytes,
             duration_ms=monotonic_now() - begun,
@@ -165,7 +166,7 @@ class Cleaners:
 
 
 def _look_at(logs: Iterable[PartitionLog], now: WallMs) -> list[Cleanable]:
-    return [log.cleanable(now) for log in logs]
+    return [log.cleaner.cleanable(now) for log in logs]
 
 
 def _advance(steps: Iterator[CleaningStep], bytes_max: int) -> CleaningStep | None:

@@ -255,7 +255,7 @@ def _retain_logs(
         log.expire_producers(idle_since)
         try:
             outcomes.append(
-                0 if high_watermark is None else log.apply_retention(now, high_watermark)
+                0 if high_watermark is None else log.retention.apply(now, high_watermark)
             )
         except (CorruptLogError, StorageFullError, StorageBusyError) as error:
             outcomes.append(error)

@@ -82,7 +82,7 @@ class SegmentWork:
             log = partition.log
             if log.has_old_segment(now):
                 try:
-                    await partition.appender.call(log.roll, now)
+                    await partition.appender.call(log.writer.roll, now)
                 except StorageError as error:
                     self.on_refused(partition, log, error)
 

@@ -122,10 +122,10 @@ class _Mover:
                     return True
                 identity = self._directory.directory.identity
                 self._partitions.placement.on_tier(chosen.topic_partition, self._directory)
-                steps = chosen.log.move_out(self._path, identity.directory_id)
+                steps = chosen.log.tiering.move_out(self._path, identity.directory_id)
                 return await self._move(chosen, steps, "to")
             if (chosen := _choose_back(of_home, room)) is not None:
-                return await self._move(chosen, chosen.log.bring_back(), "from")
+                return await self._move(chosen, chosen.log.tiering.bring_back(), "from")
         return False
 
     def _logs_here(self) -> list[Partition]:
@@ -150,7 +150,7 @@ class _Mover:
             log = partition.log
             if log.has_leftovers:
                 try:
-                    await self._worker.call(log.remove_leftovers)
+                    await self._worker.call(log.tiering.remove_leftovers)
                 except StorageError as error:
                     self._work.on_refused(partition, log, error, self._path)
 
@@ -250,4 +250,4 @@ def _choose_back(partitions: Sequence[Partition], room: int) -> Partition | None
 
 
 def _look_at(logs: Sequence[PartitionLog], now: WallMs) -> list[Movable | None]:
-    return [log.movable(now) for log in logs]
+    return [log.tiering.movable(now) for log in logs]

@@ -345,8 +345,8 @@ async def test_what_was_cut_off_meanwhile_is_not_remembered() -> None:
         await the.keep(5)
         await the.keep(6, "cut off")
         the.lead(None)
-        the.log.truncate_to(Offset(1), wall_now())
-        the.log.append([stamped_batch(1, epoch=2)], wall_now())
+        the.log.truncation.truncate_to(Offset(1), wall_now())
+        the.log.writer.append([stamped_batch(1, epoch=2)], wall_now())
         (shard,) = the.positions.runtime._shards.values()
         assert shard._replayed is not None
         the.lead()
@@ -426,8 +426,8 @@ async def test_whoever_waits_too_long_is_told_that_nobody_knows() -> None:
 
 async def test_a_log_that_a_later_release_wrote_is_not_served() -> None:
     async with stage() as the:
-        the.log.append([stamped_batch(0)], wall_now())
-        the.log.flush()
+        the.log.writer.append([stamped_batch(0)], wall_now())
+        the.log.flusher.flush()
         the.partition.replica = Replica(
             TOPIC_PARTITION,
             HERE,

@@ -61,7 +61,7 @@ async def test_a_flush_that_could_not_be_tried_is_tried_again_and_not_acknowledg
     disk = DiskOfFewDescriptors()
     opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))  # Its first segment is of long ago.
     opened.append(stamped_batch(0))
-    opened.log.flush()
+    opened.log.flusher.flush()
     failures: list[LogDirFailedError] = []
     mailbox = Mailbox(asyncio.get_running_loop())
     appender = Appender(
@@ -86,7 +86,7 @@ async def test_a_flush_that_is_owed_does_not_wait_until_calls_pause() -> None:
     disk = DiskOfFewDescriptors()
     opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))
     opened.append(stamped_batch(0))
-    opened.log.flush()
+    opened.log.flusher.flush()
     mailbox = Mailbox(asyncio.get_running_loop())
     appender = Appender(
         "test",

@@ -221,8 +221,8 @@ class World:
         """Leave a log with one batch, as an earlier process that was killed."""
         directory = open_directory(self.disks[at], f"/{at}")
         log = directory.open_partition(topic_partition, LogConfig(), WallMs(0))
-        log.append([stamped_batch(0, topic_partition=topic_partition)], WallMs(0))
-        log.flush()
+        log.writer.append([stamped_batch(0, topic_partition=topic_partition)], WallMs(0))
+        log.flusher.flush()
         directory.close(clean=False)
 
     @asynccontextmanager
@@ -618,10 +618,10 @@ async def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_
         _, hdd = world.partitions.directories
         partition = world.partitions.get(with_segments)
         await send(partition, b"x")
-        await partition.appender.call(partition.log.roll, wall_now())
+        await partition.appender.call(partition.log.writer.roll, wall_now())
         partition.log.high_watermark = partition.log.log_end_offset
         identity = hdd.directory.identity
-        assert [*partition.log.move_out("/1", identity.directory_id)]
+        assert [*partition.log.tiering.move_out("/1", identity.directory_id)]
         for each in (with_segments, chosen):
             world.partitions.placement.on_tier(each, hdd)
         hdd.appender.fail(LogDirFailedError("it is gone"))
@@ -681,11 +681,11 @@ async def test_an_hdd_that_hangs_holds_up_nothing_on_the_ssd_nor_the_loop() -> N
         try:
             for partition in (fast, tiered):
                 await send(partition, b"early")
-                await partition.appender.call(partition.log.roll, wall_now())
+                await partition.appender.call(partition.log.writer.roll, wall_now())
             await until(lambda: log.tier is not None)
             disk.may_answer.clear()
             await send(tiered, b"later")
-            await tiered.appender.call(log.roll, wall_now())
+            await tiered.appender.call(log.writer.roll, wall_now())
             await until(lambda: bool(disk.hanging))  # The mover waits for the HDD.
             scrub = world.reader.call("/1", world.opened[1].scrub, 1 << 20)
             await in_time(send(tiered, b"goes on, too"))
@@ -818,7 +818,7 @@ async def test_a_leader_knows_where_a_log_that_has_moved_begins() -> None:
         for value in (b"1", b"2", b"3"):
             await send(partition, value)
         # Retention whose end the leader has not heard of.
-        await partition.appender.call(partition.log.advance_log_start, Offset(2))
+        await partition.appender.call(partition.log.retention.advance_log_start, Offset(2))
         world.alter_media(there.topic_id, "hdd")
         async with world.ticking():
             await until(lambda: not world.partitions.placement.moves)

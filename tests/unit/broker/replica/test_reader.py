@@ -18,6 +18,10 @@ class Log:
     reads: list[tuple[int, int]] = field(default_factory=list)
     cold: bool = False
 
+    @property
+    def reader(self) -> "Log":
+        return self
+
     def read_cached(self, plan: ReadPlan, buffer: memoryview) -> int:
         if self.cold:
             return -1
@@ -74,6 +78,7 @@ class Disk:
         self.log_dir = log_dir
         self.answers = threading.Event()
         self._content = content
+        self.reader = self
 
     def read(self, plan: ReadPlan) -> bytes:
         assert self.answers.wait(60)

@@ -51,7 +51,7 @@ class Partition:
             written_offset=0,
         )
         self.size_bytes = self.fetched_bytes = 0
-        self.log = self
+        self.log = self.reader = self
         self.log_dir_of = lambda offset: "/log"
         self.log_start_offset = 0
         self.leader_epoch = EPOCH

@@ -40,6 +40,7 @@ class Log:
 
     def __init__(self, outcome: Unread | Exception) -> None:
         self.outcome = outcome
+        self.reader = self
 
     def log_dir_of(self, offset: Offset) -> str:
         return "/0"

@@ -56,16 +56,16 @@ def test_what_is_refused_changes_nothing_and_succeeds_later(code: int) -> None:
     opened = filled()
     log, directory = opened.log, opened.directory
     before = opened.batches()
-    plan = log.plan_read(Offset(0), 1000, Offset(10))
+    plan = log.reader.plan_read(Offset(0), 1000, Offset(10))
     assert plan is not None
     jobs: list[Callable[[], object]] = [
         partial(opened.append, stamped_batch(10)),
-        log.flush,
-        partial(log.roll, NOW),
-        log.checkpoint,
-        partial(log.read, plan),
-        partial(log.scrub, 10**6),
-        partial(log.offset_for_timestamp, WallMs(0)),
+        log.flusher.flush,
+        partial(log.writer.roll, NOW),
+        log.flusher.checkpoint,
+        partial(log.reader.read, plan),
+        partial(log.scrubber.scrub, 10**6),
+        partial(log.reader.offset_for_timestamp, WallMs(0)),
         partial(directory.checkpoint, MonotonicMs(10**6)),
         partial(directory.empty_trash, NOW),
         partial(directory.set_aside, TOPIC_PARTITION, NOW),
@@ -78,7 +78,7 @@ def test_what_is_refused_changes_nothing_and_succeeds_later(code: int) -> None:
         assert log.failure is None
         assert opened.batches() == before
     opened.append(stamped_batch(10))
-    assert log.flush() == 11
+    assert log.flusher.flush() == 11
     opened.disk.cut_power()
     assert LogOnDisk(opened.disk, SMALL).end == 11
 
@@ -87,9 +87,9 @@ def test_what_is_deleted_or_cut_is_so_when_it_is_tried_again() -> None:
     opened = filled()
     log = opened.log
     jobs: list[tuple[int, Callable[[], object]]] = [
-        (2, partial(log.advance_log_start, Offset(2))),
-        (7, partial(log.truncate_to, Offset(7), NOW)),
-        (50, partial(log.start_over, Offset(50))),
+        (2, partial(log.retention.advance_log_start, Offset(2))),
+        (7, partial(log.truncation.truncate_to, Offset(7), NOW)),
+        (50, partial(log.truncation.start_over, Offset(50))),
     ]
     for offset, job in jobs:
         opened.disk.lack = errno.EMFILE
@@ -122,7 +122,7 @@ def test_a_cut_that_is_refused_half_way_is_done_when_it_is_tried_again(
         assert (opened.end, log.failure) == (end, None)
         assert knows_its_batches(log)
         opened.append(the_batch(end, epoch=8))
-        assert log.flush() == end + 2
+        assert log.flusher.flush() == end + 2
         opened.disk.cut_power()
         after = LogOnDisk(opened.disk, config)
         assert after.end == end + 2
@@ -135,13 +135,13 @@ def test_what_comes_after_half_a_cut_finds_the_log_sound(config: LogConfig, code
     for opened, refused in refused_half_way(code, config, partial(cut, 6)):
         opened.checkpoint()
         opened.directory.scrub(1 << 20)
-        assert opened.log.flush() >= 6
+        assert opened.log.flusher.flush() >= 6
         end = opened.end
         assert knows_its_batches(opened.log)
         opened.append(the_batch(end, epoch=9))
         assert opened.log.failure is None
-        opened.log.start_over(Offset(50)) if refused else opened.log.roll(NOW)
-        opened.log.flush()
+        opened.log.truncation.start_over(Offset(50)) if refused else opened.log.writer.roll(NOW)
+        opened.log.flusher.flush()
         end = opened.end
         opened.disk.cut_power()
         assert LogOnDisk(opened.disk, config).end == end
@@ -173,7 +173,7 @@ def test_readers_of_a_log_that_is_being_cut_find_no_damage(config: LogConfig) ->
         opened = reopened(config)
         looks: list[ReadPlan | None] = []
         disk, log = opened.disk, opened.log
-        plan = partial(log.plan_read, Offset(0), 1 << 20, Offset(6))
+        plan = partial(log.reader.plan_read, Offset(0), 1 << 20, Offset(6))
         at_call(disk, disk.calls + stopped_at, lambda: looks.append(plan()))  # noqa: B023
         cut(6, log)
         del disk.call
@@ -201,11 +201,11 @@ def test_a_deletion_that_is_refused_half_way_is_done_when_it_is_tried_again(
 
 
 def cut(offset: int, log: PartitionLog) -> None:
-    log.truncate_to(Offset(offset), NOW)
+    log.truncation.truncate_to(Offset(offset), NOW)
 
 
 def give_up(log: PartitionLog) -> None:
-    log.advance_log_start(Offset(14))
+    log.retention.advance_log_start(Offset(14))
 
 
 def the_batch(offset: int, *, epoch: int) -> StampedBatch:
@@ -262,14 +262,14 @@ def knows_its_batches(log: PartitionLog) -> bool:
 def test_a_log_that_is_refused_half_way_to_a_new_beginning_gets_there_later() -> None:
     for refused_at in range(1, 60):
         opened = filled()
-        opened.log.flush()
+        opened.log.flusher.flush()
         refuse_after(opened.disk, opened.disk.calls + refused_at)
         try:
-            opened.log.start_over(Offset(50))
+            opened.log.truncation.start_over(Offset(50))
         except StorageBusyError:
             opened.disk.lack = None
             opened.checkpoint()  # It may come in between.
-            opened.log.start_over(Offset(50))
+            opened.log.truncation.start_over(Offset(50))
         opened.disk.lack = None
         assert (opened.log.log_start_offset, opened.end, opened.log.failure) == (50, 50, None)
         assert LogOnDisk(opened.disk.copy(), SMALL).end == 50
@@ -308,7 +308,7 @@ def test_a_flush_that_failed_stays_failed_whatever_it_said() -> None:
     opened = filled()
     opened.disk.fail_flush_at = opened.disk.flushes + 1
     with pytest.raises(LogDirFailedError):
-        opened.log.flush()
+        opened.log.flusher.flush()
     with pytest.raises(LogDirFailedError):
-        opened.log.flush()
+        opened.log.flusher.flush()
     assert opened.disk.exists(f"{PARTITION}/failed")

@@ -42,7 +42,7 @@ class CompactedLog(LogOnDisk):
     def __init__(self, disk: Disk, config: LogConfig = COMPACTED) -> None:
         super().__init__(disk, config)
         self.log.high_watermark = self.end
-        self.log.keep_tombstones(are_kept=False)
+        self.log.cleaner.keeps_tombstones = False
 
     def write(
         self,
@@ -67,10 +67,10 @@ class CompactedLog(LogOnDisk):
         self.log.high_watermark = self.end
 
     def roll(self, now: WallMs = NOW) -> None:
-        self.log.roll(now)
+        self.log.writer.roll(now)
 
     def clean(self, now: WallMs = NOW, map_bytes: int = MAP_BYTES) -> None:
-        for _ in self.log.clean(HASHER, map_bytes, now):
+        for _ in self.log.cleaner.clean(HASHER, map_bytes, now):
             pass
 
     @property
@@ -92,7 +92,7 @@ def check_whole(opened: CompactedLog) -> None:
         assert header.leader_epoch >= epoch
         at, epoch = header.next_offset, header.leader_epoch
     assert at == opened.end
-    while opened.log.scrub(1 << 30):
+    while opened.log.scrubber.scrub(1 << 30):
         pass
 
 
@@ -112,7 +112,7 @@ def test_the_example_of_kafkas_design() -> None:
         (27, b"K8", b"V22"),
         (28, b"K2", b"V25"),
     ]
-    opened.log.start_over(Offset(13))
+    opened.log.truncation.start_over(Offset(13))
     # An earlier cleaning has taken the offsets between 13 and 19.
     for offset, key, value in before:
         while opened.end < offset:
@@ -162,8 +162,8 @@ def test_only_the_latest_record_of_each_key_stays_over_segments(codec: str) -> N
     reopened = CompactedLog(opened.disk)
     assert reopened.records == kept
     check_whole(reopened)
-    assert reopened.log.cleaner_point == opened.log.cleaner_point
-    assert reopened.log.cleaner_point.offset == opened.end - 1
+    assert reopened.log.state.cleaner_point == opened.log.state.cleaner_point
+    assert reopened.log.state.cleaner_point.offset == opened.end - 1
 
 
 def test_the_active_segment_and_what_is_not_committed_stay_as_they_are() -> None:
@@ -199,9 +199,9 @@ def test_a_map_that_is_too_small_takes_several_passes() -> None:
     opened.roll()
     written = opened.records
     points = []
-    while opened.log.cleaner_point.offset < 400:
+    while opened.log.state.cleaner_point.offset < 400:
         opened.clean(map_bytes=1)  # 57 keys.
-        points.append(opened.log.cleaner_point.offset)
+        points.append(opened.log.state.cleaner_point.offset)
         check_whole(opened)
         assert latest(opened.records) == latest(written)
     assert points == sorted(points)
@@ -217,32 +217,32 @@ def test_a_tombstone_outlives_what_it_deletes_by_its_retention() -> None:
     opened.roll()
     opened.clean()
     assert opened.offsets == [1, 2]
-    horizon = opened.log.cleaner_point.next_horizon
+    horizon = opened.log.state.cleaner_point.next_horizon
     assert horizon == NOW + COMPACTED.delete_retention_ms
-    assert not opened.log.cleanable(WallMs(horizon - 1)).is_due
-    assert opened.log.cleanable(horizon).is_due
+    assert not opened.log.cleaner.cleanable(WallMs(horizon - 1)).is_due
+    assert opened.log.cleaner.cleanable(horizon).is_due
     opened.clean(WallMs(horizon - 1))
     assert opened.offsets == [1, 2]
     opened.clean(horizon)
     assert opened.offsets == [1]
-    assert opened.log.cleaner_point.next_horizon == -1
+    assert opened.log.state.cleaner_point.next_horizon == -1
     check_whole(opened)
 
 
 def test_tombstones_stay_while_a_replica_is_out_of_sync() -> None:
     opened = CompactedLog(Disk())
-    opened.log.keep_tombstones(are_kept=True)
+    opened.log.cleaner.keeps_tombstones = True
     opened.write((b"gone", b"1"))
     opened.write((b"gone", None))
     opened.roll()
     opened.clean()
-    horizon = opened.log.cleaner_point.next_horizon
-    assert not opened.log.cleanable(horizon).is_due
+    horizon = opened.log.state.cleaner_point.next_horizon
+    assert not opened.log.cleaner.cleanable(horizon).is_due
     opened.clean(horizon)
     assert opened.offsets == [1]
-    assert opened.log.cleaner_point.next_horizon == horizon
-    opened.log.keep_tombstones(are_kept=False)
-    assert opened.log.cleanable(horizon).is_due
+    assert opened.log.state.cleaner_point.next_horizon == horizon
+    opened.log.cleaner.keeps_tombstones = False
+    assert opened.log.cleaner.cleanable(horizon).is_due
     opened.clean(horizon)
     assert opened.offsets == []
 
@@ -265,7 +265,7 @@ def test_a_tombstone_after_the_end_of_the_map_stays_whatever_its_horizon() -> No
     follower.roll()
     later = WallMs(header.delete_horizon + DAY)
     follower.clean(later, map_bytes=1)
-    assert follower.log.cleaner_point.offset < 101
+    assert follower.log.state.cleaner_point.offset < 101
     assert follower.records[-2:] == [(100, b"key", b"1"), (101, b"key", None)]
     follower.clean(later)
     assert follower.records[-1] == (99, b"other-99", b"x")
@@ -284,8 +284,8 @@ def test_a_tombstone_after_the_end_of_the_map_gets_no_horizon_from_one_before_it
     opened.write((b"key-7", None))
     opened.roll()
     opened.clean(map_bytes=1)  # 57 keys.
-    assert opened.log.cleaner_point.offset < opened.end - 1
-    horizon = opened.log.cleaner_point.next_horizon
+    assert opened.log.state.cleaner_point.offset < opened.end - 1
+    horizon = opened.log.state.cleaner_point.next_horizon
     assert opened.records[-1] == (opened.end - 1, b"key-7", None)
     opened.clean(horizon)  # Only now the record of key-7 goes.
     assert b"key-7" not in [record.key for record in opened.records[:-1]]
@@ -327,14 +327,14 @@ def test_a_batch_that_was_emptied_does_not_hide_the_record_of_the_latest_time() 
     opened.write((b"key", b"1"), producer_id=5, sequence=0, timestamp=9000)
     opened.write((b"key", b"2"), timestamp=1000)
     opened.roll()
-    assert opened.log.offset_of_largest_timestamp() == (1, 9000)
+    assert opened.log.reader.offset_of_largest_timestamp() == (1, 9000)
     opened.clean()
     assert opened.offsets == [0, 2]
     assert [header.record_count for header, _ in batches_in(opened.log)] == [1, 0, 1]
-    assert opened.log.offset_of_largest_timestamp() == (0, 2000)
+    assert opened.log.reader.offset_of_largest_timestamp() == (0, 2000)
     opened.disk.remove(f"{PARTITION}/{0:020}.index")
     opened.disk.restart()
-    assert CompactedLog(opened.disk).log.offset_of_largest_timestamp() == (0, 2000)
+    assert CompactedLog(opened.disk).log.reader.offset_of_largest_timestamp() == (0, 2000)
 
 
 def test_leader_epochs_are_those_of_before() -> None:
@@ -373,15 +373,15 @@ def test_a_reader_of_a_replaced_segment_goes_on_with_the_new_one() -> None:
         if number % 10 == 9:
             opened.roll()
     log = opened.log
-    plan = log.plan_read(Offset(5), 1, log.log_end_offset)
+    plan = log.reader.plan_read(Offset(5), 1, log.log_end_offset)
     assert plan is not None
     old = log.segments[0]
     opened.clean()
     assert old.is_retired
-    assert log.read(plan) == b""
+    assert log.reader.read(plan) == b""
     assert [record.offset for record in records_in(log, 5)] == [37, 38, 39]
-    assert log.unread(Offset(0), log.log_end_offset).size == log.size_bytes
-    found = log.offset_for_timestamp(WallMs(1000))
+    assert log.reader.unread(Offset(0), log.log_end_offset).size == log.size_bytes
+    found = log.reader.offset_for_timestamp(WallMs(1000))
     assert found is not None
     assert found.offset == 37
 
@@ -395,7 +395,7 @@ def test_each_segment_is_replaced_on_its_own() -> None:
     opened.roll()
     before = opened.log.size_bytes
     most = 0
-    for _ in opened.log.clean(HASHER, MAP_BYTES, NOW):
+    for _ in opened.log.cleaner.clean(HASHER, MAP_BYTES, NOW):
         sizes = [
             opened.disk.size(path) for path in opened.disk.files() if path.startswith(PARTITION)
         ]
@@ -518,19 +518,19 @@ def test_a_flipped_bit_in_a_segment_is_found_and_nothing_is_replaced() -> None:
 
 
 def steps(opened: CompactedLog) -> Iterator[object]:
-    return iter(opened.log.clean(HASHER, MAP_BYTES, NOW))
+    return iter(opened.log.cleaner.clean(HASHER, MAP_BYTES, NOW))
 
 
 def test_a_log_that_is_cut_while_it_is_cleaned_stays_cut() -> None:
     opened = written_for_crashes(Disk())
     under_way = steps(opened)
     next(under_way)
-    opened.log.truncate_to(Offset(20), NOW)
+    opened.log.truncation.truncate_to(Offset(20), NOW)
     before = opened.records
     list(under_way)
     assert opened.end == 20
     assert latest(opened.records) == latest(before)
-    assert opened.log.cleaner_point.offset <= 20
+    assert opened.log.state.cleaner_point.offset <= 20
     check_whole(opened)
 
 
@@ -544,7 +544,7 @@ def test_an_active_segment_that_was_empty_at_the_start_of_a_cleaning_is_left_alo
     opened.write((b"key", b"2"))
     list(under_way)
     assert opened.log.segments[-1] is active
-    assert opened.log.cleaner_point.offset == 1
+    assert opened.log.state.cleaner_point.offset == 1
     opened.write((b"key", b"3"))
     assert opened.offsets == [0, 1, 2]
     check_whole(opened)
@@ -555,7 +555,7 @@ def test_segments_that_retention_deletes_while_they_are_cleaned_stay_deleted() -
     under_way = steps(opened)
     for _ in range(11):
         next(under_way)
-    opened.log.advance_log_start(Offset(30))
+    opened.log.retention.advance_log_start(Offset(30))
     list(under_way)
     assert opened.log.log_start_offset == 30
     check_whole(opened)
@@ -566,12 +566,12 @@ def test_segments_that_retention_deletes_while_they_are_cleaned_stay_deleted() -
 def test_a_cut_after_the_cleaner_point_takes_the_point_back_for_good() -> None:
     opened = written_for_crashes(Disk())
     opened.clean()
-    assert opened.log.cleaner_point.offset == 60
-    opened.log.truncate_to(Offset(10), NOW)
+    assert opened.log.state.cleaner_point.offset == 60
+    opened.log.truncation.truncate_to(Offset(10), NOW)
     end = opened.end
-    assert opened.log.cleaner_point.offset <= 10
+    assert opened.log.state.cleaner_point.offset <= 10
     opened.disk.cut_power()
-    assert CompactedLog(opened.disk).log.cleaner_point.offset <= max(end, 10)
+    assert CompactedLog(opened.disk).log.state.cleaner_point.offset <= max(end, 10)
 
 
 def test_a_log_that_is_being_moved_is_not_changed() -> None:
@@ -588,7 +588,7 @@ def test_a_log_that_is_being_moved_is_not_changed() -> None:
 
 def test_records_before_the_log_start_do_not_come_back() -> None:
     opened = written_for_crashes(Disk())
-    opened.log.advance_log_start(Offset(25))
+    opened.log.retention.advance_log_start(Offset(25))
     before = opened.records
     opened.clean()
     assert opened.log.log_start_offset == 25
@@ -620,7 +620,7 @@ def test_a_policy_says_whether_old_records_go_by_age_by_key_or_both(policy: Clea
     if config.is_compacted:
         opened.clean()
     assert opened.offsets == ([1, 2] if config.is_compacted else [0, 1, 2])
-    opened.log.apply_retention(WallMs(NOW + 2000), opened.end)
+    opened.log.retention.apply(WallMs(NOW + 2000), opened.end)
     assert opened.offsets == ([1, 2] if policy is CleanupPolicy.COMPACT else [])
 
 

@@ -46,7 +46,7 @@ def filled(config: LogConfig = SMALL, batches: int = 40, disk: Disk | None = Non
 def scrubbed(opened: LogOnDisk, max_bytes: int = 300) -> int:
     """Scrub to the end of a round, step by step; return how many bytes that were."""
     total = 0
-    while step := opened.log.scrub(max_bytes):
+    while step := opened.log.scrubber.scrub(max_bytes):
         total += step
     return total
 
@@ -64,7 +64,7 @@ def test_batches_come_back_byte_for_byte() -> None:
 def test_flush_says_up_to_where_records_survive() -> None:
     opened = LogOnDisk(Disk())
     opened.append(stamped_batch(0, records=3))
-    assert opened.log.flush() == 3
+    assert opened.log.flusher.flush() == 3
     opened.append(stamped_batch(3))
     opened.disk.cut_power()
     assert 3 <= LogOnDisk(opened.disk).end <= 4
@@ -73,9 +73,9 @@ def test_flush_says_up_to_where_records_survive() -> None:
 def test_flushing_twice_touches_the_disk_once() -> None:
     opened = LogOnDisk(Disk())
     opened.append(stamped_batch(0))
-    opened.log.flush()
+    opened.log.flusher.flush()
     flushes = opened.disk.flushes
-    opened.log.flush()
+    opened.log.flusher.flush()
     assert opened.disk.flushes == flushes
 
 
@@ -84,11 +84,11 @@ def test_a_read_holds_whole_batches_within_its_bounds() -> None:
     for start in range(80):
         for limit in range(start, 81, 7):
             for max_bytes in (1, LENGTH, LENGTH + 1, 3 * LENGTH, 10**6):
-                plan = opened.log.plan_read(Offset(start), max_bytes, Offset(limit))
+                plan = opened.log.reader.plan_read(Offset(start), max_bytes, Offset(limit))
                 if plan is None:
                     assert limit < start - start % 2 + 2
                     continue
-                found = [header for header, _ in walk(opened.log.read(plan))]
+                found = [header for header, _ in walk(opened.log.reader.read(plan))]
                 assert found[0].base_offset == start - start % 2
                 assert found[-1].next_offset == plan.end_offset <= limit
                 assert plan.length == len(found) * LENGTH <= max(max_bytes, LENGTH)
@@ -108,10 +108,10 @@ def test_bytes_after_an_offset_are_counted_in_whole_batches_over_segments(
     expected = min(first + 2 * batches, 80)
     for more in (0, LENGTH - 1):
         size = batches * LENGTH + more
-        assert opened.log.offset_after_bytes(Offset(start), size, Offset(80)) == expected
+        assert opened.log.reader.offset_after_bytes(Offset(start), size, Offset(80)) == expected
     if start < 80:
-        assert opened.log.offset_after_bytes(Offset(start), 1, Offset(80)) == first + 2
-    before = opened.log.offset_after_bytes(Offset(start), 80 * LENGTH, Offset(41))
+        assert opened.log.reader.offset_after_bytes(Offset(start), 1, Offset(80)) == first + 2
+    before = opened.log.reader.offset_after_bytes(Offset(start), 80 * LENGTH, Offset(41))
     assert before == max(start, 40)
 
 
@@ -119,18 +119,18 @@ def test_bytes_after_an_offset_are_counted_in_whole_batches_over_segments(
 def test_what_a_reader_has_not_read_is_measured_in_bytes_and_by_its_first_time(start: int) -> None:
     opened = filled()
     batch = start // 2
-    assert opened.log.unread(Offset(start), Offset(80)) == (
+    assert opened.log.reader.unread(Offset(start), Offset(80)) == (
         (40 - batch) * LENGTH,
         1000 + 10 * batch,
     )
-    assert opened.log.unread(Offset(start), Offset(start)) == (0, NO_TIMESTAMP)
-    assert opened.log.unread(Offset(start), Offset(1000)).size == (40 - batch) * LENGTH
+    assert opened.log.reader.unread(Offset(start), Offset(start)) == (0, NO_TIMESTAMP)
+    assert opened.log.reader.unread(Offset(start), Offset(1000)).size == (40 - batch) * LENGTH
 
 
 def test_deleted_records_are_not_unread() -> None:
     opened = filled()
-    opened.log.advance_log_start(Offset(21))
-    assert opened.log.unread(Offset(0), Offset(80)) == (30 * LENGTH, 1100)
+    opened.log.retention.advance_log_start(Offset(21))
+    assert opened.log.reader.unread(Offset(0), Offset(80)) == (30 * LENGTH, 1100)
 
 
 @pytest.mark.parametrize("vanished", [0, 40])
@@ -138,7 +138,7 @@ def test_a_lag_over_a_file_that_is_gone_is_refused(vanished: int) -> None:
     opened = filled()
     opened.disk.remove(f"{PARTITION}/{vanished:020}.log")
     with pytest.raises(OffsetOutOfRangeError, match="0 to 80"):
-        opened.log.unread(Offset(3), Offset(vanished + 5))
+        opened.log.reader.unread(Offset(3), Offset(vanished + 5))
 
 
 @pytest.mark.parametrize("damaged", [0, 40])
@@ -149,16 +149,16 @@ def test_a_lag_that_finds_damage_names_its_file(damaged: int) -> None:
     path = f"{PARTITION}/{damaged:020}.log"
     disk.flip_bit(path, 2 * LENGTH + 20)
     with pytest.raises(CorruptLogError, match=path):
-        opened.log.unread(Offset(4 if damaged == 0 else 0), Offset(46))
+        opened.log.reader.unread(Offset(4 if damaged == 0 else 0), Offset(46))
 
 
 @pytest.mark.parametrize(
     ("change", "left"),
     [
-        (lambda log: log.advance_log_start(Offset(32)), (24 * LENGTH, 1160)),
-        (lambda log: log.advance_log_start(Offset(80)), (0, NO_TIMESTAMP)),
-        (lambda log: log.truncate_to(Offset(4), NOW), (0, NO_TIMESTAMP)),
-        (lambda log: log.start_over(Offset(100)), (0, NO_TIMESTAMP)),
+        (lambda log: log.retention.advance_log_start(Offset(32)), (24 * LENGTH, 1160)),
+        (lambda log: log.retention.advance_log_start(Offset(80)), (0, NO_TIMESTAMP)),
+        (lambda log: log.truncation.truncate_to(Offset(4), NOW), (0, NO_TIMESTAMP)),
+        (lambda log: log.truncation.start_over(Offset(100)), (0, NO_TIMESTAMP)),
     ],
 )
 def test_what_is_deleted_or_cut_while_a_lag_is_measured_does_not_count(
@@ -168,28 +168,28 @@ def test_what_is_deleted_or_cut_while_a_lag_is_measured_does_not_count(
     disk.restart()
     opened = LogOnDisk(disk, SMALL)
     disk.path, disk.job = f"{PARTITION}/{0:020}.log", partial(change, opened.log)
-    assert opened.log.unread(Offset(5), Offset(80)) == left
+    assert opened.log.reader.unread(Offset(5), Offset(80)) == left
     assert disk.jobs_done == 1
     assert opened.log.failure is None
 
 
 def test_a_reader_at_the_end_finds_nothing_and_beyond_it_is_told_so() -> None:
     opened = filled(batches=2)
-    assert opened.log.plan_read(Offset(4), 100, Offset(4)) is None
-    assert opened.log.plan_read(Offset(4), 100, Offset(100)) is None
+    assert opened.log.reader.plan_read(Offset(4), 100, Offset(4)) is None
+    assert opened.log.reader.plan_read(Offset(4), 100, Offset(100)) is None
     with pytest.raises(OffsetOutOfRangeError, match="0 to 4, not 5"):
-        opened.log.plan_read(Offset(5), 100, Offset(4))
+        opened.log.reader.plan_read(Offset(5), 100, Offset(4))
 
 
 def test_cached_reads_take_what_is_in_memory_only() -> None:
     opened = filled()
-    plan = opened.log.plan_read(Offset(0), 500, Offset(80))
+    plan = opened.log.reader.plan_read(Offset(0), 500, Offset(80))
     assert plan is not None
     buffer = bytearray(1000)
-    assert opened.log.read_cached(plan, memoryview(buffer)) == plan.length
-    assert bytes(buffer[: plan.length]) == opened.log.read(plan)
+    assert opened.log.reader.read_cached(plan, memoryview(buffer)) == plan.length
+    assert bytes(buffer[: plan.length]) == opened.log.reader.read(plan)
     opened.disk.is_cold = True
-    assert opened.log.read_cached(plan, memoryview(buffer)) == -1
+    assert opened.log.reader.read_cached(plan, memoryview(buffer)) == -1
 
 
 def test_planning_that_would_wait_for_the_disk_says_so() -> None:
@@ -198,8 +198,8 @@ def test_planning_that_would_wait_for_the_disk_says_so() -> None:
     opened = LogOnDisk(disk, SMALL)
     disk.is_cold = True
     with pytest.raises(BlockingIOError):
-        opened.log.plan_read(Offset(9), 500, Offset(80), may_block=False)
-    assert opened.log.plan_read(Offset(9), 500, Offset(80)) is not None
+        opened.log.reader.plan_read(Offset(9), 500, Offset(80), may_block=False)
+    assert opened.log.reader.plan_read(Offset(9), 500, Offset(80)) is not None
 
 
 def test_the_end_of_an_append_is_planned_without_a_read() -> None:
@@ -207,7 +207,7 @@ def test_the_end_of_an_append_is_planned_without_a_read() -> None:
     opened.disk.is_cold = True
     start = opened.end
     opened.append(stamped_batch(start))
-    assert opened.log.plan_read(start, 500, opened.end, may_block=False) is not None
+    assert opened.log.reader.plan_read(start, 500, opened.end, may_block=False) is not None
 
 
 def test_segments_are_closed_by_size_and_by_age() -> None:
@@ -229,12 +229,12 @@ def test_a_closed_segment_is_flushed() -> None:
 
 def test_an_offset_is_found_by_timestamp() -> None:
     opened = filled()
-    assert opened.log.offset_for_timestamp(WallMs(0)) == (0, 1000)
-    assert opened.log.offset_for_timestamp(WallMs(1201)) == (42, 1210)
-    assert opened.log.offset_for_timestamp(WallMs(1390)) == (78, 1390)
-    assert opened.log.offset_for_timestamp(WallMs(1391)) is None
-    assert opened.log.offset_for_timestamp(WallMs(1201), Offset(42)) is None
-    assert opened.log.offset_of_largest_timestamp() == (78, 1390)
+    assert opened.log.reader.offset_for_timestamp(WallMs(0)) == (0, 1000)
+    assert opened.log.reader.offset_for_timestamp(WallMs(1201)) == (42, 1210)
+    assert opened.log.reader.offset_for_timestamp(WallMs(1390)) == (78, 1390)
+    assert opened.log.reader.offset_for_timestamp(WallMs(1391)) is None
+    assert opened.log.reader.offset_for_timestamp(WallMs(1201), Offset(42)) is None
+    assert opened.log.reader.offset_of_largest_timestamp() == (78, 1390)
 
 
 def test_timestamps_out_of_order_are_found_too() -> None:
@@ -244,7 +244,7 @@ def test_timestamps_out_of_order_are_found_too() -> None:
         opened.append(stamped_batch(offset, timestamp=time))
     for wanted in range(0, 100, 5):
         expected = next((o for o, time in enumerate(times) if time >= wanted), None)
-        found = opened.log.offset_for_timestamp(WallMs(wanted))
+        found = opened.log.reader.offset_for_timestamp(WallMs(wanted))
         assert (found.offset if found else None) == expected
 
 
@@ -253,10 +253,10 @@ def test_the_latest_record_is_found_among_those_that_are_there_and_committed() -
     times = [50, 90, 10, 20, 95, 30, 95, 40] * 8
     for at in range(0, len(times), 2):
         opened.append(stamped_batch(at, records=2, timestamp=times[at : at + 2]))
-    opened.log.advance_log_start(Offset(5))
+    opened.log.retention.advance_log_start(Offset(5))
     assert len(opened.log.segments) > 4
     for limit in (0, 5, 6, 7, 11, 30, 33, len(times) - 1, len(times), len(times) + 9):
-        found = opened.log.offset_of_largest_timestamp(Offset(limit))
+        found = opened.log.reader.offset_of_largest_timestamp(Offset(limit))
         there = [(time, -offset) for offset, time in enumerate(times[:limit]) if offset >= 5]
         expected = max(there, default=None)
         assert (found and (found.timestamp, -found.offset)) == expected
@@ -327,7 +327,7 @@ def test_a_full_disk_does_not_hold_the_recovery_point_back() -> None:
     opened.append(stamped_batch(0, value=b"x" * 1000))
     opened.disk.capacity = sum(map(opened.disk.size, opened.disk.files()))
     opened.checkpoint()
-    assert opened.log.recovery_point == 1
+    assert opened.log.state.recovery_point == 1
     assert "/data/ballast" not in opened.disk.files()
     assert not opened.directory.ballast.take() or opened.disk.room() >= 0
     opened.disk.capacity = None
@@ -339,9 +339,9 @@ def test_a_failed_flush_is_never_tried_again() -> None:
     opened.append(stamped_batch(0))
     opened.disk.fail_flush_at = opened.disk.flushes + 1
     with pytest.raises(LogDirFailedError):
-        opened.log.flush()
+        opened.log.flusher.flush()
     flushes = opened.disk.flushes
-    for attempt in (opened.log.flush, opened.log.checkpoint):
+    for attempt in (opened.log.flusher.flush, opened.log.flusher.checkpoint):
         with pytest.raises(LogDirFailedError):
             attempt()
     with pytest.raises(LogDirFailedError):
@@ -357,12 +357,12 @@ def test_what_a_failed_flush_left_in_memory_is_written_by_the_next_life() -> Non
     opened.append(stamped_batch(1, value=b"x" * 2000))
     opened.disk.fail_flush_at = opened.disk.flushes + 1
     with pytest.raises(LogDirFailedError):
-        opened.log.flush()
+        opened.log.flusher.flush()
     assert f"{PARTITION}/{FAILED}" in opened.disk.files()
     opened.disk.restart()
     again = LogOnDisk(opened.disk)
     assert again.end == 2
-    assert again.log.flush() == 2
+    assert again.log.flusher.flush() == 2
     assert f"{PARTITION}/{FAILED}" not in opened.disk.files()
     opened.disk.cut_power()
     assert LogOnDisk(opened.disk).batches() == {
@@ -374,7 +374,7 @@ def test_what_a_failed_flush_left_in_memory_is_written_by_the_next_life() -> Non
 def test_a_new_leader_epoch_is_durable_before_its_first_batch() -> None:
     opened = LogOnDisk(Disk())
     opened.append(stamped_batch(0, epoch=1))
-    opened.log.flush()
+    opened.log.flusher.flush()
     calls = opened.disk.calls
     opened.append(stamped_batch(1, epoch=4), stamped_batch(2, epoch=5))
     assert opened.disk.calls > calls + 1
@@ -410,8 +410,8 @@ def test_producers_whose_records_are_deleted_are_known_after_a_power_cut(start: 
             opened.append(batch)
         if seed % 2:
             opened.checkpoint()
-        opened.log.roll(NOW)
-        opened.log.advance_log_start(Offset(start))
+        opened.log.writer.roll(NOW)
+        opened.log.retention.advance_log_start(Offset(start))
         opened.disk.cut_power()
         known = LogOnDisk(opened.disk, SMALL).log.producer_states.entry(ProducerId(7))
         assert known is not None, f"seed {seed}"
@@ -421,12 +421,12 @@ def test_producers_whose_records_are_deleted_are_known_after_a_power_cut(start: 
 def test_retention_by_size_keeps_as_much_as_it_says() -> None:
     opened = filled()
     opened.log.config = LogConfig(retention_bytes=8 * LENGTH)
-    deleted = opened.log.apply_retention(NOW, opened.end)
+    deleted = opened.log.retention.apply(NOW, opened.end)
     assert deleted > 0
     assert opened.log.size_bytes == 8 * LENGTH
     assert opened.log.log_start_offset == min(opened.batches())
     with pytest.raises(OffsetOutOfRangeError):
-        opened.log.plan_read(Offset(0), 100, Offset(80))
+        opened.log.reader.plan_read(Offset(0), 100, Offset(80))
     opened.disk.cut_power()
     assert min(LogOnDisk(opened.disk).batches()) == opened.log.log_start_offset
 
@@ -439,9 +439,9 @@ def test_retention_by_number_keeps_at_least_as_many_records_as_it_says(
 ) -> None:
     opened = filled()
     opened.log.config = LogConfig(retention_records=records, retention_ms=-1)
-    assert opened.log.apply_retention(NOW, opened.end) == start // 8
+    assert opened.log.retention.apply(NOW, opened.end) == start // 8
     assert opened.log.log_start_offset == min(opened.batches()) == start
-    assert opened.log.apply_retention(NOW, opened.end) == 0
+    assert opened.log.retention.apply(NOW, opened.end) == 0
     opened.disk.cut_power()
     assert min(LogOnDisk(opened.disk).batches()) == start
 
@@ -463,10 +463,10 @@ def test_the_log_start_does_not_go_back_after_the_disk_has_refused_to_remove_fil
     opened = filled(LogConfig(segment_bytes=4 * LENGTH, retention_bytes=36 * LENGTH), disk=disk)
     disk.refuses = True
     with pytest.raises(StorageFullError):
-        opened.log.advance_log_start(Offset(20))
+        opened.log.retention.advance_log_start(Offset(20))
     assert opened.log.log_start_offset == 20
     disk.refuses = False
-    assert opened.log.apply_retention(NOW, opened.end) == 1
+    assert opened.log.retention.apply(NOW, opened.end) == 1
     assert opened.log.log_start_offset == 20
     assert not disk.exists(f"{PARTITION}/{8:020}.log"), "the rest was removed"
     disk.restart()
@@ -476,23 +476,23 @@ def test_the_log_start_does_not_go_back_after_the_disk_has_refused_to_remove_fil
 def test_retention_by_number_keeps_what_is_not_committed() -> None:
     opened = filled()
     opened.log.config = LogConfig(retention_records=1, retention_ms=-1)
-    assert opened.log.apply_retention(NOW, Offset(23)) == 2
+    assert opened.log.retention.apply(NOW, Offset(23)) == 2
     assert opened.log.log_start_offset == 16
 
 
 def test_retention_by_time_deletes_even_the_active_segment() -> None:
     opened = filled(LogConfig(segment_bytes=4 * LENGTH, retention_ms=500))
-    assert opened.log.apply_retention(WallMs(1200), opened.end) == 0
-    assert opened.log.apply_retention(WallMs(1000 + 500 + 31), opened.end) == 1
+    assert opened.log.retention.apply(WallMs(1200), opened.end) == 0
+    assert opened.log.retention.apply(WallMs(1000 + 500 + 31), opened.end) == 1
     assert opened.log.log_start_offset == 8
-    assert opened.log.apply_retention(WallMs(5000), opened.end) == 9
+    assert opened.log.retention.apply(WallMs(5000), opened.end) == 9
     assert opened.batches() == {}
     assert opened.log.log_start_offset == opened.end == 80
 
 
 def test_retention_keeps_what_is_not_committed() -> None:
     opened = filled(LogConfig(segment_bytes=4 * LENGTH, retention_ms=500))
-    assert opened.log.apply_retention(WallMs(10**9), Offset(20)) == 2
+    assert opened.log.retention.apply(WallMs(10**9), Offset(20)) == 2
     assert opened.log.log_start_offset == 16
 
 
@@ -501,25 +501,25 @@ def test_records_from_the_future_are_not_kept_for_ever() -> None:
     opened.append(stamped_batch(0, timestamp=10**14), now=NOW)
     opened.append(stamped_batch(1, value=b"x" * 300, timestamp=10**14), now=NOW)
     assert len(opened.log.segments) == 2
-    assert opened.log.apply_retention(WallMs(NOW + 1000), opened.end) == 0
-    assert opened.log.apply_retention(WallMs(NOW + 1001), opened.end) == 1
+    assert opened.log.retention.apply(WallMs(NOW + 1000), opened.end) == 0
+    assert opened.log.retention.apply(WallMs(NOW + 1001), opened.end) == 1
 
 
 def test_minus_one_keeps_everything() -> None:
     opened = filled(LogConfig(segment_bytes=4 * LENGTH, retention_ms=-1, retention_bytes=-1))
-    assert opened.log.apply_retention(WallMs(2**60), opened.end) == 0
+    assert opened.log.retention.apply(WallMs(2**60), opened.end) == 0
 
 
 def test_the_log_start_may_lie_inside_of_a_segment_and_outlives_a_power_cut() -> None:
     opened = filled()
-    opened.log.advance_log_start(Offset(33))
+    opened.log.retention.advance_log_start(Offset(33))
     assert min(opened.batches()) == 32
     opened.disk.cut_power()
     reopened = LogOnDisk(opened.disk)
     assert reopened.log.log_start_offset == 33
-    assert reopened.log.offset_for_timestamp(WallMs(0)) == (33, 1160)
+    assert reopened.log.reader.offset_for_timestamp(WallMs(0)) == (33, 1160)
     with pytest.raises(OffsetOutOfRangeError):
-        reopened.log.plan_read(Offset(32), 100, Offset(80))
+        reopened.log.reader.plan_read(Offset(32), 100, Offset(80))
 
 
 @pytest.mark.parametrize("offset", [33, 40, 79, 80])
@@ -530,12 +530,12 @@ def test_records_are_deleted_up_to_an_offset_or_not_at_all_wherever_it_ends(
     seen = set()
     for call in range(1, 200):
         opened = filled(disk=Disk(call))
-        opened.log.flush()
+        opened.log.flusher.flush()
         before = opened.batches()
         disk = opened.disk
         disk.cut_power_at = disk.calls + call
         try:
-            opened.log.advance_log_start(Offset(offset))
+            opened.log.retention.advance_log_start(Offset(offset))
         except PowerCut:
             is_done = False
             # Nobody is told of a start that is not durable.
@@ -562,7 +562,7 @@ def test_records_are_deleted_up_to_an_offset_or_not_at_all_wherever_it_ends(
 def test_truncation_ends_the_log_at_a_batch() -> None:
     opened = filled()
     before = opened.batches()
-    opened.log.truncate_to(Offset(33), NOW)
+    opened.log.truncation.truncate_to(Offset(33), NOW)
     assert opened.end == 32
     assert opened.batches() == {o: batch for o, batch in before.items() if o < 32}
     opened.append(stamped_batch(32, epoch=7))
@@ -579,16 +579,16 @@ def test_a_tail_that_is_cut_costs_neither_a_flush_nor_reading_what_stays() -> No
         if number == 1900:
             opened.checkpoint()
     flushes, read = opened.disk.flushes, opened.disk.bytes_read
-    opened.log.truncate_to(Offset(3990), NOW)
+    opened.log.truncation.truncate_to(Offset(3990), NOW)
     assert opened.end == 3990
     assert opened.disk.flushes == flushes
     states_since_checkpoint = 100 * 4096  # Headers are read through a window.
     assert opened.disk.bytes_read - read < states_since_checkpoint + 20 * LENGTH
     assert opened.log.flushed_offset == 3802
-    assert opened.log.offset_for_timestamp(WallMs(2994)) == (3988, 2994)
-    assert opened.log.offset_for_timestamp(WallMs(2995)) is None
+    assert opened.log.reader.offset_for_timestamp(WallMs(2994)) == (3988, 2994)
+    assert opened.log.reader.offset_for_timestamp(WallMs(2995)) is None
     opened.append(stamped_batch(3990, timestamp=9000))
-    assert opened.log.offset_for_timestamp(WallMs(2995)) == (3990, 9000)
+    assert opened.log.reader.offset_for_timestamp(WallMs(2995)) == (3990, 9000)
     opened.checkpoint()
     before = opened.batches()
     opened.disk.restart()
@@ -602,8 +602,8 @@ def test_a_tail_that_is_cut_costs_neither_a_flush_nor_reading_what_stays() -> No
 def test_what_was_flushed_and_cut_does_not_come_back() -> None:
     for seed in range(20):
         opened = filled(batches=10, disk=Disk(seed))
-        opened.log.flush()
-        opened.log.truncate_to(Offset(6), NOW)
+        opened.log.flusher.flush()
+        opened.log.truncation.truncate_to(Offset(6), NOW)
         assert opened.log.flushed_offset == 6
         opened.disk.cut_power()
         assert LogOnDisk(opened.disk, SMALL).end == 6
@@ -615,7 +615,7 @@ def test_a_cut_of_what_was_not_flushed_outlives_a_power_cut_or_does_not() -> Non
         opened.append(*(stamped_batch(offset) for offset in range(4)))
         opened.checkpoint()
         opened.append(*(stamped_batch(offset) for offset in range(4, 8)))
-        opened.log.truncate_to(Offset(6), NOW)
+        opened.log.truncation.truncate_to(Offset(6), NOW)
         opened.append(stamped_batch(6, epoch=1, value=b"another"))
         opened.disk.cut_power()
         again = LogOnDisk(opened.disk)
@@ -646,13 +646,13 @@ def test_a_log_that_was_found_damaged_is_so_after_a_restart_until_it_is_restored
 @pytest.mark.parametrize("offset", [500, 80, 3, 0])
 def test_a_log_begins_anew_at_any_offset(offset: int) -> None:
     opened = filled()
-    opened.log.flush()
-    opened.log.start_over(Offset(offset))
+    opened.log.flusher.flush()
+    opened.log.truncation.start_over(Offset(offset))
     log = opened.log
     assert log.log_start_offset == log.log_end_offset == log.flushed_offset == offset
     assert log.leader_epochs.entries == ()
     opened.append(stamped_batch(offset, records=2))
-    opened.log.flush()
+    opened.log.flusher.flush()
     opened.disk.cut_power()
     again = LogOnDisk(opened.disk)
     assert (again.log.log_start_offset, again.end) == (offset, offset + 2)
@@ -665,12 +665,12 @@ def test_a_log_that_begins_anew_is_as_before_or_does_so_wherever_the_power_is_cu
     seen = set()
     for call in range(1, 200):
         opened = filled(disk=Disk(call))
-        opened.log.advance_log_start(Offset(31))
+        opened.log.retention.advance_log_start(Offset(31))
         opened.checkpoint()
         disk = opened.disk
         disk.cut_power_at = disk.calls + call
         try:
-            opened.log.start_over(Offset(offset))
+            opened.log.truncation.start_over(Offset(offset))
             assert call > 20
             disk.cut_power_at = None
             break
@@ -688,7 +688,7 @@ def test_a_log_that_begins_anew_is_as_before_or_does_so_wherever_the_power_is_cu
             assert not again.log.producer_states
             again = LogOnDisk(disk, SMALL)
             again.append(stamped_batch(offset, records=2))
-            again.log.flush()
+            again.log.flusher.flush()
             disk.cut_power()
             assert LogOnDisk(disk, SMALL).end == offset + 2
     assert seen == {(31, 80), (offset, offset)}
@@ -700,7 +700,7 @@ def test_truncation_takes_producers_and_epochs_back() -> None:
         opened.append(
             stamped_batch(number, epoch=number // 10, producer_id=number // 8, sequence=number % 8)
         )
-    opened.log.truncate_to(Offset(18), NOW)
+    opened.log.truncation.truncate_to(Offset(18), NOW)
     assert opened.log.leader_epochs.entries == ((0, 0), (1, 10))
     assert set(opened.log.producer_states) == {0, 1, 2}
     entry = opened.log.producer_states.entry(next(reversed(list(opened.log.producer_states))))
@@ -711,16 +711,16 @@ def test_truncation_takes_producers_and_epochs_back() -> None:
 def test_the_recovery_point_is_due_by_bytes_and_by_time() -> None:
     config = LogConfig(checkpoint_bytes=1000, checkpoint_ms=5000)
     opened = LogOnDisk(Disk(), config)
-    assert not opened.log.checkpoint_due(MonotonicMs(0))
+    assert not opened.log.flusher.is_due(MonotonicMs(0))
     opened.append(stamped_batch(0))
-    assert not opened.log.checkpoint_due(MonotonicMs(10))
-    assert not opened.log.checkpoint_due(MonotonicMs(5009))
-    assert opened.log.checkpoint_due(MonotonicMs(5010))
+    assert not opened.log.flusher.is_due(MonotonicMs(10))
+    assert not opened.log.flusher.is_due(MonotonicMs(5009))
+    assert opened.log.flusher.is_due(MonotonicMs(5010))
     opened.checkpoint()
-    assert opened.log.recovery_point == 1
-    assert not opened.log.checkpoint_due(MonotonicMs(99999))
+    assert opened.log.state.recovery_point == 1
+    assert not opened.log.flusher.is_due(MonotonicMs(99999))
     opened.append(stamped_batch(1, value=b"x" * 1000))
-    assert opened.log.checkpoint_due(MonotonicMs(100000))
+    assert opened.log.flusher.is_due(MonotonicMs(100000))
 
 
 def test_an_append_waits_for_a_checkpoint_when_none_came_for_long() -> None:
@@ -769,34 +769,36 @@ def test_damage_in_a_closed_segment_is_found_by_the_scrub_and_ends_the_partition
     with pytest.raises(CorruptLogError):
         opened.append(stamped_batch(80))
     with pytest.raises(CorruptLogError):
-        opened.log.plan_read(Offset(0), 100, Offset(80))
+        opened.log.reader.plan_read(Offset(0), 100, Offset(80))
 
 
 @pytest.mark.parametrize("segment", [0, 72])
 def test_a_read_that_is_verified_finds_damage_and_ends_the_partition(segment: int) -> None:
     opened = filled()
-    plan = opened.log.plan_read(Offset(segment), 3 * LENGTH, Offset(80))
+    plan = opened.log.reader.plan_read(Offset(segment), 3 * LENGTH, Offset(80))
     assert plan is not None
-    opened.log.verify(plan)
+    opened.log.reader.verify(plan)
     opened.disk.flip_bit(plan.segment.path, plan.position + plan.length - 1)
     with pytest.raises(CorruptLogError, match="checksum"):
-        opened.log.verify(plan)
+        opened.log.reader.verify(plan)
     with pytest.raises(CorruptLogError):
-        opened.log.plan_read(Offset(segment), 3 * LENGTH, Offset(80))
+        opened.log.reader.plan_read(Offset(segment), 3 * LENGTH, Offset(80))
     assert opened.disk.exists(f"{PARTITION}/{DAMAGED}")
 
 
 def test_what_is_gone_or_cut_meanwhile_is_not_found_damaged() -> None:
     opened = filled()
-    first, last = (opened.log.plan_read(Offset(start), 4 * LENGTH, Offset(80)) for start in (0, 72))
+    first, last = (
+        opened.log.reader.plan_read(Offset(start), 4 * LENGTH, Offset(80)) for start in (0, 72)
+    )
     assert first is not None
     assert last is not None
-    opened.log.advance_log_start(Offset(40))
-    opened.log.truncate_to(Offset(74), NOW)
+    opened.log.retention.advance_log_start(Offset(40))
+    opened.log.truncation.truncate_to(Offset(74), NOW)
     for _ in range(3):
         opened.append(stamped_batch(opened.end, records=7))
-    opened.log.verify(first)
-    opened.log.verify(last)
+    opened.log.reader.verify(first)
+    opened.log.reader.verify(last)
     assert opened.log.failure is None
 
 
@@ -809,20 +811,20 @@ def test_a_header_that_does_not_parse_fails_the_read_and_the_partition() -> None
 
 def test_a_file_that_cannot_be_read_fails_its_partition() -> None:
     opened = filled()
-    plan = opened.log.plan_read(Offset(0), 200, Offset(80))
+    plan = opened.log.reader.plan_read(Offset(0), 200, Offset(80))
     assert plan is not None
     opened.disk.unreadable.add(f"{PARTITION}/{0:020}.log")
     with pytest.raises(CorruptLogError, match="Input/output error"):
-        opened.log.read(plan)
+        opened.log.reader.read(plan)
 
 
 def test_a_read_of_a_deleted_segment_is_empty() -> None:
     opened = filled()
-    plan = opened.log.plan_read(Offset(0), 200, Offset(80))
+    plan = opened.log.reader.plan_read(Offset(0), 200, Offset(80))
     assert plan is not None
-    opened.log.advance_log_start(Offset(40))
-    assert opened.log.read(plan) == b""
-    assert opened.log.read_cached(plan, memoryview(bytearray(1000))) == -1
+    opened.log.retention.advance_log_start(Offset(40))
+    assert opened.log.reader.read(plan) == b""
+    assert opened.log.reader.read_cached(plan, memoryview(bytearray(1000))) == -1
 
 
 def test_a_damaged_index_is_passed_over_and_repaired_by_the_scrub() -> None:
@@ -851,7 +853,7 @@ def test_the_scrub_looks_into_indexes_too_whether_anybody_reads_them_or_not(
         disk.unlink(index)
     else:
         disk.flip_bit(index, len(sound) - 3)
-    while opened.log.scrub(step):
+    while opened.log.scrubber.scrub(step):
         pass
     assert disk.contents(index) == sound
 
@@ -898,7 +900,7 @@ def test_appends_go_on_while_an_index_is_rebuilt() -> None:
 @pytest.mark.parametrize("end", [16, 18, 24])
 def test_a_segment_that_is_cut_while_its_index_is_rebuilt_is_not_damaged(end: int) -> None:
     opened, disk, _ = with_a_damaged_index()
-    disk.job = partial(opened.log.truncate_to, Offset(end), NOW)
+    disk.job = partial(opened.log.truncation.truncate_to, Offset(end), NOW)
     scrubbed(opened)
     assert disk.jobs_done == 1
     for offset in range(end, 60, 2):
@@ -911,7 +913,7 @@ def test_a_segment_that_is_cut_while_its_index_is_rebuilt_is_not_damaged(end: in
 
 def test_a_segment_that_is_deleted_while_its_index_is_rebuilt_leaves_none() -> None:
     opened, disk, stem = with_a_damaged_index()
-    disk.job = partial(opened.log.advance_log_start, Offset(32))
+    disk.job = partial(opened.log.retention.advance_log_start, Offset(32))
     scrubbed(opened)
     assert disk.jobs_done == 1
     assert not disk.exists(f"{stem}.index")
@@ -948,15 +950,15 @@ def test_damage_in_a_segment_is_found_with_that_of_its_index() -> None:
     opened, disk, stem = with_a_damaged_index()
     disk.flip_bit(f"{stem}.log", LENGTH + 400)
     for _ in range(2):
-        opened.log.scrub(1 << 20)
+        opened.log.scrubber.scrub(1 << 20)
     with pytest.raises(CorruptLogError, match="checksum"):
-        opened.log.scrub(1 << 20)
+        opened.log.scrubber.scrub(1 << 20)
 
 
 def test_a_segment_that_is_cut_while_it_is_scrubbed_is_not_damaged() -> None:
     opened = filled(disk=(disk := MeanwhileDisk()))
     disk.path = f"{PARTITION}/{16:020}.log"
-    disk.job = partial(opened.log.truncate_to, Offset(18), NOW)
+    disk.job = partial(opened.log.truncation.truncate_to, Offset(18), NOW)
     scrubbed(opened)
     assert disk.jobs_done == 1
     assert opened.log.failure is None
@@ -994,13 +996,13 @@ def test_what_was_committed_is_never_remembered_beyond_a_cut() -> None:
     before.append(*(stamped_batch(offset) for offset in range(10)))
     before.log.high_watermark = Offset(10)
     before.checkpoint()
-    before.log.truncate_to(Offset(4), NOW)
+    before.log.truncation.truncate_to(Offset(4), NOW)
     assert before.log.high_watermark == 4
     before.append(*(stamped_batch(offset, epoch=1) for offset in range(4, 10)))
     disk.cut_power()
     again = LogOnDisk(disk)
     assert again.log.high_watermark == 4
-    again.log.start_over(Offset(50))
+    again.log.truncation.start_over(Offset(50))
     assert again.log.high_watermark == 50
     disk.cut_power()
     assert LogOnDisk(disk).log.high_watermark == 50

@@ -309,7 +309,7 @@ def test_one_damaged_partition_leaves_the_others_alone() -> None:
     opened = LogOnDisk(Disk())
     opened.append(stamped_batch(0), stamped_batch(1))
     other = opened.directory.open_partition(OTHER, LogConfig(), NOW)
-    other.append([stamped_batch(0, topic_partition=OTHER)], NOW)
+    other.writer.append([stamped_batch(0, topic_partition=OTHER)], NOW)
     opened.directory.close(clean=True)
     opened.disk.write(f"{PARTITION}/{0:020}.log", b"")
     directory = open_directory(opened.disk)
@@ -351,7 +351,7 @@ def test_a_damaged_log_is_set_aside_and_another_begins_in_its_place() -> None:
     assert directory.damaged_of(TOPIC_PARTITION) == [kept]
     log = directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
     assert (log.log_end_offset, log.high_watermark) == (0, 0)
-    log.append([stamped_batch(0)], NOW)
+    log.writer.append([stamped_batch(0)], NOW)
     directory.close(clean=True)
     assert (
         open_directory(disk).open_partition(TOPIC_PARTITION, LogConfig(), NOW).log_end_offset == 1
@@ -364,8 +364,8 @@ def test_a_checkpoint_that_is_under_way_does_not_speak_for_the_log_that_comes_ne
     old = opened.log
     opened.directory.set_aside(TOPIC_PARTITION, WallMs(5000))
     log = opened.directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
-    log.flush()
-    old._flusher.advance_point(Offset(2), 0)
+    log.flusher.flush()
+    old.flusher.advance_point(Offset(2), 0)
     opened.directory.keep_points()
     opened.disk.restart()
     assert LogOnDisk(opened.disk).end == 0
@@ -457,7 +457,7 @@ def test_trash_that_somebody_removes_at_the_same_time_is_gone_and_the_disk_is_so
         opened = LogOnDisk(disk)
         opened.append(stamped_batch(0))
         other = opened.directory.open_partition(OTHER, LogConfig(), NOW)
-        other.append([stamped_batch(0, topic_partition=OTHER)], NOW)
+        other.writer.append([stamped_batch(0, topic_partition=OTHER)], NOW)
         for partition in (TOPIC_PARTITION, OTHER):
             opened.directory.delete_partitions([partition], WallMs(5000))
         trash = [f"{ROOT}/{name}" for name in disk.list(ROOT) if name.endswith(".deleted")]
@@ -516,7 +516,7 @@ def test_recovery_points_are_durable_once_the_checkpoint_is() -> None:
     assert opened.directory.checkpoint(MonotonicMs(0)) == 0
     assert opened.directory.checkpoint(MonotonicMs(100)) == 1
     opened.disk.cut_power()
-    assert LogOnDisk(opened.disk).log.recovery_point == 1
+    assert LogOnDisk(opened.disk).log.state.recovery_point == 1
 
 
 def test_the_scrub_goes_through_all_partitions_in_turn() -> None:
@@ -525,7 +525,7 @@ def test_the_scrub_goes_through_all_partitions_in_turn() -> None:
     other = opened.directory.open_partition(OTHER, config, NOW)
     for offset in range(4):
         opened.append(stamped_batch(offset))
-        other.append([stamped_batch(offset, topic_partition=OTHER)], NOW)
+        other.writer.append([stamped_batch(offset, topic_partition=OTHER)], NOW)
     length = stamped_batch(0).length
     steps = [opened.directory.scrub(2 * length) for _ in range(4)]
     assert steps == [2 * length, 2 * length, 2 * length, 0]
@@ -538,7 +538,7 @@ def test_the_scrub_goes_through_all_partitions_in_turn() -> None:
 def start_append_and_flush(disk: Disk) -> None:
     opened = LogOnDisk(disk)
     opened.append(stamped_batch(0))
-    opened.log.flush()
+    opened.log.flusher.flush()
 
 
 @pytest.mark.parametrize("failing", range(1, 9))

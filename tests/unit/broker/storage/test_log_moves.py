@@ -52,9 +52,9 @@ def written(source: LogDirectory, *, count: int = 10, start: int = 0) -> Partiti
     """Return a log of several segments, whose first records may be gone."""
     log = source.open_partition(TOPIC_PARTITION, CONFIG, NOW)
     for batch in BATCHES[:count]:
-        log.append([batch], NOW)
-    log.checkpoint()
-    log.advance_log_start(Offset(start))
+        log.writer.append([batch], NOW)
+    log.flusher.checkpoint()
+    log.retention.advance_log_start(Offset(start))
     return log
 
 
@@ -71,7 +71,7 @@ def copied(target: LogDirectory, log: PartitionLog) -> LogCopy:
 
 def moved(source: LogDirectory, target: LogDirectory, copy: LogCopy) -> PartitionLog:
     """Do all that comes once nothing is appended any more, as the shell does."""
-    copy.log.checkpoint()
+    copy.log.flusher.checkpoint()
     taken = target.moves.take_in(copy, source.moves, CONFIG, NOW)
     source.moves.part_with(TOPIC_PARTITION, NOW)
     target.moves.settle(TOPIC_PARTITION)
@@ -81,8 +81,8 @@ def moved(source: LogDirectory, target: LogDirectory, copy: LogCopy) -> Partitio
 def contents(log: PartitionLog) -> bytes:
     read = b""
     offset = log.log_start_offset
-    while (plan := log.plan_read(offset, 1 << 20, log.log_end_offset)) is not None:
-        read += log.read(plan)
+    while (plan := log.reader.plan_read(offset, 1 << 20, log.log_end_offset)) is not None:
+        read += log.reader.read(plan)
         offset = plan.end_offset
     return read
 
@@ -108,8 +108,8 @@ def test_a_log_is_the_same_in_another_directory_and_goes_on_there() -> None:
     assert taken.producer_states.snapshot() == states
     assert taken.high_watermark == 9
     assert (taken.truncated_bytes, taken.mended) == (0, ())
-    taken.append([BATCHES[10]], NOW)
-    taken.flush()
+    taken.writer.append([BATCHES[10]], NOW)
+    taken.flusher.flush()
 
     disk.cut_power()
     both = open_both(disk)
@@ -127,7 +127,7 @@ def test_what_is_written_while_a_log_is_copied_is_copied() -> None:
     copy = target.moves.begin_copy(log)
     for batch in BATCHES[3:]:
         copy.advance()
-        log.append([batch], NOW)
+        log.writer.append([batch], NOW)
     assert copy.missing_bytes > 0
     assert contents(moved(source, target, copy)) == joined(last=12)
 
@@ -137,14 +137,14 @@ def test_what_is_cut_or_deleted_while_a_log_is_copied_goes_from_the_copy() -> No
     source, target = open_both(disk)
     log = written(source)
     copy = copied(target, log)
-    log.truncate_to(Offset(5), NOW)
+    log.truncation.truncate_to(Offset(5), NOW)
     others = [
         stamped_batch(number, value=b"x" * 150, epoch=5, producer_id=8, sequence=number - 5)
         for number in range(5, 9)
     ]
     for batch in others:
-        log.append([batch], NOW)
-    log.advance_log_start(Offset(4))
+        log.writer.append([batch], NOW)
+    log.retention.advance_log_start(Offset(4))
     expected = contents(log)
     taken = moved(source, target, copy)
     assert contents(taken) == expected
@@ -157,8 +157,8 @@ def test_a_log_that_is_begun_anew_while_it_is_copied_is_copied_anew() -> None:
     source, target = open_both(disk)
     log = written(source)
     copy = copied(target, log)
-    log.start_over(Offset(11))
-    log.append([BATCHES[11]], NOW)
+    log.truncation.start_over(Offset(11))
+    log.writer.append([BATCHES[11]], NOW)
     taken = moved(source, target, copy)
     assert (taken.log_start_offset, contents(taken)) == (11, joined(11, 12))
 
@@ -169,8 +169,8 @@ def story(disk: Disk, said: list[str]) -> None:
     log = written(source, start=6)
     said.append("written")
     taken = moved(source, target, copied(target, log))
-    taken.append([LATER], NOW)
-    taken.flush()
+    taken.writer.append([LATER], NOW)
+    taken.flusher.flush()
     said.append("appended")
     target.keep_points()
 
@@ -216,7 +216,7 @@ def test_after_a_crash_at_any_moment_one_log_counts_and_nothing_is_lost(
         else:  # Or with what was being appended.
             assert contents(log) in (joined(6), joined(6, 11)), at
         if log.log_end_offset == 10:
-            log.append([LATER], NOW)
+            log.writer.append([LATER], NOW)
         for side in both:
             side.close(clean=True)
 
@@ -234,7 +234,7 @@ def unsettled(disk: Disk) -> None:
     source, target = open_both(disk)
     log = written(source)
     copy = copied(target, log)
-    log.checkpoint()
+    log.flusher.checkpoint()
     target.moves.take_in(copy, source.moves, CONFIG, NOW)
     disk.restart()
 
@@ -264,11 +264,11 @@ def test_a_copy_that_is_given_up_leaves_the_log_as_it_is() -> None:
     source, target = open_both(disk)
     log = written(source)
     copy = copied(target, log)
-    log.checkpoint()
+    log.flusher.checkpoint()
     target.moves.take_in(copy, source.moves, CONFIG, NOW)
     target.moves.remove_copy(TOPIC_PARTITION)
-    log.append([BATCHES[10]], NOW)
-    log.flush()
+    log.writer.append([BATCHES[10]], NOW)
+    log.flusher.flush()
     disk.cut_power()
     both = open_both(disk)
     assert holders(both) == ["/old"]
@@ -287,14 +287,14 @@ def test_a_copy_that_could_not_be_removed_does_not_count_once_the_log_has_gone_o
     source, target = open_both(disk)
     log = written(source)
     copy = copied(target, log)
-    log.checkpoint()
+    log.flusher.checkpoint()
     target.moves.take_in(copy, source.moves, CONFIG, NOW)
     disk.lack = errno.EMFILE
     with pytest.raises(StorageBusyError):
         target.moves.remove_copy(TOPIC_PARTITION)
     disk.lack = None
-    log.append([BATCHES[10]], NOW)
-    log.flush()
+    log.writer.append([BATCHES[10]], NOW)
+    log.flusher.flush()
     crashed = disk.copy()
     both = open_both(crashed)
     assert holders(both) == ["/old"]
@@ -354,14 +354,14 @@ def test_who_reads_the_old_log_when_it_has_moved_is_not_told_that_records_are_go
         each.close(clean=True)
     source, target = open_both(disk)  # Nothing is remembered of where batches begin.
     log = source.open_partition(TOPIC_PARTITION, CONFIG, NOW)
-    plan = log.plan_read(Offset(0), 1 << 20, Offset(10))
+    plan = log.reader.plan_read(Offset(0), 1 << 20, Offset(10))
     assert plan is not None
     moved(source, target, copied(target, log))
-    assert log.read(plan) == b""
+    assert log.reader.read(plan) == b""
     with pytest.raises(StorageBusyError, match="ask again"):
-        log.plan_read(Offset(1), 1 << 20, Offset(10))
+        log.reader.plan_read(Offset(1), 1 << 20, Offset(10))
     with pytest.raises(StorageBusyError, match="ask again"):
-        log.offset_for_timestamp(WallMs(0))
+        log.reader.offset_for_timestamp(WallMs(0))
     source.checkpoint(MonotonicMs(0))
     assert source.moves.partitions.checkpoints.get(TOPIC_PARTITION) is None
 
@@ -371,7 +371,7 @@ def test_a_directory_that_refuses_to_give_a_log_up_is_asked_again() -> None:
     source, target = open_both(disk)
     log = written(source)
     copy = copied(target, log)
-    log.checkpoint()
+    log.flusher.checkpoint()
     taken = target.moves.take_in(copy, source.moves, CONFIG, NOW)
     disk.lack = errno.EMFILE
     with pytest.raises(StorageError):

@@ -26,7 +26,7 @@ def crashed(*, is_known: bool) -> Disk:
     opened = LogOnDisk(Disk(), ONE_EACH)
     for offset in range(3):
         opened.append(stamped_batch(offset))
-    opened.log.flush()
+    opened.log.flusher.flush()
     if is_known:
         opened.directory.keep_points()
     opened.disk.restart()
@@ -81,7 +81,7 @@ def test_a_log_that_lost_its_first_segment_and_all_witnesses_is_not_served() -> 
 
 def test_a_directory_that_is_gone_is_missed_as_soon_as_it_was_noted() -> None:
     opened = LogOnDisk(Disk())
-    opened.log.flush()
+    opened.log.flusher.flush()
     opened.directory.keep_points()
     opened.disk.restart()
     lose_everything(opened.disk)
@@ -101,7 +101,7 @@ def test_the_first_epoch_says_where_a_log_begins_when_the_checkpoint_is_lost() -
     opened = LogOnDisk(Disk(), ONE_EACH)
     for offset in range(3):
         opened.append(stamped_batch(offset))
-    opened.log.advance_log_start(Offset(1))
+    opened.log.retention.advance_log_start(Offset(1))
     opened.disk.cut_power()
     damage(opened.disk, CHECKPOINT)
     assert LogOnDisk(opened.disk).log.log_start_offset == 1
@@ -111,7 +111,7 @@ def test_records_deleted_within_the_first_segment_stay_deleted_without_the_check
     opened = LogOnDisk(Disk())
     for offset in range(6):
         opened.append(stamped_batch(offset, epoch=offset // 4))
-    opened.log.advance_log_start(Offset(2))
+    opened.log.retention.advance_log_start(Offset(2))
     opened.disk.cut_power()
     damage(opened.disk, CHECKPOINT)
     again = LogOnDisk(opened.disk)
@@ -125,10 +125,10 @@ def test_no_record_is_hidden_where_a_log_was_cut_and_the_checkpoint_is_lost(cut:
     for offset in range(6):
         opened.append(stamped_batch(offset, epoch=offset // 4))
     opened.checkpoint()
-    opened.log.truncate_to(Offset(cut), NOW)
+    opened.log.truncation.truncate_to(Offset(cut), NOW)
     for offset in range(cut, 8):
         opened.append(stamped_batch(offset, epoch=5))
-    opened.log.flush()
+    opened.log.flusher.flush()
     opened.disk.cut_power()
     damage(opened.disk, CHECKPOINT)
     assert list(LogOnDisk(opened.disk).batches()) == list(range(8))
@@ -138,8 +138,8 @@ def test_a_log_that_retention_emptied_is_opened_without_the_checkpoint() -> None
     opened = LogOnDisk(Disk(), ONE_EACH)
     for offset in range(3):
         opened.append(stamped_batch(offset))
-    opened.log.roll(NOW)
-    opened.log.advance_log_start(Offset(3))
+    opened.log.writer.roll(NOW)
+    opened.log.retention.advance_log_start(Offset(3))
     opened.directory.close(clean=True)
     damage(opened.disk, CHECKPOINT)
     log = LogOnDisk(opened.disk).log
@@ -150,7 +150,7 @@ def test_a_lost_checkpoint_is_written_anew_with_what_is_there() -> None:
     disk = crashed(is_known=True)
     damage(disk, CHECKPOINT)
     again = LogOnDisk(disk, ONE_EACH)
-    again.log.flush()
+    again.log.flusher.flush()
     again.directory.close(clean=True)
     assert open_directory(disk).found == [TOPIC_PARTITION]
     disk.restart()
@@ -169,7 +169,7 @@ def test_a_power_cut_at_the_beginning_of_a_log_is_no_loss(seed: int) -> None:
         with suppress(PowerCut):
             for offset in range(3):
                 opened.append(stamped_batch(offset))
-                acknowledged = opened.log.flush()
+                acknowledged = opened.log.flusher.flush()
                 opened.directory.keep_points()
         disk.cut_power()
         assert LogOnDisk(disk).end >= acknowledged

@@ -33,7 +33,7 @@ def known_of(log: PartitionLog) -> object:
 def written(log: PartitionLog, number: int, value: bytes) -> None:
     """Eight batches in three segments, of other producers and leader epochs in each log."""
     for offset in range(BATCHES):
-        log.append(
+        log.writer.append(
             [
                 stamped_batch(
                     offset,
@@ -62,7 +62,7 @@ def two_logs(
     for number, topic_partition in enumerate(BOTH):
         log = directory.open_partition(topic_partition, CONFIG, NOW)
         written(log, number, (VALUES[0], value)[number])
-        log.checkpoint()
+        log.flusher.checkpoint()
         known[topic_partition] = known_of(log)
     directory.checkpoint(MonotonicMs(0))
     if is_clean:
@@ -80,7 +80,7 @@ def swap(disk: Disk, name: str) -> None:
 
 
 def scrubbed(log: PartitionLog) -> None:
-    while log.scrub(1 << 20):
+    while log.scrubber.scrub(1 << 20):
         pass
 
 
@@ -153,9 +153,9 @@ def test_older_leader_epochs_of_the_same_log_are_made_again() -> None:
     directory = open_directory(disk)
     log = directory.open_partition(TOPIC_PARTITION, CONFIG, NOW)
     path = f"{ROOT}/{TOPIC_PARTITION}/leader-epochs"
-    log.append([stamped_batch(0, epoch=1)], NOW)
+    log.writer.append([stamped_batch(0, epoch=1)], NOW)
     older = disk.contents(path)
-    log.append([stamped_batch(1, epoch=4)], NOW)
+    log.writer.append([stamped_batch(1, epoch=4)], NOW)
     entries = log.leader_epochs.entries
     directory.close(clean=True, broker_epoch=BrokerEpoch(1))
     disk.restart()

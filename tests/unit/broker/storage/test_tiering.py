@@ -64,17 +64,17 @@ class TieredLog:
 
     def write(self, first: int, end: int) -> None:
         for batch in BATCHES[first:end]:
-            self.log.append([batch], NOW)
+            self.log.writer.append([batch], NOW)
         self.log.high_watermark = self.log.log_end_offset
 
     def move_out(self, count: int = 1) -> None:
         for _ in range(count):
-            for _ in self.log.move_out(HDD, self.hdd.identity.directory_id):
+            for _ in self.log.tiering.move_out(HDD, self.hdd.identity.directory_id):
                 pass
 
     def bring_back(self, count: int = 1) -> None:
         for _ in range(count):
-            for _ in self.log.bring_back():
+            for _ in self.log.tiering.bring_back():
                 pass
 
     def check(self, start: int = 0, end: int = 14) -> None:
@@ -135,8 +135,8 @@ def test_segments_are_read_wherever_they_lie() -> None:
     assert opened.log.tier_bytes == sum(segment.size for segment in opened.log.segments[:2])
     assert [opened.log.log_dir_of(Offset(at)) for at in (0, 5, 6, 13)] == [HDD, HDD, SSD, SSD]
     opened.check()
-    assert opened.log.offset_for_timestamp(WallMs(0)) is not None
-    assert opened.log.unread(Offset(0), Offset(14)).size == opened.log.size_bytes
+    assert opened.log.reader.offset_for_timestamp(WallMs(0)) is not None
+    assert opened.log.reader.unread(Offset(0), Offset(14)).size == opened.log.size_bytes
     opened.close()
 
     again = TieredLog(opened.disk)
@@ -203,27 +203,27 @@ def test_nothing_at_home_waits_for_an_hdd_that_hangs() -> None:
     disk.hangs = True
     disk.is_cold = True
     opened.write(10, 14)
-    log.flush()
-    log.roll(NOW)
-    log.checkpoint()
+    log.flusher.flush()
+    log.writer.roll(NOW)
+    log.flusher.checkpoint()
     ssd.checkpoint(MonotonicMs(0))
-    assert log.movable(NOW) is not None
-    plan = log.plan_read(Offset(6), 1 << 20, Offset(14))
+    assert log.tiering.movable(NOW) is not None
+    plan = log.reader.plan_read(Offset(6), 1 << 20, Offset(14))
     assert plan is not None
-    assert log.read(plan) == b"".join(EXPECTED[at] for at in range(6, 9))
+    assert log.reader.read(plan) == b"".join(EXPECTED[at] for at in range(6, 9))
     with pytest.raises(BlockingIOError):  # So a thread of the HDD reads.
-        log.plan_read(Offset(1), 1000, Offset(14), may_block=False)
+        log.reader.plan_read(Offset(1), 1000, Offset(14), may_block=False)
     assert log.log_dir_of(Offset(1)) == HDD
-    assert log.unread(Offset(6), Offset(14)).size > 0
+    assert log.reader.unread(Offset(6), Offset(14)).size > 0
     while ssd.scrub(1 << 30):
         pass
-    assert log.apply_retention(NOW, Offset(14)) == 0
-    log.advance_log_start(Offset(4))
+    assert log.retention.apply(NOW, Offset(14)) == 0
+    log.retention.advance_log_start(Offset(4))
     log.config = replace(CONFIG, retention_records=5)
-    assert log.apply_retention(NOW, Offset(14)) == 2
+    assert log.retention.apply(NOW, Offset(14)) == 2
     assert log.log_start_offset == 9
     assert log.has_leftovers
-    log.truncate_to(Offset(11), NOW)
+    log.truncation.truncate_to(Offset(11), NOW)
     opened.write(11, 14)
     ssd.let_go([TOPIC_PARTITION])
     ssd.delete_partitions([TOPIC_PARTITION], NOW)
@@ -237,7 +237,7 @@ def test_nothing_at_home_waits_for_an_hdd_that_hangs() -> None:
 def test_a_folder_whose_name_was_not_flushed_is_flushed_by_the_next_try() -> None:
     opened = TieredLog(Disk())
     opened.write(0, 14)
-    opened.log.flush()
+    opened.log.flusher.flush()
     opened.disk.make_directory(TIER)  # As a try left it whose flush was refused.
     opened.move_out(2)
     assert TIER.rpartition("/")[2] in opened.disk.root.names["hdd"].durable
@@ -259,11 +259,11 @@ def test_the_active_segment_and_what_is_not_committed_stay() -> None:
 def test_a_reader_of_a_segment_that_has_moved_gets_it_from_its_new_place() -> None:
     opened = tiered(0)
     old = opened.log.segments[0]
-    plan = opened.log.plan_read(Offset(0), 10_000, Offset(14))
+    plan = opened.log.reader.plan_read(Offset(0), 10_000, Offset(14))
     assert plan is not None
     opened.move_out()
     assert old.is_retired
-    assert opened.log.read(plan) == b""  # As if it was deleted: the reader plans again.
+    assert opened.log.reader.read(plan) == b""  # As if it was deleted: the reader plans again.
     opened.check()
 
 
@@ -283,13 +283,13 @@ def test_segments_come_back_the_newest_first() -> None:
 
 def test_retention_deletes_from_the_tier_without_waiting_for_its_disk() -> None:
     opened = tiered(3)
-    opened.log.advance_log_start(Offset(7))
+    opened.log.retention.advance_log_start(Offset(7))
     assert opened.files[TIER] == [0, 3, 6]
     opened.check(7)
-    opened.log.remove_leftovers()
+    opened.log.tiering.remove_leftovers()
     assert opened.files[TIER] == [6]
-    opened.log.advance_log_start(Offset(10))
-    opened.log.checkpoint()
+    opened.log.retention.advance_log_start(Offset(10))
+    opened.log.flusher.checkpoint()
     opened.ssd.checkpoint(MonotonicMs(0))
     opened.disk.restart()  # Before the leftover was removed.
     again = TieredLog(opened.disk)
@@ -304,8 +304,8 @@ def test_retention_deletes_from_the_tier_without_waiting_for_its_disk() -> None:
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_a_tier_that_retention_has_emptied_ends_and_its_disk_may_go(is_refused: bool) -> None:
     opened = tiered(2)
-    opened.log.advance_log_start(Offset(7))
-    opened.log.remove_leftovers()
+    opened.log.retention.advance_log_start(Offset(7))
+    opened.log.tiering.remove_leftovers()
     if is_refused:
         opened.disk.lack = errno.EMFILE
         with pytest.raises(StorageBusyError, match="ending the tier"):
@@ -325,20 +325,20 @@ def test_a_tier_that_retention_has_emptied_ends_and_its_disk_may_go(is_refused: 
 
 def test_a_leftover_is_not_taken_for_the_segment_that_came_back() -> None:
     opened = tiered(1)
-    state = opened.log._tiering.state
+    state = opened.log.tiering.state
     state.tier_leftovers.append(f"{HOME}/{0:020d}.log")  # Its removal was refused.
     opened.bring_back()
-    opened.log.remove_leftovers()
+    opened.log.tiering.remove_leftovers()
     opened.check()
 
 
 def test_a_copy_on_its_way_home_is_not_taken_for_a_later_segment_of_that_offset() -> None:
     opened = tiered(3)
-    steps = opened.log.bring_back()
+    steps = opened.log.tiering.bring_back()
     next(steps)
-    opened.log.truncate_to(Offset(4), NOW)
+    opened.log.truncation.truncate_to(Offset(4), NOW)
     opened.write(4, 6)
-    opened.log.roll(NOW)
+    opened.log.writer.roll(NOW)
     assert opened.log.segments[-1].base_offset == 6
     opened.write(6, 10)
     for _ in steps:
@@ -351,12 +351,12 @@ def test_a_copy_on_its_way_home_is_not_taken_for_a_later_segment_of_that_offset(
 
 def test_what_a_move_has_left_is_not_a_part_of_a_later_segment() -> None:
     opened = tiered(3)
-    steps = opened.log.bring_back()
+    steps = opened.log.tiering.bring_back()
     next(steps)
     steps.close()
-    opened.log.truncate_to(Offset(4), NOW)
+    opened.log.truncation.truncate_to(Offset(4), NOW)
     opened.write(4, 6)
-    opened.log.roll(NOW)
+    opened.log.writer.roll(NOW)
     opened.write(6, 14)
     opened.check()
     opened.close()
@@ -366,10 +366,10 @@ def test_what_a_move_has_left_is_not_a_part_of_a_later_segment() -> None:
 @pytest.mark.parametrize("at", [2, 4, 7, 13])
 def test_a_log_that_is_cut_goes_on(at: int) -> None:
     opened = tiered(3)
-    opened.log.truncate_to(Offset(at), NOW)
+    opened.log.truncation.truncate_to(Offset(at), NOW)
     opened.check(0, at)
     for batch in BATCHES[at:]:
-        opened.log.append([batch], NOW)
+        opened.log.writer.append([batch], NOW)
     opened.log.high_watermark = Offset(14)
     opened.check()
     opened.move_out(5)
@@ -385,9 +385,9 @@ def test_a_log_that_is_cut_goes_on(at: int) -> None:
 
 def test_a_log_that_starts_over_leaves_nothing_in_its_tier() -> None:
     opened = tiered(3)
-    opened.log.start_over(Offset(100))
+    opened.log.truncation.start_over(Offset(100))
     assert opened.log.tier is None
-    opened.log.remove_leftovers()
+    opened.log.tiering.remove_leftovers()
     assert opened.files == {HOME: [100], TIER: []}
     opened.close()
     assert TieredLog(opened.disk).log.log_start_offset == 100
@@ -401,10 +401,10 @@ def test_a_log_starts_over_while_the_disk_of_its_tier_hangs_or_is_missing() -> N
     new_beginning.decide(disk, HOME, TOPIC_PARTITION, Offset(5))
     hanging, twin = opened.log, disk.copy()
     disk.hangs = True
-    hanging.start_over(Offset(100))
+    hanging.truncation.start_over(Offset(100))
     assert (hanging.log_start_offset, hanging.tier) == (100, None)
     disk.hangs = False
-    hanging.remove_leftovers()
+    hanging.tiering.remove_leftovers()
     assert opened.files == {HOME: [100], TIER: []}
 
     twin.remove(HDD)
@@ -420,9 +420,9 @@ def test_a_start_that_was_refused_is_repeated_and_leaves_nothing(lack_at: int) -
     opened.move_out(3)
     disk.lack_at = lack_at
     with pytest.raises(StorageBusyError):
-        opened.log.start_over(Offset(100))
-    opened.log.start_over(Offset(100))
-    opened.log.remove_leftovers()
+        opened.log.truncation.start_over(Offset(100))
+    opened.log.truncation.start_over(Offset(100))
+    opened.log.tiering.remove_leftovers()
     assert opened.files == {HOME: [100], TIER: []}
     opened.close()
     assert TieredLog(disk).log.log_start_offset == 100
@@ -433,7 +433,7 @@ def test_a_file_that_a_move_removes_meanwhile_does_not_fail_the_disk() -> None:
     opened = TieredLog(disk)
     opened.write(0, 14)
     disk.vanishing = f"{0:020d}.log"
-    opened.log.start_over(Offset(100))
+    opened.log.truncation.start_over(Offset(100))
     assert (opened.log.failure, opened.log.log_start_offset) == (None, 100)
 
 
@@ -443,12 +443,12 @@ def test_what_was_in_a_tier_does_not_count_in_the_next_one(is_opened_again: bool
     for batch in BATCHES[6:]:
         batch_of_later = stamped_batch(batch.base_offset + 94, value=bytes(150))
         if not opened.log.log_end_offset:
-            opened.log.start_over(Offset(100))
-        opened.log.append([batch_of_later], NOW)
+            opened.log.truncation.start_over(Offset(100))
+        opened.log.writer.append([batch_of_later], NOW)
     opened.log.high_watermark = opened.log.log_end_offset
     opened.move_out(2)
     assert opened.in_tier == [100, 103]
-    opened.log.start_over(Offset(0))  # The leader has lost its records.
+    opened.log.truncation.start_over(Offset(0))  # The leader has lost its records.
     opened.write(0, 14)
     if is_opened_again:
         opened.ssd.close_partition(TOPIC_PARTITION)
@@ -457,13 +457,13 @@ def test_what_was_in_a_tier_does_not_count_in_the_next_one(is_opened_again: bool
         assert not opened.disk.exists(TIER)
     opened.move_out(2)
     assert opened.files == {HOME: [6, 9, 12], TIER: [0, 3]}
-    opened.log.remove_leftovers()
+    opened.log.tiering.remove_leftovers()
     opened.check()
 
 
 def test_what_a_log_that_started_over_has_left_goes_with_its_topic() -> None:
     opened = tiered(2)
-    opened.log.start_over(Offset(100))
+    opened.log.truncation.start_over(Offset(100))
     _delete(opened)
     opened.hdd.retire_tiers(opened.hdd.left_of([TOPIC_PARTITION.topic_id]), NOW, False)
     later = WallMs(NOW + 90_000_000)
@@ -491,7 +491,7 @@ def test_a_log_whose_tier_is_gone_or_exchanged_is_refused_and_not_shortened(was_
     for harm in (_remove_identity, _remove_folder, _remove_segment, _damage_note, _remove_note):
         opened = tiered(3)
         if was_cut:
-            opened.log.truncate_to(Offset(7), NOW)
+            opened.log.truncation.truncate_to(Offset(7), NOW)
         opened.close()
         before = opened.disk.contents(f"{HOME}/leader-epochs")
         harm(opened.disk)
@@ -522,17 +522,17 @@ def _remove_note(disk: Disk) -> None:
 
 def test_a_tier_that_vanishes_is_damage_and_no_deletion() -> None:
     opened = tiered(2)
-    plan = opened.log.plan_read(Offset(0), 10_000, Offset(14))
+    plan = opened.log.reader.plan_read(Offset(0), 10_000, Offset(14))
     assert plan is not None
     opened.disk.remove(TIER)
     with pytest.raises(CorruptLogError):
-        opened.log.read(plan)
+        opened.log.reader.read(plan)
     asks: list[Callable[[PartitionLog], object]] = [
-        lambda log: log.plan_read(Offset(1), 10, Offset(14)),
-        lambda log: log.scrub(1 << 30, in_tier=True),
-        lambda log: log.unread(Offset(1), Offset(14)),
-        lambda log: log.offset_for_timestamp(WallMs(0)),
-        lambda log: list(log.bring_back()),
+        lambda log: log.reader.plan_read(Offset(1), 10, Offset(14)),
+        lambda log: log.tier_scrubber.scrub(1 << 30),
+        lambda log: log.reader.unread(Offset(1), Offset(14)),
+        lambda log: log.reader.offset_for_timestamp(WallMs(0)),
+        lambda log: list(log.tiering.bring_back()),
     ]
     for ask in asks:
         opened = tiered(2)
@@ -657,7 +657,7 @@ def test_a_place_that_was_not_said_for_certain_takes_no_segment_away(
     opened = TieredLog(disk)
     opened.write(0, 14)
     opened.move_out(moved)
-    opened.log.flush()
+    opened.log.flusher.flush()
     disk.refusals = refusals
     error = StorageBusyError if refusals == 1 else LogDirFailedError
     with pytest.raises(error):
@@ -743,7 +743,7 @@ def _names_of(disk: Disk) -> list[str]:
 def test_a_move_that_is_abandoned_leaves_nothing(is_deleted: bool) -> None:
     for moved in (0, 1):
         opened = tiered(moved)
-        move = opened.log.move_out(HDD, opened.hdd.identity.directory_id)
+        move = opened.log.tiering.move_out(HDD, opened.hdd.identity.directory_id)
         next(move)
         if is_deleted:
             _delete(opened)
@@ -752,7 +752,7 @@ def test_a_move_that_is_abandoned_leaves_nothing(is_deleted: bool) -> None:
         assert [path for path in copies if ".deleted/" not in path] == []
         assert opened.disk.exists(TIER) is not is_deleted
         abandon(move)
-        abandon(opened.log.bring_back())
+        abandon(opened.log.tiering.bring_back())
         if not is_deleted:
             opened.check()
             opened.move_out()
@@ -767,12 +767,12 @@ def test_a_compacted_log_is_cleaned_on_both_disks() -> None:
     for segment in range(6):
         for number in range(4):
             cells = (b"key-%d" % ((segment + number) % 5), b"%d-%d" % (segment, number))
-            opened.log.append([keyed_batch(opened.log.log_end_offset, [cells])], NOW)
-        opened.log.roll(NOW)
+            opened.log.writer.append([keyed_batch(opened.log.log_end_offset, [cells])], NOW)
+        opened.log.writer.roll(NOW)
     opened.log.high_watermark = opened.log.log_end_offset
     opened.move_out(3)
     before = records_in(opened.log)
-    for _ in opened.log.clean(KeyHasher(b"secret"), 1 << 20, NOW):
+    for _ in opened.log.cleaner.clean(KeyHasher(b"secret"), 1 << 20, NOW):
         pass
     kept = {record.key: record for record in before}
     expected = sorted(kept.values(), key=lambda record: record.offset)
@@ -784,7 +784,7 @@ def test_a_compacted_log_is_cleaned_on_both_disks() -> None:
     assert records_in(again.log) == expected
     again.move_out(2)
     assert again.in_tier == [0, 12]
-    for _ in again.log.clean(KeyHasher(b"secret"), 1 << 20, NOW):
+    for _ in again.log.cleaner.clean(KeyHasher(b"secret"), 1 << 20, NOW):
         pass
     assert records_in(again.log) == expected
 
@@ -800,19 +800,19 @@ def test_segments_that_move_while_a_log_is_cleaned_are_cleaned_all_the_same() ->
         opened = TieredLog(Disk(), config)
         for number in range(7):
             cells = [(b"key-%d" % (number % 3), b"%d" % number), (b"key", b"%d" % number)]
-            opened.log.append([keyed_batch(opened.log.log_end_offset, cells)], NOW)
-            opened.log.roll(NOW)
+            opened.log.writer.append([keyed_batch(opened.log.log_end_offset, cells)], NOW)
+            opened.log.writer.roll(NOW)
         opened.log.high_watermark = opened.log.log_end_offset
         opened.move_out()
         latest = {record.key: record for record in records_in(opened.log)}
-        cleaning = opened.log.clean(KeyHasher(b"secret"), 1 << 20, NOW)
+        cleaning = opened.log.cleaner.clean(KeyHasher(b"secret"), 1 << 20, NOW)
         for _ in zip(range(moves_at), cleaning, strict=False):
             pass
         opened.move_out()  # The oldest one at home, unless the cleaning has it in hand.
         opened.bring_back(moves_at % 3)
         for _ in cleaning:
             pass
-        assert opened.log.cleaner_point.offset == opened.log.log_end_offset, moves_at
+        assert opened.log.state.cleaner_point.offset == opened.log.log_end_offset, moves_at
         expected = sorted(latest.values(), key=lambda record: record.offset)
         assert records_in(opened.log) == expected, moves_at
         opened.move_out(7)
@@ -838,13 +838,13 @@ def _out_again(opened: TieredLog) -> None:
 
 
 def _cut(opened: TieredLog) -> None:
-    opened.log.truncate_to(Offset(4), NOW)
+    opened.log.truncation.truncate_to(Offset(4), NOW)
     opened.write(4, 14)
 
 
 def _trim(opened: TieredLog) -> None:
-    opened.log.advance_log_start(Offset(7))
-    opened.log.remove_leftovers()
+    opened.log.retention.advance_log_start(Offset(7))
+    opened.log.tiering.remove_leftovers()
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -853,8 +853,8 @@ def test_after_a_crash_at_any_step_the_whole_log_is_there_once(story: Story, pow
     crashes, at = 0, 0
     while True:
         opened = tiered(3 if story is not _out else 1)
-        opened.log.flush()
-        opened.log.checkpoint()
+        opened.log.flusher.flush()
+        opened.log.flusher.checkpoint()
         opened.ssd.checkpoint(MonotonicMs(0))
         disk = opened.disk
         at += 1
@@ -888,11 +888,11 @@ def test_after_a_crash_at_any_step_the_whole_log_is_there_once(story: Story, pow
 def test_how_much_stays_on_the_ssd_is_the_topics_choice() -> None:
     opened = tiered(0)
     opened.log.config = LogConfig(local_retention=LocalRetention(ms=1000))
-    found = opened.log.movable(NOW)
+    found = opened.log.tiering.movable(NOW)
     assert found is not None
     assert (found.base_offset, found.is_due) == (0, True)  # Its records are of the year 1970.
     opened.log.config = LogConfig(local_retention=LocalRetention(ms=-1))
-    found = opened.log.movable(NOW)
+    found = opened.log.tiering.movable(NOW)
     assert found is not None
     assert not found.is_due
 
@@ -900,7 +900,7 @@ def test_how_much_stays_on_the_ssd_is_the_topics_choice() -> None:
 def test_a_folder_that_does_not_count_goes_into_the_trash_when_its_log_is_opened() -> None:
     for at in range(1, 200):
         opened = tiered(1)
-        opened.log.checkpoint()
+        opened.log.flusher.checkpoint()
         opened.ssd.checkpoint(MonotonicMs(0))
         disk = opened.disk
         disk.cut_power_at = disk.calls + at
@@ -926,7 +926,7 @@ def _move_whole(opened: TieredLog) -> PartitionLog:
     copy = opened.hdd.moves.begin_copy(opened.log)
     while copy.advance():
         pass
-    opened.log.checkpoint()
+    opened.log.flusher.checkpoint()
     taken = opened.hdd.moves.take_in(copy, opened.ssd.moves, CONFIG, NOW)
     opened.ssd.moves.part_with(TOPIC_PARTITION, NOW)
     opened.hdd.moves.settle(TOPIC_PARTITION)
@@ -950,7 +950,7 @@ def test_after_a_crash_while_a_tiered_log_moves_as_a_whole_one_log_has_everythin
     crashes, at = 0, 0
     while True:
         opened = tiered(3)
-        opened.log.flush()
+        opened.log.flusher.flush()
         opened.ssd.checkpoint(MonotonicMs(0))
         disk = opened.disk
         at += 1

@@ -34,6 +34,7 @@ class Log:
     """A log that is dirty until it is cleaned, in some steps."""
 
     def __init__(self, ratio: float, *, steps: int = 1, error: StorageError | None = None) -> None:
+        self.cleaner = self.writer = self
         self.ratio = ratio
         self.steps = steps
         self.error = error
@@ -46,15 +47,12 @@ class Log:
         self.keeps_tombstones = True
         self.log_dir = "/data"
         self.size_bytes = 100
-        self.cleaner_point = CleanerPoint(Offset(0))
+        self.state = SimpleNamespace(cleaner_point=CleanerPoint(Offset(0)))
         self.on_step: Callable[[], None] = lambda: None
 
     @property
     def config(self) -> SimpleNamespace:
         return SimpleNamespace(is_compacted=self.is_compacted)
-
-    def keep_tombstones(self, *, are_kept: bool) -> None:
-        self.keeps_tombstones = are_kept
 
     def has_old_segment(self, now: WallMs) -> bool:
         return self.is_old

@@ -76,6 +76,7 @@ class Log:
 
     def __init__(self, outcome: int | MillraceError = 0) -> None:
         self.outcome = outcome
+        self.retention = self
         self.limits: list[Offset] = []
         self.expired = 0
 
@@ -83,7 +84,7 @@ class Log:
         self.expired += 1
         return 0
 
-    def apply_retention(self, now: WallMs, limit_offset: Offset) -> int:
+    def apply(self, now: WallMs, limit_offset: Offset) -> int:
         self.limits.append(limit_offset)
         if isinstance(self.outcome, MillraceError):
             raise self.outcome

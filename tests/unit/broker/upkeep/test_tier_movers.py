@@ -42,6 +42,7 @@ class Log:
         self.moved = 0
         self.is_due = is_due
         self.closed_at = WallMs(closed_at)
+        self.tiering = self.writer = self
         self.error: StorageError | None = None
         self.failure: StorageError | None = None
         self.failed_log_dir = ""

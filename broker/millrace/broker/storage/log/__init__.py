@@ -13,12 +13,12 @@
         tier                            where its oldest segments lie instead, see tier.py
         ...-00000000000000009000.swap   a cleaned segment replaces others, see segment_swap.py
 
-The broker uses only `PartitionLog`. It passes each call to one of the parts, and all parts work on
-one `LogState`. Imports go down this table:
+The broker has a `PartitionLog`, and calls its parts, which all work on one `LogState`. Imports go
+down this table:
 
 | module          | what                                                                           |
 |-----------------|--------------------------------------------------------------------------------|
-| `partition_log` | the log as the broker sees it: opening, closing, and one method for each use   |
+| `partition_log` | the log as the broker sees it: its parts and offsets, opening and closing      |
 | `cleaner`       | replaces segments by their compacted copies                                    |
 | `tiering`       | moves closed segments to another disk, and back                                |
 | `retention`     | deletes the oldest segments, and advances the log's start                      |

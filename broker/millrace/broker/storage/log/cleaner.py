@@ -77,13 +77,16 @@ class LogCleaner:
 
     Attributes:
         is_held: whether no segment may be replaced now, as the files are being copied.
+        keeps_tombstones: whether a cleaning leaves them whatever their horizon is; set on the event
+            loop.
     """
 
-    __slots__ = ("_state", "is_held")
+    __slots__ = ("_state", "is_held", "keeps_tombstones")
 
     def __init__(self, state: LogState) -> None:
         self._state = state
         self.is_held = False
+        self.keeps_tombstones = True
 
     def cleanable(self, now: WallMs) -> Cleanable:
         """Return which part of the log may be cleaned; any thread may call."""
@@ -94,28 +97,29 @@ class LogCleaner:
             state.config.lags,
             state.high_watermark,
             now,
-            keeps_tombstones=state.keeps_tombstones,
+            keeps_tombstones=self.keeps_tombstones,
         )
 
     def clean(self, hasher: KeyHasher, map_bytes: int, now: WallMs) -> Iterator[CleaningStep]:
-        """Clean the log once, as far as the map holds the keys of its head.
+        """Clean the log once, a step with each item; appends and reads go on meanwhile.
 
         Args:
             hasher: of keys.
-            map_bytes: memory of the map.
+            map_bytes: memory of the map of keys; if it is too small for all, the head is cleaned
+                as far as it goes.
             now: the time.
 
         Raises:
             CorruptLogError: a batch is damaged; this partition takes nothing more.
-            StorageFullError, StorageBusyError: not now; what was replaced stays so.
-            LogDirFailedError: the disk failed.
+            StorageFullError, StorageBusyError: not now; what was cleaned until then stays so.
+            LogDirFailedError: the disk failed; the log takes no more calls.
         """
         state = self._state
         with state.lock:
             state.health.check_open()
             segments, point, config = state.segments, state.cleaner_point, state.config
             last_batches = _last_batches(state)
-        keeps_tombstones = state.keeps_tombstones
+        keeps_tombstones = self.keeps_tombstones
         found = cleanable(
             segments,
             point,

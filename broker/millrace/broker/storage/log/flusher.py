@@ -34,7 +34,12 @@ class LogFlusher:
     # --- Flushing ----------------------------------------------------------------------------
 
     def flush(self) -> Offset:
-        """Flush written batches; from now on a loss of the log's files is detected."""
+        """Return the flushed offset once all batches written before the call survive a power cut.
+
+        Raises:
+            LogDirFailedError: they may not; the log takes no more calls.
+            StorageBusyError: nothing was flushed; try again.
+        """
         state = self._state
         with state.flush_lock:
             end_offset = self.flush_held()
@@ -91,7 +96,11 @@ class LogFlusher:
     def checkpoint(self) -> None:
         """Advance the recovery point to the written offset; appends go on while it flushes.
 
-        A full disk does not stop it: index and snapshot are caches, and wait until there is room.
+        The log directory makes the point durable afterwards. It advances on a full disk, too.
+
+        Raises:
+            LogDirFailedError: the disk failed.
+            CorruptLogError: the log was found damaged before.
         """
         state = self._state
         with state.lock:

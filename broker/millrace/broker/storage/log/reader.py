@@ -34,9 +34,24 @@ class LogReader:
         self._state = state
 
     def plan_read(
-        self, start_offset: Offset, max_bytes: int, limit_offset: Offset, *, may_block: bool
+        self, start_offset: Offset, max_bytes: int, limit_offset: Offset, *, may_block: bool = True
     ) -> ReadPlan | None:
-        """Return where whole batches from `start_offset` on lie, in one file."""
+        """Return where whole batches from `start_offset` on lie, in one file.
+
+        Args:
+            start_offset: the first batch is the one that holds it, and may begin earlier.
+            max_bytes: one batch is planned even if it is larger.
+            limit_offset: only batches that end at or before it.
+            may_block: whether headers and indexes may be read from the disk.
+
+        Returns:
+            None when no batch ends by the limit.
+
+        Raises:
+            OffsetOutOfRangeError: `start_offset` lies outside of the log.
+            CorruptLogError: no batch begins where one should; this partition takes nothing more.
+            BlockingIOError: `may_block` is false, and the disk would have to be read.
+        """
         state = self._state
         state.health.check()
         found, end = state.tail
@@ -80,7 +95,16 @@ class LogReader:
                 pass
 
     def offset_after_bytes(self, start_offset: Offset, size: int, limit_offset: Offset) -> Offset:
-        """Return where the whole batches from `start_offset` on end that take at most `size`."""
+        """Return where the whole batches from `start_offset` on end that take at most `size` bytes.
+
+        Args:
+            start_offset: before the log's start: from there.
+            size: as they are stored; one batch counts even if it is larger.
+            limit_offset: only batches that end at or before it.
+
+        Raises:
+            As `plan_read`.
+        """
         start = at = Offset(max(start_offset, self._state.log_start_offset))
         left = size
         while left > 0:
@@ -91,7 +115,11 @@ class LogReader:
         return at
 
     def unread(self, start_offset: Offset, limit_offset: Offset) -> Unread:
-        """Return what lies between two offsets; what is deleted or cut does not count."""
+        """Return what lies between two offsets; what is deleted does not count.
+
+        Raises:
+            CorruptLogError: as in `plan_read`.
+        """
         state = self._state
         state.health.check()
         segments, (tail, end) = state.segments, state.tail
@@ -133,7 +161,11 @@ class LogReader:
         )
 
     def read(self, plan: ReadPlan) -> bytes:
-        """Return the batches of a plan; fewer bytes, or none, when they were deleted meanwhile."""
+        """Return the batches of a plan; fewer bytes, or none, when they were deleted meanwhile.
+
+        Raises:
+            CorruptLogError: the disk cannot read them: the log is damaged (P65).
+        """
         try:
             return plan.segment.file.pread(plan.length, plan.position)
         except FileNotFoundError as error:
@@ -144,7 +176,12 @@ class LogReader:
             raise self._state.health.unread(error, plan.segment.path) from error
 
     def verify(self, plan: ReadPlan) -> None:
-        """Read the batches of a plan, and find damage (P65)."""
+        """Verify the batches of a plan, unless they were deleted or cut meanwhile.
+
+        Raises:
+            CorruptLogError: one is damaged; this partition takes nothing more.
+            StorageFullError, StorageBusyError: nothing could be read.
+        """
         state, found = self._state, plan.segment
         content = self.read(plan)
         if len(content) < plan.length:
@@ -157,14 +194,26 @@ class LogReader:
                 raise state.health.unread(error, found.path) from error
 
     def read_cached(self, plan: ReadPlan, buffer: memoryview) -> int:
-        """Read the batches of a plan into `buffer`; -1 unless all of them are in memory."""
+        """Read the batches of a plan into `buffer` if all of them are in memory.
+
+        Returns:
+            `plan.length`, or -1 when a thread must `read` them.
+        """
         done = plan.segment.file.pread_into_cached(buffer[: plan.length], plan.position)
         return done if done == plan.length else -1
 
     def offset_for_timestamp(
-        self, timestamp: WallMs, limit_offset: Offset | None
+        self, timestamp: WallMs, limit_offset: Offset | None = None
     ) -> TimestampedOffset | None:
-        """Return the first record whose timestamp is `timestamp` or later; None: no such."""
+        """Return the first record whose timestamp is `timestamp` or later; None if there is none.
+
+        Args:
+            timestamp: what to look for.
+            limit_offset: the record must lie before it.
+
+        Raises:
+            CorruptLogError: as in `plan_read`.
+        """
         start, limit = self._bounds(limit_offset)
         try:
             for found in self._state.segments:
@@ -177,8 +226,17 @@ class LogReader:
             return self.offset_for_timestamp(timestamp, limit_offset)
         return None
 
-    def offset_of_largest_timestamp(self, limit_offset: Offset | None) -> TimestampedOffset | None:
-        """Return the first record of the largest timestamp; None: there is no record."""
+    def offset_of_largest_timestamp(
+        self, limit_offset: Offset | None = None
+    ) -> TimestampedOffset | None:
+        """Return the first record of the largest timestamp; None when there is no record.
+
+        Args:
+            limit_offset: the record must lie before it.
+
+        Raises:
+            CorruptLogError: as in `plan_read`.
+        """
         start, limit = self._bounds(limit_offset)
         latest: TimestampedOffset | None = None
         try:

@@ -23,7 +23,15 @@ class LogRetention:
         self._writer = writer
 
     def apply(self, now: WallMs, limit_offset: Offset) -> int:
-        """Delete the segments beyond the limits of time, size or number; return how many."""
+        """Delete the oldest segments beyond the limits of time, size or number; return how many.
+
+        Args:
+            now: the time.
+            limit_offset: the high watermark; retention deletes no record from there on.
+
+        Raises:
+            StorageFullError, LogDirFailedError: as in `append`.
+        """
         state = self._state
         with state.lock:
             state.health.check_open()
@@ -45,7 +53,12 @@ class LogRetention:
         return doomed
 
     def advance_log_start(self, offset: Offset) -> None:
-        """Delete all records before `offset`, durably, with the segments that end there."""
+        """Delete all records before `offset`, durably, with the segments that end there.
+
+        Raises:
+            OffsetOutOfRangeError: the log does not reach as far.
+            StorageFullError, LogDirFailedError: as in `append`.
+        """
         state = self._state
         with state.lock:
             state.health.check_open()

@@ -30,7 +30,22 @@ class LogScrubber:
         self._offset = Offset(0)  # Where the next call goes on.
 
     def scrub(self, max_bytes: int) -> int:
-        """Verify about `max_bytes`; return how many were verified, 0 at the end of a round."""
+        """Verify about `max_bytes` of closed segments (P67), from the end of the last call on.
+
+        Their indexes are verified too, and rebuilt where they are damaged.
+
+        Args:
+            max_bytes: about as many, of at least one batch.
+
+        Returns:
+            The bytes that were verified; 0 once after all of them, then it begins again.
+
+        Raises:
+            CorruptLogError: a batch is damaged; this partition takes nothing more.
+            StorageFullError, StorageBusyError: a damaged index stays so until the next round, or
+                nothing could be read; the next call goes on.
+            LogDirFailedError: the disk takes no new index.
+        """
         state = self._state
         state.health.check()
         segments = state.segments

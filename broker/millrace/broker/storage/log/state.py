@@ -24,7 +24,7 @@ appends.
 | `held`, by the thread that cleans                                          | `lock`        |
 | all of these, when the log is truncated or emptied; `health.is_closed`     | both          |
 | `high_watermark`, unless the log is truncated or emptied                   | neither       |
-| `config`, `keeps_tombstones`                                               | neither       |
+| `config`                                                                   | neither       |
 
 A cleaned segment takes the place of others under `lock`, and the others are *retired* before. So
 does one that has moved to the tier, or back.
@@ -46,6 +46,7 @@ from millrace.broker.storage.segment import Segment
 from millrace.broker.storage.sparse_index import IndexCache, Place
 from millrace.core.errors import OffsetOutOfRangeError
 from millrace.core.ids import Offset, TopicPartition
+from millrace.core.replica.log.leader_epochs import LeaderEpochs
 
 
 class Tail(NamedTuple):
@@ -72,8 +73,6 @@ class LogState:
         uncheckpointed_bytes: appended since the last checkpoint.
         high_watermark: everything before it is committed, by the replica's last report; before the
             first report the stored one, which may be far behind (P68). Set on the event loop.
-        keeps_tombstones: whether a cleaning leaves them whatever their horizon is. Set on the event
-            loop.
         epochs: the leader epochs and their file.
         producer_states: as of the end of the log; belongs to the thread that appends.
         snapshots: of producer states, as files.
@@ -95,7 +94,6 @@ class LogState:
         "health",
         "held",
         "high_watermark",
-        "keeps_tombstones",
         "lock",
         "log_start_offset",
         "producer_states",
@@ -136,7 +134,6 @@ class LogState:
         self.uncheckpointed_bytes = recovered.scanned_bytes - recovered.truncated_bytes
         committed = Offset(0) if known is None else min(known.high_watermark, active.next_offset)
         self.high_watermark = max(committed, self.log_start_offset)
-        self.keeps_tombstones = True
         self.epochs = EpochCheckpoint(files, directory, topic_partition, recovered.leader_epochs)
         self.producer_states = recovered.producer_states
         self.snapshots = recovered.snapshots
@@ -149,6 +146,16 @@ class LogState:
     def log_end_offset(self) -> Offset:
         """Offset after the last batch that is written."""
         return self.tail.end.offset
+
+    @property
+    def log_dir(self) -> str:
+        """The path of the log directory that it is in."""
+        return self.directory.rpartition("/")[0]
+
+    @property
+    def leader_epochs(self) -> LeaderEpochs:
+        """The leader epochs of its batches; any thread may read them."""
+        return self.epochs.current
 
     def open_segment(self, base_offset: Offset) -> Segment:
         """Return a segment of this log with an existing file; it counts as empty until it is

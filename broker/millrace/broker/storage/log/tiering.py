@@ -105,14 +105,17 @@ class LogTiering:
     def move_out(self, log_dir: str, directory_id: str) -> Moving:
         """Move the oldest closed segment at home to the tier; yield the bytes of each step.
 
+        Appends and reads go on meanwhile.
+
         Args:
-            log_dir: path of the log directory on the other disk; the log's own if it has one.
+            log_dir: path of the log directory on the other disk; if the log has a tier, that one's.
             directory_id: its id.
 
         Raises:
             CorruptLogError: the segment is damaged; this partition takes nothing more.
             StorageFullError, StorageBusyError: not now; the segment stays where it is.
-            LogDirFailedError: a disk failed; the log's own if the log takes no more calls.
+            LogDirFailedError: the other disk failed; or the log's own, then the log takes no more
+                calls.
         """
         state = self._state
         state.health.check_open()
@@ -164,10 +167,10 @@ class LogTiering:
             state.tier = None
 
     def remove_leftovers(self) -> None:
-        """Remove the files of the tier that retention has left; others are kept for the next call.
+        """Remove the files of the tier that retention has left.
 
         Raises:
-            LogDirFailedError: the other disk refused.
+            LogDirFailedError, StorageFullError, StorageBusyError: the other disk refused.
         """
         state = self._state
         with state.lock:

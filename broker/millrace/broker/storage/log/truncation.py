@@ -57,7 +57,16 @@ class LogTruncation:
         return segments if self._to_cut is None else segments + self._to_cut.segments
 
     def truncate_to(self, offset: Offset, now: WallMs) -> None:
-        """End the log at `offset`, or where the batch that holds it begins."""
+        """End the log at `offset`, or where the batch that holds it begins (KIP-101).
+
+        If the disk refuses, call it again; until then the log may be unchanged, or end there and
+        take no appends.
+
+        Raises:
+            OffsetOutOfRangeError: the log starts after `offset`.
+            StorageFullError, StorageBusyError, LogDirFailedError: as in `append`.
+            CorruptLogError: what remains is damaged.
+        """
         state = self._state
         with state.lock:
             state.health.check_open()
@@ -75,7 +84,13 @@ class LogTruncation:
                 raise state.health.refusal(error, "truncating") from error
 
     def start_over(self, offset: Offset) -> None:
-        """Delete all records; the log is empty then and begins at `offset`."""
+        """Delete all records; the log is empty then and begins at `offset`.
+
+        After an error call it again; after a crash the next start completes it.
+
+        Raises:
+            StorageFullError, StorageBusyError, LogDirFailedError: as in `append`.
+        """
         state = self._state
         with state.lock:
             state.health.check_open()

@@ -36,7 +36,7 @@ class LogWriter:
         self._truncation = truncation
 
     def count_fitting(self, batches: Sequence[StampedBatch]) -> int:
-        """Return how many of the first batches one segment takes."""
+        """Return how many of the first batches one segment takes: at least one."""
         segment_bytes = self._state.config.segment_bytes
         size = self._state.segments[-1].size
         if size + batches[0].length > segment_bytes:
@@ -48,7 +48,17 @@ class LogWriter:
         return len(batches)
 
     def append(self, batches: Sequence[StampedBatch], now: WallMs) -> None:
-        """Append batches, all of them or none."""
+        """Append batches, all of them or none.
+
+        The active segment is closed first when it is old or the batches would make it too large;
+        they go into one segment together, so that the caller appends no more than `count_fitting`
+        at once. When checkpoints cannot keep up, the append waits for one: recovery must stay
+        short.
+
+        Raises:
+            StorageFullError, StorageBusyError: not now; the log is unchanged. LogDirFailedError:
+                the disk failed; the log takes no more calls.
+        """
         state = self._state
         if state.uncheckpointed_bytes >= _CHECKPOINTS_BEHIND_MAX * state.config.checkpoint_bytes:
             self._flusher.checkpoint()
@@ -83,7 +93,11 @@ class LogWriter:
             state.tail = Tail(active, Place(active.next_offset, active.size))
 
     def roll(self, now: WallMs) -> None:
-        """Close the active segment, unless it is empty, and begin another."""
+        """Close the active segment, unless it is empty, and begin another.
+
+        Raises:
+            StorageFullError, StorageBusyError, LogDirFailedError: as in `append`.
+        """
         state = self._state
         with state.lock:
             state.health.check_open()

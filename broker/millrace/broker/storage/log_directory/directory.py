@@ -378,10 +378,10 @@ class LogDirectory:
         Raises:
             LogDirFailedError, StorageFullError: the disk refused.
         """
-        due = [log for log in self._partitions.opened() if log.checkpoint_due(now)]
+        due = [log for log in self._partitions.opened() if log.flusher.is_due(now)]
         for log in due:
             try:
-                log.checkpoint()
+                log.flusher.checkpoint()
             except StorageError as error:
                 if self.logs.get(log.topic_partition) is not log:
                     continue  # Deleted meanwhile, and its files with it.
@@ -417,7 +417,8 @@ class LogDirectory:
         while self._scrubbed < len(logs) and verified < max_bytes:
             home, log = logs[self._scrubbed]
             try:
-                step = log.scrub(max_bytes - verified, in_tier=home is not self._partitions)
+                scrubber = log.scrubber if home is self._partitions else log.tier_scrubber
+                step = scrubber.scrub(max_bytes - verified)
             except CorruptLogError as error:
                 if home.logs.get(log.topic_partition) is log:  # Else it was deleted meanwhile.
                     home.corrupt[log.topic_partition] = error
@@ -450,7 +451,7 @@ class LogDirectory:
         try:
             logs = self._partitions.opened()
             # Only recovery can find the end of a log that is being cut.
-            ends_are_known = not any(log.is_being_cut for log in logs)
+            ends_are_known = not any(log.truncation.is_pending for log in logs)
             for log in logs:
                 try:
                     log.close(clean=clean)

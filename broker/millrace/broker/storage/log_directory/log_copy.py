@@ -90,7 +90,7 @@ class LogCopy:
                 copied = self._written(self._begin, found)
             if copied.size < found.size:
                 size = min(_CHUNK_BYTES, found.size - copied.size)
-                data = self.log.read(ReadPlan(found, copied.size, size, found.next_offset))
+                data = self.log.reader.read(ReadPlan(found, copied.size, size, found.next_offset))
                 self._written(self._append, copied, data)
                 return max(len(data), 1)  # None, when it was deleted meanwhile.
             if found is not segments[-1] and not copied.is_closed:
@@ -159,7 +159,7 @@ class LogCopy:
         known = {
             name for copied in self._copied.values() if copied.is_closed for name in copied.beside
         }
-        for name in self.log.files.list(self.log.directory):
+        for name in self.log.state.files.list(self.log.directory):
             if name in (EPOCHS, CLEANER_POINT) or name.endswith(_BESIDE):
                 wanted.add(name)
                 if name not in known:
@@ -173,7 +173,7 @@ class LogCopy:
         """Copy one of the small files beside the batches, if there is one."""
         path = f"{self.log.directory}/{name}"
         try:
-            contents = read_whole(self.log.files, path)
+            contents = read_whole(self.log.state.files, path)
         except FileNotFoundError:
             return
         except OSError as error:  # The copy's disk is not to be blamed for it.

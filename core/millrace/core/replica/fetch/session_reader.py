@@ -217,7 +217,7 @@ class SessionReader:
             position.fetch_offset,
             leader=leader.state.leader,
             isr=leader.state.isr,
-            followers=leader.followers,
+            followers=leader.in_sync.followers,
             brokers=image.cluster.brokers,
         )
 
@@ -225,7 +225,7 @@ class SessionReader:
         self, position: FetchPosition, replica: Replica, log: ReadableLog, now: MonotonicMs
     ) -> int:
         leader = replica.leader
-        if self._catch_up is None or leader is None or self.follower in leader.maximal_isr:
+        if self._catch_up is None or leader is None or self.follower in leader.in_sync.maximal_isr:
             position.seen_log_bytes = -1
             return 0
         size, seen = log.size_bytes, position.seen_log_bytes

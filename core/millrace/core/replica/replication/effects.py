@@ -27,8 +27,8 @@ reports what it did only when that is durable in its turn:
 |                | as durability asks (P13)             |                                       |
 | `RecordsLost`  | nothing; the cut follows             |                                       |
 | `Halted`       | nothing                              |                                       |
-| `Propose…`     | nothing                              | `on_isr_answers`,                     |
-|                |                                      | `on_renewal_answers`: the change      |
+| `Propose…`     | nothing                              | `on_isr_answers`, `on_answers`: the   |
+|                |                                      | controller's change                   |
 
 `FetchFrom` and `StopFetching` end in `Replicas`, which has the sessions with leaders.
 
@@ -237,7 +237,7 @@ class ProposeIsr:
 
 @dataclass(slots=True)
 class ProposeRenewals:
-    """Ask the controller, and call `on_renewal_answers` with its answers or the error."""
+    """Ask the controller, and call `UnopenedReplicas.on_answers` with its answers or the error."""
 
     renewals: list[ReplicaRenewal]
 

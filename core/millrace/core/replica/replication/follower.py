@@ -47,10 +47,14 @@ Source: KIP-101, 279, 320, 392, 595 (truncation on fetch).
 """
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Final
 
 from millrace.core.errors import (
     MillraceError,
+    NotLeaderError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
     SafetyViolationError,
 )
 from millrace.core.ids import (
@@ -79,30 +83,42 @@ from millrace.core.replica.replication.effects import (
     Wake,
 )
 from millrace.core.replica.replication.events import Changed, Fetched
-from millrace.core.replica.replication.follower_offsets import FollowerOffsets, Phase
 from millrace.core.replica.replication.in_sync import BrokerStanding
+from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.role import ReplicaLog, Role
 from millrace.core.replica.replication.rules import ReplicationConfig
 
 _DEFAULTS: Final = ReplicationConfig()
 
 
-class PartitionFollower(FollowerOffsets):
+class Phase(Enum):
+    """The phases of a follower."""
+
+    LEADERLESS = "there is no leader to fetch from"
+    SETTLING = "appends of an earlier leader are still on their way to the disk"
+    FETCHING = "a position is open"
+    CHANGING = "the log is being cut, or starts over"
+    HALTED = "going on would lose committed records"
+
+
+class PartitionFollower(Role):
     """The role of a replica that does not lead.
 
     Args:
         topic_partition: the partition.
         broker: this broker's life.
-        leader_epochs: of the log; a copy is kept.
-        log_start_offset: the log's; nothing is on its way to the disk.
-        log_end_offset: the log's.
-        flushed_offset: the log's.
+        log: the partition's; nothing is on its way to the disk. Its epochs are copied.
         high_watermark: everything below it is committed; may be far behind (P68).
         high_watermark_epoch: the leader epoch in which that was known; -1: unknown.
         config: the broker's settings.
+
+    Attributes:
+        durable_log_start_offset: the log's start, as far as the disk has advanced it.
     """
 
     __slots__ = (
         "_config",
+        "_epochs",
         "_high_watermark_epoch",
         "_leader_high_watermark",
         "_leader_log_start_offset",
@@ -114,29 +130,42 @@ class PartitionFollower(FollowerOffsets):
         "_unclean_epoch",
         "_verify_until",
         "broker",
+        "durable_log_start_offset",
+        "flushed_offset",
+        "generation",
+        "high_watermark",
+        "leader",
+        "leader_epoch",
+        "log_start_offset",
+        "next_offset",
+        "phase",
+        "topic_partition",
+        "written_offset",
     )
 
     def __init__(
         self,
         topic_partition: TopicPartition,
         broker: BrokerLife,
-        leader_epochs: LeaderEpochs,
+        log: ReplicaLog,
         *,
-        log_start_offset: Offset,
-        log_end_offset: Offset,
-        flushed_offset: Offset,
         high_watermark: Offset,
         high_watermark_epoch: LeaderEpoch = NO_LEADER_EPOCH,
         config: ReplicationConfig = _DEFAULTS,
     ) -> None:
-        super().__init__(
-            topic_partition,
-            leader_epochs,
-            log_start_offset=log_start_offset,
-            log_end_offset=log_end_offset,
-            flushed_offset=flushed_offset,
-            high_watermark=high_watermark,
-        )
+        assert high_watermark <= log.log_end_offset
+        self.topic_partition = topic_partition
+        self.log_start_offset = self.durable_log_start_offset = log.log_start_offset
+        self.next_offset = self.written_offset = log.log_end_offset
+        self.flushed_offset = log.flushed_offset
+        self.high_watermark = high_watermark
+        self.leader: BrokerId = NO_BROKER
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.phase = Phase.LEADERLESS
+        self.generation = 0
+        self._epochs = LeaderEpochs(log.leader_epochs.entries)
+        # Remove an epoch that was noted for a batch whose write failed.
+        self._epochs.truncate_from_end(log.log_end_offset)
         self.broker = broker
         self._high_watermark_epoch = high_watermark_epoch
         self._config = config
@@ -145,7 +174,7 @@ class PartitionFollower(FollowerOffsets):
         self._opened = 0
         self._pause_ms = 0
         # The start of the leader's log, if that lies within the first batch of this empty log.
-        self._starts_within: Offset = log_start_offset
+        self._starts_within: Offset = log.log_start_offset
         self._forget_leader()
 
     def _forget_leader(self) -> None:
@@ -178,6 +207,53 @@ class PartitionFollower(FollowerOffsets):
             self._verify_until,
         )
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no append or cut is on its way to the disk. A halted follower never is
+        settled."""
+        is_changing = self.phase in (Phase.CHANGING, Phase.HALTED)
+        return not is_changing and self.next_offset == self.written_offset
+
+    def _epoch_before(self, end_offset: Offset) -> LeaderEpoch:
+        if end_offset == self.log_start_offset:
+            return NO_LEADER_EPOCH
+        return self._epochs.epoch_of(Offset(end_offset - 1))
+
+    @property
+    def progress(self) -> FollowerProgress:
+        """The report to the leader: written batches, not those still under way (P13)."""
+        return FollowerProgress(
+            self.written_offset,
+            self.flushed_offset,
+            self.durable_log_start_offset,
+            self._epoch_before(self.written_offset),
+        )
+
+    def check_readable(self, fetch_offset: Offset) -> None:
+        """Refuse a consumer's position that this replica cannot judge (P12, KIP-392).
+
+        Raises:
+            OffsetOutOfRangeError: it lies before the log's start.
+            OffsetNotAvailableError: it lies beyond the high watermark, which may be late here.
+            NotLeaderError: the replica is halted.
+        """
+        if self.phase is Phase.HALTED:
+            raise NotLeaderError(
+                "this replica is halted: read from the leader", topic_partition=self.topic_partition
+            )
+        if fetch_offset < self.log_start_offset:
+            raise OffsetOutOfRangeError(
+                f"the log begins at offset {self.log_start_offset} here, not {fetch_offset}: ask "
+                "the leader",
+                topic_partition=self.topic_partition,
+            )
+        if fetch_offset > self.high_watermark:
+            raise OffsetNotAvailableError(
+                f"it is known here to be committed up to {self.high_watermark}, not to "
+                f"{fetch_offset}: try again shortly, or ask the leader",
+                topic_partition=self.topic_partition,
+            )
+
     # --- The leader to follow ----------------------------------------------------------------
 
     def on_state(
@@ -186,10 +262,7 @@ class PartitionFollower(FollowerOffsets):
         standings: Mapping[BrokerId, BrokerStanding],
         now: MonotonicMs,
     ) -> list[Effect]:
-        """Follow the controller's state; a state older than the known one is ignored (P39).
-
-        One that makes this broker the leader ends the role, once it is settled.
-        """
+        """Follow the controller's state; a state older than the known one is ignored (P39)."""
         if self.phase is Phase.HALTED or state.partition_epoch < self._partition_epoch:
             return []
         self._partition_epoch = state.partition_epoch
@@ -245,7 +318,8 @@ class PartitionFollower(FollowerOffsets):
         if fetched.diverging is not None:
             return self._cut_back(fetched.diverging, fetched.log_start_offset)
         if fetched.log_start_offset > self._fetch_offset:
-            return self._start_over(fetched.log_start_offset)
+            self._guard(fetched.log_start_offset)
+            return self._restart_at(fetched.log_start_offset)
         is_empty = self.next_offset == self.log_start_offset
         if is_empty and _begin_before(fetched.batches, self.next_offset):
             base_offset = fetched.batches[0].base_offset
@@ -298,14 +372,12 @@ class PartitionFollower(FollowerOffsets):
 
         A position before the leader's start is too old: those batches are gone. A position beyond
         the leader's end is no reason to cut anything: only epochs are (P5).
-
-        Raises:
-            SafetyViolationError: as in `on_fetched`.
         """
         if not self._is_open(position):
             return []
         if log_start_offset > self._fetch_offset:
-            return self._start_over(log_start_offset)
+            self._guard(log_start_offset)
+            return self._restart_at(log_start_offset)
         return self._open(self._config.replica_fetch_backoff_ms)
 
     def on_fetch_failed(self, position: FetchFrom) -> list[Effect]:
@@ -338,24 +410,18 @@ class PartitionFollower(FollowerOffsets):
         end_offset = min(diverging.end_offset, own.end_offset)
         lost = self._lost(end_offset)
         if end_offset < self.log_start_offset:
-            return [*lost, *self._start_over(leader_log_start_offset)]
+            self._guard(leader_log_start_offset)
+            return [*lost, *self._restart_at(leader_log_start_offset)]
         self._guard(end_offset)
         self.phase = Phase.CHANGING
-        return [*lost, self._change(Change.TRUNCATE, end_offset)]
-
-    def _start_over(self, start_offset: Offset) -> list[Effect]:
-        self._guard(start_offset)
-        return self._restart_at(start_offset)
+        return [*lost, ChangeLog(self.topic_partition, Change.TRUNCATE, end_offset)]
 
     def _restart_at(
         self, start_offset: Offset, starts_within: Offset | None = None
     ) -> list[Effect]:
         self.phase = Phase.CHANGING
         self._starts_within = start_offset if starts_within is None else starts_within
-        return [self._change(Change.START_OVER, start_offset)]
-
-    def _change(self, change: Change, offset: Offset) -> ChangeLog:
-        return ChangeLog(self.topic_partition, change, offset)
+        return [ChangeLog(self.topic_partition, Change.START_OVER, start_offset)]
 
     @property
     def _is_void(self) -> bool:
@@ -483,7 +549,7 @@ class PartitionFollower(FollowerOffsets):
             return []
         self.log_start_offset = start_offset
         self._epochs.truncate_from_start(start_offset)
-        return [self._change(Change.ADVANCE_START, start_offset)]
+        return [ChangeLog(self.topic_partition, Change.ADVANCE_START, start_offset)]
 
 
 def _begin_before(batches: Sequence[ReplicaBatch], next_offset: Offset) -> bool:

@@ -42,8 +42,10 @@ from millrace.core.ids import (
     MonotonicMs,
     Offset,
     PartitionEpoch,
+    TopicPartition,
 )
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState
+from millrace.core.metadata.requests import AlterPartition
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
 from millrace.core.replica.replication.isr_states import (
@@ -115,6 +117,19 @@ class IsrProposal:
     isr: tuple[BrokerLife, ...]
     is_unflushed: bool = False
     committed_end: EpochEnd = NOTHING_WRITTEN
+
+    def request_of(self, topic_partition: TopicPartition, leader: BrokerLife) -> AlterPartition:
+        """Return the request to the controller."""
+        return AlterPartition(
+            topic_id=topic_partition.topic_id,
+            partition=topic_partition.partition,
+            leader=leader,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+            isr=self.isr,
+            is_unflushed=self.is_unflushed,
+            committed_end=self.committed_end,
+        )
 
 
 class InSyncReplicas:
@@ -208,11 +223,6 @@ class InSyncReplicas:
         return self._proposal_state is ProposalState.REFUSED and now < self._retry_at
 
     # --- The set -----------------------------------------------------------------------------
-
-    @property
-    def isr(self) -> tuple[BrokerLife, ...]:
-        """The committed in-sync replicas."""
-        return self.state.isr
 
     @property
     def maximal_isr(self) -> tuple[BrokerLife, ...]:

@@ -58,7 +58,6 @@ from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.header import BatchHeader
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
-from millrace.core.replica.log.producer_states import ProducerStates
 from millrace.core.replica.replication.appends import Acks, OpenAppends, Waiter
 from millrace.core.replica.replication.effects import Complete, Effect, Wake
 from millrace.core.replica.replication.events import Changed
@@ -69,10 +68,10 @@ from millrace.core.replica.replication.in_sync import (
 )
 from millrace.core.replica.replication.leader_offsets import LeaderOffsets
 from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.core.replica.replication.role import ReplicaLog
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 
 _DEFAULTS: Final = ReplicationConfig()
-_NO_RECORDS_DELETED: Final = Offset(0)
 
 
 class PartitionLeader(LeaderOffsets):
@@ -82,13 +81,9 @@ class PartitionLeader(LeaderOffsets):
         topic_partition: the partition.
         broker: this broker's life; the leader of `state`.
         state: the controller's newest state of the partition.
-        producers: as of the end of the log; the leader's own from now on.
+        log: the partition's; nothing is on its way to the disk. Its producer states are copied.
         rules: the topic's settings; may be replaced at any time.
-        next_offset: end of the log; nothing is on its way to the disk.
-        written_offset: the same.
-        flushed_offset: up to here the log survives a power cut.
         high_watermark: the last one that this replica knew; may be behind the true one (P68).
-        log_start_offset: of the log, durably.
         standings: every registered broker.
         config: the broker's settings.
         now: the time.
@@ -104,30 +99,19 @@ class PartitionLeader(LeaderOffsets):
         topic_partition: TopicPartition,
         broker: BrokerLife,
         state: PartitionState,
-        producers: ProducerStates,
+        log: ReplicaLog,
         rules: AppendRules,
         *,
-        next_offset: Offset,
-        written_offset: Offset,
-        flushed_offset: Offset,
         high_watermark: Offset,
         now: MonotonicMs,
-        log_start_offset: Offset = _NO_RECORDS_DELETED,
         standings: Mapping[BrokerId, BrokerStanding] | None = None,
         config: ReplicationConfig = _DEFAULTS,
     ) -> None:
+        in_sync = InSyncReplicas(broker, state, standings or {}, config, now)
         super().__init__(
-            topic_partition,
-            broker,
-            rules,
-            InSyncReplicas(broker, state, standings or {}, config, now),
-            next_offset=next_offset,
-            written_offset=written_offset,
-            flushed_offset=flushed_offset,
-            high_watermark=high_watermark,
-            log_start_offset=log_start_offset,
+            topic_partition, broker, log, rules, in_sync, high_watermark=high_watermark
         )
-        self.producers = producers
+        self.producers = log.producer_states.copy()
         self._appends = OpenAppends()
         self._advance()  # Without followers no report will trigger it.
 
@@ -179,7 +163,7 @@ class PartitionLeader(LeaderOffsets):
             original = self._find_original(header, acks, is_successor)
             if original is not None:
                 return self._repeat(header, original, acks, owner)
-        if acks is Acks.ALL and self._in_sync.is_short(rules):
+        if acks is Acks.ALL and self.in_sync.is_short(rules):
             raise NotEnoughReplicasError(
                 self._too_few("nothing was appended"), topic_partition=self.topic_partition
             )
@@ -213,9 +197,9 @@ class PartitionLeader(LeaderOffsets):
     def _is_unrivalled(self) -> bool:
         """Whether no replica that may lead has records that an earlier leader did not pass on
         (P4)."""
-        if self.state.elr or self._in_sync.is_short(self.rules):
+        if self.state.elr or self.in_sync.is_short(self.rules):
             return False
-        replicated = self._in_sync.smallest_end(Durability.REPLICATED)
+        replicated = self.in_sync.smallest_end(Durability.REPLICATED)
         return replicated is None or replicated >= self.leader_epoch_start_offset
 
     def _repeat(self, header: BatchHeader, original: Offset, acks: Acks, owner: object) -> Waiter:
@@ -238,7 +222,7 @@ class PartitionLeader(LeaderOffsets):
         return waiter.last_offset < end
 
     def _must_give_up(self, acks: Acks) -> bool:
-        return acks is Acks.ALL and self._in_sync.is_surely_short(self.rules)
+        return acks is Acks.ALL and self.in_sync.is_surely_short(self.rules)
 
     def _fell_short(self) -> NotEnoughReplicasAfterAppendError:
         return NotEnoughReplicasAfterAppendError(
@@ -313,7 +297,7 @@ class PartitionLeader(LeaderOffsets):
             MalformedRequestError: it is no replica of the partition, or names no leader epoch.
         """
         self.check_epoch(leader_epoch)
-        if leader_epoch == NO_LEADER_EPOCH or not self._in_sync.has(life.broker_id):
+        if leader_epoch == NO_LEADER_EPOCH or not self.in_sync.has(life.broker_id):
             raise MalformedRequestError(
                 f"broker {life.broker_id} reports in leader epoch "
                 f"{leader_epoch}; the replicas are {self.state.replicas}, the epoch is "
@@ -329,32 +313,32 @@ class PartitionLeader(LeaderOffsets):
         )
         if diverging is not None:
             return []
-        self._in_sync.on_report(life, progress, self.written_offset, self.rules, now)
+        self.in_sync.on_report(life, progress, self.written_offset, self.rules, now)
         return self._complete(self._advance())
 
     def _observe(self, now: MonotonicMs) -> None:
-        self._in_sync.observe(self.written_offset, self.rules, now)
+        self.in_sync.observe(self.written_offset, self.rules, now)
 
     def is_expansion_due(self, now: MonotonicMs) -> bool:
         """Whether `tick` would let a follower join: a reason to call it at once."""
-        if self._is_resigned:
+        if self.is_resigned:
             return False
         self._observe(now)
-        return self._in_sync.is_expansion_due(self._ends, self.rules, now)
+        return self.in_sync.is_expansion_due(self._ends, self.rules, now)
 
     def due_at(self, now: MonotonicMs) -> MonotonicMs | None:
         """Return when `tick` may have something to do, if no event comes before.
 
         None: never.
         """
-        if self._is_resigned:
+        if self.is_resigned:
             return None
         self._observe(now)
-        return self._in_sync.due_at(self._ends, self.rules, now)
+        return self.in_sync.due_at(self._ends, self.rules, now)
 
     def on_stood_still(self, now: MonotonicMs) -> None:
         """Note that this process itself stood still: its followers get their time again (P23)."""
-        self._in_sync.on_stood_still(self._ends, now)
+        self.in_sync.on_stood_still(self._ends, now)
 
     def tick(
         self, now: MonotonicMs, leader_epochs: LeaderEpochs
@@ -369,31 +353,31 @@ class PartitionLeader(LeaderOffsets):
             Effects, as the wait for a joining follower that went silent ends; and in-sync replicas
             to propose to the controller (P22, P23).
         """
-        if self._is_resigned:
+        if self.is_resigned:
             return [], None
         self._observe(now)
-        self._in_sync.on_tick(self.rules, now)
+        self.in_sync.on_tick(self.rules, now)
         done = self._complete(self._advance())
-        return done, self._in_sync.propose(self._ends, leader_epochs, self.rules, now)
+        return done, self.in_sync.propose(self._ends, leader_epochs, self.rules, now)
 
     def on_isr_accepted(
         self, proposal: IsrProposal, state: PartitionState, now: MonotonicMs
     ) -> list[Effect]:
         """Take the state in the controller's answer to a proposal; as `on_state`."""
-        if self._is_resigned:
+        if self.is_resigned:
             return []
-        self._in_sync.on_accepted(proposal, state, now)
-        return self.on_state(state, self._in_sync.standings, now)
+        self.in_sync.on_accepted(proposal, state, now)
+        return self.on_state(state, self.in_sync.standings, now)
 
     def on_isr_refused(self, proposal: IsrProposal, now: MonotonicMs) -> list[Effect]:
         """Take back a proposal that the controller proved was not applied (P21)."""
         self._observe(now)
-        self._in_sync.on_refused(proposal, self.rules, now)
+        self.in_sync.on_refused(proposal, self.rules, now)
         return self._complete(self._advance())
 
     def on_isr_unknown(self, proposal: IsrProposal, now: MonotonicMs) -> None:
         """Note that a proposal may have been applied; it will be made again (P21)."""
-        self._in_sync.on_unknown(proposal, now)
+        self.in_sync.on_unknown(proposal, now)
 
     def on_state(
         self,
@@ -411,8 +395,8 @@ class PartitionLeader(LeaderOffsets):
             standings: every registered broker.
             now: the time.
         """
-        known = self._in_sync.state
-        if self._is_resigned or state.partition_epoch < known.partition_epoch:
+        known = self.in_sync.state
+        if self.is_resigned or state.partition_epoch < known.partition_epoch:
             return []
         self._observe(now)
         if state.leader_life != self.broker:
@@ -436,12 +420,12 @@ class PartitionLeader(LeaderOffsets):
             self.leader_epoch = state.leader_epoch
             self.leader_epoch_start_offset = self.next_offset
             woken = [Wake(self.topic_partition)]
-        self._in_sync.adopt(state, standings, self.rules, now)
+        self.in_sync.adopt(state, standings, self.rules, now)
         return [*self._complete(failed + self._advance()), *woken]
 
     def resign(self, error: MillraceError) -> list[Effect]:
         """Stop leading: every waiting append ends with `error` (P17)."""
-        self._is_resigned = True
+        self.is_resigned = True
         return [*self._complete(self._fail_all(error)), Wake(self.topic_partition)]
 
     # --- Acknowledging -----------------------------------------------------------------------
@@ -450,18 +434,18 @@ class PartitionLeader(LeaderOffsets):
         return [Complete(self.topic_partition, waiters)] if waiters else []
 
     def _advance(self) -> list[Waiter]:
-        if self._is_resigned:
+        if self.is_resigned:
             return []
         rules = self.rules
         durable_offset = self.durable_offset
-        is_short = self._in_sync.is_short(rules)
+        is_short = self.in_sync.is_short(rules)
         if not is_short:
-            replicated = self._in_sync.smallest_end(rules.durability)
+            replicated = self.in_sync.smallest_end(rules.durability)
             if replicated is None or replicated > durable_offset:
                 replicated = durable_offset
             self.high_watermark = max(self.high_watermark, replicated)
         done = self._appends.acknowledge(durable_offset, self.high_watermark)
-        if is_short and self._appends.wait_for_all and self._in_sync.is_surely_short(rules):
+        if is_short and self._appends.wait_for_all and self.in_sync.is_surely_short(rules):
             # The high watermark stands still, so it is unknown when, or whether, it passes (P15).
             done += self._appends.fail_those_for_all(self._fell_short())
         return done

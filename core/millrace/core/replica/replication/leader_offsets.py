@@ -24,9 +24,8 @@ from millrace.core.ids import (
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replica.log.leader_epochs import LeaderEpochs, wrong_epoch
-from millrace.core.replica.replication.in_sync import InSyncReplicas, IsrProposal, LeaderEnds
-from millrace.core.replica.replication.progress import Follower
-from millrace.core.replica.replication.role import Role
+from millrace.core.replica.replication.in_sync import InSyncReplicas, LeaderEnds
+from millrace.core.replica.replication.role import ReplicaLog, Role
 from millrace.core.replica.replication.rules import AppendRules
 from millrace.core.words import count
 
@@ -36,17 +35,19 @@ class LeaderOffsets(Role):
 
     Attributes:
         generation: counts failed writes: work of an earlier generation is void.
+        in_sync: the replicas that it counts on.
+        is_resigned: whether it no longer leads.
         leader_epoch_start_offset: end of the log when this epoch began.
         log_start_offset: of the log, as far as the disk has advanced it.
     """
 
     __slots__ = (
-        "_in_sync",
-        "_is_resigned",
         "broker",
         "flushed_offset",
         "generation",
         "high_watermark",
+        "in_sync",
+        "is_resigned",
         "leader_epoch",
         "leader_epoch_start_offset",
         "log_start_offset",
@@ -60,14 +61,11 @@ class LeaderOffsets(Role):
         self,
         topic_partition: TopicPartition,
         broker: BrokerLife,
+        log: ReplicaLog,
         rules: AppendRules,
         in_sync: InSyncReplicas,
         *,
-        next_offset: Offset,
-        written_offset: Offset,
-        flushed_offset: Offset,
         high_watermark: Offset,
-        log_start_offset: Offset,
     ) -> None:
         # A state of an earlier life of this broker does not make it the leader (P37).
         assert in_sync.state.leader_life == broker
@@ -75,15 +73,14 @@ class LeaderOffsets(Role):
         self.broker = broker
         self.rules = rules
         self.leader_epoch = in_sync.state.leader_epoch
-        self.next_offset = next_offset
-        self.written_offset = written_offset
-        self.flushed_offset = flushed_offset
+        self.next_offset = self.written_offset = log.log_end_offset
+        self.flushed_offset = log.flushed_offset
         self.high_watermark = high_watermark
-        self.leader_epoch_start_offset = next_offset
-        self.log_start_offset = log_start_offset
+        self.leader_epoch_start_offset = self.next_offset
+        self.log_start_offset = log.log_start_offset
         self.generation = 0
-        self._in_sync = in_sync
-        self._is_resigned = False
+        self.in_sync = in_sync
+        self.is_resigned = False
 
     # --- State -------------------------------------------------------------------------------
 
@@ -100,11 +97,6 @@ class LeaderOffsets(Role):
         return self.high_watermark
 
     @property
-    def is_resigned(self) -> bool:
-        """Whether it no longer leads."""
-        return self._is_resigned
-
-    @property
     def is_settled(self) -> bool:
         """Whether no append is on its way to the disk."""
         return self.next_offset == self.written_offset
@@ -112,27 +104,7 @@ class LeaderOffsets(Role):
     @property
     def state(self) -> PartitionState:
         """The newest state that is known."""
-        return self._in_sync.state
-
-    @property
-    def isr(self) -> tuple[BrokerLife, ...]:
-        """The committed in-sync replicas."""
-        return self._in_sync.isr
-
-    @property
-    def maximal_isr(self) -> tuple[BrokerLife, ...]:
-        """All replicas that are in sync, or may be while a proposal is in flight (P20)."""
-        return self._in_sync.maximal_isr
-
-    @property
-    def proposal(self) -> IsrProposal | None:
-        """The proposal whose answer is still to come; at most one (P20)."""
-        return self._in_sync.proposal
-
-    @property
-    def followers(self) -> tuple[Follower, ...]:
-        """All other replicas and their progress, in the order of the partition's replicas."""
-        return self._in_sync.followers
+        return self.in_sync.state
 
     @property
     def is_high_watermark_known(self) -> bool:
@@ -142,22 +114,18 @@ class LeaderOffsets(Role):
     # --- Queries -----------------------------------------------------------------------------
 
     def check_epoch(self, expected: LeaderEpoch) -> None:
-        """Compare a request's leader epoch with the own one (P6); -1 is not checked.
+        """Compare as every role does (P6).
 
         Raises:
-            FencedLeaderEpochError: the caller follows an earlier leader.
-            UnknownLeaderEpochError: the caller knows a later leader.
             NotLeaderError: this leader has resigned.
         """
-        if self._is_resigned:
+        if self.is_resigned:
             raise NotLeaderError(
                 "another broker leads it now: refresh the metadata",
                 appended=Appended.NO,
                 topic_partition=self.topic_partition,
             )
-        if expected in (self.leader_epoch, NO_LEADER_EPOCH):
-            return
-        raise wrong_epoch(self.topic_partition, self.leader_epoch, expected)
+        super().check_epoch(expected)
 
     def check_end_offset(self) -> None:
         """Refuse to tell readers the end of the log while it is not known (P11, KIP-207).
@@ -236,7 +204,7 @@ class LeaderOffsets(Role):
             UnknownLeaderEpochError: as `diverging`.
         """
         if last_fetched_epoch == NO_LEADER_EPOCH and fetch_offset > log_start_offset:
-            is_trusted = life in self._in_sync.maximal_isr or life in self.state.elr
+            is_trusted = life in self.in_sync.maximal_isr or life in self.state.elr
             if not is_trusted or fetch_offset > self.written_offset:
                 return EpochEnd(NO_LEADER_EPOCH, self.written_offset)
         return self.diverging(fetch_offset, last_fetched_epoch, leader_epochs)
@@ -268,7 +236,7 @@ class LeaderOffsets(Role):
                 f"committed end, not to {offset}; nothing was deleted",
                 topic_partition=self.topic_partition,
             )
-        if self._in_sync.is_short(self.rules):
+        if self.in_sync.is_short(self.rules):
             raise NotEnoughReplicasError(
                 self._too_few("nothing was deleted"), topic_partition=self.topic_partition
             )
@@ -276,12 +244,12 @@ class LeaderOffsets(Role):
     @property
     def low_watermark(self) -> Offset:
         """All records before it are deleted, and no replica that may lead has them (P71)."""
-        return self._in_sync.low_watermark(self.log_start_offset)
+        return self.in_sync.low_watermark(self.log_start_offset)
 
     def _too_few(self, what: str) -> str:
         return (
-            f"{count(len(self._in_sync.isr), 'replica is', 'replicas are')} in sync, "
-            f"{self._in_sync.effective_min(self.rules)} must be (min.insync.replicas): {what}"
+            f"{count(len(self.state.isr), 'replica is', 'replicas are')} in sync, "
+            f"{self.in_sync.effective_min(self.rules)} must be (min.insync.replicas): {what}"
         )
 
     @property

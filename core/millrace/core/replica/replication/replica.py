@@ -22,7 +22,6 @@ Source: Kafka's Partition, `makeLeader` and `makeFollower`.
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol
 
 from millrace.core.errors import (
     Appended,
@@ -43,33 +42,14 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.requests import LogEnd
-from millrace.core.replica.log.leader_epochs import LeaderEpochs
-from millrace.core.replica.log.producer_states import ProducerStates
 from millrace.core.replica.replication.effects import Effect, FetchFrom, Halted, Wake
 from millrace.core.replica.replication.events import Changed, Failed, Fetched, Flushed, Written
 from millrace.core.replica.replication.follower import PartitionFollower
 from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.leader_session import LeaderSession
+from millrace.core.replica.replication.role import ReplicaLog
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
-
-
-class ReplicaLog(Protocol):
-    """The log that a role begins with. Read only while nothing is on its way to the disk.
-
-    Its start may advance at any time; it is durable when it is visible.
-    """
-
-    @property
-    def log_start_offset(self) -> Offset: ...
-    @property
-    def log_end_offset(self) -> Offset: ...
-    @property
-    def flushed_offset(self) -> Offset: ...
-    @property
-    def leader_epochs(self) -> LeaderEpochs: ...
-    @property
-    def producer_states(self) -> ProducerStates: ...
 
 
 class Replica:
@@ -341,34 +321,25 @@ class Replica:
     def _leader(
         self, state: PartitionState, high_watermark: Offset, now: MonotonicMs
     ) -> PartitionLeader:
-        log, end = self.log, self.log.log_end_offset
         return PartitionLeader(
             self.topic_partition,
             self.broker,
             state,
-            log.producer_states.copy(),
+            self.log,
             self._rules,
-            next_offset=end,
-            written_offset=end,
-            flushed_offset=log.flushed_offset,
             high_watermark=high_watermark,
-            log_start_offset=log.log_start_offset,
-            now=now,
             standings=self._standings,
             config=self._config,
+            now=now,
         )
 
     def _follower(
         self, high_watermark: Offset, high_watermark_epoch: LeaderEpoch
     ) -> PartitionFollower:
-        log = self.log
         return PartitionFollower(
             self.topic_partition,
             self.broker,
-            log.leader_epochs,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            flushed_offset=log.flushed_offset,
+            self.log,
             high_watermark=high_watermark,
             high_watermark_epoch=high_watermark_epoch,
             config=self._config,

@@ -10,8 +10,7 @@ The shell passes events to this machine, and performs its effects (`effects`) in
 | `on_fetched`, `on_fetch_error` | a leader's answer for one partition                       |
 | `on_session_broken`            | the stream to a leader                                    |
 | `on_isr_answers`               | the controller                                            |
-| `on_renewal_answers`           | likewise, of damaged replicas that are to start over      |
-| `on_set_aside`                 | the disk: a damaged log has another name                  |
+| `on_set_aside_failed`          | the disk: a damaged log keeps its name                    |
 | `tick`                         | several times a second                                    |
 
 An image names the replicas of this broker; nothing else does (P39):
@@ -30,7 +29,8 @@ An event costs only the partitions that it concerns: an image those that it alte
 that are due. Each leader names the time when it is due, and a heap orders these times; a partition
 whose followers have everything is never due.
 
-`unopened` has the replicas whose log is not open.
+`unopened` has the replicas whose log is not open; it gets the answers to their renewals, and hears
+that a damaged log was set aside.
 """
 
 import heapq
@@ -73,7 +73,8 @@ from millrace.core.replica.replication.events import Changed, Failed, Fetched, F
 from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal, standings_of
 from millrace.core.replica.replication.leader_session import LeaderSession
 from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.core.replica.replication.replica import Replica, ReplicaLog
+from millrace.core.replica.replication.replica import Replica
+from millrace.core.replica.replication.role import ReplicaLog
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 from millrace.core.replica.replication.unopened import UnopenedReplicas
 
@@ -274,20 +275,6 @@ class Replicas:
         self.unopened.on_failed(topic_partition, error)
         return effects
 
-    def on_renewal_answers(
-        self, answers: Sequence[MillraceError | None] | MillraceError, now: MonotonicMs
-    ) -> list[Effect]:
-        """Take the controller's answers to `ProposeRenewals`, in its order.
-
-        The metadata that a yes (None) rests on has arrived before.
-        """
-        self.unopened.on_answers(answers, now)
-        return self.unopened.renew(now)
-
-    def on_set_aside(self, topic_partition: TopicPartition) -> list[Effect]:
-        """A damaged log was renamed: begin an empty one, and fetch it from the leader."""
-        return self.unopened.on_set_aside(topic_partition)
-
     def on_set_aside_failed(
         self, topic_partition: TopicPartition, error: MillraceError, now: MonotonicMs
     ) -> list[Effect]:
@@ -410,7 +397,7 @@ class Replicas:
         if leader.is_expansion_due(now):
             self._note_time(now)
             effects += self._tick(replica, now) + self._propose()
-        elif replica.turn is None or life not in leader.isr:
+        elif replica.turn is None or life not in leader.state.isr:
             self._schedule(replica, now)
         return effects
 

@@ -1,16 +1,42 @@
 """What a replica is at a time, a leader or a follower: the events that reach either."""
 
 from collections.abc import Mapping
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from millrace.core.errors import MillraceError
-from millrace.core.ids import BrokerId, MonotonicMs, Offset
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    TopicPartition,
+)
 from millrace.core.metadata.model import PartitionState
-from millrace.core.replica.log.leader_epochs import LeaderEpochs
+from millrace.core.replica.log.leader_epochs import LeaderEpochs, wrong_epoch
+from millrace.core.replica.log.producer_states import ProducerStates
 from millrace.core.replica.replication.effects import Effect, FetchFrom
 from millrace.core.replica.replication.events import Changed, Failed, Fetched, Flushed, Written
 from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal
 from millrace.core.replica.replication.rules import AppendRules
+
+
+class ReplicaLog(Protocol):
+    """The log that a role begins with. Read only while nothing is on its way to the disk.
+
+    Its start may advance at any time; it is durable when it is visible.
+    """
+
+    @property
+    def log_start_offset(self) -> Offset: ...
+    @property
+    def log_end_offset(self) -> Offset: ...
+    @property
+    def flushed_offset(self) -> Offset: ...
+    @property
+    def leader_epochs(self) -> LeaderEpochs: ...
+    @property
+    def producer_states(self) -> ProducerStates: ...
 
 
 class Role:
@@ -25,9 +51,23 @@ class Role:
 
     __slots__ = ()
 
+    topic_partition: TopicPartition
+    leader_epoch: LeaderEpoch
     high_watermark: Offset
     written_offset: Offset
     generation: int
+
+    def check_epoch(self, expected: LeaderEpoch) -> None:
+        """Compare a request's leader epoch with the own one (P6); -1 is not checked.
+
+        An earlier leader would tell a reader of a later one that its records are gone.
+
+        Raises:
+            FencedLeaderEpochError: the caller knows an earlier leader.
+            UnknownLeaderEpochError: the caller knows a later leader.
+        """
+        if expected not in (self.leader_epoch, NO_LEADER_EPOCH):
+            raise wrong_epoch(self.topic_partition, self.leader_epoch, expected)
 
     @property
     def is_settled(self) -> bool:

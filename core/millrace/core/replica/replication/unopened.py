@@ -137,9 +137,13 @@ class UnopenedReplicas:
 
     def on_answers(
         self, answers: Sequence[MillraceError | None] | MillraceError, now: MonotonicMs
-    ) -> None:
-        """Take the controller's answers to `ProposeRenewals`, in its order."""
+    ) -> list[Effect]:
+        """Take the controller's answers to `ProposeRenewals`, in its order.
+
+        The metadata that a yes (None) rests on has arrived before.
+        """
         self._renewals.on_answers(answers, now)
+        return self.renew(now)
 
     def on_set_aside(self, topic_partition: TopicPartition) -> list[Effect]:
         """A damaged log was renamed: begin an empty one, and fetch it from the leader."""

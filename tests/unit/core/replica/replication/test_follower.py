@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.fakes.batch import PARTITION, Batch
+from tests.fakes.replica_log import FakeReplicaLog
 
 from millrace.core.errors import (
     FencedLeaderEpochError,
@@ -36,8 +37,7 @@ from millrace.core.replica.replication.effects import (
     StopFetching,
 )
 from millrace.core.replica.replication.events import Changed, Fetched
-from millrace.core.replica.replication.follower import PartitionFollower
-from millrace.core.replica.replication.follower_offsets import Phase
+from millrace.core.replica.replication.follower import PartitionFollower, Phase
 from millrace.core.replica.replication.rules import ReplicationConfig
 
 LEADER, OTHER = BrokerId(1), BrokerId(2)
@@ -77,10 +77,7 @@ def follower(
     machine = PartitionFollower(
         PARTITION,
         LIVES[0],
-        LeaderEpochs(epochs),
-        log_start_offset=Offset(start),
-        log_end_offset=Offset(end),
-        flushed_offset=Offset(end),
+        FakeReplicaLog(Offset(end), Offset(end), Offset(start), leader_epochs=LeaderEpochs(epochs)),
         high_watermark=Offset(high_watermark),
         high_watermark_epoch=LeaderEpoch(known_in),
         config=ReplicationConfig(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.fakes.batch import PARTITION, WALL, header_of
 from tests.fakes.completed import completed
+from tests.fakes.replica_log import FakeReplicaLog
 
 from millrace.core.errors import (
     Appended,
@@ -26,7 +27,6 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.replica.log.producer_states import ProducerStates
 from millrace.core.replica.replication.appends import Acks
 from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.rules import AppendRules
@@ -45,11 +45,8 @@ def leader(durability: Durability = Durability.FSYNC, end: int = 0) -> Partition
         PARTITION,
         ALONE.isr[0],
         ALONE,
-        ProducerStates(),
+        FakeReplicaLog(Offset(end), Offset(end)),
         AppendRules(durability=durability),
-        next_offset=Offset(end),
-        written_offset=Offset(end),
-        flushed_offset=Offset(end),
         high_watermark=Offset(end),
         now=MonotonicMs(0),
     )

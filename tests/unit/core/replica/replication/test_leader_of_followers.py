@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from tests.fakes.batch import PARTITION, WALL, header_of
 from tests.fakes.completed import completed
+from tests.fakes.replica_log import FakeReplicaLog
 
 from millrace.core.errors import (
     FencedLeaderEpochError,
@@ -33,7 +34,6 @@ from millrace.core.ids import (
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, PartitionState
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
-from millrace.core.replica.log.producer_states import ProducerStates
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal, standings_of
 from millrace.core.replica.replication.isr_states import FollowerState
@@ -87,11 +87,8 @@ class Leading:
             PARTITION,
             LEADER,
             state_of(isr),
-            ProducerStates(),
+            FakeReplicaLog(offset, offset),
             AppendRules(durability=durability, min_insync_replicas=min_insync_replicas),
-            next_offset=offset,
-            written_offset=offset,
-            flushed_offset=offset,
             high_watermark=offset if high_watermark is None else Offset(high_watermark),
             standings=STANDINGS,
             config=CONFIG,
@@ -354,7 +351,7 @@ def test_a_report_of_another_leader_epoch_is_refused() -> None:
         leading.report(FIRST, 1, leader_epoch=EPOCH + 1)
     with pytest.raises(MalformedRequestError):
         leading.report(FIRST, 1, leader_epoch=NO_LEADER_EPOCH)
-    assert leading.machine.followers[0].life is None
+    assert leading.machine.in_sync.followers[0].life is None
 
 
 def test_a_report_of_a_broker_that_is_no_replica_is_refused() -> None:
@@ -386,7 +383,7 @@ def test_an_empty_log_counts_for_what_was_given_up_only_of_who_is_counted_on() -
     leading = Leading((LEADER, FIRST), end=5, high_watermark=0, epochs=((1, 0),))
     leading.log_start_offset = Offset(2)
     assert emptied(leading, SECOND, 4) == (NO_LEADER_EPOCH, 5)
-    assert leading.machine.followers[1].life is None, "nothing was taken of it"
+    assert leading.machine.in_sync.followers[1].life is None, "nothing was taken of it"
     assert emptied(leading, FIRST, 4) is None
     assert leading.machine.high_watermark == 4
     eligible = replace(state_of((LEADER, FIRST), partition_epoch=8), elr=(SECOND,))
@@ -398,7 +395,7 @@ def test_an_empty_log_that_begins_where_the_leaders_does_counts() -> None:
     leading = Leading((LEADER,), end=5, epochs=((1, 0),))
     leading.log_start_offset = Offset(5)
     assert emptied(leading, FIRST, 5) is None
-    assert leading.machine.followers[0].state is FollowerState.CAUGHT_UP
+    assert leading.machine.in_sync.followers[0].state is FollowerState.CAUGHT_UP
     assert emptied(leading, SECOND, 3) is None, "its position is out of range, and says so"
 
 
@@ -421,7 +418,9 @@ def test_a_member_of_another_life_is_waited_for_and_not_taken_for_the_present_on
     leading.report(FIRST_REBORN, 1)
     assert leading.machine.high_watermark == 0, "that life is not in sync"
     leading.report(FIRST, 1)
-    assert leading.machine.followers[0].life == FIRST_REBORN, "a late report of the old life"
+    assert leading.machine.in_sync.followers[0].life == FIRST_REBORN, (
+        "a late report of the old life"
+    )
     proposal = leading.pass_time(1000)
     assert proposal is not None
     assert proposal.isr == (LEADER, SECOND, FIRST_REBORN)
@@ -830,10 +829,10 @@ def test_one_proposal_is_in_flight_and_an_unknown_answer_repeats_the_same() -> N
     leading.append()
     assert leading.pass_time(3 * LAG) is None
     leading.machine.on_isr_unknown(proposal, leading.now)
-    assert leading.machine.maximal_isr == ALL
+    assert leading.machine.in_sync.maximal_isr == ALL
     assert leading.pass_time(400, step=100) is None
     assert leading.pass_time(200, step=100) == proposal
-    assert leading.machine.proposal == proposal
+    assert leading.machine.in_sync.proposal == proposal
 
 
 def test_a_refused_proposal_is_taken_back_and_not_made_again_at_once() -> None:
@@ -842,7 +841,7 @@ def test_a_refused_proposal_is_taken_back_and_not_made_again_at_once() -> None:
     proposal = leading.pass_time(1000)
     assert proposal is not None
     leading.machine.on_isr_refused(proposal, leading.now)
-    assert leading.machine.maximal_isr == (LEADER, FIRST)
+    assert leading.machine.in_sync.maximal_isr == (LEADER, FIRST)
     waiter = leading.append()
     assert leading.report(FIRST, 1) == [waiter], "it is not about to join"
     leading.report(SECOND, 1)
@@ -856,13 +855,13 @@ def test_an_answer_to_an_old_proposal_changes_nothing() -> None:
     old = leading.pass_time(1000)
     assert old is not None
     leading.machine.on_state(state_of((LEADER, FIRST), partition_epoch=9), STANDINGS, leading.now)
-    assert leading.machine.proposal is None, "newer metadata wins"
+    assert leading.machine.in_sync.proposal is None, "newer metadata wins"
     new = leading.pass_time(1000)
     assert new is not None
     leading.machine.on_isr_refused(old, leading.now)
     leading.machine.on_isr_unknown(old, leading.now)
     leading.machine.on_isr_accepted(old, state_of(partition_epoch=8), leading.now)
-    assert leading.machine.proposal == new
+    assert leading.machine.in_sync.proposal == new
 
 
 def test_an_answer_that_everything_was_so_already_ends_the_proposal() -> None:
@@ -871,7 +870,7 @@ def test_an_answer_that_everything_was_so_already_ends_the_proposal() -> None:
     proposal = leading.pass_time(1000)
     assert proposal is not None
     leading.machine.on_isr_accepted(proposal, state_of((LEADER, FIRST)), leading.now)
-    assert leading.machine.proposal is None
+    assert leading.machine.in_sync.proposal is None
 
 
 def test_a_new_epoch_forgets_what_followers_reported_in_the_last_one() -> None:
@@ -881,7 +880,7 @@ def test_a_new_epoch_forgets_what_followers_reported_in_the_last_one() -> None:
     leading.report(SECOND, 1)
     next_epoch = state_of(leader_epoch=EPOCH + 1, partition_epoch=8)
     leading.machine.on_state(next_epoch, STANDINGS, leading.now)
-    assert [follower.life for follower in leading.machine.followers] == [None, None]
+    assert [follower.life for follower in leading.machine.in_sync.followers] == [None, None]
     leading.append("next")
     leading.report(FIRST, 2)
     assert leading.machine.high_watermark == 1
@@ -963,7 +962,7 @@ def decide(leading: Leading, random: Random, proposal: IsrProposal | None) -> li
             behind = random.choice([0, 0, 0, 1, 5])
             end = max(0, machine.written_offset - behind)
             return leading.report(life, end, max(0, end - random.choice([0, 0, 2])))
-        case "answer" if proposal is not None and proposal == machine.proposal:
+        case "answer" if proposal is not None and proposal == machine.in_sync.proposal:
             match random.choice(["accepted", "accepted", "refused", "unknown"]):
                 case "accepted":
                     return leading.accept(proposal)
@@ -1023,7 +1022,7 @@ def test_a_leader_that_looks_when_it_is_time_decides_as_one_that_looks_always(se
         both = [decide(each, Random(drawn), proposal) for each in (always, in_time)]
         assert [each.base_offset for each in both[0]] == [each.base_offset for each in both[1]]
         assert always.machine.high_watermark == in_time.machine.high_watermark
-        assert always.machine.maximal_isr == in_time.machine.maximal_isr
+        assert always.machine.in_sync.maximal_isr == in_time.machine.in_sync.maximal_isr
     assert looked < 250, "most of the time there is nothing to look at"
 
 

@@ -401,7 +401,7 @@ def renew(world: World, effects: Sequence[Effect]) -> list[Effect]:
     life = world.cluster.life(world.here)
     answers = world.cluster.ask_each(RenewReplicas(replica=life, renewals=renewals))
     world.learn()
-    return world.machine.on_renewal_answers(
+    return world.machine.unopened.on_answers(
         [answer if isinstance(answer, MillraceError) else None for answer in answers], NOW
     )
 
@@ -420,7 +420,7 @@ def test_a_damaged_replica_begins_anew_once_nobody_counts_on_it(leads: bool) -> 
     with pytest.raises(CorruptLogError):
         world.machine.get(world.partition)
     topic = world.image.topics_by_id[world.topic_id]
-    assert world.machine.on_set_aside(world.partition) == [OpenLog(world.partition, topic)]
+    assert world.machine.unopened.on_set_aside(world.partition) == [OpenLog(world.partition, topic)]
     world.machine.on_opened(world.partition, FakeReplicaLog(), Offset(0), NOW)
     follower = world.machine.get(world.partition).follower
     assert follower is not None
@@ -492,7 +492,7 @@ def test_a_renewal_that_was_refused_or_lost_is_asked_for_again(
     follower.machine.on_failed(follower.partition, CorruptLogError("damaged"))
     say_so(follower)
     follower.machine.tick(NOW)
-    assert follower.machine.on_renewal_answers(answers, NOW) == []  # type: ignore[arg-type]
+    assert follower.machine.unopened.on_answers(answers, NOW) == []  # type: ignore[arg-type]
     assert follower.machine.tick(MonotonicMs(CONFIG.isr_retry_ms - 1)) == []
     assert kinds(follower.machine.tick(MonotonicMs(CONFIG.isr_retry_ms))) == [ProposeRenewals]
 
@@ -524,8 +524,8 @@ def test_a_damaged_replica_that_is_moved_away_is_dropped_and_does_not_begin_anew
     world.cluster.driver.pass_time(1000)
     assert DropReplica(world.partition) in world.learn()
     assert kinds(asked) == [ProposeRenewals]
-    assert world.machine.on_renewal_answers([None], NOW) == []
-    assert world.machine.on_set_aside(world.partition) == []
+    assert world.machine.unopened.on_answers([None], NOW) == []
+    assert world.machine.unopened.on_set_aside(world.partition) == []
     assert list(world.machine.unopened.errors) == []
 
 
@@ -825,8 +825,8 @@ def test_an_accepted_proposal_rests_on_the_metadata_that_came_before(leader: Wor
     leader.machine.on_isr_answers([None], MonotonicMs(1500))
     machine = leader.machine.get(leader.partition).leader
     assert machine is not None
-    assert machine.proposal is None
-    assert machine.maximal_isr == (leader.cluster.life(leader.here),)
+    assert machine.in_sync.proposal is None
+    assert machine.in_sync.maximal_isr == (leader.cluster.life(leader.here),)
 
 
 @pytest.mark.parametrize(
@@ -844,7 +844,7 @@ def test_only_an_answer_that_proves_it_takes_a_proposal_back(
     leader.machine.on_isr_answers(answers, MonotonicMs(1500))  # type: ignore[arg-type]
     machine = leader.machine.get(leader.partition).leader
     assert machine is not None
-    assert (machine.proposal is not None) is stays  # P21
+    assert (machine.in_sync.proposal is not None) is stays  # P21
     asked = [
         each
         for at in range(1500, 1800, 50)
