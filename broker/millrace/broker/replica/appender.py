@@ -72,7 +72,34 @@ _Append = tuple[Target, StampedBatch, int]
 _Call = tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any, BaseException | None], None]]
 
 
-class Appender:
+class Submissions:
+    """Where the loop submits work on a log: to its appender, or held back while the log moves."""
+
+    def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
+        """Write a batch after all that were submitted before."""
+        raise NotImplementedError
+
+    def call_then(
+        self,
+        done: Callable[[Any, BaseException | None], None],
+        job: Callable[..., Any],
+        *args: Any,
+    ) -> None:
+        """Run `job(*args)` on the append thread, between two rounds, then `done(result, error)` on
+        the loop.
+
+        A round takes all waiting appends, also later ones: these may be written and reported first.
+        """
+        raise NotImplementedError
+
+    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """As `call_then`; return the outcome."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.call_then(partial(settle, future), job, *args)
+        return future
+
+
+class Appender(Submissions):
     """Writes and flushes the logs of one directory.
 
     Args:
@@ -115,14 +142,7 @@ class Appender:
         self._thread = host.current.start_thread(f"{name}-append", self._run)
 
     def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
-        """Write a batch after all that were submitted before; from the loop."""
         self._work.put((target, batch, generation))
-
-    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Run `job(*args)` on the append thread, between two rounds; from the loop."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.call_then(partial(settle, future), job, *args)
-        return future
 
     def call_then(
         self,
@@ -130,10 +150,6 @@ class Appender:
         job: Callable[..., Any],
         *args: Any,
     ) -> None:
-        """Likewise; `done(result, error)` is called on the loop.
-
-        A round takes all waiting appends, also later ones: these may be written and reported first.
-        """
         self._work.put((job, args, done))
 
     def call_beside(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
@@ -327,7 +343,7 @@ class Appender:
             self._report(target, Corrupt(error))
 
 
-class HeldAppends:
+class HeldAppends(Submissions):
     """Replaces a partition's appender while its log moves: submitted work waits here."""
 
     def __init__(self) -> None:
@@ -336,14 +352,7 @@ class HeldAppends:
         self._failure: StorageError | None = None
 
     def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
-        """Keep a batch; see `Appender.append`."""
         self._appends.append((target, batch, generation))
-
-    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Keep a job; see `Appender.call`."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.call_then(partial(settle, future), job, *args)
-        return future
 
     def call_then(
         self,
@@ -351,7 +360,6 @@ class HeldAppends:
         job: Callable[..., Any],
         *args: Any,
     ) -> None:
-        """Keep a job; see `Appender.call_then`."""
         if self._failure is not None:
             done(None, self._failure)
         else:

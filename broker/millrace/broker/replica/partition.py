@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from millrace.broker.replica.appender import Appender, HeldAppends
+from millrace.broker.replica.appender import Submissions
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import MillraceError, StorageError
@@ -86,7 +86,7 @@ class Partition:
         config: TopicConfig,
         replica: Replica,
         log: PartitionLog,
-        appender: Appender,
+        appender: Submissions,
         inflated_bytes_max: int,
     ) -> None:
         self.topic = topic
@@ -94,7 +94,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.replica = replica
         self.log = log
-        self.appender: Appender | HeldAppends = appender
+        self.appender: Submissions = appender
         self._inflated_bytes_max = inflated_bytes_max
         self._readers: dict[tuple[Reader, int], None] = {}
         self._followers: dict[tuple[Reader, int], None] = {}
