@@ -406,6 +406,7 @@ class Broker:
             limits=config.limits,
             metrics=self._metrics,
             replication=config.replication,
+            quotas=None,
             calls=listener.calls,
         )
 

@@ -5,8 +5,7 @@ from tests.sim.mutants.mutant import mutant
 # fmt: off
 MUTANTS = (
     mutant("quotas throttle followers", "P72", "millrace.broker.app:Broker._replicate",
-           "replication=config.replication,",
-           "replication=config.replication, quotas=self._quotas,"),
+           "quotas=None,", "quotas=self._quotas,"),
     mutant("fetched bytes of a topic are not charged", "P73",
            "millrace.broker.rpc.fetch_sessions:FetchStream._on_sent",
            "self._throttle.charge_topic(partition.topic, plan.length)", "pass"),

@@ -4,19 +4,11 @@ from dataclasses import replace
 
 import grpc
 
-from millrace.broker.quotas import Quotas
-from millrace.broker.replica.early_requests import EarlyRequests
-from millrace.broker.replica.partitions import Partitions
-from millrace.broker.replica.reader import LogReader
-from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.fetch_sessions import SessionService
 from millrace.broker.rpc.offset_lookups import OffsetLookups
-from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.broker_config import LimitsConfig
 from millrace.core.replica.replication.leader_session import ENTRIES_IN_REQUEST
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1 import replica_pb2
-from millrace.runtime.turns import Turns
 
 
 class ReplicaService(SessionService):
@@ -48,30 +40,14 @@ class FetchService(SessionService):
 
     NAME = pb.DESCRIPTOR.services_by_name["Fetch"].full_name
 
-    def __init__(
-        self,
-        *,
-        partitions: Partitions,
-        reader: LogReader,
-        early: EarlyRequests,
-        turns: Turns,
-        limits: LimitsConfig,
-        metrics: BrokerMetrics,
-        quotas: Quotas,
-        calls: Calls,
-    ) -> None:
-        super().__init__(
-            partitions=partitions,
-            reader=reader,
-            early=early,
-            turns=turns,
-            limits=limits,
-            metrics=metrics,
-            calls=calls,
-            quotas=quotas,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._lookups = OffsetLookups(
-            partitions, reader, turns, wait_ms_max=limits.fetch_wait_ms_max, listener=self.listener
+            self.partitions,
+            self.reader,
+            self.turns,
+            wait_ms_max=self.limits.fetch_wait_ms_max,
+            listener=self.listener,
         )
 
     def end_streams(self) -> None:

@@ -77,46 +77,36 @@ from millrace.runtime.streams import run_until_first
 from millrace.runtime.turns import Turns
 
 
+@dataclass(eq=False, kw_only=True)
 class SessionService:
     """Serves sessions, of consumers or of followers.
 
-    Args:
-        replication: settings for followers; None: it serves consumers.
+    Attributes:
         calls: of the listener.
         quotas: of clients; None: followers have none (P72).
+        replication: settings for followers; None: it serves consumers.
     """
 
-    def __init__(
-        self,
-        *,
-        partitions: Partitions,
-        reader: LogReader,
-        early: EarlyRequests,
-        turns: Turns,
-        limits: LimitsConfig,
-        metrics: BrokerMetrics,
-        calls: Calls,
-        replication: ReplicationConfig | None = None,
-        quotas: Quotas | None = None,
-    ) -> None:
-        self.replication = replication
-        self.quotas = quotas
-        self.calls = calls
-        self.listener = calls.listener
-        self.early = early
-        self.turns = turns
-        self.partitions = partitions
-        self.reader = reader
-        self.metrics = metrics
-        self.limits = limits
-        self.lags = Lags(partitions, reader, turns, self.listener)
+    partitions: Partitions
+    reader: LogReader
+    early: EarlyRequests
+    turns: Turns
+    limits: LimitsConfig
+    metrics: BrokerMetrics
+    calls: Calls
+    quotas: Quotas | None
+    replication: ReplicationConfig | None = None
+
+    def __post_init__(self) -> None:
+        self.listener = self.calls.listener
+        self.lags = Lags(self.partitions, self.reader, self.turns, self.listener)
         self._streams: set[FetchStream] = set()
         self._is_ending = False
-        self.entries_max = limits.request_entries_max
+        self.entries_max = self.limits.request_entries_max
         self.session_limits = SessionLimits(
-            partitions_max=limits.fetch_session_partitions_max,
-            response_bytes_max=limits.fetch_response_bytes_max,
-            max_wait_ms_max=limits.fetch_wait_ms_max,
+            partitions_max=self.limits.fetch_session_partitions_max,
+            response_bytes_max=self.limits.fetch_response_bytes_max,
+            max_wait_ms_max=self.limits.fetch_wait_ms_max,
         )
 
     async def fetch(self, context: Stream, caller: Caller) -> None:

@@ -229,6 +229,7 @@ async def _a_follower_of_more_than_strangers_may_have() -> None:
         limits=LimitsConfig(request_entries_max=1, fetch_session_partitions_max=1),
         metrics=BrokerMetrics(),
         replication=ReplicationConfig(),
+        quotas=None,
         calls=calls_of(Listener.BROKERS),
     )
     service.configure(broker_partitions_max=3)
