@@ -24,24 +24,25 @@ ABOUT: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
         "tests/integration/demo": ("demo",),
         "tests/integration/kubernetes/test_bad_resources.py": (
-            *("crds", "operator", "tests/bad_resources"),
+            *("crds", "operator", "runtime", "tests/bad_resources"),
         ),
         "tests/integration/kubernetes/test_chart.py": (
             *("charts", "crds", "dashboards", "operator", "tests/data/chart"),
         ),
         "tests/integration/kubernetes/test_spark_job_chart.py": ("charts", "spark-on-k8s"),
-        "tests/integration/web/test_browser.py": ("tests/integration/web", "web"),
+        "tests/integration/web/test_browser.py": ("runtime", "tests/integration/web", "web"),
         "tests/sim/test_clocks.py": ("tests/sim",),
         "tests/sim/test_coordination.py": ("tests/sim",),
         "tests/sim/test_disk.py": ("tests/sim", "tests/fakes"),
-        "tests/sim/test_mutants.py": ("tests/sim",),
+        # A mutant names the source of the product that it changes.
+        "tests/sim/test_mutants.py": ("broker", "client", "core", "runtime", "tests/sim"),
         "tests/sim/test_runs.py": ("tests/sim",),
         "tests/sim/test_threads.py": ("tests/sim",),
         "tests/sim/test_world.py": ("tests/sim",),
         "tests/unit/bench": ("bench",),
         "tests/unit/checkers": ("tests/checkers", "tests/fakes"),
         "tests/unit/demo": ("demo",),
-        "tests/unit/e2e": ("e2e",),
+        "tests/unit/e2e": ("e2e", "tests/faults"),
     }
 )
 """Files and folders of tests, and the folders that they are about."""
