@@ -4,6 +4,7 @@ import asyncio
 
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.sender import Sender
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
 from millrace.broker.replica.appender import Appender
@@ -37,16 +38,6 @@ from millrace.runtime.mailbox import Mailbox
 
 HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
 STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
-
-
-class Sender:
-    """Whoever waits for an append."""
-
-    def __init__(self) -> None:
-        self.done: asyncio.Future[Waiter] = asyncio.get_running_loop().create_future()
-
-    def on_append_done(self, waiter: Waiter) -> None:
-        self.done.set_result(waiter)
 
 
 def on_disk(partition: Partition, event: DiskEvent) -> None:

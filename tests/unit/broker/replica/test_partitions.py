@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.fakes.cluster import Cluster
 from tests.fakes.disk import Disk, Entry
+from tests.fakes.sender import Sender
 from tests.fakes.stamped_batches import stamped_batch
 
 from millrace.broker.replica.appender import HeldAppends
@@ -79,16 +80,6 @@ async def until(condition: Callable[[], bool]) -> None:
         # Nobody signals what a test looks at.
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
-
-
-class Sender:
-    """Whoever waits for an append."""
-
-    def __init__(self) -> None:
-        self.done: asyncio.Future[Waiter] = asyncio.get_running_loop().create_future()
-
-    def on_append_done(self, waiter: Waiter) -> None:
-        self.done.set_result(waiter)
 
 
 def send(partition: Partition, value: bytes) -> asyncio.Future[Waiter]:
