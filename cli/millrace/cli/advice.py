@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from millrace.cli.arguments.trash import IN_TRASH
+from millrace.cli.topics.trash import IN_TRASH
 from millrace.core.words import count, listed
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millrace.cli.arguments.partition_names import parse
-from millrace.cli.arguments.trash import IN_TRASH
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP, topic_names
 from millrace.cli.console.failures import ExitCode, Failure, nearest
+from millrace.cli.topics.trash import IN_TRASH
 from millrace.core import errors
 from millrace.core.topics import INTERNAL_PREFIX
 

@@ -9,7 +9,6 @@ import click
 
 from millrace.cli.arguments.partition_names import partitions_option, refused_documents, say_refused
 from millrace.cli.arguments.read_start import FORMS, Position, position_value, show_time
-from millrace.cli.arguments.trash import UNTIL_GONE
 from millrace.cli.cluster import connect_admin, topic_argument
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.console.confirmation import confirm
@@ -18,6 +17,7 @@ from millrace.cli.console.output import print_json, print_result, put, say
 from millrace.cli.explanations import exit_code_of
 from millrace.cli.topics.description import Found, _next, document, print_description
 from millrace.cli.topics.topic_selection import matching, selected, topics_argument
+from millrace.cli.topics.trash import UNTIL_GONE
 from millrace.cli.topics.trimming import find_cuts
 from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 from millrace.core.words import count
