@@ -888,7 +888,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
              [*again("F10", 6, 1.5, 16, 1.2), (6, "F34", 24)]),
     Scenario("B16", "a minority is damaged, and leaders die", Busy,
              [*again("F31", 6, 6, 4, 0.5), *again("F29", 8, 6, 4, 0.1), *again("F02", 9, 6, 4, 1)]),
-    Scenario("P65", "closed segments rot, and are fetched anew", Rotting,
+    Scenario("P65", "closed segments rot, and are fetched again", Rotting,
              [*again("F28", 8, 6, 4, 0.1), *again("F10", 9, 6, 3, 1)],
              mutants=["a damaged replica is emptied before anybody else knows"]),
     Scenario("B17", "all lose power at once, again and again", Busy,

@@ -55,7 +55,7 @@ class OwnHosts:
     Attributes:
         has: whether a host is one of them; it is in lower case and without its port, as `kubectl
             port-forward` chooses any. Empty: the request has none.
-        advice: what a person does who has asked for another one.
+        advice: tells a person who asked for another host what to do.
     """
 
     has: Callable[[str], bool]

@@ -200,7 +200,7 @@ class Heartbeats:
                 await self._has_confirmed.wait()
 
     def lose(self) -> None:
-        """Begin anew as another member: the group may have given the partitions away."""
+        """Join again with another id: the group may have given the partitions to other members."""
         self._former = self._former or self.member_id
         self.is_lost, self.told, self.confirmed = True, None, 0
         self._has_joined = False

@@ -59,7 +59,7 @@ class LoopThread:
 
         Args:
             work: the coroutine.
-            limit_s: how long to wait; None: for as long as it takes.
+            limit_s: how many seconds to wait; None: without a limit.
 
         Raises:
             TimeoutError: the time is over.

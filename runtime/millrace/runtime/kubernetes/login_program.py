@@ -19,7 +19,7 @@ _SECONDS_MAX: Final = 30
 _USED_S: Final = 60.0
 """How long credentials are used that do not say when they run out."""
 _EARLY_S: Final = 10.0
-"""So long before they run out they are had anew."""
+"""The program is asked again so many seconds before its credentials run out."""
 
 
 class LoginProgram:

@@ -215,7 +215,7 @@ class Replica:
         )
 
     def take_news(self) -> Wake | None:
-        """Return whom to wake, as the role has moved on since the last call; None: nobody."""
+        """Return which readers to wake, if offsets have advanced since the last call."""
         role, topic_partition = self.role, self.topic_partition
         is_committed = role.high_watermark != self._told_high_watermark
         self._told_high_watermark = role.high_watermark
