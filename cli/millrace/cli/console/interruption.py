@@ -3,9 +3,15 @@
 All three raise a `KeyboardInterrupt`. Each has a handler, since a command in a container is
 process 1, and the kernel delivers no signal without a handler to that process. What was ignored at
 the start stays ignored (`stop_signals`).
+
+A signal may come while Python runs a callback of a weak reference or a `__del__`, as it does in
+each import. Python reports what such a function raises, and goes on: the signal is then sent again.
 """
 
+import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -27,6 +33,9 @@ LAST_STEP_S: Final = 2.0
 _AGAIN_S: Final = 0.2
 """Interval at which the alarm repeats: it also ends what the command does after the first alarm and
 what may wait for a broker as well, such as `close()` of a client."""
+_RESENT_AFTER_S: Final = 0.01
+"""How long after an interruption was lost its signal is sent again: the function that lost it has
+returned by then."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -34,6 +43,7 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
+        self.number = number
         self.exit_code = _EXIT_CODES[signal.Signals(number)]
 
 
@@ -41,7 +51,23 @@ class Interrupted(KeyboardInterrupt):
 def ending_in_order() -> Iterator[None]:
     """Let each of the signals raise a `KeyboardInterrupt` here."""
     before: dict[signal.Signals, Any] = {}
+    reported = sys.unraisablehook
+
+    def resend(lost: "sys.UnraisableHookArgs") -> None:
+        match lost.exc_value:
+            case Interrupted(number=number):
+                pass
+            case KeyboardInterrupt():
+                number = signal.SIGINT
+            case _:
+                reported(lost)
+                return
+        timer = threading.Timer(_RESENT_AFTER_S, os.kill, (os.getpid(), number))
+        timer.daemon = True
+        timer.start()
+
     try:
+        sys.unraisablehook = resend
         for number in stop_signals():
             # `asyncio.run` and `click` know Python's own handler of Ctrl-C.
             is_ctrl_c = number == signal.SIGINT
@@ -51,6 +77,7 @@ def ending_in_order() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        sys.unraisablehook = reported
 
 
 def exit_code_of(error: BaseException) -> ExitCode:

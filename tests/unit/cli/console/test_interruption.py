@@ -1,6 +1,7 @@
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -49,6 +50,27 @@ def test_signals_that_nobody_ignores_end_a_command() -> None:
     for number in STOP_SIGNALS:
         signal.signal(number, nothing)
     assert stop_signals() == list(STOP_SIGNALS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda kind: kind.name)
+def test_a_signal_that_comes_in_a_callback_whose_errors_python_ignores_ends_the_command(
+    number: signal.Signals,
+) -> None:
+    class Module:
+        """What a weak reference points to."""
+
+    modules = [Module()]
+    lock = weakref.ref(modules[0], lambda _: os.kill(os.getpid(), number))
+
+    def go_on_without() -> None:
+        modules.clear()
+        threading.Event().wait(60)
+
+    with pytest.raises(KeyboardInterrupt) as ended, ending_in_order():
+        go_on_without()
+    assert lock() is None
+    expected = {signal.SIGTERM: ExitCode.TERMINATED, signal.SIGINT: ExitCode.INTERRUPTED}
+    assert exit_code_of(ended.value) == expected[number]
 
 
 def test_the_first_signal_is_noted_and_the_second_one_ends_the_work() -> None:
