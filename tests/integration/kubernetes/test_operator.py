@@ -354,6 +354,18 @@ def test_a_broker_that_has_the_only_replica_comes_back_to_have_it_copied(
     }
 
 
+def test_a_broker_that_goes_takes_no_claims_of_one_whose_name_ends_as_its_own(
+    operated: Operated,
+) -> None:
+    operated.apply("clusters", "c", {"pools": [pool(replicas=2), pool("c-b", replicas=2)]})
+    operated.settle()
+    operated.apply("clusters", "c", {"pools": [pool(replicas=1), pool("c-b", replicas=2)]})
+    operated.settle()
+    claims = [claim["metadata"] for claim in operated.controllers.items(CLAIMS)]
+    kept = {claim["name"] for claim in claims if "deletionTimestamp" not in claim}
+    assert kept == {"data-c-b-0", "data-c-c-b-0", "data-c-c-b-1"}
+
+
 def held(operated: Operated) -> list[tuple[BrokerId, ...]]:
     return operated.fake().topics[f"{operated.namespace}/t"].replicas
 

@@ -94,6 +94,12 @@ def test_a_broker_that_holds_nothing_goes_and_is_forgotten_once_it_is_fenced() -
     assert scaling([pool(3, 3)], gone, partitions).unregister == (3,)
 
 
+def test_a_broker_that_holds_nothing_is_drained_before_it_goes() -> None:
+    step = scaling([pool(3, 4)], FOUR, [placed(0, 0, 1, 2)])
+    assert (step.replicas, step.drain, step.leaving) == ({"c-b": 4}, (3,), ("c-b-3",))
+    assert (step.empty, step.unregister) == ((), ()), "a topic may be made before it is drained"
+
+
 def test_where_replicas_do_not_fit_nobody_goes_and_it_says_what_helps() -> None:
     step = scaling([pool(2, 3)], FOUR[:3], [placed(0, 0, 1, 2)])
     assert step.replicas == {"c-b": 3}

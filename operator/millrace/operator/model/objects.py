@@ -112,6 +112,11 @@ def pool_object_name(cluster: str, pool: str) -> str:
     return f"{cluster}-{pool}"
 
 
+def broker_of_claim(claim: str) -> str:
+    """Return the broker that a claim is of: no hyphen is in the name of the volume before it."""
+    return claim.partition("-")[2]
+
+
 def outside_name(name: str) -> str:
     """Return the name of the Service by which clients outside reach a cluster, or a broker."""
     return f"{name}-outside"

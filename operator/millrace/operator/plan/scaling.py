@@ -217,10 +217,17 @@ def _step(
     held = {broker for each in partitions for broker in each.replicas}
     if leaving_ids & held:
         return _move_off(kept, leaving, staying, partitions)
+    if drain:
+        # Until that is done a new topic may get replicas there: only a later look shows that none has.
+        return Scaling(
+            replicas=kept,
+            drain=drain,
+            leaving=names,
+            message=f"{_names(leaving)} {_do(leaving, 'is', 'are')} to go, and drained first",
+        )
     if leaving:
         return Scaling(
             replicas=wanted,
-            drain=drain,
             unregister=tuple(each.broker_id for each in leaving if each.is_fenced),
             leaving=names,
             empty=names,

@@ -38,6 +38,7 @@ from millrace.operator.model.objects import (
     Decided,
     Document,
     broker_container,
+    broker_of_claim,
     desired_objects,
     pool_object_name,
     selector,
@@ -469,7 +470,8 @@ class ClusterReconciler:
         claims = await self._api.list(CLAIM, cluster.namespace, {CLUSTER_LABEL: cluster.name})
         for each in claims:
             metadata = each["metadata"]
-            if metadata["name"].endswith(f"-{broker}") and "deletionTimestamp" not in metadata:
+            is_of_broker = broker_of_claim(metadata["name"]) == broker
+            if is_of_broker and "deletionTimestamp" not in metadata:
                 await self._api.delete(
                     CLAIM, cluster.namespace, metadata["name"], uid=metadata["uid"]
                 )
