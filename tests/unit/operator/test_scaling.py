@@ -101,11 +101,15 @@ def test_a_broker_that_holds_nothing_is_drained_before_it_goes() -> None:
 
 
 def test_where_replicas_do_not_fit_nobody_goes_and_it_says_what_helps() -> None:
-    step = scaling([pool(2, 3)], FOUR[:3], [placed(0, 0, 1, 2)])
+    topics = [placed(number, 0, 1, 2, topic=topic) for topic in "abcde" for number in (0, 1)]
+    step = scaling([pool(2, 3)], FOUR[:3], [*topics, placed(0, 0, 2, topic="fits")])
     assert step.replicas == {"c-b": 3}
     assert (step.moves, step.empty) == ({}, ())
-    assert "c-b-2 cannot go: it holds replicas of 1 partition" in step.problem
-    assert "replicas higher" in step.problem
+    said = "c-b-2 cannot go: topic a has 3 replicas, and the brokers that stay can hold 2; topic b"
+    assert step.problem.startswith(said)
+    assert "; and 2 more topics likewise. Lower spec.replicas of their Topics" in step.problem
+    assert "raise replicas of a pool" in step.problem
+    assert "fits" not in step.problem.partition(". ")[0]
 
 
 def positions(*replicas: int) -> Placed:
@@ -127,7 +131,7 @@ def test_internal_topics_get_fewer_replicas_where_the_cluster_gets_too_small_for
 def test_brokers_that_cannot_go_are_drained_so_that_no_topic_gets_replicas_there() -> None:
     partitions = [positions(0, 1, 2), placed(0, 0, 1, 2)]
     step = scaling([pool(2, 3)], FOUR[:3], partitions)
-    assert "replicas of 1 partition, and 3 replicas need" in step.problem
+    assert "c-b-2 cannot go: topic t has 3 replicas" in step.problem
     assert (step.drain, step.leaving, step.moves) == ((2,), ("c-b-2",), {})
     drained = [*FOUR[:2], member(2, is_drained=True)]
     lowered = [positions(0, 1, 2), placed(0, 0, 1)]
@@ -251,7 +255,7 @@ def test_a_topic_whose_media_no_broker_has_holds_up_nobody_but_its_own_brokers()
     assert wrong.place not in step.moves
     assert scaling([pool(3, 4)], SSDS, [wrong, placed(1, 3)]).problem == ""
     held = scaling([pool(3, 4)], SSDS, [placed(0, 3, media=TopicMedia.HDD)])
-    assert "log directory on hdd" in held.problem
+    assert "t has 1 replica of media hdd, and the brokers that stay can hold 0" in held.problem
 
 
 CLUSTER = cluster_of(

@@ -20,18 +20,21 @@ Every step follows from the present state, so a killed operator continues after 
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from millrace.core.controller.balancing.placement import Candidate
 from millrace.core.controller.balancing.reassignment_plan import planned
-from millrace.core.errors import InvalidReplicaAssignmentError
 from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
 from millrace.core.topics import PartitionName
 from millrace.core.words import count
 from millrace.operator.model.cluster import REPLICAS_MAX, Cluster
 from millrace.operator.model.objects import Document, pool_object_name
+
+_TOPICS_NAMED_MAX: Final = 3
+"""Topics that a problem names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +221,7 @@ def _step(
     if leaving_ids & held:
         return _move_off(kept, leaving, staying, partitions)
     if drain:
-        # Until that is done a new topic may get replicas there: only a later look shows that none has.
+        # Before that a new topic may get replicas there: only the next look shows that none has.
         return Scaling(
             replicas=kept,
             drain=drain,
@@ -254,18 +257,15 @@ def _move_off(
     affected = [each for each in partitions if leaving_ids & {*each.replicas}]
     names = tuple(each.name for each in leaving)
     drain = tuple(each.broker_id for each in leaving if not each.is_drained)
-    try:
-        moves = _planned(partitions, staying, needed=affected)
-    except InvalidReplicaAssignmentError as error:
-        holding = [each for each in affected if not each.is_internal] or affected
+    if unfit := _unfit(affected, staying):
         return Scaling(
             replicas=kept,
             drain=drain,
             leaving=names,
-            problem=f"{_names(leaving)} cannot go: {_do(leaving, 'it holds', 'they hold')} "
-            f"replicas of {count(len(holding), 'partition')}, and {error}. Set the pools' replicas "
-            "higher, or the Topics' lower",
+            problem=f"{_names(leaving)} cannot go: {unfit}. Lower spec.replicas of their Topics, or "
+            "set it: a Topic without it keeps the replicas that it has. Or raise replicas of a pool",
         )
+    moves = _planned(partitions, staying, needed=affected)
     now, awaited = _possible(moves, partitions, staying)
     message = f"replicas of {count(len(affected), 'partition')} move off {_names(leaving)}"
     if awaited:
@@ -278,6 +278,25 @@ def _move_off(
         leaving=names,
         message=message,
     )
+
+
+def _unfit(partitions: Sequence[Placed], members: Sequence[Member]) -> str:
+    """Return which topics have more replicas than these brokers can hold; empty: none has."""
+    room = _rooms(members)
+    too_many: dict[str, str] = {}
+    for partition in partitions:
+        replicas = 1 if partition.is_internal else len(partition.replicas)
+        brokers = room(partition)
+        if replicas > brokers:
+            media = "" if partition.media is TopicMedia.ANY else f" of media {partition.media}"
+            too_many[partition.place[0]] = (
+                f"topic {partition.place[0]} has {count(replicas, 'replica')}{media}, and the "
+                f"brokers that stay can hold {brokers}"
+            )
+    shown = [too_many[topic] for topic in sorted(too_many)[:_TOPICS_NAMED_MAX]]
+    if more := len(too_many) - len(shown):
+        shown.append(f"and {count(more, 'more topic')} likewise")
+    return "; ".join(shown)
 
 
 def _possible(
@@ -336,24 +355,19 @@ def _shares(
 def _planned(
     partitions: Sequence[Placed], members: Sequence[Member], *, needed: Collection[Placed]
 ) -> dict[PartitionName, tuple[BrokerId, ...]]:
-    """Return a plan for the partitions that fit on these brokers, and for those that must. A
-    partition that does not fit, since too few brokers have its media, is a problem of its Topic,
-    and does not hold up the others. One of an internal topic that must fit gets fewer replicas.
+    """Return a plan for the partitions that fit on these brokers. One that does not fit, since too
+    few brokers have its media, is a problem of its Topic, and does not hold up the others.
 
-    Raises:
-        InvalidReplicaAssignmentError: one that must fit does not.
+    Args:
+        needed: partitions that move in any case: they fit (`_unfit`), or belong to an internal
+            topic, which gets fewer replicas.
     """
-    takers = {
-        media: {m.broker_id for m in members if _has(m, media) and not m.is_drained}
-        for media in TopicMedia
-    }
-    holders = {media: {m.broker_id for m in members if _has(m, media)} for media in TopicMedia}
+    room = _rooms(members)
     planned_for: list[Placed] = []
     others: Counter[BrokerId] = Counter()
     leaders: Counter[BrokerId] = Counter()
     for each in partitions:
-        can_hold = takers[each.media] | (holders[each.media] & {*each.replicas})
-        if len(can_hold) >= len(each.replicas) or each in needed:
+        if room(each) >= len(each.replicas) or each in needed:
             planned_for.append(each)
         else:
             others.update(each.replicas)
@@ -369,8 +383,21 @@ def _planned(
     )
 
 
-def _has(member: Member, media: TopicMedia) -> bool:
-    return media.is_among(member.media)
+def _rooms(members: Sequence[Member]) -> Callable[[Placed], int]:
+    """Return a function that says how many of these brokers can hold a partition.
+
+    A drained broker may keep a replica that it has, and gets no others.
+    """
+    holders = {
+        media: {member.broker_id for member in members if media.is_among(member.media)}
+        for media in TopicMedia
+    }
+    drained = {member.broker_id for member in members if member.is_drained}
+
+    def room(partition: Placed) -> int:
+        return len(holders[partition.media] - (drained - {*partition.replicas}))
+
+    return room
 
 
 def _is_leaving(broker: str, wanted: Mapping[str, int]) -> bool:
