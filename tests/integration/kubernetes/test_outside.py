@@ -13,6 +13,7 @@ from millrace.operator.reconcile.outside import WAITING_S
 Listener = dict[str, Any]
 STATEFUL_SETS = "/apis/apps/v1/%s/statefulsets"
 SERVICES = "/api/v1/%s/services"
+PODS = "/api/v1/%s/pods"
 CONFIG_MAPS = "/api/v1/%s/configmaps"
 BALANCED = {"loadBalancerSourceRanges": ["203.0.113.0/24"], "loadBalancerClass": "example.org/lb"}
 
@@ -93,6 +94,23 @@ def test_node_ports_are_told_to_brokers_before_they_start(stage: Stage) -> None:
     assert stage.bootstrap() == f"192.0.2.1:{first},192.0.2.2:{first}"
     assert stage.addresses() == told
     assert stage.told()[0] == "True"
+
+
+def test_a_pod_that_only_has_the_labels_of_brokers_adds_no_address(stage: Stage) -> None:
+    stage.write({"type": "NodePort"})
+    stage.operated.settle()
+    before = stage.bootstrap()
+    (first, *_) = stage.operated.controllers.items(PODS)
+    labels = first["metadata"]["labels"]
+    stranger = {
+        "metadata": {"name": "debugged-0", "labels": labels},
+        "spec": {"containers": [{"name": "theirs", "image": "theirs:1"}], "nodeName": "node-2"},
+    }
+    made = stage.operated.request("POST", PODS % f"namespaces/{stage.operated.namespace}", stranger)
+    made["status"] = {"hostIP": "192.0.2.9", "hostIPs": [{"ip": "192.0.2.9"}]}
+    stage.operated.controllers.put(PODS, made, subresource="status")
+    stage.operated.look()
+    assert stage.bootstrap() == before
 
 
 def test_ports_stay_whatever_else_changes(stage: Stage) -> None:

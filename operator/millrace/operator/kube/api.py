@@ -24,6 +24,8 @@ from millrace.runtime.kubernetes.resources import Kind
 
 FIELD_MANAGER: Final = "millrace-operator"
 TIMEOUT_MS: Final = 10_000
+REFUSALS: Final = (400, 403, 422)
+"""Statuses of requests that must not be repeated without a change."""
 _audit = logging.getLogger(AUDIT_LOGGER)
 
 _THREADS: Final = 8

@@ -92,7 +92,7 @@ def _is_lost(
 
 def _needed_for(broker: str, partitions: Sequence[PartitionHealth] | None) -> tuple[str, ...]:
     if partitions is None:
-        return ("every partition, as no broker answers",)
+        return ("any partition, as no broker answers",)
     return tuple(
         each.place
         for each in partitions

@@ -134,7 +134,11 @@ def _bootstrap_address(listener: OutsideListener, service: Document, hosts: _Hos
     if listener.type is OutsideType.LOAD_BALANCER:
         return host_port(_load_balancer(service), service["spec"]["ports"][0]["port"])
     port = _node_port(service)
-    return ",".join(host_port(each, port) for each in hosts.all())
+    if not (known := hosts.all()):
+        raise _Missing(
+            "clients outside have nowhere to connect first: no broker runs on a node yet"
+        )
+    return ",".join(host_port(host, port) for host in known)
 
 
 def _load_balancer(service: Document) -> str:

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from millrace.core.words import count
+from millrace.operator.model.conditions import some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ def next_step(
     if away or len(pods) < pods_wanted:
         return _wait_for(away, pods_wanted - len(pods))
     if unknown := [each.name for each in pods if not each.is_revision_known]:
-        return Wait(f"Kubernetes has yet to say which revision {_some(unknown)} should run")
+        return Wait(f"Kubernetes has yet to say which revision {some(unknown)} should run")
     if not outdated:
         return Done()
     if partitions is None or controller is None:
@@ -147,7 +148,7 @@ def may_be_disrupted(
 def _why_not(broker: str, partitions: Sequence[PartitionHealth], settling: Collection[str]) -> str:
     """Return why a broker cannot be restarted now; empty: it can."""
     if needing := [each.place for each in partitions if _needs(each, broker)]:
-        return f"without it {_some(needing)} would fall under min.insync.replicas"
+        return f"without it {some(needing)} would fall under min.insync.replicas"
     for each in partitions:
         heirs = set(each.in_sync) - {broker}
         if broker in each.in_sync and heirs and heirs.issubset(settling):
@@ -175,8 +176,3 @@ def _wait_for(away: Sequence[BrokerPod], missing: int) -> Wait:
         problem = f": {first.problem}" if first.problem else ""
         return Wait(f"{first.name} is not ready yet{problem}")
     return Wait(f"{count(missing, 'pod is', 'pods are')} still to be made")
-
-
-def _some(places: Sequence[str]) -> str:
-    shown = ", ".join(places[:3])
-    return shown if len(places) <= 3 else f"{shown} and {len(places) - 3} more"

@@ -262,8 +262,9 @@ def _move_off(
             replicas=kept,
             drain=drain,
             leaving=names,
-            problem=f"{_names(leaving)} cannot go: {unfit}. Lower spec.replicas of their Topics, or "
-            "set it: a Topic without it keeps the replicas that it has. Or raise replicas of a pool",
+            problem=f"{_names(leaving)} cannot go: {unfit}. Lower spec.replicas of their Topics, "
+            "or set it: a Topic without it keeps the replicas that it has. Or raise replicas of a "
+            "pool",
         )
     moves = _planned(partitions, staying, needed=affected)
     now, awaited = _possible(moves, partitions, staying)

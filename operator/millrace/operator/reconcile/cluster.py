@@ -16,7 +16,7 @@ from millrace.core.broker_config import check_settings
 from millrace.core.errors import InvalidConfigError, MillraceError
 from millrace.core.events import AUDIT_LOGGER
 from millrace.operator import events
-from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.kube.api import REFUSALS, Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
 from millrace.operator.kube.kinds import (
     CLAIM,
@@ -100,9 +100,6 @@ minute or two."""
 FAILURE_TOLD_AGAIN = timedelta(seconds=10)
 """Shortest time between two reports of failures of one generation of a Cluster."""
 
-_REFUSED = (400, 403, 422)
-"""Statuses of requests that must not be repeated without a change."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
@@ -175,7 +172,7 @@ class ClusterReconciler:
             await self._refuse(document, reason, str(error))
             return BUSY_S if error.is_passing else STEADY_S
         except ApiError as error:
-            if error.status not in _REFUSED:
+            if error.status not in REFUSALS:
                 await self._say_failed(document, error)
                 raise
             message = f"the API server refuses what the Cluster asks for: {error.message}"
@@ -212,7 +209,7 @@ class ClusterReconciler:
             may_be_disrupted=may_be_disrupted(pods, partitions, pods_wanted=wanted),
         )
         volumes = await self._grow(cluster, document, seen)
-        outside = await self._outside.reconcile(cluster, scale.replicas)
+        outside = await self._outside.reconcile(cluster, scale.replicas, seen.pods)
         made = {}
         for each in desired_objects(cluster, decided):
             if not _is_going(each, seen, volumes):
@@ -304,7 +301,7 @@ class ClusterReconciler:
             try:
                 await self._api.patch(CLAIM, cluster.namespace, name, change)
             except ApiError as error:
-                if error.status not in _REFUSED:
+                if error.status not in REFUSALS:
                     raise
                 refused.append(f"{name}: {error}")  # By a quota, for one.
             else:

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from millrace.core.words import count
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition, Reason
+from millrace.operator.model.conditions import Condition, Reason, some
 from millrace.operator.model.images import version_of
 from millrace.operator.model.objects import bootstrap_address
 from millrace.operator.plan.growth import Growth
@@ -131,20 +131,21 @@ def _lost(look: Look) -> _Verdict:
     if not look.lost:
         return True, Reason.PRESENT, "no broker waits for a lost volume"
     told = []
-    for each in look.lost:
-        claims = ", ".join(claim["metadata"]["name"] for claim in each.claims)
+    for broker in look.lost:
+        claims = ", ".join(claim["metadata"]["name"] for claim in broker.claims)
         needed = (
-            f"; no other broker has all of {', '.join(each.needed_for[:3])}"
-            if each.needed_for
+            f", and no other broker is known to have all records of {some(broker.needed_for)}"
+            if broker.needed_for
             else ""
         )
-        told.append(f"{each.name} waits for the volumes of {claims}, whose node is gone{needed}")
-    return (
-        False,
-        Reason.NODE_GONE,
-        f"{'; '.join(told)}. Bring the node back; or set spec.lostVolumes to Replace, or delete "
-        "these claims and the pod: the broker then begins again and copies what others have",
+        told.append(f"{broker.name} waits for the volumes of {claims}, whose node is gone{needed}")
+    advice = (
+        "without it, records that only these volumes have are lost"
+        if any(broker.needed_for for broker in look.lost)
+        else "or set spec.lostVolumes to Replace, or delete these claims and the pod: the broker "
+        "then begins again and copies what others have"
     )
+    return False, Reason.NODE_GONE, f"{'; '.join(told)}. Bring the node back; {advice}"
 
 
 def _sized(look: Look) -> _Verdict:
@@ -156,10 +157,13 @@ def _sized(look: Look) -> _Verdict:
             f"{volumes.problem}. Where its driver can, set allowVolumeExpansion of the storage "
             "class; or add a pool with larger volumes, and remove this one",
         )
-    if volumes.under_way or volumes.recreate:
-        first = f", as {volumes.under_way[0]}" if volumes.under_way else ""
+    if volumes.under_way:
         growing = count(len(volumes.under_way), "claim grows", "claims grow")
-        return False, Reason.GROWING, f"{growing}{first}"
+        return False, Reason.GROWING, f"{growing}, as {volumes.under_way[0]}"
+    if volumes.recreate:
+        names = ", ".join(stateful_set["metadata"]["name"] for stateful_set in volumes.recreate)
+        message = f"{names}: the StatefulSet is made again, so that new brokers get larger volumes"
+        return False, Reason.GROWING, message
     return True, Reason.AS_WANTED, "volumes are as large as they should be"
 
 

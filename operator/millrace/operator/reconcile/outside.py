@@ -4,16 +4,16 @@ A Service that the API server refuses, or whose name is taken, does not affect c
 reported, and the rest goes on.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.kube.api import REFUSALS, Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
-from millrace.operator.kube.kinds import CONFIG_MAP, NODE, POD, SERVICE
+from millrace.operator.kube.kinds import CONFIG_MAP, NODE, SERVICE
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.listeners import NodeAddress, OutsideListener
-from millrace.operator.model.objects import Document, outside_name, selector
+from millrace.operator.model.objects import Document, outside_name
 from millrace.operator.model.outside import (
     address_map,
     bootstrap_service,
@@ -37,11 +37,14 @@ class OutsideReconciler:
         self._api = api
         self._applied = applied
 
-    async def reconcile(self, cluster: Cluster, replicas: Mapping[str, int]) -> Outside | None:
+    async def reconcile(
+        self, cluster: Cluster, replicas: Mapping[str, int], pods: Sequence[Document]
+    ) -> Outside | None:
         """Bring the objects into their wanted state; return the resulting addresses.
 
         Args:
             replicas: brokers of each pool, by the name of its StatefulSet.
+            pods: of the brokers.
 
         Returns:
             None: clients outside are not wanted.
@@ -61,7 +64,8 @@ class OutsideReconciler:
             service = await self._ensure(broker_service(cluster, listener, each), problems)
             if service is not None:
                 services[each] = service
-        found = outside(listener, bootstrap, services, *await self._placed(cluster, listener))
+        nodes = await self._nodes_of(pods, listener)
+        found = outside(listener, bootstrap, services, pods, nodes)
         await self._ensure(address_map(cluster, found.addresses), problems)
         return replace(found, waits=[*problems, *found.waits])
 
@@ -71,22 +75,21 @@ class OutsideReconciler:
         except NameTakenError as error:
             problems.append(str(error))
         except ApiError as error:
-            if error.status not in (400, 403, 422):
+            if error.status not in REFUSALS:
                 raise
             name = document["metadata"]["name"]
             problems.append(f"{document['kind']} {name} is refused: {error.message}")
         return None
 
-    async def _placed(
-        self, cluster: Cluster, listener: OutsideListener
-    ) -> tuple[list[Document], list[Document]]:
-        """Return the brokers' pods, and their nodes if these are needed."""
-        pods = await self._api.list(POD, cluster.namespace, selector(cluster.name))
+    async def _nodes_of(
+        self, pods: Sequence[Document], listener: OutsideListener
+    ) -> list[Document]:
+        """Return the nodes of the brokers' pods, if another than their internal address is told."""
         if listener.node_address is NodeAddress.INTERNAL_IP:
-            return pods, []
-        names = sorted({each["spec"]["nodeName"] for each in pods if each["spec"].get("nodeName")})
-        nodes = [await self._api.get(NODE, None, each) for each in names]
-        return pods, [each for each in nodes if each is not None]
+            return []
+        names = sorted({pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")})
+        nodes = [await self._api.get(NODE, None, name) for name in names]
+        return [node for node in nodes if node is not None]
 
     async def _remove_others(
         self, cluster: Cluster, brokers: Iterable[str], *, is_wanted: bool
@@ -111,17 +114,9 @@ class OutsideReconciler:
 def outside_condition(found: Outside) -> Condition:
     """Return whether all brokers have an address for clients outside."""
     if not found.waits:
-        return Condition(
-            "OutsideAddressed",
-            True,
-            Reason.ADDRESSED,
-            f"clients outside connect to {found.bootstrap}",
-        )
+        message = f"clients outside connect to {found.bootstrap}"
+        return Condition(OUTSIDE_CONDITION, True, Reason.ADDRESSED, message)
     told = "; ".join(found.waits[:_TOLD_MAX])
     more = len(found.waits) - _TOLD_MAX
-    return Condition(
-        "OutsideAddressed",
-        False,
-        Reason.ADDRESSES_MISSING,
-        told + (f"; and {more} more" if more > 0 else ""),
-    )
+    message = told + (f"; and {more} more" if more > 0 else "")
+    return Condition(OUTSIDE_CONDITION, False, Reason.ADDRESSES_MISSING, message)

@@ -38,7 +38,7 @@ from millrace.operator import events
 from millrace.operator.kube.api import Api
 from millrace.operator.kube.kinds import CLUSTER, TOPIC
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition, Reason, not_known
+from millrace.operator.model.conditions import Condition, Reason, not_known, some
 from millrace.operator.model.objects import Document, pool_object_name
 from millrace.operator.model.topic import Deletion, Topic
 from millrace.operator.plan.selectors import allows
@@ -95,8 +95,6 @@ _PROTECTED: Final = Condition(
 )
 PLACED: Final = "Placed"
 """Type of the condition that every Topic has beside Ready."""
-_NAMED_MAX: Final = 5
-"""Brokers that a condition names."""
 STEADY_S: Final = 60.0
 BUSY_S: Final = 2.0
 BLOCKED_S: Final = 10.0
@@ -258,7 +256,7 @@ class _Work:
             # Created now, it would have too few replicas, or be on few brokers.
             message = (
                 "the topic is made once every broker has joined the cluster; missing: "
-                f"{_some(self._missing)}"
+                f"{some(self._missing)}"
             )
             return _Outcome(Condition("Ready", False, Reason.BROKERS_MISSING, message), False), None
         try:
@@ -314,22 +312,22 @@ class _Work:
     ) -> Condition:
         """Return whether every replica is on a broker and a disk where it should be."""
         if ready.reason is Reason.MOVING:
-            return Condition("Placed", False, Reason.MOVING, ready.message)
+            return Condition(PLACED, False, Reason.MOVING, ready.message)
         if described.media is not TopicMedia.ANY and not is_true(document, PLACED):
             # Brokers move replicas between their own disks, which no description of topics shows.
             try:
                 logs = await self.admin.describe_logs(described.name)
             except MillraceError as error:
-                return Condition("Placed", None, Reason.NO_BROKER_ANSWERS, str(error))
+                return Condition(PLACED, None, Reason.NO_BROKER_ANSWERS, str(error))
             there = [each.media for each in logs if each.media is not None]
             wrong = sum(not described.media.is_home_on(each) for each in there)
             if wrong:
                 told = count(wrong, "replica is", "replicas are")
                 message = f"{told} still to be moved to another disk of the same broker"
-                return Condition("Placed", False, Reason.MOVING, message)
+                return Condition(PLACED, False, Reason.MOVING, message)
             if unknown := self._unknown(described, logs):
-                return Condition("Placed", None, Reason.NO_BROKER_ANSWERS, unknown)
-        return Condition("Placed", True, Reason.AS_WANTED, "every replica is where it should be")
+                return Condition(PLACED, None, Reason.NO_BROKER_ANSWERS, unknown)
+        return Condition(PLACED, True, Reason.AS_WANTED, "every replica is where it should be")
 
     def _unknown(self, described: TopicDescription, logs: Sequence[LogDescription]) -> str:
         """Return what is not known of a topic's disks, as brokers are away; empty: nothing."""
@@ -340,7 +338,7 @@ class _Work:
             return ""
         names = [self.found.names.get(each, f"broker {each}") for each in missing]
         return (
-            f"no word from {_some(names)} about the disks of "
+            f"no word from {some(names)} about the disks of "
             f"{count(sum(missing.values()), 'replica')}: they are away, or the replicas are offline"
         )
 
@@ -432,7 +430,7 @@ class _Work:
         except InvalidReplicaAssignmentError:
             if not self._missing:
                 raise
-            return f"they are moved once every broker has joined; missing: {_some(self._missing)}"
+            return f"they are moved once every broker has joined; missing: {some(self._missing)}"
         finally:
             for each in {**before, **plan}.values():
                 self.loads.add(each)
@@ -447,7 +445,7 @@ class _Work:
         if len(now) == len(plan):
             return ""
         names = sorted({away[each] for key in plan for each in awaited[key]})
-        return f"those of {len(plan) - len(now)} wait for {_some(names)} to be back"
+        return f"those of {len(plan) - len(now)} wait for {some(names)} to be back"
 
     async def _delete(self, document: Document, topic: Topic, name: str, *, is_ours: bool) -> bool:
         if not has_finalizer(document, FINALIZER):
@@ -540,12 +538,6 @@ async def _cannot_delete(api: Api, document: Document, why: str, going: Collecti
     because = Condition("Ready", False, Reason.CANNOT_DELETE, message)
     await say_why_not(api, document, because, types=[PLACED])
     return False
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return names for a person, the first few."""
-    more = len(names) - _NAMED_MAX
-    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def found_topic(described: TopicDescription) -> FoundTopic:

@@ -1,0 +1,41 @@
+"""What the conditions of a Cluster say."""
+
+from dataclasses import replace
+from typing import Any
+
+from millrace.operator.model.conditions import Condition
+from millrace.operator.plan.growth import Growth
+from millrace.operator.plan.lost import LostBroker
+from millrace.operator.plan.rolling import Done
+from millrace.operator.plan.scaling import Scaling
+from millrace.operator.reconcile.cluster_status import Look, status_conditions
+
+WELL = Look(
+    (), "", None, Scaling(replicas={}), (), Done(), Growth(), is_placing=False, outside=None
+)
+
+
+def condition(type: str, **facts: Any) -> Condition:
+    (found,) = [each for each in status_conditions(replace(WELL, **facts)) if each.type == type]
+    return found
+
+
+def lost(*needed_for: str) -> list[LostBroker]:
+    pod, claim = {"metadata": {"name": "c-b-0"}}, {"metadata": {"name": "data-c-b-0"}}
+    return [LostBroker(pod, (claim,), needed_for)]
+
+
+def test_a_lost_volume_is_given_up_only_where_others_have_its_records() -> None:
+    assert "delete these claims and the pod" in condition("VolumesPresent", lost=lost()).message
+    needed = condition("VolumesPresent", lost=lost("t-0", "t-1")).message
+    assert "no other broker is known to have all records of t-0, t-1" in needed
+    assert "Bring the node back; without it, records" in needed
+    assert "delete" not in needed
+    assert "Replace" not in needed
+
+
+def test_a_stateful_set_that_is_made_again_for_larger_volumes_is_named() -> None:
+    growth = Growth(recreate=({"metadata": {"name": "c-b"}},))
+    assert condition("VolumesSized", growth=growth).message.startswith("c-b: the StatefulSet")
+    growing = condition("VolumesSized", growth=replace(growth, under_way=("data-c-b-0",)))
+    assert growing.message == "1 claim grows, as data-c-b-0"
