@@ -46,6 +46,9 @@ RESYNC_S: Final = 300
 """Pause between two looks at all resources."""
 _SILENT_S_MAX: Final = 60
 """How long a part of the operator may show no sign of life."""
+_LEASE_AGAIN_S: Final = 1.0
+"""Pause before work that came when the lease had run out."""
+_WATCHES: Final = "watches"
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -97,6 +100,7 @@ class Operator:
     def __init__(self, config: OperatorConfig) -> None:
         self._config = config
         self._queue: WorkQueue[_Key] = WorkQueue()
+        self._queue.is_open = False
         self._metrics = OperatorMetrics()
         self._signs = Signs()
         self._metrics.waiting.set_function(lambda: len(self._queue))
@@ -107,7 +111,9 @@ class Operator:
         self._lease = OperatorLease(self._api, config.namespace, config.holder, self._on_lease)
         self._acts = asyncio.Event()
         self._heard: dict[str, int] = {}
-        self._unheard: dict[str, int] = {}
+        """The newest generation of each resource that a watch told of, by uid."""
+        self._listed: dict[str, int] = {}
+        """Likewise, that the last look at all resources found."""
         self._reconcile: dict[str, Callable[[str, str], Awaitable[float | None]]] = {}
 
     async def run(self, stop_signals: Sequence[signal.Signals]) -> None:
@@ -161,6 +167,8 @@ class Operator:
         else:
             self._acts.clear()
             self._metrics.keep_only(())
+            self._signs.forget(_WATCHES)  # They are judged only while this operator acts.
+        self._queue.is_open = is_held
 
     async def _live(self) -> None:
         while True:
@@ -181,14 +189,10 @@ class Operator:
                 await asyncio.sleep(_SILENT_S_MAX / 10)
                 continue
             self._judge_watches([*clusters, *topics, *quotas])
-            found = [
-                _Key("cluster", each["metadata"]["namespace"], each["metadata"]["name"])
-                for each in clusters
-            ]
+            metadata = [cluster["metadata"] for cluster in clusters]
+            found = [_Key("cluster", named["namespace"], named["name"]) for named in metadata]
             for work, resources in (("topics", topics), ("quotas", quotas)):
-                found += [
-                    _Key(work, *key) for key in sorted({cluster_key(each) for each in resources})
-                ]
+                found += [_Key(work, *key) for key in sorted(set(map(cluster_key, resources)))]
             for key in found:
                 self._on_event(*key)
             self._metrics.keep_only(found)
@@ -196,18 +200,20 @@ class Operator:
 
     def _judge_watches(self, listed: list[Document]) -> None:
         """Count watches as alive unless they have missed a change that the last look found."""
-        there = {each["metadata"]["uid"]: each["metadata"]["generation"] for each in listed}
-        if not any(self._heard.get(uid, 0) < self._unheard.get(uid, 0) for uid in there):
-            self._signs.give("watches", 2 * RESYNC_S)
-        self._heard = {uid: each for uid, each in self._heard.items() if uid in there}
-        self._unheard = there
+        metadata = [resource["metadata"] for resource in listed]
+        generations = {found["uid"]: found["generation"] for found in metadata}
+        if not any(self._heard.get(uid, 0) < self._listed.get(uid, 0) for uid in generations):
+            self._signs.give(_WATCHES, 2 * RESYNC_S)
+        self._heard = {uid: heard for uid, heard in self._heard.items() if uid in generations}
+        self._listed = generations
 
     async def _work(self) -> None:
         while True:
-            await self._acts.wait()
             key = await self._queue.get()
-            if not self._lease.is_held:
-                self._queue.done(key, None)  # The acting operator looks at everything first.
+            if (
+                not self._lease.is_held
+            ):  # It has run out: the next attempt tells whether it is lost.
+                self._queue.done(key, _LEASE_AGAIN_S)
                 continue
             work = self._metrics.reconcile_seconds.labels(key.work)
             with bound_contextvars(cluster=f"{key.namespace}/{key.name}"):

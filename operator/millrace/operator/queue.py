@@ -19,6 +19,7 @@ class WorkQueue(Generic[_K]):
     """A queue of work. Used from one event loop."""
 
     def __init__(self) -> None:
+        self._is_open = True
         self._waiting: dict[_K, None] = {}  # In the order in which they came.
         self._working: set[_K] = set()
         self._timers: dict[_K, asyncio.TimerHandle] = {}
@@ -28,6 +29,16 @@ class WorkQueue(Generic[_K]):
     def __len__(self) -> int:
         """How many keys wait, or are being handled."""
         return len(self._waiting) + len(self._working)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether keys are handed out; until they are again, all of them are kept."""
+        return self._is_open
+
+    @is_open.setter
+    def is_open(self, is_open: bool) -> None:
+        self._is_open = is_open
+        self._is_due.set()
 
     def add(self, key: _K) -> None:
         """Add a key, to be handled as soon as a worker is free."""
@@ -47,7 +58,7 @@ class WorkQueue(Generic[_K]):
     async def get(self) -> _K:
         """Return the next key. Call `done` or `failed` when it was handled."""
         while True:
-            for key in self._waiting:
+            for key in self._waiting if self._is_open else ():
                 if key not in self._working:
                     del self._waiting[key]
                     self._working.add(key)

@@ -108,6 +108,11 @@ class Signs:
         with self._lock:
             self._seen[name] = (self._clock(), silent_seconds_max)
 
+    def forget(self, name: str) -> None:
+        """Expect no more signs of a part, until it gives one."""
+        with self._lock:
+            self._seen.pop(name, None)
+
     def silent(self) -> list[str]:
         """Return the parts that were silent for too long."""
         now = self._clock()

@@ -37,6 +37,18 @@ async def test_what_failed_is_tried_again_after_pauses_that_grow_to_a_bound() ->
     assert queue.failed("a") == PAUSE_S_MIN
 
 
+async def test_a_closed_queue_hands_out_nothing_and_loses_nothing() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.is_open = False
+    queue.add("a")
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.is_open = True
+    assert await asyncio.wait_for(waiting, 5) == "a"
+
+
 async def test_what_is_to_be_looked_at_later_comes_by_itself() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("a", 0.01)

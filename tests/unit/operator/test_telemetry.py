@@ -57,6 +57,8 @@ def test_a_part_that_is_silent_for_longer_than_it_may_be_is_named(
     assert get(page, "/livez") == (200, "ok\n")
     clock.now = 61
     assert get(page, "/livez") == (503, "silent for too long: event loop\n")
+    signs.forget("event loop")
+    assert get(page, "/livez") == (200, "ok\n"), "no sign is expected of it any more"
 
 
 def test_the_operator_is_ready_once_it_reached_the_api_server(
