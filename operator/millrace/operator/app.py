@@ -100,7 +100,7 @@ class Operator:
     def __init__(self, config: OperatorConfig) -> None:
         self._config = config
         self._queue: WorkQueue[_Key] = WorkQueue()
-        self._queue.is_open = False
+        self._queue.is_open = False  # Until this operator acts.
         self._metrics = OperatorMetrics()
         self._signs = Signs()
         self._metrics.waiting.set_function(lambda: len(self._queue))
@@ -202,7 +202,8 @@ class Operator:
         """Count watches as alive unless they have missed a change that the last look found."""
         metadata = [resource["metadata"] for resource in listed]
         generations = {found["uid"]: found["generation"] for found in metadata}
-        if not any(self._heard.get(uid, 0) < self._listed.get(uid, 0) for uid in generations):
+        missed = any(self._heard.get(uid, 0) < self._listed.get(uid, 0) for uid in generations)
+        if self._acts.is_set() and not missed:
             self._signs.give(_WATCHES, 2 * RESYNC_S)
         self._heard = {uid: heard for uid, heard in self._heard.items() if uid in generations}
         self._listed = generations
@@ -210,9 +211,8 @@ class Operator:
     async def _work(self) -> None:
         while True:
             key = await self._queue.get()
-            if (
-                not self._lease.is_held
-            ):  # It has run out: the next attempt tells whether it is lost.
+            if not self._lease.is_held:
+                # It has run out: only the next attempt tells whether another operator has it.
                 self._queue.done(key, _LEASE_AGAIN_S)
                 continue
             work = self._metrics.reconcile_seconds.labels(key.work)

@@ -159,7 +159,7 @@ def test_a_port_that_is_taken_is_refused_where_a_user_has_chosen_it(tmp_path: Pa
         ):
             result = CommandLine("127.0.0.1:1").run(*words)
             assert result.exit_code == ExitCode.FAILED
-            assert f"cannot be served on 127.0.0.1:{port}" in result.output
+            assert f"served on 127.0.0.1:{port}: Address already in use\n" in result.output
             assert "0: any that is free" in result.output
     assert list(tmp_path.iterdir()) == []
 

@@ -37,7 +37,10 @@ def test_a_selector_allows_namespaces_by_their_labels() -> None:
         ({"key": "team", "operator": "Exists"}, True),
         ({"key": "team", "operator": "DoesNotExist"}, False),
         ({"key": "team", "operator": "Guess"}, False),
+        ({"key": "cores", "operator": "Gt", "values": ["7"]}, True),
+        ({"key": "cores", "operator": "Lt", "values": ["8"]}, False),
+        ({"key": "team", "operator": "Gt", "values": ["7"]}, False),
     ],
 )
 def test_an_expression_selects_as_kubernetes_does(expression: dict[str, Any], is_met: bool) -> None:
-    assert selects({"matchExpressions": [expression]}, {"team": "a"}) is is_met
+    assert selects({"matchExpressions": [expression]}, {"team": "a", "cores": "8"}) is is_met

@@ -3,6 +3,7 @@
 Apart, so that a process may hold the socket without any of what serves pages.
 """
 
+import os
 import socket
 from typing import Final
 
@@ -14,6 +15,9 @@ def listening_socket(port: int) -> socket.socket:
     """Return a socket that listens; 0: on any free port.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is taken; its text does not name the address, which the caller knows.
     """
-    return socket.create_server((LOOPBACK, port), backlog=_BACKLOG)
+    try:
+        return socket.create_server((LOOPBACK, port), backlog=_BACKLOG)
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0)) from error

@@ -133,24 +133,6 @@ class Api:
             _note("apply", kind_of(document), metadata.get("namespace"), metadata["name"])
         return applied
 
-    async def create(self, document: Document) -> Document:
-        """Make an object.
-
-        Raises:
-            ApiError: with status 409: there is one of that name.
-        """
-        metadata = document["metadata"]
-        path = kind_of(document).path(metadata.get("namespace"))
-        return await self._call("POST", path, {"fieldManager": FIELD_MANAGER}, document)
-
-    async def replace(self, document: Document) -> Document:
-        """Replace an object as it was read.
-
-        Raises:
-            ApiError: with status 409: it has changed since.
-        """
-        return await self._call("PUT", _path(document), {"fieldManager": FIELD_MANAGER}, document)
-
     async def patch(self, kind: Kind, namespace: str, name: str, change: Document) -> Document:
         """Merge a change into an object; None removes a field."""
         path = kind.path(namespace, name)
@@ -195,7 +177,10 @@ class Api:
     ) -> None:
         """Report a change of an object to people, by an Event."""
         metadata = about["metadata"]
-        await self.create(
+        await self._call(
+            "POST",
+            EVENT.path(metadata["namespace"]),
+            {"fieldManager": FIELD_MANAGER},
             {
                 "apiVersion": EVENT.api_version,
                 "kind": EVENT.name,
@@ -217,7 +202,7 @@ class Api:
                 "firstTimestamp": now,
                 "lastTimestamp": now,
                 "count": 1,
-            }
+            },
         )
 
     async def _call(

@@ -31,7 +31,9 @@ class Applied:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._settled: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._settled: dict[tuple[str, str], dict[tuple[str, str], tuple[str, str]]] = {}
+        """By namespace and name of the owner: what was applied, and the version, by kind and name
+        of the object."""
 
     async def ensure(self, document: Document) -> Document:
         """Bring an object into its wanted state, and return it.
@@ -41,21 +43,22 @@ class Applied:
             ApiError: the API server refuses it, or does not answer.
         """
         metadata = document["metadata"]
-        key = (document["kind"], metadata["namespace"], metadata["name"])
+        (owner,) = metadata["ownerReferences"]
+        settled = self._settled.setdefault((metadata["namespace"], owner["name"]), {})
+        key = (document["kind"], metadata["name"])
         wanted = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         found = await self._api.get(kind_of(document), metadata["namespace"], metadata["name"])
         if found is not None:
             _check_owner(document, found)
-            if self._settled.get(key) == (wanted, _version(found)):
+            if settled.get(key) == (wanted, _version(found)):
                 return found
         result = await self._api.apply(document)
-        self._settled[key] = (wanted, _version(result))
+        settled[key] = (wanted, _version(result))
         return result
 
-    def forget(self, namespace: str, names: set[str]) -> None:
-        """Forget objects that are gone."""
-        for key in [each for each in self._settled if each[1] == namespace and each[2] in names]:
-            del self._settled[key]
+    def forget(self, namespace: str, owner: str) -> None:
+        """Forget the objects of an owner that is gone."""
+        self._settled.pop((namespace, owner), None)
 
 
 def _version(document: Document) -> str:

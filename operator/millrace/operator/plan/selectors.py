@@ -1,5 +1,6 @@
 """Selectors of labels: which namespaces may name a Cluster, which nodes a volume can be used on."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,5 +54,17 @@ def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
             return key in labels
         case "DoesNotExist":
             return key not in labels
+        case "Gt":  # Like the next one, of nodes only.
+            return _number(labels.get(key)) > _number(values[0])
+        case "Lt":
+            return _number(labels.get(key)) < _number(values[0])
         case _:
             return False  # Unknown: refuse rather than allow by mistake.
+
+
+def _number(text: str | None) -> float:
+    """Return a whole number; of anything else one that is neither more nor less than another."""
+    try:
+        return int(text or "")
+    except ValueError:
+        return math.nan

@@ -148,6 +148,7 @@ class ClusterReconciler:
         document = await self._api.get(CLUSTER, namespace, name)
         if document is None or "deletionTimestamp" in document["metadata"]:
             await self._brokers.forget(namespace, name)  # Its objects are deleted with it.
+            self._applied.forget(namespace, name)
             self._failures_told.pop((namespace, name), None)
             return None
         try:
