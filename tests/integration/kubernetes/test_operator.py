@@ -366,6 +366,28 @@ def test_a_broker_that_goes_takes_no_claims_of_one_whose_name_ends_as_its_own(
     assert kept == {"data-c-b-0", "data-c-c-b-0", "data-c-c-b-1"}
 
 
+def test_a_restart_is_decided_by_what_brokers_say_at_that_moment(operated: Operated) -> None:
+    operated.apply("clusters", "c", {"pools": [pool()]})
+    operated.apply("topics", "t", {"clusterRef": {"name": "c"}, "replicas": 3})
+    operated.until(lambda: is_all_settled(operated))
+    operated.apply("clusters", "c", {"pools": [pool()], "image": "millrace:2"})
+    operated.look()
+    operated.controllers.step()
+    config = f"{CONFIG_MAPS % f'namespaces/{operated.namespace}'}/c-b"
+    operated.request("DELETE", config)
+
+    def meanwhile(method: str, path: str, body: object) -> None:
+        """Let a broker die while the operator makes the ConfigMap again."""
+        if path.startswith(config):
+            operated.fake().leave("c-b-1")
+
+    operated.api.meanwhile = meanwhile
+    operated.look()
+    pods = [pod["metadata"] for pod in operated.controllers.items(PODS)]
+    assert not [pod["name"] for pod in pods if "deletionTimestamp" in pod]
+    assert "t-0 would fall under min.insync.replicas" in operated.told()["RolledOut"][2]
+
+
 def held(operated: Operated) -> list[tuple[BrokerId, ...]]:
     return operated.fake().topics[f"{operated.namespace}/t"].replicas
 

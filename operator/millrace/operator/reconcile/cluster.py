@@ -225,6 +225,10 @@ class ClusterReconciler:
         lost = await self._replace_lost(cluster, document, seen, partitions)
         seen = await self._observe(cluster)
         pods = broker_pods(seen.pods, seen.stateful_sets, volumes.restart)
+        if found is not None and not all(pod.is_current for pod in pods):
+            # A restart goes by what brokers say now, and not before all these requests.
+            found = await self._brokers.find(cluster)
+            partitions = None if found is None else found.partitions()
         step = next_step(
             pods,
             partitions,
