@@ -37,5 +37,7 @@ class Bootstraps:
             found = await self._api.list(CLUSTER, is_metadata_enough=True)
         except ApiError as error:
             raise ConnectionFailedError(f"the Clusters cannot be listed: {error}") from error
-        names = [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in found]
+        names = [
+            (cluster["metadata"]["namespace"], cluster["metadata"]["name"]) for cluster in found
+        ]
         return {f"{namespace}/{name}": bootstrap_of(namespace, name) for namespace, name in names}

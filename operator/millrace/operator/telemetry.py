@@ -85,7 +85,7 @@ class OperatorMetrics:
         Args:
             known: work, namespace and name of what this operator looks after.
         """
-        for key in [each for each in self._succeeded if each not in known]:
+        for key in [succeeded for succeeded in self._succeeded if succeeded not in known]:
             self._succeeded.discard(key)
             self._last_success.remove(*key)
 

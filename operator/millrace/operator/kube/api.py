@@ -116,9 +116,9 @@ class Api:
         found: list[Document] = []
         while True:
             answer = await self._call("GET", kind.path(namespace), query, accept=accept)
-            for each in answer["items"] or ():
-                each["metadata"].pop("managedFields", None)
-                found.append(each)
+            for item in answer["items"] or ():
+                item["metadata"].pop("managedFields", None)
+                found.append(item)
             query["continue"] = answer["metadata"].get("continue", "")
             if not query["continue"]:
                 return found

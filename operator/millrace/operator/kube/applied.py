@@ -67,19 +67,21 @@ def _version(document: Document) -> str:
 
 
 def _check_owner(document: Document, found: Document) -> None:
-    (owner,) = document["metadata"]["ownerReferences"]
+    (ours,) = document["metadata"]["ownerReferences"]
     owners = found["metadata"].get("ownerReferences") or ()
-    if any(each["uid"] == owner["uid"] for each in owners):
+    if any(owner["uid"] == ours["uid"] for owner in owners):
         return
     metadata = document["metadata"]
-    if any((each["kind"], each["name"]) == (owner["kind"], owner["name"]) for each in owners):
+    name = f"{document['kind']} {metadata['namespace']}/{metadata['name']}"
+    if any((owner["kind"], owner["name"]) == (ours["kind"], ours["name"]) for owner in owners):
         raise NameTakenError(
-            f"{document['kind']} {metadata['namespace']}/{metadata['name']} is still there of the "
-            f"{owner['kind']} {owner['name']} before, and goes with it",
+            f"{name} belongs to an earlier {ours['kind']} {ours['name']}, and is deleted with it",
             is_passing=True,
         )
-    belongs = next((f"belongs to {each['kind']} {each['name']}" for each in owners), "is not ours")
+    belongs = next(
+        (f"belongs to {owner['kind']} {owner['name']}" for owner in owners), "is not ours"
+    )
     raise NameTakenError(
-        f"{document['kind']} {metadata['namespace']}/{metadata['name']} is there already and "
-        f"{belongs}: rename it or delete it, or give the Cluster another name"
+        f"{name} is there already and {belongs}: rename it or delete it, or give the Cluster "
+        "another name"
     )

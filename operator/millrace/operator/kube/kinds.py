@@ -24,8 +24,8 @@ NAMESPACE: Final = Kind("v1", "Namespace", "namespaces", is_namespaced=False)
 EVENT: Final = Kind("v1", "Event", "events")
 
 _ALL: Final = {
-    (each.api_version, each.name): each
-    for each in (
+    (kind.api_version, kind.name): kind
+    for kind in (
         *(CLUSTER, TOPIC, QUOTA, CLUSTER_STATE, STATE_SHARD, STATEFUL_SET, CONFIG_MAP, POD),
         *(SERVICE, CLAIM, VOLUME, STORAGE_CLASS, NODE, NAMESPACE, EVENT),
         Kind("v1", "ServiceAccount", "serviceaccounts"),

@@ -77,7 +77,7 @@ class Condition:
 
 def not_known(types: Iterable[str], because: Condition) -> list[Condition]:
     """Return conditions of these types that are not known, for the reason of another one."""
-    return [replace(because, type=each, is_true=None) for each in types]
+    return [replace(because, type=type_, is_true=None) for type_ in types]
 
 
 def merged(
@@ -93,20 +93,20 @@ def merged(
         before: the conditions in the present status.
         now: RFC 3339.
     """
-    known = {each.get("type"): each for each in before}
+    known = {condition.get("type"): condition for condition in before}
     result = []
-    for each in found:
-        status = {True: "True", False: "False", None: "Unknown"}[each.is_true]
-        old = known.get(each.type, {})
+    for condition in found:
+        status = {True: "True", False: "False", None: "Unknown"}[condition.is_true]
+        old = known.get(condition.type, {})
         since = old.get("lastTransitionTime", now) if old.get("status") == status else now
         result.append(
             {
-                "type": each.type,
+                "type": condition.type,
                 "status": status,
                 "observedGeneration": generation,
                 "lastTransitionTime": since,
-                "reason": str(each.reason),
-                "message": _short(each.message),
+                "reason": str(condition.reason),
+                "message": _short(condition.message),
             }
         )
     return result

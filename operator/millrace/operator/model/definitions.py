@@ -209,28 +209,28 @@ def settings_schema(cls: type, *, separator: str = "_", explains: bool = False) 
     return {
         "type": "object",
         "properties": {
-            name: _setting_schema(each, explains=explains)
-            for name, each in settings.settings_of(cls, separator=separator).items()
+            name: _setting_schema(setting, explains=explains)
+            for name, setting in settings.settings_of(cls, separator=separator).items()
         },
     }
 
 
-def _setting_schema(each: NamedSetting, *, explains: bool) -> Schema:
-    description = each.description
-    default = f" Default: {settings.to_text(each.default) or 'empty'}."
+def _setting_schema(setting: NamedSetting, *, explains: bool) -> Schema:
+    description = setting.description
+    default = f" Default: {settings.to_text(setting.default) or 'empty'}."
     schema: dict[str, Any] = {"description": description.documentation + default}
-    if each.kind is bool:
+    if setting.kind is bool:
         return {**schema, "type": "boolean"}
-    if issubclass(each.kind, StrEnum):
-        return {**schema, "type": "string", "enum": list(each.kind)}
-    if each.kind is float:
+    if issubclass(setting.kind, StrEnum):
+        return {**schema, "type": "string", "enum": list(setting.kind)}
+    if setting.kind is float:
         return {
             **schema,
             "type": "number",
             "minimum": description.minimum,
             "maximum": description.maximum,
         }
-    if each.kind is not int:
+    if setting.kind is not int:
         return {**schema, "type": "string", "maxLength": 1024}
     bounds = _bounds(description)
     if description.minus_one:

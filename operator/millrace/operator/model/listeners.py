@@ -112,7 +112,9 @@ class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
 
     def broker(self, name: str) -> OutsideBroker:
         """Return the settings of a broker."""
-        return next((each for each in self.brokers if each.name == name), OutsideBroker(name=name))
+        return next(
+            (broker for broker in self.brokers if broker.name == name), OutsideBroker(name=name)
+        )
 
 
 class Listeners(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -100,9 +100,9 @@ def desired_objects(cluster: Cluster, decided: Decided) -> list[Document]:
         _network_policy(cluster),
         _disruption_budget(cluster, decided),
         *(
-            each
+            document
             for pool in cluster.spec.pools
-            for each in (_config_map(cluster, pool), _stateful_set(cluster, pool, decided))
+            for document in (_config_map(cluster, pool), _stateful_set(cluster, pool, decided))
         ),
     ]
 
@@ -139,7 +139,7 @@ def broker_container(pod: Document) -> Document:
     service mesh.
     """
     containers: list[Document] = pod["spec"]["containers"]
-    return next((each for each in containers if each["name"] == _BROKER), {})
+    return next((container for container in containers if container["name"] == _BROKER), {})
 
 
 def labels(cluster_name: str) -> dict[str, str]:
@@ -307,7 +307,7 @@ def _initial_brokers(cluster: Cluster) -> int:
     chosen = cluster.spec.config.get("cluster", {}).get("initial_brokers")
     if chosen is not None:
         return int(chosen)
-    return usual_replication_factor(sum(each.replicas for each in cluster.spec.pools))
+    return usual_replication_factor(sum(pool.replicas for pool in cluster.spec.pools))
 
 
 def _broker_toml(cluster: Cluster, pool: Pool) -> str:
@@ -330,10 +330,10 @@ def _broker_toml(cluster: Cluster, pool: Pool) -> str:
     }
     config = cluster.spec.config
     sections = {
-        each: {**own.get(each, {}), **_in_toml(each, config.get(each, {}))}
-        for each in dict.fromkeys([*own, *config])
+        section: {**own.get(section, {}), **_in_toml(section, config.get(section, {}))}
+        for section in dict.fromkeys([*own, *config])
     }
-    lines = [f"log_dirs = {json.dumps([_log_dir(each) for each in pool.volumes])}"]
+    lines = [f"log_dirs = {json.dumps([_log_dir(volume) for volume in pool.volumes])}"]
     for section, settings in sections.items():
         if settings:
             # Texts, numbers and truth values are written alike in JSON and TOML.
@@ -401,7 +401,7 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
                 },
                 "spec": _pod(cluster, pool, decided),
             },
-            "volumeClaimTemplates": [_claim(cluster, each) for each in pool.volumes],
+            "volumeClaimTemplates": [_claim(cluster, volume) for volume in pool.volumes],
         },
     )
     document["metadata"]["labels"][POOL_LABEL] = pool.name
@@ -453,7 +453,7 @@ def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         spec["initContainers"] = [_zone_container(cluster, pool, decided)]
         spec["volumes"].append(_placed_volume())
     chosen = {
-        "imagePullSecrets": [{"name": each} for each in cluster.spec.image_pull_secrets],
+        "imagePullSecrets": [{"name": name} for name in cluster.spec.image_pull_secrets],
         "nodeSelector": node_selector,
         "tolerations": msgspec.to_builtins(template.tolerations),
         "topologySpreadConstraints": msgspec.to_builtins(template.topology_spread_constraints),
@@ -554,14 +554,19 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         "volumeMounts": [
             {"name": "config", "mountPath": _CONFIG, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
-            *({"name": each.name, "mountPath": f"{_DATA}/{each.name}"} for each in pool.volumes),
+            *(
+                {"name": volume.name, "mountPath": f"{_DATA}/{volume.name}"}
+                for volume in pool.volumes
+            ),
         ],
         **_of_every_container(cluster, pool, decided),
     }
 
 
 def _of_every_container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
-    resources = {name: each for name, each in msgspec.to_builtins(pool.resources).items() if each}
+    resources = {
+        name: amounts for name, amounts in msgspec.to_builtins(pool.resources).items() if amounts
+    }
     chosen = {"imagePullPolicy": cluster.spec.image_pull_policy, "resources": resources}
     return {
         "image": _image(cluster.spec, decided.image),

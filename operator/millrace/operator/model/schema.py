@@ -48,7 +48,7 @@ def structural_schema(spec: type[Struct], inserted: Mapping[str, Schema]) -> Sch
         inserted: schemas of fields of `spec` whose content has no type, by their JSON names.
     """
     (reference,), components = msgspec.json.schema_components([spec], ref_template="{name}")
-    structs = {each.__name__: each for each in _structs(spec)}
+    structs = {struct.__name__: struct for struct in _structs(spec)}
 
     def resolved(part: Schema) -> Schema:
         part = dict(part)
@@ -57,13 +57,13 @@ def structural_schema(spec: type[Struct], inserted: Mapping[str, Schema]) -> Sch
             if (cls := structs.get(name)) is not None:
                 found["properties"] = _described(cls, found["properties"])
                 if rules := getattr(cls, "RULES", ()):
-                    found["x-kubernetes-validations"] = [each._asdict() for each in rules]
+                    found["x-kubernetes-validations"] = [rule._asdict() for rule in rules]
             part = {**found, **part}
         part.pop("title", None)
         if "description" in part:  # A docstring: its lines and their indentation are the source's.
             part["description"] = " ".join(part["description"].split())
-        options = [each for each in part.pop("anyOf", ()) if each.get("type") != "null"]
-        kinds = {each.get("type") for each in options}
+        options = [option for option in part.pop("anyOf", ()) if option.get("type") != "null"]
+        kinds = {option.get("type") for option in options}
         if kinds == {"integer", "string"}:
             part["x-kubernetes-int-or-string"] = True
         elif options:
@@ -173,7 +173,7 @@ def _described(cls: type[Struct], properties: Mapping[str, Schema]) -> dict[str,
     (tree,) = ast.parse(inspect.getsource(cls)).body
     assert isinstance(tree, ast.ClassDef)
     described = dict(properties)
-    names = {each.name: each.encode_name for each in msgspec.structs.fields(cls)}
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(cls)}
     for statement, below in pairwise(tree.body):
         match statement, below:
             case ast.AnnAssign(ast.Name(field)), ast.Expr(ast.Constant(str(text))):
@@ -185,17 +185,17 @@ def _structs(of: type[Struct]) -> list[type[Struct]]:
     """Return a type and all types of its fields."""
     found: list[type[Struct]] = []
 
-    def visit(each: msgspec.inspect.Type) -> None:
-        if isinstance(each, msgspec.inspect.StructType):
-            found.append(each.cls)
-            for inner in each.fields:
+    def visit(kind: msgspec.inspect.Type) -> None:
+        if isinstance(kind, msgspec.inspect.StructType):
+            found.append(kind.cls)
+            for inner in kind.fields:
                 visit(inner.type)
-        elif isinstance(each, msgspec.inspect.Metadata):
-            visit(each.type)
-        elif isinstance(each, msgspec.inspect.ListType):
-            visit(each.item_type)
-        elif isinstance(each, msgspec.inspect.UnionType):
-            for option in each.types:
+        elif isinstance(kind, msgspec.inspect.Metadata):
+            visit(kind.type)
+        elif isinstance(kind, msgspec.inspect.ListType):
+            visit(kind.item_type)
+        elif isinstance(kind, msgspec.inspect.UnionType):
+            for option in kind.types:
                 visit(option)
 
     visit(msgspec.inspect.type_info(of))

@@ -75,9 +75,9 @@ class _Claim:
 
     def condition(self, *types: str) -> Mapping[str, Any] | None:
         """Return a condition of one of these types that holds."""
-        for each in self._status.get("conditions") or ():
-            if each["type"] in types and each.get("status") == "True":
-                found: Mapping[str, Any] = each
+        for condition in self._status.get("conditions") or ():
+            if condition["type"] in types and condition.get("status") == "True":
+                found: Mapping[str, Any] = condition
                 return found
         return None
 
@@ -103,28 +103,28 @@ def growth(
         long_ago: a file system that waits to grow since then has its pod restarted; as the API
             server writes times.
     """
-    made = {each["metadata"]["name"]: each["metadata"]["creationTimestamp"] for each in pods}
+    made = {pod["metadata"]["name"]: pod["metadata"]["creationTimestamp"] for pod in pods}
     grow, under_way, problems = [], [], []
     restart: dict[str, str] = {}
-    for each in _claims(cluster, pods, claims):
-        if each.requested < each.wanted:
-            under_way.append(each.name)
-            if not each.is_bound:
+    for claim in _claims(cluster, pods, claims):
+        if claim.requested < claim.wanted:
+            under_way.append(claim.name)
+            if not claim.is_bound:
                 continue  # Only a bound claim can grow; it will be bound.
-            class_name = each.document["spec"].get("storageClassName") or ""
+            class_name = claim.document["spec"].get("storageClassName") or ""
             if (classes.get(class_name) or {}).get("allowVolumeExpansion"):
-                grow.append((each.document, each.size))
+                grow.append((claim.document, claim.size))
             else:
-                problems.append(f"{each.name}: its storage class {class_name!r} lets none grow")
-        elif each.is_small:
-            under_way.append(each.name)
-            if failed := each.condition(*_FAILED):
-                problems.append(f"{each.name}: {failed.get('message') or failed['type']}")
-            elif since := _pending_since(each, long_ago):
-                if made.get(each.pod, "") < since:
-                    restart[each.pod] = f"{each.name} grows when it is mounted again"
+                problems.append(f"{claim.name}: its storage class {class_name!r} lets none grow")
+        elif claim.is_small:
+            under_way.append(claim.name)
+            if failed := claim.condition(*_FAILED):
+                problems.append(f"{claim.name}: {failed.get('message') or failed['type']}")
+            elif since := _pending_since(claim, long_ago):
+                if made.get(claim.pod, "") < since:
+                    restart[claim.pod] = f"{claim.name} grows when it is mounted again"
                 else:
-                    problems.append(f"{each.name}: did not grow when it was mounted again")
+                    problems.append(f"{claim.name}: did not grow when it was mounted again")
     return Growth(
         recreate=tuple(_outgrown(cluster, stateful_sets)),
         grow=tuple(grow),
@@ -143,14 +143,14 @@ def restarted_at(document: Document) -> str | None:
 
 def needs_classes(cluster: Cluster, pods: Sequence[Document], claims: Sequence[Document]) -> bool:
     """Return whether the storage classes are needed."""
-    return any(each.requested < each.wanted for each in _claims(cluster, pods, claims))
+    return any(claim.requested < claim.wanted for claim in _claims(cluster, pods, claims))
 
 
 def _claims(
     cluster: Cluster, pods: Sequence[Document], claims: Sequence[Document]
 ) -> Iterator[_Claim]:
-    there = {each["metadata"]["name"]: each for each in claims}
-    names = {each["metadata"]["name"] for each in pods}
+    there = {claim["metadata"]["name"]: claim for claim in claims}
+    names = {pod["metadata"]["name"] for pod in pods}
     for pool in cluster.spec.pools:
         prefix = pool_object_name(cluster.name, pool.name)
         # A pod that is being recreated has its claims all the while.
@@ -166,16 +166,16 @@ def _claims(
 
 def _outgrown(cluster: Cluster, stateful_sets: Sequence[Document]) -> Iterator[Document]:
     """The StatefulSets whose templates request too little storage."""
-    by_name = {each["metadata"]["name"]: each for each in stateful_sets}
+    by_name = {stateful_set["metadata"]["name"]: stateful_set for stateful_set in stateful_sets}
     for pool in cluster.spec.pools:
         found = by_name.get(pool_object_name(cluster.name, pool.name))
         if found is None or "deletionTimestamp" in found["metadata"]:
             continue
         sizes = {
-            each["metadata"]["name"]: _storage(each["spec"]["resources"]["requests"])
-            for each in found["spec"].get("volumeClaimTemplates") or ()
+            template["metadata"]["name"]: _storage(template["spec"]["resources"]["requests"])
+            for template in found["spec"].get("volumeClaimTemplates") or ()
         }
-        if any(sizes.get(each.name, _size(each)) != _size(each) for each in pool.volumes):
+        if any(sizes.get(volume.name, _size(volume)) != _size(volume) for volume in pool.volumes):
             yield found
 
 

@@ -54,8 +54,8 @@ def lost_brokers(
         volumes: PersistentVolumes by name.
         partitions: None: the brokers do not answer; then every broker is needed.
     """
-    labels = [each["metadata"].get("labels") or {} for each in nodes]
-    by_name = {each["metadata"]["name"]: each for each in claims}
+    labels = [node["metadata"].get("labels") or {} for node in nodes]
+    by_name = {claim["metadata"]["name"]: claim for claim in claims}
     found = []
     for pod in pods:
         if not is_unscheduled(pod.get("status") or {}):
@@ -73,9 +73,9 @@ def lost_brokers(
 
 def _claim_names(pod: Document) -> list[str]:
     return [
-        each["persistentVolumeClaim"]["claimName"]
-        for each in pod["spec"].get("volumes") or ()
-        if "persistentVolumeClaim" in each
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in pod["spec"].get("volumes") or ()
+        if "persistentVolumeClaim" in volume
     ]
 
 
@@ -87,14 +87,14 @@ def _is_lost(
     if not name:
         return False
     volume = volumes.get(name)
-    return volume is None or not any(can_be_used_on(volume, each) for each in nodes)
+    return volume is None or not any(can_be_used_on(volume, labels) for labels in nodes)
 
 
 def _needed_for(broker: str, partitions: Sequence[PartitionHealth] | None) -> tuple[str, ...]:
     if partitions is None:
         return ("any partition, as no broker answers",)
     return tuple(
-        each.place
-        for each in partitions
-        if broker in each.replicas and not {*each.in_sync} - {broker}
+        partition.place
+        for partition in partitions
+        if broker in partition.replicas and not {*partition.in_sync} - {broker}
     )

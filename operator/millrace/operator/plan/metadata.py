@@ -22,17 +22,17 @@ _KIND: Final = "Cluster"
 def belongs_to_predecessor(cluster: Cluster, document: Document) -> bool:
     """Return whether an object belongs to an earlier Cluster of the same name."""
     return any(
-        _is_cluster(each) and each["name"] == cluster.name and each["uid"] != cluster.uid
-        for each in document["metadata"].get("ownerReferences") or ()
+        _is_cluster(owner) and owner["name"] == cluster.name and owner["uid"] != cluster.uid
+        for owner in document["metadata"].get("ownerReferences") or ()
     )
 
 
 def owners_wanted(cluster: Cluster, document: Document) -> list[Document] | None:
     """Return the owners that an object with metadata should have; None: it has them."""
     found = document["metadata"].get("ownerReferences") or []
-    wanted = [each for each in found if not _is_cluster(each)]
+    wanted = [owner for owner in found if not _is_cluster(owner)]
     if cluster.spec.volume_deletion is VolumeDeletion.DELETE:
-        wanted += [each for each in found if each["uid"] == cluster.uid] or [_owner(cluster)]
+        wanted += [owner for owner in found if owner["uid"] == cluster.uid] or [_owner(cluster)]
     return None if _uids(found) == _uids(wanted) else wanted
 
 
@@ -50,4 +50,4 @@ def _owner(cluster: Cluster) -> Document:
 
 
 def _uids(owners: Iterable[Document]) -> set[str]:
-    return {each["uid"] for each in owners}
+    return {owner["uid"] for owner in owners}

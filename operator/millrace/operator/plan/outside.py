@@ -45,8 +45,8 @@ def outside(
     """
     hosts = _Hosts(
         listener,
-        {each["metadata"]["name"]: each for each in pods},
-        {each["metadata"]["name"]: each for each in nodes},
+        {pod["metadata"]["name"]: pod for pod in pods},
+        {node["metadata"]["name"]: node for node in nodes},
     )
     addresses, waits = {}, []
     for broker, service in services.items():
@@ -86,7 +86,7 @@ class _Hosts:
         else:
             node = self.nodes.get(node_name or "", {})
             found = (node.get("status") or {}).get("addresses") or ()
-            address = next((each["address"] for each in found if each["type"] == wanted), "")
+            address = next((known["address"] for known in found if known["type"] == wanted), "")
         if not address:
             raise _Missing(
                 f"its node {node_name} has no {wanted}: name another nodeAddress, or an "
@@ -110,7 +110,7 @@ class _Hosts:
 def _listens(pod: Document) -> bool:
     """Whether a broker's pod has the listener for clients outside."""
     ports = broker_container(pod).get("ports") or ()
-    return any(each.get("name") == OUTSIDE_PORT_NAME for each in ports)
+    return any(port.get("name") == OUTSIDE_PORT_NAME for port in ports)
 
 
 def _broker_address(
@@ -143,8 +143,8 @@ def _bootstrap_address(listener: OutsideListener, service: Document, hosts: _Hos
 
 def _load_balancer(service: Document) -> str:
     found = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-    for each in found:
-        host: str = each.get("hostname") or each.get("ip") or ""
+    for ingress in found:
+        host: str = ingress.get("hostname") or ingress.get("ip") or ""
         if host:
             return host
     raise _Missing(

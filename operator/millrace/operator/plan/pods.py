@@ -37,15 +37,18 @@ def broker_pods(
     Args:
         restart: pods that have to be restarted for another reason than their revision.
     """
-    revisions = {each["metadata"]["name"]: _update_revision(each) for each in stateful_sets}
-    found = [_broker_pod(each, revisions) for each in pods]
+    revisions = {
+        stateful_set["metadata"]["name"]: _update_revision(stateful_set)
+        for stateful_set in stateful_sets
+    }
+    found = [_broker_pod(pod, revisions) for pod in pods]
     found = [
-        replace(each, is_current=False, why_outdated=restart[each.name])
-        if each.is_current and each.name in restart
-        else each
-        for each in found
+        replace(pod, is_current=False, why_outdated=restart[pod.name])
+        if pod.is_current and pod.name in restart
+        else pod
+        for pod in found
     ]
-    return sorted(found, key=lambda each: each.name)
+    return sorted(found, key=lambda pod: pod.name)
 
 
 def why_not_made(events: Iterable[Document], stateful_sets: Iterable[Document]) -> str:
@@ -54,11 +57,11 @@ def why_not_made(events: Iterable[Document], stateful_sets: Iterable[Document]) 
     With a quota, an unknown priority class, or a policy of the namespace, the API server refuses
     the pod, and only an event shows it.
     """
-    uids = {each["metadata"]["uid"] for each in stateful_sets}
-    found = [each for each in events if each["involvedObject"].get("uid") in uids]
+    uids = {stateful_set["metadata"]["uid"] for stateful_set in stateful_sets}
+    found = [event for event in events if event["involvedObject"].get("uid") in uids]
     if not found:
         return ""
-    newest = max(found, key=lambda each: each.get("lastTimestamp") or "")
+    newest = max(found, key=lambda event: event.get("lastTimestamp") or "")
     return (
         f"a pod of {newest['involvedObject']['name']} cannot be made: {newest.get('message', '')}; "
         "correct the Cluster's spec, or what refuses the pod"
@@ -87,7 +90,7 @@ def last_words(log: str) -> str:
             if of_error is not None:
                 of_error.append(line)
     if of_error is not None:
-        return " ".join(each.strip() for each in of_error)
+        return " ".join(line.strip() for line in of_error)
     return logged or (plain[-1].strip() if plain else "")
 
 
@@ -101,15 +104,15 @@ def _logged(line: str) -> tuple[int, str]:
     told = [event.get("message"), event.get("error")]
     return (
         _LEVELS.index(level) if level in _LEVELS else 0,
-        ": ".join(str(each) for each in told if each),
+        ": ".join(str(part) for part in told if part),
     )
 
 
 def is_unscheduled(status: Mapping[str, Any]) -> bool:
     """Return whether no node was found for a pod of this status."""
     return any(
-        each.get("type") == "PodScheduled" and each.get("status") == "False"
-        for each in status.get("conditions") or ()
+        condition.get("type") == "PodScheduled" and condition.get("status") == "False"
+        for condition in status.get("conditions") or ()
     )
 
 
@@ -124,12 +127,12 @@ def _update_revision(stateful_set: Document) -> str | None:
 
 def _broker_pod(pod: Document, revisions: Mapping[str, str | None]) -> BrokerPod:
     metadata, status = pod["metadata"], pod.get("status") or {}
-    owners = [each["name"] for each in metadata.get("ownerReferences") or ()]
-    revision = next((revisions[each] for each in owners if each in revisions), None)
+    owners = [owner["name"] for owner in metadata.get("ownerReferences") or ()]
+    revision = next((revisions[owner] for owner in owners if owner in revisions), None)
     runs = metadata.get("labels", {}).get("controller-revision-hash")
     is_ready = any(
-        each.get("type") == "Ready" and each.get("status") == "True"
-        for each in status.get("conditions") or ()
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
     )
     is_broken, problem = _trouble(status) if not is_ready else (False, "")
     return BrokerPod(
@@ -148,24 +151,24 @@ def _broker_pod(pod: Document, revisions: Mapping[str, str | None]) -> BrokerPod
 
 def _trouble(status: Mapping[str, Any]) -> tuple[bool, str]:
     """Return whether a pod is broken, and why it is not ready by its status."""
-    for each in (
+    for container in (
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),
     ):
-        waiting = (each.get("state") or {}).get("waiting") or {}
-        ended = (each.get("lastState") or {}).get("terminated") or (each.get("state") or {}).get(
-            "terminated"
-        )
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        ended = (container.get("lastState") or {}).get("terminated") or (
+            container.get("state") or {}
+        ).get("terminated")
         reason = waiting.get("reason", "")
         words = last_words((ended or {}).get("message") or "")
         told = [reason, words or waiting.get("message", "")]
         text = ": ".join(part.strip() for part in told if part and part.strip())
         is_broken = reason in _BROKEN_REASONS or (
-            ended is not None and each.get("restartCount", 0) >= _BROKEN_AFTER_RESTARTS
+            ended is not None and container.get("restartCount", 0) >= _BROKEN_AFTER_RESTARTS
         )
         if is_broken or text:
             return is_broken, text
-    for each in status.get("conditions") or ():
-        if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return False, f"it cannot be scheduled: {each.get('message', '')}"
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return False, f"it cannot be scheduled: {condition.get('message', '')}"
     return False, ""

@@ -65,8 +65,8 @@ def conflicts(asked: Iterable[Quota], found: Mapping[str, Quota]) -> dict[str, s
 def _entity(resource: model.Quota) -> QuotaEntity:
     subject = resource.spec.subject
 
-    def named(name: str | None, each: Each) -> str | None:
-        return EACH if each in subject.each else name
+    def named(name: str | None, placeholder: Each) -> str | None:
+        return EACH if placeholder in subject.each else name
 
     topic = named(subject.topic, Each.TOPIC)
     return QuotaEntity(

@@ -110,21 +110,21 @@ def next_step(
         controller: name of the broker that is the controller; None: there is none now.
         settling: brokers that clients may not find yet, as they have just started.
     """
-    outdated = [each for each in pods if not each.is_current and not each.is_terminating]
-    for each in outdated:
-        if each.is_broken:
-            return Restart(each, f"it does not work, and {each.why_outdated}: {each.problem}")
-    away = [each for each in pods if not each.is_ready or each.is_terminating]
+    outdated = [pod for pod in pods if not pod.is_current and not pod.is_terminating]
+    for pod in outdated:
+        if pod.is_broken:
+            return Restart(pod, f"it does not work, and {pod.why_outdated}: {pod.problem}")
+    away = [pod for pod in pods if not pod.is_ready or pod.is_terminating]
     if away or len(pods) < pods_wanted:
         return _wait_for(away, pods_wanted - len(pods))
-    if unknown := [each.name for each in pods if not each.is_revision_known]:
+    if unknown := [pod.name for pod in pods if not pod.is_revision_known]:
         return Wait(f"Kubernetes has yet to say which revision {some(unknown)} should run")
     if not outdated:
         return Done()
     if partitions is None or controller is None:
         return Wait("the brokers do not say how partitions are, or there is no controller now")
     partitions = list(partitions)
-    ordered = sorted(outdated, key=lambda each: (each.name == controller, each.name))
+    ordered = sorted(outdated, key=lambda pod: (pod.name == controller, pod.name))
     blocked = ""
     for pod in ordered:
         if pod.name == controller and len(ordered) > 1:
@@ -140,20 +140,22 @@ def may_be_disrupted(
     pods: Sequence[BrokerPod], partitions: Iterable[PartitionHealth] | None, *, pods_wanted: int
 ) -> bool:
     """Return whether any one broker may be evicted now without a partition losing its minimum."""
-    if partitions is None or len(pods) < pods_wanted or not all(each.is_ready for each in pods):
+    if partitions is None or len(pods) < pods_wanted or not all(pod.is_ready for pod in pods):
         return False
-    return not any(_needs(each, name) for each in partitions for name in each.replicas)
+    return not any(
+        _needs(partition, name) for partition in partitions for name in partition.replicas
+    )
 
 
 def _why_not(broker: str, partitions: Sequence[PartitionHealth], settling: Collection[str]) -> str:
     """Return why a broker cannot be restarted now; empty: it can."""
-    if needing := [each.place for each in partitions if _needs(each, broker)]:
+    if needing := [partition.place for partition in partitions if _needs(partition, broker)]:
         return f"without it {some(needing)} would fall under min.insync.replicas"
-    for each in partitions:
-        heirs = set(each.in_sync) - {broker}
-        if broker in each.in_sync and heirs and heirs.issubset(settling):
+    for partition in partitions:
+        heirs = set(partition.in_sync) - {broker}
+        if broker in partition.in_sync and heirs and heirs.issubset(settling):
             found = ", ".join(sorted(heirs))
-            return f"clients may not find {found} yet, which would lead {each.place} for it"
+            return f"clients may not find {found} yet, which would lead {partition.place} for it"
     return ""
 
 
@@ -167,7 +169,7 @@ def _needs(partition: PartitionHealth, broker: str) -> bool:
 
 
 def _wait_for(away: Sequence[BrokerPod], missing: int) -> Wait:
-    broken = [each for each in away if each.is_broken]
+    broken = [pod for pod in away if pod.is_broken]
     if broken:
         first = broken[0]
         return Wait(f"{first.name} does not work: {first.problem}", is_stuck=True)

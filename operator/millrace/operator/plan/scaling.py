@@ -132,15 +132,15 @@ def pool_sizes(
         name, number = _pool_and_number(member.name)
         if name.startswith(f"{cluster.name}-") and number >= 0:
             there[name] = 0
-    for each in pods:
-        name, number = _pool_and_number(each["metadata"]["name"])
-        if "deletionTimestamp" not in each["metadata"] and number >= 0:
+    for pod in pods:
+        name, number = _pool_and_number(pod["metadata"]["name"])
+        if "deletionTimestamp" not in pod["metadata"] and number >= 0:
             there[name] = max(there.get(name, 0), number + 1)
-    for each in stateful_sets:
-        if "deletionTimestamp" not in each["metadata"]:
-            there[each["metadata"]["name"]] = each["spec"]["replicas"]
+    for stateful_set in stateful_sets:
+        if "deletionTimestamp" not in stateful_set["metadata"]:
+            there[stateful_set["metadata"]["name"]] = stateful_set["spec"]["replicas"]
     wanted = {
-        pool_object_name(cluster.name, each.name): each.replicas for each in cluster.spec.pools
+        pool_object_name(cluster.name, pool.name): pool.replicas for pool in cluster.spec.pools
     }
     return [
         PoolSize(name=name, wanted=wanted.get(name, 0), there=there.get(name, 0))
@@ -162,30 +162,30 @@ def scaling(
         were_leaving: brokers that were drained here. One that stays after all is undrained; one
             that a person drained is left alone.
     """
-    kept = {each.name: max(each.wanted, each.there) for each in pools}
+    kept = {pool.name: max(pool.wanted, pool.there) for pool in pools}
     if members is None:
         return Scaling(replicas=kept, leaving=tuple(were_leaving))
-    wanted = {each.name: each.wanted for each in pools}
-    leaving = [each for each in members if _is_leaving(each.name, wanted)]
-    leaving_ids = {each.broker_id for each in leaving}
+    wanted = {pool.name: pool.wanted for pool in pools}
+    leaving = [member for member in members if _is_leaving(member.name, wanted)]
+    leaving_ids = {member.broker_id for member in leaving}
     taken_back = {
-        each.broker_id
-        for each in members
-        if each.is_drained and each.name in were_leaving and each.broker_id not in leaving_ids
+        member.broker_id
+        for member in members
+        if member.is_drained and member.name in were_leaving and member.broker_id not in leaving_ids
     }
     staying = [
-        replace(each, is_drained=each.is_drained and each.broker_id not in taken_back)
-        for each in members
-        if each.broker_id not in leaving_ids
+        replace(member, is_drained=member.is_drained and member.broker_id not in taken_back)
+        for member in members
+        if member.broker_id not in leaving_ids
     ]
     step = _step(kept, wanted, leaving, staying, partitions)
     if not taken_back:
         return step
-    back = [each for each in staying if each.broker_id in taken_back]
+    back = [member for member in staying if member.broker_id in taken_back]
     return replace(
         step,
-        undrain=tuple(each.broker_id for each in back),
-        leaving=(*step.leaving, *(each.name for each in back)),
+        undrain=tuple(member.broker_id for member in back),
+        leaving=(*step.leaving, *(member.name for member in back)),
         message=step.message or f"{_names(back)} {_do(back, 'stays', 'stay')} after all",
     )
 
@@ -202,22 +202,22 @@ def _step(
     Args:
         kept: replicas of each pool's StatefulSet if no broker is removed.
     """
-    leaving_ids = {each.broker_id for each in leaving}
-    names = tuple(each.name for each in leaving)
-    drain = tuple(each.broker_id for each in leaving if not each.is_drained)
-    holders = {broker for each in partitions for broker in each.holders}
-    for each in leaving:
-        pool, number = _pool_and_number(each.name)
-        if each.broker_id in holders and number < REPLICAS_MAX:
+    leaving_ids = {member.broker_id for member in leaving}
+    names = tuple(member.name for member in leaving)
+    drain = tuple(member.broker_id for member in leaving if not member.is_drained)
+    holders = {broker for partition in partitions for broker in partition.holders}
+    for member in leaving:
+        pool, number = _pool_and_number(member.name)
+        if member.broker_id in holders and number < REPLICAS_MAX:
             kept[pool] = max(kept[pool], number + 1)
-    if any(each.is_moving for each in partitions):
+    if any(partition.is_moving for partition in partitions):
         return Scaling(
             replicas=kept,
             drain=drain,
             leaving=names,
             message="replicas are being moved",
         )
-    held = {broker for each in partitions for broker in each.replicas}
+    held = {broker for partition in partitions for broker in partition.replicas}
     if leaving_ids & held:
         return _move_off(kept, leaving, staying, partitions)
     if drain:
@@ -231,7 +231,7 @@ def _step(
     if leaving:
         return Scaling(
             replicas=wanted,
-            unregister=tuple(each.broker_id for each in leaving if each.is_fenced),
+            unregister=tuple(member.broker_id for member in leaving if member.is_fenced),
             leaving=names,
             empty=names,
             message=f"{_names(leaving)} {_do(leaving, 'holds', 'hold')} nothing any more, and "
@@ -243,7 +243,7 @@ def _step(
         replicas=wanted,
         moves=moves,
         message=message,
-        missing=tuple(sorted({*expected} - {each.name for each in staying})),
+        missing=tuple(sorted({*expected} - {member.name for member in staying})),
     )
 
 
@@ -253,10 +253,10 @@ def _move_off(
     staying: Sequence[Member],
     partitions: Sequence[Placed],
 ) -> Scaling:
-    leaving_ids = {each.broker_id for each in leaving}
-    affected = [each for each in partitions if leaving_ids & {*each.replicas}]
-    names = tuple(each.name for each in leaving)
-    drain = tuple(each.broker_id for each in leaving if not each.is_drained)
+    leaving_ids = {member.broker_id for member in leaving}
+    affected = [partition for partition in partitions if leaving_ids & {*partition.replicas}]
+    names = tuple(member.name for member in leaving)
+    drain = tuple(member.broker_id for member in leaving if not member.is_drained)
     if unfit := _unfit(affected, staying):
         return Scaling(
             replicas=kept,
@@ -306,13 +306,13 @@ def _possible(
     members: Sequence[Member],
 ) -> tuple[dict[PartitionName, tuple[BrokerId, ...]], list[Member]]:
     """Return the moves that can begin, and the brokers for which the others wait."""
-    before = {each.place: each.replicas for each in partitions}
+    before = {partition.place: partition.replicas for partition in partitions}
     new = {place: {*replicas}.difference(before[place]) for place, replicas in moves.items()}
-    away = [each for each in members if each.is_fenced]
-    away_ids = {each.broker_id for each in away}
+    away = [member for member in members if member.is_fenced]
+    away_ids = {member.broker_id for member in away}
     now = {place: moves[place] for place in moves if away_ids.isdisjoint(new[place])}
     awaited = set().union(*new.values()) & away_ids
-    return now, [each for each in away if each.broker_id in awaited]
+    return now, [member for member in away if member.broker_id in awaited]
 
 
 def _shares(
@@ -323,30 +323,30 @@ def _shares(
     Returns:
         The moves, and the work under way; empty: none.
     """
-    counted = [each for each in partitions if not each.is_internal] or partitions
-    loads = {each.broker_id: 0 for each in members}
-    for each in counted:
-        for broker in each.replicas:
+    counted = [partition for partition in partitions if not partition.is_internal] or partitions
+    loads = {member.broker_id: 0 for member in members}
+    for partition in counted:
+        for broker in partition.replicas:
             loads[broker] = loads.get(broker, 0) + 1
-    new = [each for each in members if not each.is_drained and not loads[each.broker_id]]
+    new = [member for member in members if not member.is_drained and not loads[member.broker_id]]
     if not new or max(loads.values(), default=0) < 2:
         return {}, ""
-    ours = [each for each in members if _pool_and_number(each.name)[0] in wanted]
-    if awaited := [each for each in ours if each.is_fenced and not each.is_drained]:
-        starting = [each for each in awaited if each in new]
-        away = [each for each in awaited if each not in new]
+    ours = [member for member in members if _pool_and_number(member.name)[0] in wanted]
+    if awaited := [member for member in ours if member.is_fenced and not member.is_drained]:
+        starting = [member for member in awaited if member in new]
+        away = [member for member in awaited if member not in new]
         until = [
-            f"{_names(each)} {verb}"
-            for each, verb in (
+            f"{_names(brokers)} {verb}"
+            for brokers, verb in (
                 (starting, _do(starting, "has started", "have started")),
                 (away, _do(away, "is back", "are back")),
             )
-            if each
+            if brokers
         ]
         return {}, f"{_names(new)} {_do(new, 'gets', 'get')} a share once {' and '.join(until)}"
     if len(ours) < sum(wanted.values()):
         return {}, ""  # The missing ones are told.
-    if all(each.is_fenced for each in new):
+    if all(member.is_fenced for member in new):
         return {}, ""
     moves, _ = _possible(_planned(partitions, members, needed=()), partitions, members)
     told = f"{_names(new)} {_do(new, 'gets', 'get')} a share of the replicas"
@@ -367,18 +367,18 @@ def _planned(
     planned_for: list[Placed] = []
     others: Counter[BrokerId] = Counter()
     leaders: Counter[BrokerId] = Counter()
-    for each in partitions:
-        if room(each) >= len(each.replicas) or each in needed:
-            planned_for.append(each)
+    for partition in partitions:
+        if room(partition) >= len(partition.replicas) or partition in needed:
+            planned_for.append(partition)
         else:
-            others.update(each.replicas)
-            leaders[each.replicas[0]] += 1
+            others.update(partition.replicas)
+            leaders[partition.replicas[0]] += 1
     return planned(
-        {each.place: each.replicas for each in planned_for},
-        [Candidate(each.broker_id, each.zone, each.media) for each in members],
-        may_shrink={each.place for each in needed if each.is_internal},
-        media={each.place: each.media for each in planned_for},
-        nothing_new=[each.broker_id for each in members if each.is_drained],
+        {partition.place: partition.replicas for partition in planned_for},
+        [Candidate(member.broker_id, member.zone, member.media) for member in members],
+        may_shrink={partition.place for partition in needed if partition.is_internal},
+        media={partition.place: partition.media for partition in planned_for},
+        nothing_new=[member.broker_id for member in members if member.is_drained],
         other_replicas=others,
         other_leaders=leaders,
     )
@@ -413,7 +413,7 @@ def _pool_and_number(broker: str) -> tuple[str, int]:
 
 
 def _names(members: Sequence[Member]) -> str:
-    return ", ".join(each.name for each in members)
+    return ", ".join(member.name for member in members)
 
 
 def _do(members: Sequence[Member], one: str, more: str) -> str:

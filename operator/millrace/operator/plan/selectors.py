@@ -32,7 +32,7 @@ def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
             return False
-    return all(_meets(each, labels) for each in selector.get("matchExpressions") or ())
+    return all(_meets(expression, labels) for expression in selector.get("matchExpressions") or ())
 
 
 def can_be_used_on(volume: Document, node_labels: Mapping[str, str]) -> bool:
@@ -40,7 +40,7 @@ def can_be_used_on(volume: Document, node_labels: Mapping[str, str]) -> bool:
     required = (volume["spec"].get("nodeAffinity") or {}).get("required")
     if required is None:
         return True
-    return any(selects(each, node_labels) for each in required.get("nodeSelectorTerms") or ())
+    return any(selects(term, node_labels) for term in required.get("nodeSelectorTerms") or ())
 
 
 def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -123,7 +123,9 @@ def default_replicas(cluster: Cluster, media: TopicMedia) -> int:
     brokers = sum(
         pool.replicas
         for pool in cluster.spec.pools
-        if may_hold(media, {each.media for each in pool.volumes}, is_drained=False, is_fenced=False)
+        if may_hold(
+            media, {volume.media for volume in pool.volumes}, is_drained=False, is_fenced=False
+        )
     )
     is_set = isinstance(setting, int) and setting > 0
     return replicas_by_default(setting if is_set else -1, brokers)
@@ -172,8 +174,10 @@ def actions(
     if found.moving:
         return steps
     usual = min(default_replicas(cluster, media), _able(brokers, media))
-    few = tuple(number for number, each in enumerate(found.replicas) if len(each) < usual)
-    if spec.replicas is not None and any(len(each) != spec.replicas for each in found.replicas):
+    few = tuple(number for number, holders in enumerate(found.replicas) if len(holders) < usual)
+    if spec.replicas is not None and any(
+        len(holders) != spec.replicas for holders in found.replicas
+    ):
         steps.append(MoveReplicas(name=name, replication_factor=spec.replicas, media=media))
     elif spec.replicas is None and few:  # Others on a wrong media move at a later look.
         steps.append(MoveReplicas(name=name, replication_factor=usual, media=media, partitions=few))
@@ -184,7 +188,7 @@ def actions(
 
 def _able(brokers: Mapping[int, Collection[Media]], media: TopicMedia) -> int:
     """Return how many brokers can hold replicas on a media; one of unknown media counts."""
-    return sum(not each or media.is_among(each) for each in brokers.values())
+    return sum(not there or media.is_among(there) for there in brokers.values())
 
 
 def protects(config: Mapping[str, object]) -> bool:
@@ -204,8 +208,8 @@ def misplaced(
 
     A broker of unknown media, as of an earlier release, does not count.
     """
-    lacking = {each for each, there in brokers.items() if there and not media.is_among(there)}
-    return sum(not lacking.isdisjoint(each) for each in replicas)
+    lacking = {broker for broker, there in brokers.items() if there and not media.is_among(there)}
+    return sum(not lacking.isdisjoint(holders) for holders in replicas)
 
 
 def silent(
@@ -217,7 +221,7 @@ def silent(
         replicas: broker ids of each partition.
         told: partition and broker of each replica that a broker told of.
     """
-    missing = {(number, broker) for number, each in enumerate(replicas) for broker in each}
+    missing = {(number, broker) for number, holders in enumerate(replicas) for broker in holders}
     return dict(sorted(Counter(broker for _, broker in missing.difference(told)).items()))
 
 

@@ -26,21 +26,21 @@ from millrace.operator.plan.pods import is_unscheduled
 def untold(pods: Iterable[Document]) -> list[Document]:
     """Return the pods that have a node, and wait for its zone."""
     return [
-        each
-        for each in pods
-        if _waits(each)
-        and each["spec"].get("nodeName")
-        and _annotations(each).get(NODE_ANNOTATION) != each["spec"]["nodeName"]
+        pod
+        for pod in pods
+        if _waits(pod)
+        and pod["spec"].get("nodeName")
+        and _annotations(pod).get(NODE_ANNOTATION) != pod["spec"]["nodeName"]
     ]
 
 
 def is_any_to_come(pods: Sequence[Document]) -> bool:
     """Return whether a pod is about to get a node, so that looking again soon is worth it."""
     return any(
-        _waits(each)
-        and not each["spec"].get("nodeName")
-        and not is_unscheduled(each.get("status") or {})
-        for each in pods
+        _waits(pod)
+        and not pod["spec"].get("nodeName")
+        and not is_unscheduled(pod.get("status") or {})
+        for pod in pods
     )
 
 
@@ -53,7 +53,7 @@ def annotations(node: Document) -> Mapping[str, str]:
 
 def _waits(pod: Document) -> bool:
     containers = pod["spec"].get("initContainers") or ()
-    return any(each["name"] == WAITS_FOR_ZONE for each in containers)
+    return any(container["name"] == WAITS_FOR_ZONE for container in containers)
 
 
 def _annotations(pod: Document) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ class Found:
     @property
     def names(self) -> dict[int, str]:
         """The brokers' names by id."""
-        return {each.broker_id: each.name for each in self.cluster.brokers}
+        return {broker.broker_id: broker.name for broker in self.cluster.brokers}
 
     @property
     def controller(self) -> str | None:
@@ -36,38 +36,38 @@ class Found:
     def settling(self) -> frozenset[str]:
         """Names of brokers that clients may not find yet."""
         return frozenset(
-            each.name
-            for each in self.cluster.brokers
-            if each.reluctance == Reluctance.NEW_ADDRESS and not each.is_fenced
+            broker.name
+            for broker in self.cluster.brokers
+            if broker.reluctance == Reluctance.NEW_ADDRESS and not broker.is_fenced
         )
 
     def members(self) -> list[Member]:
         """Return the brokers for the plan of their number."""
         return [
             Member(
-                broker_id=each.broker_id,
-                name=each.name,
-                zone=each.rack,
-                is_fenced=each.is_fenced,
-                is_drained=each.is_drained,
-                media=each.media,
+                broker_id=broker.broker_id,
+                name=broker.name,
+                zone=broker.rack,
+                is_fenced=broker.is_fenced,
+                is_drained=broker.is_drained,
+                media=broker.media,
             )
-            for each in self.cluster.brokers
+            for broker in self.cluster.brokers
         ]
 
     def placed(self) -> list[Placed]:
         """Return the brokers that hold each partition when all moves are done."""
         return [
             Placed(
-                place=(topic.name, each.partition),
-                replicas=each.target_replicas,
-                holders=each.replicas,
-                is_moving=each.is_reassigning,
+                place=(topic.name, partition.partition),
+                replicas=partition.target_replicas,
+                holders=partition.replicas,
+                is_moving=partition.is_reassigning,
                 is_internal=topic.is_internal,
                 media=topic.media,
             )
             for topic in self.topics.values()
-            for each in topic.partitions
+            for partition in topic.partitions
         ]
 
     def partitions(self) -> list[PartitionHealth]:
@@ -75,13 +75,13 @@ class Found:
         names = self.names
         return [
             PartitionHealth(
-                place=f"{topic.name}-{each.partition}",
-                replicas=[names.get(broker, str(broker)) for broker in each.replicas],
-                in_sync=[names.get(broker, str(broker)) for broker in each.isr],
-                min_in_sync=topic.min_insync_replicas(each),
+                place=f"{topic.name}-{partition.partition}",
+                replicas=[names.get(broker, str(broker)) for broker in partition.replicas],
+                in_sync=[names.get(broker, str(broker)) for broker in partition.isr],
+                min_in_sync=topic.min_insync_replicas(partition),
             )
             for topic in self.topics.values()
-            for each in topic.partitions
+            for partition in topic.partitions
         ]
 
 

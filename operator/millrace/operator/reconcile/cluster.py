@@ -186,7 +186,7 @@ class ClusterReconciler:
         )
         if look.is_placing:
             return PLACING_S
-        if not all(each.is_true for each in conditions):
+        if not all(condition.is_true for condition in conditions):
             return BUSY_S
         return WAITING_S if look.outside is not None and look.outside.waits else STEADY_S
 
@@ -194,7 +194,7 @@ class ClusterReconciler:
         await self._own_metadata(cluster)
         seen = await self._observe(cluster)
         pods = broker_pods(seen.pods, seen.stateful_sets, {})
-        found = await self._brokers.find(cluster) if any(each.is_ready for each in pods) else None
+        found = await self._brokers.find(cluster) if any(pod.is_ready for pod in pods) else None
         members = None if found is None else found.members()
         partitions = None if found is None else found.partitions()
         scale = scaling(
@@ -212,9 +212,11 @@ class ClusterReconciler:
         volumes = await self._grow(cluster, document, seen)
         outside = await self._outside.reconcile(cluster, scale.replicas, seen.pods)
         made = {}
-        for each in desired_objects(cluster, decided):
-            if not _is_going(each, seen, volumes):
-                made[each["kind"], each["metadata"]["name"]] = await self._applied.ensure(each)
+        for desired in desired_objects(cluster, decided):
+            if not _is_going(desired, seen, volumes):
+                made[desired["kind"], desired["metadata"]["name"]] = await self._applied.ensure(
+                    desired
+                )
         await self._bring_restarts_back(cluster, made)
         if found is not None:
             try:
@@ -250,15 +252,15 @@ class ClusterReconciler:
         """Let the metadata be deleted with the Cluster, or stay, as its volumes."""
         where, chosen = cluster.namespace, {CLUSTER_LABEL: cluster.name}
         for kind in (CLUSTER_STATE, STATE_SHARD, LEASE):
-            for each in await self._api.list(kind, where, chosen, is_metadata_enough=True):
-                metadata = each["metadata"]
-                if metadata_plan.belongs_to_predecessor(cluster, each):
+            for stored in await self._api.list(kind, where, chosen, is_metadata_enough=True):
+                metadata = stored["metadata"]
+                if metadata_plan.belongs_to_predecessor(cluster, stored):
                     raise NameTakenError(
-                        f"{kind.name} {where}/{metadata['name']} is still there of the Cluster "
-                        f"{cluster.name} before, and goes with it",
+                        f"{kind.name} {where}/{metadata['name']} belongs to an earlier Cluster "
+                        f"{cluster.name}, and is deleted with it",
                         is_passing=True,
                     )
-                owners = metadata_plan.owners_wanted(cluster, each)
+                owners = metadata_plan.owners_wanted(cluster, stored)
                 if owners is None:
                     continue
                 # Brokers write these: if one was first, the next look succeeds.
@@ -279,7 +281,7 @@ class ClusterReconciler:
     async def _observe(self, cluster: Cluster) -> _Seen:
         where = cluster.namespace
         found = await self._api.list(STATEFUL_SET, where, {CLUSTER_LABEL: cluster.name})
-        stateful_sets = [each for each in found if _is_owned(each, cluster)]
+        stateful_sets = [stateful_set for stateful_set in found if _is_owned(stateful_set, cluster)]
         chosen = await self._api.list(POD, where, selector(cluster.name))
         pods = own_pods(cluster, chosen, stateful_sets)
         await self._tell_zones(cluster, pods)
@@ -296,7 +298,7 @@ class ClusterReconciler:
             seen.stateful_sets,
             seen.pods,
             claims,
-            {each["metadata"]["name"]: each for each in classes},
+            {storage_class["metadata"]["name"]: storage_class for storage_class in classes},
             long_ago=written(self._clock() - GROWTH_PENDING_MAX),
         )
         refused = []
@@ -311,9 +313,9 @@ class ClusterReconciler:
                 refused.append(f"{name}: {error}")  # By a quota, for one.
             else:
                 await self._tell(document, "VolumeGrows", f"{name} grows to {storage}")
-        for each in plan.recreate:
-            metadata = each["metadata"]
-            if (restarted := restarted_at(each["spec"]["template"])) is not None:
+        for stateful_set in plan.recreate:
+            metadata = stateful_set["metadata"]
+            if (restarted := restarted_at(stateful_set["spec"]["template"])) is not None:
                 # Before the deletion: a killed operator finds it there.
                 note = {"metadata": {"annotations": {RESTARTED_ANNOTATION: restarted}}}
                 patch = self._api.patch(CONFIG_MAP, cluster.namespace, metadata["name"], note)
@@ -328,7 +330,7 @@ class ClusterReconciler:
                 version=metadata["resourceVersion"],
                 orphan=True,
             )
-        problems = [each for each in (plan.problem, *refused) if each]
+        problems = [problem for problem in (plan.problem, *refused) if problem]
         return replace(plan, problem="; ".join(problems))
 
     async def _bring_restarts_back(
@@ -401,9 +403,9 @@ class ClusterReconciler:
                     events.REPLICA_NOT_MOVABLE.log(
                         _log, partition=f"{topic}-{number}", error=str(error)
                     )
-        for each in seen.stateful_sets:
-            if scale.replicas.get(each["metadata"]["name"]) == 0:
-                await self._remove_pool(cluster, each)
+        for stateful_set in seen.stateful_sets:
+            if scale.replicas.get(stateful_set["metadata"]["name"]) == 0:
+                await self._remove_pool(cluster, stateful_set)
         for name in scale.empty:
             await self._delete_orphan(cluster, name, seen)
             await self._delete_claims(cluster, name)
@@ -418,13 +420,13 @@ class ClusterReconciler:
         partitions: Sequence[PartitionHealth] | None,
     ) -> list[LostBroker]:
         """Let brokers start over whose node is gone for good, if that is wanted and safe."""
-        if not any(is_unscheduled(each.get("status") or {}) for each in seen.pods):
+        if not any(is_unscheduled(pod.get("status") or {}) for pod in seen.pods):
             return []
         where, chosen = cluster.namespace, {CLUSTER_LABEL: cluster.name}
         lost = lost_brokers(
             seen.pods,
             await self._api.list(CLAIM, where, chosen),
-            {each["metadata"]["name"]: each for each in await self._api.list(VOLUME)},
+            {volume["metadata"]["name"]: volume for volume in await self._api.list(VOLUME)},
             await self._api.list(NODE),
             partitions,
         )
@@ -435,8 +437,8 @@ class ClusterReconciler:
         return lost
 
     async def _begin_again(self, cluster: Cluster, document: Document, broker: LostBroker) -> None:
-        for kind, each in (*((CLAIM, each) for each in broker.claims), (POD, broker.pod)):
-            metadata = each["metadata"]
+        for kind, lost in (*((CLAIM, claim) for claim in broker.claims), (POD, broker.pod)):
+            metadata = lost["metadata"]
             await self._api.delete(kind, cluster.namespace, metadata["name"], uid=metadata["uid"])
         await self._tell(
             document,
@@ -447,8 +449,8 @@ class ClusterReconciler:
     async def _remove_pool(self, cluster: Cluster, stateful_set: Document) -> None:
         metadata = stateful_set["metadata"]
         if any(
-            metadata["name"] == pool_object_name(cluster.name, each.name)
-            for each in cluster.spec.pools
+            metadata["name"] == pool_object_name(cluster.name, pool.name)
+            for pool in cluster.spec.pools
         ):
             return
         config = await self._api.get(CONFIG_MAP, cluster.namespace, metadata["name"])
@@ -462,16 +464,16 @@ class ClusterReconciler:
 
     async def _delete_orphan(self, cluster: Cluster, broker: str, seen: _Seen) -> None:
         """Delete the pod of a broker that is gone for good, where no StatefulSet does that."""
-        for each in seen.pods:
-            metadata = each["metadata"]
+        for pod in seen.pods:
+            metadata = pod["metadata"]
             if metadata["name"] == broker and not metadata.get("ownerReferences"):
                 await self._api.delete(POD, cluster.namespace, broker, uid=metadata["uid"])
 
     async def _delete_claims(self, cluster: Cluster, broker: str) -> None:
         """Delete the claims of a broker that is gone for good; its pod, if any, ends first."""
         claims = await self._api.list(CLAIM, cluster.namespace, {CLUSTER_LABEL: cluster.name})
-        for each in claims:
-            metadata = each["metadata"]
+        for claim in claims:
+            metadata = claim["metadata"]
             is_of_broker = broker_of_claim(metadata["name"]) == broker
             if is_of_broker and "deletionTimestamp" not in metadata:
                 await self._api.delete(
@@ -508,7 +510,7 @@ class ClusterReconciler:
 
     async def _say(self, document: Document, ready: Condition) -> None:
         """Report that no work is done on the Cluster, and why: nothing else is known of it."""
-        others = [each for each in CONDITIONS if each != ready.type]
+        others = [type_ for type_ in CONDITIONS if type_ != ready.type]
         if (document["spec"].get("listeners") or {}).get("outside") is not None:
             others.append(OUTSIDE_CONDITION)
         await write_status(
@@ -523,29 +525,32 @@ def own_pods(
 
     While a StatefulSet is recreated its pods have no owner, and are known by their names.
     """
-    ours = {each["metadata"]["uid"] for each in stateful_sets}
+    ours = {stateful_set["metadata"]["uid"] for stateful_set in stateful_sets}
 
     def is_ours(pod: Document) -> bool:
         metadata = pod["metadata"]
         owners = metadata.get("ownerReferences") or ()
         prefix, _, number = metadata["name"].rpartition("-")
         is_named = prefix.startswith(f"{cluster.name}-") and number.isdecimal()
-        is_owned = not owners or any(each["uid"] in ours for each in owners)
+        is_owned = not owners or any(owner["uid"] in ours for owner in owners)
         return is_named and is_owned and bool(broker_container(pod))
 
-    return [each for each in pods if is_ours(each)]
+    return [pod for pod in pods if is_ours(pod)]
 
 
 def _is_going(document: Document, seen: _Seen, volumes: Growth) -> bool:
     """Whether an object is being deleted, and can be recreated only once it is gone."""
-    going = {each["metadata"]["uid"] for each in volumes.recreate}
+    going = {stateful_set["metadata"]["uid"] for stateful_set in volumes.recreate}
     return document["kind"] == STATEFUL_SET.name and any(
-        each["metadata"]["name"] == document["metadata"]["name"]
-        and ("deletionTimestamp" in each["metadata"] or each["metadata"]["uid"] in going)
-        for each in seen.stateful_sets
+        stateful_set["metadata"]["name"] == document["metadata"]["name"]
+        and (
+            "deletionTimestamp" in stateful_set["metadata"]
+            or stateful_set["metadata"]["uid"] in going
+        )
+        for stateful_set in seen.stateful_sets
     )
 
 
 def _is_owned(document: Document, cluster: Cluster) -> bool:
     owners = document["metadata"].get("ownerReferences") or ()
-    return any(each["uid"] == cluster.uid for each in owners)
+    return any(owner["uid"] == cluster.uid for owner in owners)

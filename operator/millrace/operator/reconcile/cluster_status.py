@@ -51,8 +51,8 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
     found = look.found
     return {
         "brokers": look.pods_wanted,
-        "version": ", ".join(sorted({version_of(each.image) for each in look.pods})) or None,
-        "readyBrokers": sum(each.is_ready for each in look.pods),
+        "version": ", ".join(sorted({version_of(pod.image) for pod in look.pods})) or None,
+        "readyBrokers": sum(pod.is_ready for pod in look.pods),
         "bootstrap": bootstrap_address(cluster),
         "outsideBootstrap": None if look.outside is None else look.outside.bootstrap or None,
         "clusterId": None if found is None else found.cluster.cluster_id,
@@ -71,8 +71,8 @@ def status_conditions(look: Look) -> list[Condition]:
 
 
 def _ready(look: Look) -> _Verdict:
-    ready = sum(each.is_ready for each in look.pods)
-    problems = (f"{each.name}: {each.problem}" for each in look.pods if each.problem)
+    ready = sum(pod.is_ready for pod in look.pods)
+    problems = (f"{pod.name}: {pod.problem}" for pod in look.pods if pod.problem)
     why = next(problems, look.not_made)
     if look.found is None:
         return False, Reason.NO_BROKER_ANSWERS, why or "no broker answers yet"
@@ -88,7 +88,11 @@ def _healthy(look: Look) -> _Verdict:
     if look.found.controller is None:
         why = look.found.cluster.controller_problem or "no broker is the controller just now"
         return False, Reason.NO_CONTROLLER, why
-    short = [each.place for each in look.found.partitions() if len(each.in_sync) < each.min_in_sync]
+    short = [
+        partition.place
+        for partition in look.found.partitions()
+        if len(partition.in_sync) < partition.min_in_sync
+    ]
     if short:
         return (
             False,
@@ -98,7 +102,9 @@ def _healthy(look: Look) -> _Verdict:
             "`millrace cluster health` says what helps",
         )
     behind = [
-        each.place for each in look.found.partitions() if len(each.in_sync) < len(each.replicas)
+        partition.place
+        for partition in look.found.partitions()
+        if len(partition.in_sync) < len(partition.replicas)
     ]
     if behind:
         return (

@@ -60,10 +60,10 @@ class OutsideReconciler:
         problems: list[str] = []
         bootstrap = await self._ensure(bootstrap_service(cluster, listener), problems)
         services = {}
-        for each in brokers:
-            service = await self._ensure(broker_service(cluster, listener, each), problems)
+        for broker in brokers:
+            service = await self._ensure(broker_service(cluster, listener, broker), problems)
             if service is not None:
-                services[each] = service
+                services[broker] = service
         nodes = await self._nodes_of(pods, listener)
         found = outside(listener, bootstrap, services, pods, nodes)
         await self._ensure(address_map(cluster, found.addresses), problems)
@@ -97,9 +97,9 @@ class OutsideReconciler:
         """Delete Services of brokers that are gone, and all others that are no longer wanted."""
         where, shared = cluster.namespace, outside_name(cluster.name)
         wanted = {shared, *map(outside_name, brokers)} if is_wanted else set()
-        for each in await self._api.list(SERVICE, where, outside_selector(cluster.name)):
-            if each["metadata"]["name"] not in wanted:
-                await self._delete(cluster, SERVICE, each)
+        for service in await self._api.list(SERVICE, where, outside_selector(cluster.name)):
+            if service["metadata"]["name"] not in wanted:
+                await self._delete(cluster, SERVICE, service)
         if not is_wanted:
             config = await self._api.get(CONFIG_MAP, where, shared)
             if config is not None:
@@ -107,7 +107,7 @@ class OutsideReconciler:
 
     async def _delete(self, cluster: Cluster, kind: Kind, document: Document) -> None:
         metadata = document["metadata"]
-        if any(each["uid"] == cluster.uid for each in metadata.get("ownerReferences") or ()):
+        if any(owner["uid"] == cluster.uid for owner in metadata.get("ownerReferences") or ()):
             await self._api.delete(kind, cluster.namespace, metadata["name"], uid=metadata["uid"])
 
 

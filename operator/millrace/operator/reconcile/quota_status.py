@@ -29,7 +29,7 @@ def use_status(quota: QuotaDescription) -> Mapping[str, Any]:
         ("fetch", quota.fetch_bytes_per_second),
     ):
         if limit is not None:
-            rate = _rounded(sum(each.used_per_second for each in quota.uses if each.kind == kind))
+            rate = _rounded(sum(use.used_per_second for use in quota.uses if use.kind == kind))
             use[f"{kind}BytesPerSecond"] = rate
             told.append(f"{kind} {_in_words(rate)}")
     if quota.request_percent is not None:
@@ -37,7 +37,7 @@ def use_status(quota: QuotaDescription) -> Mapping[str, Any]:
         use["requestPercent"] = percent
         told.append(f"request {percent}%")
     delays = _delays(quota.uses)
-    longest = sorted(delays.items(), key=lambda each: (-each[1], each[0]))[:DELAYS_MAX]
+    longest = sorted(delays.items(), key=lambda delayed: (-delayed[1], delayed[0]))[:DELAYS_MAX]
     return {
         "use": {"summary": ", ".join(told), **use},
         "throttled": len(delays),
@@ -51,25 +51,25 @@ def use_status(quota: QuotaDescription) -> Mapping[str, Any]:
 def _of_busiest(uses: Iterable[QuotaUse]) -> int:
     """Return the request time at the broker that has the most."""
     of_brokers: defaultdict[BrokerId, int] = defaultdict(int)
-    for each in uses:
-        if each.kind == "request":
-            of_brokers[each.broker_id] += each.used_per_second
+    for use in uses:
+        if use.kind == "request":
+            of_brokers[use.broker_id] += use.used_per_second
     return max(of_brokers.values(), default=0)
 
 
 def _delays(uses: Iterable[QuotaUse]) -> dict[str, int]:
     """Return who is delayed, with the longest delay of each."""
     delays: dict[str, int] = {}
-    for each in uses:
-        if each.delay_ms:
+    for use in uses:
+        if use.delay_ms:
             entity = QuotaEntity(
-                principal=each.principal or None,
-                client_id=each.client_id or None,
-                topic=each.topic or None,
-                namespace=each.namespace or None,
+                principal=use.principal or None,
+                client_id=use.client_id or None,
+                topic=use.topic or None,
+                namespace=use.namespace or None,
             )
             who = str(entity) or _OTHERS
-            delays[who] = max(delays.get(who, 0), each.delay_ms)
+            delays[who] = max(delays.get(who, 0), use.delay_ms)
     return delays
 
 

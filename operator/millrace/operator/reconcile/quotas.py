@@ -109,7 +109,7 @@ class QuotasReconciler:
             ApiError: the API server did not answer.
         """
         key = (namespace, name)
-        documents = [each for each in await self._api.list(QUOTA) if cluster_key(each) == key]
+        documents = [quota for quota in await self._api.list(QUOTA) if cluster_key(quota) == key]
         if not documents:
             self._measure_at.pop(key, None)
             return None
@@ -123,8 +123,8 @@ class QuotasReconciler:
         going = await namespaces_that_go(self._api, documents, self._wall_clock())
         cluster = usable_cluster(document)
         if isinstance(cluster, Condition):
-            each = partial(self._blocked, because=cluster, going=going)
-            return None if all(await for_each(documents, each)) else pause
+            blocked = partial(self._blocked, because=cluster, going=going)
+            return None if all(await for_each(documents, blocked)) else pause
         labels = await namespace_labels(self._api, cluster, documents)
         admin = self._brokers.admin(cluster)
         work = _Work(self._api, cluster, admin, await _found(admin), labels, going)
@@ -156,7 +156,7 @@ async def _found(admin: Admin) -> dict[str, Quota] | None:
     """Return the quotas of the cluster; None: no broker answers in time."""
     try:
         async with asyncio.timeout(_ANSWER_S):
-            return {each.name: _found_quota(each) for each in await admin.list_quotas()}
+            return {quota.name: _found_quota(quota) for quota in await admin.list_quotas()}
     except (MillraceError, TimeoutError):
         return None
 
@@ -170,19 +170,19 @@ async def _measured(admin: Admin, names: Collection[str]) -> Mapping[str, QuotaD
         return None
 
 
-def _found_quota(each: QuotaDescription) -> Quota:
+def _found_quota(quota: QuotaDescription) -> Quota:
     return Quota(
-        name=each.name,
+        name=quota.name,
         entity=QuotaEntity(
-            principal=each.principal,
-            client_id=each.client_id,
-            topic=each.topic,
-            namespace=each.namespace,
+            principal=quota.principal,
+            client_id=quota.client_id,
+            topic=quota.topic,
+            namespace=quota.namespace,
         ),
-        produce_bytes_per_second=each.produce_bytes_per_second,
-        fetch_bytes_per_second=each.fetch_bytes_per_second,
-        request_percent=each.request_percent,
-        is_per_broker=each.per_broker,
+        produce_bytes_per_second=quota.produce_bytes_per_second,
+        fetch_bytes_per_second=quota.fetch_bytes_per_second,
+        request_percent=quota.request_percent,
+        is_per_broker=quota.per_broker,
     )
 
 
@@ -218,9 +218,9 @@ class _Work:
 
     async def apply(self, documents: Collection[Document]) -> bool:
         """Have the cluster's quotas be as the resources say; return whether all is settled."""
-        for each in sorted(documents, key=age):
-            if "deletionTimestamp" not in each["metadata"] and self._is_allowed(each):
-                self._read(each)
+        for document in sorted(documents, key=age):
+            if "deletionTimestamp" not in document["metadata"] and self._is_allowed(document):
+                self._read(document)
         self.conflicts.update(conflicts(self.asked.values(), self.found or {}))
         settled = await for_each(documents, self._quota)
         # What was changed may have freed what another one waits for.

@@ -87,12 +87,12 @@ async def namespace_labels(
     """Return labels of the resources' namespaces, if the cluster needs them."""
     if cluster.spec.allowed_topics.namespaces.selector is None:
         return {}
-    names = {each["metadata"]["namespace"] for each in documents}
+    names = {document["metadata"]["namespace"] for document in documents}
     found = {name: await api.get(NAMESPACE, None, name) for name in names}
     return {
-        name: each["metadata"].get("labels") or {}
-        for name, each in found.items()
-        if each is not None
+        name: namespace["metadata"].get("labels") or {}
+        for name, namespace in found.items()
+        if namespace is not None
     }
 
 
@@ -133,15 +133,15 @@ async def namespaces_that_go(
     """Return the deleted namespaces that have waited long enough for one of these resources."""
     long_ago = written(now - NAMESPACE_WAITS)
     waiting = {
-        each["metadata"]["namespace"]
-        for each in documents
-        if each["metadata"].get("deletionTimestamp", long_ago) < long_ago
+        document["metadata"]["namespace"]
+        for document in documents
+        if document["metadata"].get("deletionTimestamp", long_ago) < long_ago
     }
     found = {name: await api.get(NAMESPACE, None, name) for name in sorted(waiting)}
     return frozenset(
         name
-        for name, each in found.items()
-        if each is not None and "deletionTimestamp" in each["metadata"]
+        for name, namespace in found.items()
+        if namespace is not None and "deletionTimestamp" in namespace["metadata"]
     )
 
 
@@ -160,7 +160,7 @@ async def release(api: Api, document: Document, finalizer: str) -> None:
 
 async def _patch_finalizers(api: Api, document: Document, finalizer: str, *, add: bool) -> Document:
     metadata = document["metadata"]
-    others = [each for each in metadata.get("finalizers") or () if each != finalizer]
+    others = [other for other in metadata.get("finalizers") or () if other != finalizer]
     change = {
         "metadata": {
             "resourceVersion": metadata["resourceVersion"],  # No other change gets lost.

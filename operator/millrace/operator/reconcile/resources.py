@@ -56,20 +56,22 @@ def is_true(document: Document, type: str) -> bool:
     """Whether a condition is true, and about the resource as it is now."""
     conditions = (document.get("status") or {}).get("conditions") or ()
     return is_observed(document) and any(
-        each["type"] == type and each["status"] == "True" for each in conditions
+        condition["type"] == type and condition["status"] == "True" for condition in conditions
     )
 
 
 def has_reason(document: Document, type: str, reason: Reason) -> bool:
     """Whether a condition has this reason."""
     conditions = (document.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == type and each["reason"] == reason for each in conditions)
+    return any(
+        condition["type"] == type and condition["reason"] == reason for condition in conditions
+    )
 
 
 def known_before(document: Document) -> dict[str, object]:
     """Return the last status without its conditions."""
     status = document.get("status") or {}
-    return {name: each for name, each in status.items() if name not in _WRITTEN_ALWAYS}
+    return {name: value for name, value in status.items() if name not in _WRITTEN_ALWAYS}
 
 
 async def write_status(

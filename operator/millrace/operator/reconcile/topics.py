@@ -136,7 +136,9 @@ class TopicsReconciler:
             ApiError: the API server did not answer.
         """
         documents = [
-            each for each in await self._api.list(TOPIC) if cluster_key(each) == (namespace, name)
+            topic
+            for topic in await self._api.list(TOPIC)
+            if cluster_key(topic) == (namespace, name)
         ]
         if not documents:
             return None
@@ -148,8 +150,8 @@ class TopicsReconciler:
         going = await namespaces_that_go(self._api, documents, self._clock())
         cluster = usable_cluster(document)
         if isinstance(cluster, Condition):
-            each = partial(self._blocked, because=cluster, going=going)
-            return None if all(await for_each(documents, each)) else BLOCKED_S
+            blocked = partial(self._blocked, because=cluster, going=going)
+            return None if all(await for_each(documents, blocked)) else BLOCKED_S
         found = await self._brokers.find(cluster)
         namespaces = await namespace_labels(self._api, cluster, documents)
         names = _owners(documents)
@@ -183,8 +185,8 @@ class _Loads:
         """Return those of a cluster."""
         loads = cls()
         for topic in found.topics.values():
-            for each in topic.partitions:
-                loads.add(each.target_replicas)
+            for partition in topic.partitions:
+                loads.add(partition.target_replicas)
         return loads
 
     def add(self, replicas: Sequence[BrokerId]) -> None:
@@ -290,13 +292,15 @@ class _Work:
         left: Sequence[Create | Alter | MoveReplicas],
         waits: str,
     ) -> _Outcome:
-        if any(not isinstance(each, MoveReplicas) for each in left):
+        if any(not isinstance(step, MoveReplicas) for step in left):
             # The broker that was asked has not heard of it yet.
             message = "the change is made, and brokers have yet to show it"
             return _Outcome(Condition("Ready", None, Reason.WAITING, message), False)
-        moving = sum(each.is_reassigning for each in described.partitions)
+        moving = sum(partition.is_reassigning for partition in described.partitions)
         wrong = misplaced(
-            [each.target_replicas for each in described.partitions], described.media, self._media
+            [partition.target_replicas for partition in described.partitions],
+            described.media,
+            self._media,
         )
         if moving or wrong or left:
             message = f"replicas of {count(moving, 'partition')} are being moved"
@@ -319,8 +323,8 @@ class _Work:
                 logs = await self.admin.describe_logs(described.name)
             except MillraceError as error:
                 return Condition(PLACED, None, Reason.NO_BROKER_ANSWERS, str(error))
-            there = [each.media for each in logs if each.media is not None]
-            wrong = sum(not described.media.is_home_on(each) for each in there)
+            there = [log.media for log in logs if log.media is not None]
+            wrong = sum(not described.media.is_home_on(media) for media in there)
             if wrong:
                 told = count(wrong, "replica is", "replicas are")
                 message = f"{told} still to be moved to another disk of the same broker"
@@ -332,11 +336,11 @@ class _Work:
     def _unknown(self, described: TopicDescription, logs: Sequence[LogDescription]) -> str:
         """Return what is not known of a topic's disks, as brokers are away; empty: nothing."""
         assert self.found is not None
-        told = {(each.partition, each.broker_id) for each in logs}
-        missing = silent([each.target_replicas for each in described.partitions], told)
+        told = {(log.partition, log.broker_id) for log in logs}
+        missing = silent([partition.target_replicas for partition in described.partitions], told)
         if not missing:
             return ""
-        names = [self.found.names.get(each, f"broker {each}") for each in missing]
+        names = [self.found.names.get(broker, f"broker {broker}") for broker in missing]
         return (
             f"no word from {some(names)} about the disks of "
             f"{count(sum(missing.values()), 'replica')}: they are away, or the replicas are offline"
@@ -347,14 +351,14 @@ class _Work:
             logs = await self.admin.describe_logs(described.name)
         except MillraceError as error:
             return Condition("Tiered", None, Reason.NO_BROKER_ANSWERS, str(error))
-        if unaware := sum(each.tier is None for each in logs):
+        if unaware := sum(log.tier is None for log in logs):
             replicas = count(unaware, "replica")
             message = f"the brokers of {replicas} have yet to hear that the topic is tiered"
             return Condition("Tiered", None, Reason.WAITING, message)
         refused = [
-            RefusedMove(each.partition, each.broker_id, each.tier.problem)
-            for each in logs
-            if each.tier is not None and each.tier.problem
+            RefusedMove(log.partition, log.broker_id, log.tier.problem)
+            for log in logs
+            if log.tier is not None and log.tier.problem
         ]
         unknown = self._unknown(described, logs)
         if unknown and not refused and not is_true(document, "Tiered"):
@@ -366,7 +370,7 @@ class _Work:
         """Media of the volumes of each broker that may hold replicas."""
         assert self.found is not None
         brokers = self.found.cluster.brokers
-        return {each.broker_id: each.media for each in brokers if not each.is_drained}
+        return {broker.broker_id: broker.media for broker in brokers if not broker.is_drained}
 
     @property
     def _missing(self) -> list[str]:
@@ -380,7 +384,7 @@ class _Work:
             for pool in self.cluster.spec.pools
             for number in range(pool.replicas)
         }
-        return sorted(wanted - {each.name for each in self.found.cluster.brokers})
+        return sorted(wanted - {broker.name for broker in self.found.cluster.brokers})
 
     async def _perform(self, step: Create | Alter | MoveReplicas, name: str) -> str:
         """Carry out a step; return what waits; empty: nothing."""
@@ -410,18 +414,18 @@ class _Work:
         """
         assert self.found is not None
         before = {
-            (name, each.partition): each.target_replicas
-            for each in self.found.topics[name].partitions
-            if step.partitions is None or each.partition in step.partitions
+            (name, partition.partition): partition.target_replicas
+            for partition in self.found.topics[name].partitions
+            if step.partitions is None or partition.partition in step.partitions
         }
-        for each in before.values():
-            self.loads.remove(each)
-        brokers = [each for each in self.found.cluster.brokers if not each.is_drained]
+        for replicas in before.values():
+            self.loads.remove(replicas)
+        brokers = [broker for broker in self.found.cluster.brokers if not broker.is_drained]
         plan: dict[tuple[str, int], tuple[BrokerId, ...]] = {}
         try:
             plan = planned(
                 before,
-                [Candidate(each.broker_id, each.rack, each.media) for each in brokers],
+                [Candidate(broker.broker_id, broker.rack, broker.media) for broker in brokers],
                 replication_factor=step.replication_factor,
                 media=dict.fromkeys(before, step.media),
                 other_replicas=self.loads.replicas,
@@ -432,9 +436,13 @@ class _Work:
                 raise
             return f"they are moved once every broker has joined; missing: {some(self._missing)}"
         finally:
-            for each in {**before, **plan}.values():
-                self.loads.add(each)
-        away = {each.broker_id: each.name for each in brokers if each.is_fenced or each.is_draining}
+            for replicas in {**before, **plan}.values():
+                self.loads.add(replicas)
+        away = {
+            broker.broker_id: broker.name
+            for broker in brokers
+            if broker.is_fenced or broker.is_draining
+        }
         awaited = {key: away.keys() & ({*plan[key]} - {*before[key]}) for key in plan}
         now = {key: replicas for key, replicas in plan.items() if not awaited[key]}
         if now:
@@ -444,7 +452,7 @@ class _Work:
             events.TOPIC_CHANGED.log(_audit, topic=name, step=repr(step))
         if len(now) == len(plan):
             return ""
-        names = sorted({away[each] for key in plan for each in awaited[key]})
+        names = sorted({away[broker] for key in plan for broker in awaited[key]})
         return f"those of {len(plan) - len(now)} wait for {some(names)} to be back"
 
     async def _delete(self, document: Document, topic: Topic, name: str, *, is_ours: bool) -> bool:
@@ -501,7 +509,7 @@ class _Work:
         described: TopicDescription | None = None,
     ) -> None:
         content: dict[str, Any] = {}
-        if not any(each.type == PLACED for each in conditions):
+        if not any(condition.type == PLACED for condition in conditions):
             conditions = (*conditions, *not_known([PLACED], conditions[0]))
         if described is not None:
             content = {
@@ -509,7 +517,8 @@ class _Work:
                 "topicId": described.topic_id.hex(),
                 "partitions": len(described.partitions),
                 "replicas": described.replication_factor,
-                "moving": sum(each.is_reassigning for each in described.partitions) or None,
+                "moving": sum(partition.is_reassigning for partition in described.partitions)
+                or None,
             }
         await write_status(self.api, document, conditions, content)
 
@@ -547,10 +556,12 @@ def found_topic(described: TopicDescription) -> FoundTopic:
         partitions=len(described.partitions),
         replication_factor=described.replication_factor,
         overrides={
-            name: each.value for name, each in described.config.items() if each.source == "topic"
+            name: setting.value
+            for name, setting in described.config.items()
+            if setting.source == "topic"
         },
-        replicas=tuple(each.target_replicas for each in described.partitions),
-        moving=sum(each.is_reassigning for each in described.partitions),
+        replicas=tuple(partition.target_replicas for partition in described.partitions),
+        moving=sum(partition.is_reassigning for partition in described.partitions),
         media=described.media,
     )
 
@@ -558,8 +569,8 @@ def found_topic(described: TopicDescription) -> FoundTopic:
 def _owners(documents: Iterable[Document]) -> dict[str, str]:
     """Return the Topic, by uid, that owns each topic: the oldest one that names it."""
     owners: dict[str, str] = {}
-    for each in sorted(documents, key=age):
-        owners.setdefault(_full_name(each), each["metadata"]["uid"])
+    for document in sorted(documents, key=age):
+        owners.setdefault(_full_name(document), document["metadata"]["uid"])
     return owners
 
 
