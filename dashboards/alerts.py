@@ -19,7 +19,7 @@ _HEADER: Final = "# Made from the code by `make dashboards`.\n"
 
 
 class Severity(StrEnum):
-    """See the module."""
+    """Whom an alert wakes."""
 
     PAGE = "page"
     TICKET = "ticket"
@@ -305,7 +305,7 @@ ALERTS: Final = (*BROKERS, *GROUPS, *OPERATOR, *SPARK)
 def rules_yaml() -> str:
     """Return all rules as Prometheus reads them."""
     groups = [
-        {"name": "millrace-records", "rules": [_record(each) for each in RECORDS]},
+        {"name": "millrace-records", "rules": [_record(record) for record in RECORDS]},
         _group("millrace-brokers", BROKERS),
         _group("millrace-groups", GROUPS),
         _group("millrace-operator", OPERATOR),
@@ -319,7 +319,7 @@ def _record(record: Record) -> dict[str, Any]:
 
 
 def _group(name: str, alerts: Sequence[Alert]) -> dict[str, Any]:
-    return {"name": name, "rules": [_alert(each) for each in alerts]}
+    return {"name": name, "rules": [_alert(alert) for alert in alerts]}
 
 
 def _alert(alert: Alert) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class Board:
 
 def scoped(expr: str, variables: Sequence[Variable]) -> str:
     """Give each metric of an expression the matchers of the variables."""
-    matchers = ",".join(f'{each.target_label}=~"${each.name}"' for each in variables)
+    matchers = ",".join(f'{variable.target_label}=~"${variable.name}"' for variable in variables)
     if not matchers:
         return expr
 

@@ -61,15 +61,15 @@ def grafana_json(board: Board) -> str:
             number += 1
             builder.with_panel(_panel(board, panel, number, width))
     found: dict[str, Any] = json.loads(json.dumps(builder.build(), cls=JSONEncoder))
-    for each in found["templating"]["list"]:  # The builders give all kinds what one kind has.
+    for choice in found["templating"]["list"]:  # The builders give all kinds what one kind has.
         for name in ("auto", "auto_min", "auto_count"):
-            del each[name]
+            del choice[name]
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
 def _widths(panels: Sequence[Panel]) -> list[int]:
     """Return the columns of each panel of a row: numbers are narrow, two graphs stand abreast."""
-    numbers = sum(each.kind is Kind.NUMBER for each in panels)
+    numbers = sum(panel.kind is Kind.NUMBER for panel in panels)
     is_narrow = numbers == len(panels)
     return [
         max(_COLUMNS // numbers, 3) if is_narrow else 8 if len(panels) % 3 == 0 else 12

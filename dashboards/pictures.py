@@ -83,10 +83,10 @@ def main() -> int:
         found = _answers(Path(folder))
         with _served(program, Path(folder) / "site") as site, Browser(Path(folder)) as browser:
             browser.call("Emulation.setScrollbarsHidden", hidden=True)
-            for each in found:
-                name = _name(each["board"])
+            for answered in found:
+                name = _name(answered["board"])
                 if only in (None, name):
-                    _draw(browser, site, each, PICTURES / f"dashboard-{name}.png")
+                    _draw(browser, site, answered, PICTURES / f"dashboard-{name}.png")
     return 0
 
 
@@ -189,9 +189,9 @@ def _draw(browser: Browser, site: Site, shown: dict[str, Any], path: Path) -> No
         before = now
         time.sleep(0.3)
     thrown = [
-        each["params"]["exceptionDetails"]
-        for each in browser.events
-        if each["method"] == "Runtime.exceptionThrown"
+        event["params"]["exceptionDetails"]
+        for event in browser.events
+        if event["method"] == "Runtime.exceptionThrown"
     ]
     raise TimeoutError(f"{path.name} is not drawn to its end; the page has thrown {thrown}")
 

@@ -55,11 +55,11 @@ def wait_until_compacted(admin: SyncAdmin) -> Sequence[LogDescription]:
     deadline = time.monotonic() + CLEANED_SECONDS_MAX
     while True:
         logs = admin.describe_logs(AIRCRAFT)
-        found = [each.compaction for each in logs if each.compaction is not None]
-        for each in found:
-            if each.problem:
-                raise RuntimeError(f"{AIRCRAFT} is not compacted: {each.problem}")
-        if len(found) == BROKERS and not any(each.dirty_ratio for each in found):
+        found = [log.compaction for log in logs if log.compaction is not None]
+        for compaction in found:
+            if compaction.problem:
+                raise RuntimeError(f"{AIRCRAFT} is not compacted: {compaction.problem}")
+        if len(found) == BROKERS and not any(compaction.dirty_ratio for compaction in found):
             return logs
         if time.monotonic() > deadline:
             raise RuntimeError(f"{AIRCRAFT} is not compacted after {CLEANED_SECONDS_MAX:.0f} s")
@@ -68,7 +68,7 @@ def wait_until_compacted(admin: SyncAdmin) -> Sequence[LogDescription]:
 
 def size_of(logs: Sequence[LogDescription]) -> int:
     """Return the bytes of the leader's log."""
-    return sum(each.size_bytes for each in logs if each.leads)
+    return sum(log.size_bytes for log in logs if log.leads)
 
 
 def check_aircraft(flights: Records, came: Consumed) -> Iterator[Check]:
@@ -90,7 +90,7 @@ def expected_places(flights: Records) -> Places:
     for value in _latest(written.keys, written.values).values():
         row = json.loads(value)
         carriers[row["dest"]].append(row["carrier"])
-    return {airport: (len(each), len(set(each))) for airport, each in carriers.items()}
+    return {airport: (len(names), len(set(names))) for airport, names in carriers.items()}
 
 
 def _latest(keys: pa.Array, values: pa.Array) -> dict[bytes, bytes]:

@@ -63,7 +63,7 @@ def by_carrier(table: Table) -> list[tuple[str, int, float, float | None, int]]:
     for carrier in {carrier for carrier, _ in table}:
         hours = {hour: row for (of, hour), row in table.items() if of == carrier}
         flights, departed, delay, wet, wet_delay = (
-            sum(each) for each in zip(*hours.values(), strict=True)
+            sum(column) for column in zip(*hours.values(), strict=True)
         )
         worst = max(hours, key=lambda hour: hours[hour][2] / max(hours[hour][1], 1))
         in_rain = wet_delay / wet if wet else None
@@ -105,7 +105,9 @@ def _dry_and_wet(table: Table, carriers: list[str]) -> tuple[list[float], list[f
     dry, wet = [], []
     for carrier in carriers:
         rows = [row for (of, _), row in table.items() if of == carrier]
-        _, departed, delay, rainy, delay_in_rain = (sum(each) for each in zip(*rows, strict=True))
+        _, departed, delay, rainy, delay_in_rain = (
+            sum(column) for column in zip(*rows, strict=True)
+        )
         dry.append((delay - delay_in_rain) / max(departed - rainy, 1))
         wet.append(delay_in_rain / max(rainy, 1))
     return dry, wet

@@ -202,7 +202,7 @@ class Crash:
             RuntimeError: it did not come back in time.
         """
         deadline = time.monotonic() + QUIET_SECONDS_MAX
-        while any(len(each.isr) < BROKERS for each in self._partitions()):
+        while any(len(partition.isr) < BROKERS for partition in self._partitions()):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self.killed} is not in sync after {QUIET_SECONDS_MAX:.0f} s")
             time.sleep(POLL_SECONDS)
@@ -262,7 +262,7 @@ def consume(address: str, topic: str) -> Consumed:
         RuntimeError: no record came for a long time.
     """
     with SyncAdmin(address) as admin:
-        ends = {each: end.offset for (_, each), end in admin.list_offsets(topic).items()}
+        ends = {partition: end.offset for (_, partition), end in admin.list_offsets(topic).items()}
     columns: dict[str, list[pa.Array]] = {"partition": [], "offset": [], "key": [], "value": []}
     transfer = Transfer()
     started = last = time.monotonic()
@@ -271,7 +271,7 @@ def consume(address: str, topic: str) -> Consumed:
         Progress(f"consume {topic}", sum(ends.values())) as progress,
     ):
         consumer.assign([topic], start="beginning")
-        while any(consumer.position((topic, each)) < end for each, end in ends.items()):
+        while any(consumer.position((topic, partition)) < end for partition, end in ends.items()):
             for batch in consumer.poll_batches(1000):
                 last = time.monotonic()
                 columns["partition"].append(pa.repeat(batch.partition, batch.records.num_rows))

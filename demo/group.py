@@ -105,7 +105,7 @@ def run_group(address: str, topic: str, folder: Path) -> GroupRun:
     """
     members = Members(address, topic, folder)
     with SyncAdmin(address) as admin:
-        ends = {each: end.offset for (_, each), end in admin.list_offsets(topic).items()}
+        ends = {partition: end.offset for (_, partition), end in admin.list_offsets(topic).items()}
         total = sum(ends.values())
         try:
             for _ in range(MEMBERS):
@@ -145,7 +145,7 @@ def _lag(admin: SyncAdmin, topic: str, total: int) -> int:
     if group is None:
         return total
     lags = admin.describe_lags(group.positions).values()
-    read = sum(each.position for each in lags if isinstance(each, Lag))
+    read = sum(lag.position for lag in lags if isinstance(lag, Lag))
     return total - read
 
 
@@ -153,12 +153,12 @@ def check_group(run: GroupRun) -> Iterator[Check]:
     """Yield what the files of the members prove."""
     seen = dict.fromkeys(run.ends, 0)
     missed, again = 0, 0
-    for each in run.processed:
-        expected = seen[each.partition]
-        missed += max(0, each.first - expected)
-        again += max(0, min(each.last + 1, expected) - each.first)
-        seen[each.partition] = max(expected, each.last + 1)
-    unread = sum(run.ends[each] - seen[each] for each in run.ends)
+    for batch in run.processed:
+        expected = seen[batch.partition]
+        missed += max(0, batch.first - expected)
+        again += max(0, min(batch.last + 1, expected) - batch.first)
+        seen[batch.partition] = max(expected, batch.last + 1)
+    unread = sum(run.ends[partition] - seen[partition] for partition in run.ends)
     yield Check(
         "the group has processed every flight at least once",
         not unread and not missed,

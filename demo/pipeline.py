@@ -263,7 +263,7 @@ def _show(found: Found) -> None:
         delays.by_carrier(found.in_topic),
     )
     print("\nWhere most aircraft are after their last flight")
-    places = sorted(found.places.items(), key=lambda each: each[1], reverse=True)
+    places = sorted(found.places.items(), key=lambda place: place[1], reverse=True)
     rows = [(airport, *counts) for airport, counts in places[:AIRPORTS_SHOWN]]
     print_table(["AIRPORT", "AIRCRAFT", "CARRIERS"], rows)
 

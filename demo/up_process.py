@@ -98,7 +98,7 @@ class ClusterProcess(UpProcess):
         """
         started = time.monotonic()
         announced = self.run("--brokers", str(BROKERS), "--port", "0")["brokers"]
-        self._brokers = {each["address"]: (each["name"], each["pid"]) for each in announced}
+        self._brokers = {broker["address"]: (broker["name"], broker["pid"]) for broker in announced}
         self.bootstrap = ",".join(self._brokers)
         return time.monotonic() - started
 

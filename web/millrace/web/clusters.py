@@ -105,15 +105,17 @@ class Clusters:
 
     async def _update(self, found: Mapping[str, str]) -> None:
         there = {
-            name: each for name, each in self._known.items() if found.get(name) == each.bootstrap
+            name: cluster
+            for name, cluster in self._known.items()
+            if found.get(name) == cluster.bootstrap
         }
-        gone = [each for name, each in self._known.items() if name not in there]
+        gone = [cluster for name, cluster in self._known.items() if name not in there]
         for name, bootstrap in found.items():
             if name not in there:
                 there[name] = Cluster(name, bootstrap, _connect(bootstrap))
         self._known = there
-        for each in gone:
-            await each.admin.close()
+        for cluster in gone:
+            await cluster.admin.close()
 
 
 def _connect(bootstrap: str) -> Admin:

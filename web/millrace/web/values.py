@@ -142,6 +142,6 @@ def _dump(data: bytes) -> str:
     lines = []
     for start in range(0, len(data), _ROW):
         row = data[start : start + _ROW]
-        letters = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         lines.append(f"{start:08x}  {row.hex(' '):{_ROW * 3 - 1}}  {letters}")
     return "\n".join(lines)

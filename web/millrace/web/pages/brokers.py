@@ -54,9 +54,9 @@ async def broker(visit: Visit) -> Page:
                 "Settings that are not defaults",
                 ["Setting", "Value", "From"],
                 [
-                    [element("code", name), each.value or None, each.source]
-                    for name, each in config.items()
-                    if each.source != "default"
+                    [element("code", name), setting.value or None, setting.source]
+                    for name, setting in config.items()
+                    if setting.source != "default"
                 ],
                 "It goes by the defaults." if config else "It does not answer.",
             ),
@@ -64,9 +64,9 @@ async def broker(visit: Visit) -> Page:
                 "Other settings",
                 ["Setting", "Value"],
                 [
-                    [element("code", name), each.value or None]
-                    for name, each in config.items()
-                    if each.source == "default"
+                    [element("code", name), setting.value or None]
+                    for name, setting in config.items()
+                    if setting.source == "default"
                 ],
                 "None is known.",
             ),
@@ -79,12 +79,12 @@ def brokers_table(
     visit: Visit, cluster: ClusterDescription, topics: Sequence[TopicDescription]
 ) -> Markup:
     """Return a table of all brokers."""
-    partitions = [each for topic in topics for each in topic.partitions]
+    partitions = [partition for topic in topics for partition in topic.partitions]
     leads: dict[int, int] = {}
     holds: dict[int, int] = {}
-    for each in partitions:
-        leads[each.leader] = leads.get(each.leader, 0) + 1
-        for replica in each.replicas:
+    for partition in partitions:
+        leads[partition.leader] = leads.get(partition.leader, 0) + 1
+        for replica in partition.replicas:
             holds[replica] = holds.get(replica, 0) + 1
     return table(
         "Brokers",
@@ -94,16 +94,16 @@ def brokers_table(
         ],
         [
             [
-                each.broker_id,
-                visit.link(each.name, "/broker", id=each.broker_id),
-                state_of(visit, cluster, each.broker_id),
-                element("code", each.address),
-                each.rack or None,
-                ", ".join(each.media) or None,
-                leads.get(each.broker_id, 0),
-                holds.get(each.broker_id, 0),
+                broker.broker_id,
+                visit.link(broker.name, "/broker", id=broker.broker_id),
+                state_of(visit, cluster, broker.broker_id),
+                element("code", broker.address),
+                broker.rack or None,
+                ", ".join(broker.media) or None,
+                leads.get(broker.broker_id, 0),
+                holds.get(broker.broker_id, 0),
             ]
-            for each in cluster.brokers
+            for broker in cluster.brokers
         ],
         "There is no broker.",
     )
@@ -122,16 +122,22 @@ def state_of(visit: Visit, cluster: ClusterDescription, broker_id: int) -> Marku
 def _directories(logs: Sequence[LogDescription]) -> Markup:
     """Return a table of log directories; a log is described with the folder of its own in one."""
     sizes: dict[tuple[int, str, str], list[int]] = {}
-    for each in logs:
-        directory = str(PurePosixPath(each.log_dir).parent)
-        key = (each.broker_id, directory, "" if each.media is None else str(each.media))
-        sizes.setdefault(key, []).append(each.size_bytes)
+    for log in logs:
+        directory = str(PurePosixPath(log.log_dir).parent)
+        key = (log.broker_id, directory, "" if log.media is None else str(log.media))
+        sizes.setdefault(key, []).append(log.size_bytes)
     return table(
         "Log directories",
         ["Broker", "Directory", "Media", number("Replicas"), number("Size")],
         [
-            [broker_id, element("code", path), media or None, len(each), bytes_of(sum(each))]
-            for (broker_id, path, media), each in sorted(sizes.items())
+            [
+                broker_id,
+                element("code", path),
+                media or None,
+                len(replica_sizes),
+                bytes_of(sum(replica_sizes)),
+            ]
+            for (broker_id, path, media), replica_sizes in sorted(sizes.items())
         ],
         "No broker has described its logs.",
     )

@@ -18,7 +18,7 @@ async def page(visit: Visit) -> Page:
     health, cluster, topics = await asyncio.gather(
         admin.describe_health(), admin.describe_cluster(), admin.describe_topics()
     )
-    users = [each for each in topics.values() if not each.is_internal]
+    users = [topic for topic in topics.values() if not topic.is_internal]
     return Page(
         "Cluster",
         [
@@ -35,7 +35,7 @@ def state(health: ClusterHealth) -> Markup:
     if health.is_healthy and not health.problems:
         words = "Healthy: every partition is led, and all its replicas are in sync."
         return element("p", words, class_="well", role="status")
-    lines = [element("li", each) for each in health.problems]
+    lines = [element("li", problem) for problem in health.problems]
     if health.controller_problem:
         lines.insert(0, element("li", health.controller_problem))
     return element(
@@ -49,13 +49,13 @@ def state(health: ClusterHealth) -> Markup:
 
 def _facts(visit: Visit, cluster: ClusterDescription, topics: list[TopicDescription]) -> Markup:
     controller = cluster.broker(cluster.controller_id)
-    up = sum(not each.is_fenced for each in cluster.brokers) - len(cluster.unreachable)
+    up = sum(not broker.is_fenced for broker in cluster.brokers) - len(cluster.unreachable)
     return facts(
         ("Id", element("code", cluster.cluster_id)),
         ("Controller", None if controller is None else controller.name),
         ("Brokers", f"{up} of {len(cluster.brokers)} up"),
         ("Topics", visit.link(len(topics), "/topics")),
-        ("Partitions", sum(len(each.partitions) for each in topics)),
+        ("Partitions", sum(len(topic.partitions) for topic in topics)),
     )
 
 
@@ -63,15 +63,15 @@ def _problems(visit: Visit, health: ClusterHealth) -> Markup | None:
     rows = [
         [
             problem,
-            visit.link(each.topic, "/topic", name=each.topic),
-            each.partition,
-            None if each.leader < 0 else each.leader,
-            ", ".join(map(str, each.isr)),
-            ", ".join(map(str, each.missing)),
-            each.min_insync_replicas,
+            visit.link(partition.topic, "/topic", name=partition.topic),
+            partition.partition,
+            None if partition.leader < 0 else partition.leader,
+            ", ".join(map(str, partition.isr)),
+            ", ".join(map(str, partition.missing)),
+            partition.min_insync_replicas,
         ]
         for problem, partitions in health.partitions_by_problem.items()
-        for each in partitions
+        for partition in partitions
     ]
     if not rows:
         return None

@@ -30,8 +30,8 @@ class _Behind:
 
     def total(self) -> LagSums:
         """Return the sums over its partitions."""
-        found = (self.lags.get(each) for each in self.places)
-        return added_up([each if isinstance(each, Lag) else None for each in found])
+        found = (self.lags.get(place) for place in self.places)
+        return added_up([lag if isinstance(lag, Lag) else None for lag in found])
 
 
 async def page(visit: Visit) -> Page:
@@ -41,11 +41,11 @@ async def page(visit: Visit) -> Page:
     first, shown = visit.part(listed, GROUPS_MAX)
     room = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(each: GroupListing) -> _Behind | None:
+    async def look(listing: GroupListing) -> _Behind | None:
         async with room:
-            return await _behind(admin, each.name)
+            return await _behind(admin, listing.name)
 
-    found = [each for each in await asyncio.gather(*map(look, shown)) if each is not None]
+    found = [reader for reader in await asyncio.gather(*map(look, shown)) if reader is not None]
     return Page(
         "Groups",
         [
@@ -55,7 +55,7 @@ async def page(visit: Visit) -> Page:
                     *("Group", "Kind", "State", number("Members"), number("Partitions")),
                     *map(number, ("Records behind", "Bytes", "Time", "Unknown")),
                 ],
-                [_row(visit, each) for each in found],
+                [_row(visit, reader) for reader in found],
                 "No group has read anything yet.",
                 is_titled=False,
             ),
@@ -64,15 +64,15 @@ async def page(visit: Visit) -> Page:
     )
 
 
-def _row(visit: Visit, each: _Behind) -> list[Child]:
-    group, total = each.group, each.total()
+def _row(visit: Visit, reader: _Behind) -> list[Child]:
+    group, total = reader.group, reader.total()
     is_consumer = group.kind == "consumer"
     return [
         visit.link(group.name, "/group", name=group.name),
         group.kind,
         group.state if is_consumer else None,
         len(group.members) if is_consumer else None,
-        len(each.places),
+        len(reader.places),
         *(total.records, bytes_of(total.bytes), age_of(total.milliseconds)),
         total.unknown or "",
     ]
@@ -88,8 +88,8 @@ async def group(visit: Visit) -> Page:
     found = await _behind(visit.cluster.admin, name)
     if found is None:
         raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no group {name!r}")
-    each, owners = found.group, found.group.owners
-    total = found.total()
+    described, total = found.group, found.total()
+    owners = described.owners
     rows: list[list[Child]] = []
     for place in found.places[:ROWS_MAX]:
         lag = found.lags.get(place)
@@ -98,8 +98,8 @@ async def group(visit: Visit) -> Page:
         rows.append(
             [
                 visit.link(place[0], "/topic", name=place[0]),
-                _position(visit, place, each.positions.get(place)),
-                each.positions.get(place),
+                _position(visit, place, described.positions.get(place)),
+                described.positions.get(place),
                 *(
                     (None, None, None, None)
                     if known is None
@@ -115,13 +115,13 @@ async def group(visit: Visit) -> Page:
             ]
         )
     return Page(
-        each.name,
+        described.name,
         [
             facts(
-                ("Kind", each.kind),
-                ("State", each.state if each.kind == "consumer" else None),
-                ("Members", len(each.members) if each.kind == "consumer" else None),
-                ("Assignor", each.assignor or None),
+                ("Kind", described.kind),
+                ("State", described.state if described.kind == "consumer" else None),
+                ("Members", len(described.members) if described.kind == "consumer" else None),
+                ("Assignor", described.assignor or None),
                 ("Records behind", total.records),
                 ("Bytes", bytes_of(total.bytes)),
                 ("Time", age_of(total.milliseconds)),
@@ -147,11 +147,11 @@ async def group(visit: Visit) -> Page:
                         *(one.client_id, element("code", one.address), one.zone or None),
                         len(one.assigned),
                     ]
-                    for one in each.members[:ROWS_MAX]
+                    for one in described.members[:ROWS_MAX]
                 ],
                 "It has no members at present.",
             ),
-            _left_out(len(each.members)),
+            _left_out(len(described.members)),
         ],
         above="/groups",
     )

@@ -137,7 +137,7 @@ def table(
     if not cells:
         return joined(title, element("p", empty, class_="quiet"))
     filled = [i for i in range(len(columns)) if any(row[i] != "" for row in cells)]
-    kinds = [each if isinstance(each, Column) else Column(each) for each in columns]
+    kinds = [column if isinstance(column, Column) else Column(column) for column in columns]
     head = [element("th", kinds[i].name, scope="col", class_=_class(kinds[i])) for i in filled]
     body = [
         element("tr", [element("td", _cell(row[i]), class_=_class(kinds[i])) for i in filled])
@@ -178,7 +178,7 @@ def pager(visit: Visit, first: int, shown: int, total: int, page_size: int) -> M
     if first + shown < total:
         links.append(element("a", "next", href=visit.again(first=first + shown), rel="next"))
     where = f"{first + 1:,} to {first + shown:,} of {total:,} "
-    return element("p", where, [[each, " "] for each in links], class_="pager")
+    return element("p", where, [[anchor, " "] for anchor in links], class_="pager")
 
 
 def bytes_of(count: int | None) -> str | None:
@@ -239,7 +239,7 @@ def _navigation(page: Page, visit: Visit) -> Markup:
         return element("li", element("a", name, href=visit.address(path), aria_current=current))
 
     return element(
-        "nav", element("ul", [item(*each) for each in PAGES.items()]), aria_label="Pages"
+        "nav", element("ul", [item(path, name) for path, name in PAGES.items()]), aria_label="Pages"
     )
 
 
@@ -261,7 +261,7 @@ def prose(text: str) -> Markup:
     """Return a text of the documents, which are Markdown: code as code, links as their words."""
     words = _LINK.sub(r"\1", text)
     pieces = words.split("`")
-    return joined(*(element("code", each) if i % 2 else each for i, each in enumerate(pieces)))
+    return joined(*(element("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)))
 
 
 def _cell(value: Child) -> Child:

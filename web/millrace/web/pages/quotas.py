@@ -13,10 +13,10 @@ USES_MAX: Final = 500
 async def page(visit: Visit) -> Page:
     """Return the page."""
     quotas = sorted(
-        (await visit.cluster.admin.describe_quotas()).values(), key=lambda each: each.name
+        (await visit.cluster.admin.describe_quotas()).values(), key=lambda quota: quota.name
     )
     uses = [(quota, use) for quota in quotas for use in quota.uses]
-    uses.sort(key=lambda each: (-each[1].delay_ms, each[0].name, each[1].broker_id))
+    uses.sort(key=lambda pair: (-pair[1].delay_ms, pair[0].name, pair[1].broker_id))
     return Page(
         "Quotas",
         [
@@ -27,7 +27,7 @@ async def page(visit: Visit) -> Page:
                     *map(number, ("Produce in 1 s", "Fetch in 1 s", "Request time")),
                     "Counts for",
                 ],
-                [_quota(each) for each in quotas],
+                [_quota(quota) for quota in quotas],
                 "There is no quota: clients may use all there is.",
                 is_titled=False,
             ),
@@ -38,7 +38,7 @@ async def page(visit: Visit) -> Page:
                         *("Quota", "Limit", "Who", number("Broker")),
                         *map(number, ("Used in 1 s", "Limit in 1 s", "Delay")),
                     ],
-                    [_use(*each) for each in uses[:USES_MAX]],
+                    [_use(quota, use) for quota, use in uses[:USES_MAX]],
                     "No client uses one at present.",
                 ),
                 element("p", f"{len(uses) - USES_MAX:,} more are left out.")

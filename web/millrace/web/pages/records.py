@@ -126,8 +126,8 @@ def _missing(visit: Visit, at: Mapping[str, str | int | None], offset: int, foun
     """Return the page of an offset without a record, with the way to the next one."""
     why = f"There is no record with the offset {offset:,}: compaction has removed it."
     following = [
-        [" ", visit.link(f"The next one is {each.offset:,}", "/record", **at, offset=each.offset)]
-        for each in found.rows
+        [" ", visit.link(f"The next one is {row.offset:,}", "/record", **at, offset=row.offset)]
+        for row in found.rows
     ]
     return Page(
         "Not found",
@@ -245,7 +245,10 @@ def _controls(visit: Visit, place: _Place) -> Markup:
         return element(
             "select",
             element("option", first, value=""),
-            [element("option", each, value=each, selected=each == chosen) for each in options],
+            [
+                element("option", option, value=option, selected=option == chosen)
+                for option in options
+            ],
             name=name,
         )
 
@@ -312,20 +315,20 @@ def _table(visit: Visit, place: _Place, found: Found, form: values.Form | None) 
         [
             [
                 visit.link(
-                    each.offset,
+                    row.offset,
                     "/record",
                     topic=place.topic,
                     partition=place.partition,
-                    offset=each.offset,
+                    offset=row.offset,
                     form=form,
                 ),
-                element("time", time_of(each.timestamp) or "–"),
-                _preview(each.key, form),
-                _preview(each.value, form),
-                None if each.value is None else bytes_of(each.value.size),
-                len(each.headers) + each.headers_left_out or "",
+                element("time", time_of(row.timestamp) or "–"),
+                _preview(row.key, form),
+                _preview(row.value, form),
+                None if row.value is None else bytes_of(row.value.size),
+                len(row.headers) + row.headers_left_out or "",
             ]
-            for each in found.rows
+            for row in found.rows
         ],
         "No record here.",
     )
@@ -366,18 +369,18 @@ def _pager(
 
 def _forms(visit: Visit, form: values.Form | None) -> list[Child]:
     choices: list[tuple[str, str | None]] = [("what fits", None)]
-    choices += [(each, each) for each in values.FORMS]
+    choices += [(name, name) for name in values.FORMS]
     return [
         [
             element(
                 "a",
                 words,
-                href=visit.again(form=each),
-                aria_current="true" if each == form else None,
+                href=visit.again(form=choice),
+                aria_current="true" if choice == form else None,
             ),
             " ",
         ]
-        for words, each in choices
+        for words, choice in choices
     ]
 
 

@@ -35,7 +35,7 @@ async def page(visit: Visit) -> Page:
         if part.lower() in name.lower() and (with_internal or not topic.is_internal)
     ]
     first, shown = visit.part(found, TOPICS_MAX)
-    has_sizes = sum(len(each.partitions) for each in topics.values()) <= _LOGS_MAX
+    has_sizes = sum(len(topic.partitions) for topic in topics.values()) <= _LOGS_MAX
     logs = await admin.describe_logs() if has_sizes else []
     return Page(
         "Topics",
@@ -81,10 +81,8 @@ def _table(
             visit.link(topic.name, "/topic", name=topic.name),
             len(topic.partitions),
             topic.replication_factor,
-            sum(_records(each) for each in led.get(topic.name, ())) if has_sizes else None,
-            bytes_of(sum(each.size_bytes for each in led.get(topic.name, ())))
-            if has_sizes
-            else None,
+            sum(_records(log) for log in led.get(topic.name, ())) if has_sizes else None,
+            bytes_of(sum(log.size_bytes for log in led.get(topic.name, ()))) if has_sizes else None,
             _value(topic.config, "cleanup.policy"),
             element("span", problems[topic.name], class_="state bad")
             if topic.name in problems
@@ -109,7 +107,7 @@ async def topic(visit: Visit) -> Page:
     """Return the page of one topic."""
     admin, name = visit.cluster.admin, visit.text("name")
     found, logs = await asyncio.gather(admin.describe_topic(name), admin.describe_logs(name))
-    led = {each.partition: each for each in logs if each.leads}
+    led = {log.partition: log for log in logs if log.leads}
     first, shown = visit.part(found.partitions, PARTITIONS_MAX)
     lacking = len(found.partitions) - len(led)
     unknown = f" ({count(lacking, 'partition')} unknown)" if lacking > 0 else ""
@@ -120,7 +118,7 @@ async def topic(visit: Visit) -> Page:
                 ("Partitions", len(found.partitions)),
                 ("Replicas", found.replication_factor),
                 ("Records", f"{sum(map(_records, led.values())):,}{unknown}"),
-                ("Size", f"{bytes_of(sum(each.size_bytes for each in led.values()))}{unknown}"),
+                ("Size", f"{bytes_of(sum(log.size_bytes for log in led.values()))}{unknown}"),
                 ("Media", str(found.media)),
                 ("Id", element("code", found.topic_id.hex())),
             ),
@@ -140,15 +138,19 @@ def _partitions(
     led: Mapping[int, LogDescription],
 ) -> Markup:
     rows = []
-    for each in partitions:
-        log = led.get(each.partition)
-        late = [broker for broker in each.replicas if broker not in each.isr]
+    for partition in partitions:
+        log = led.get(partition.partition)
+        late = [broker for broker in partition.replicas if broker not in partition.isr]
         rows.append(
             [
-                visit.link(each.partition, "/records", topic=topic.name, partition=each.partition),
-                element("span", "none", class_="state bad") if each.leader < 0 else each.leader,
-                ", ".join(map(str, each.replicas)),
-                ", ".join(map(str, each.isr)),
+                visit.link(
+                    partition.partition, "/records", topic=topic.name, partition=partition.partition
+                ),
+                element("span", "none", class_="state bad")
+                if partition.leader < 0
+                else partition.leader,
+                ", ".join(map(str, partition.replicas)),
+                ", ".join(map(str, partition.isr)),
                 element("span", ", ".join(map(str, late)), class_="state bad") if late else "",
                 *(
                     (None, None, None, None)
@@ -178,8 +180,13 @@ def _settings(config: Mapping[str, ConfigValue]) -> Markup:
         "Settings",
         ["Setting", "Value", "From", "Meaning"],
         [
-            [element("code", name), each.value or None, each.source, prose(each.documentation)]
-            for name, each in sorted(config.items())
+            [
+                element("code", name),
+                setting.value or None,
+                setting.source,
+                prose(setting.documentation),
+            ]
+            for name, setting in sorted(config.items())
         ],
         "None is known.",
     )
