@@ -136,7 +136,7 @@ def test_a_record_of_characters_that_are_not_seen_makes_no_huge_page(
     page: WebPage, form: str
 ) -> None:
     body = shown(page, "/record", topic="hidden", offset=0, form=form)
-    assert body.count("Only the begin is shown") == 2
+    assert body.count("Only the beginning is shown") == 2
     assert body.count("\\u{202e}</span>…") == 200  # Of each header the name and the value.
     assert len(body) < 2 * WRITTEN_MAX + 300_000
     listed = shown(page, "/records", topic="hidden", form=form)
@@ -145,7 +145,7 @@ def test_a_record_of_characters_that_are_not_seen_makes_no_huge_page(
 
 def test_a_value_of_10_mb_is_shown_by_its_begin_and_its_size(page: WebPage) -> None:
     body = shown(page, "/record", topic="odd", offset=ODD.index(b"x" * LARGE))
-    assert "Only the begin is shown: it has 9.5 MiB." in body
+    assert "Only the beginning is shown: it has 9.5 MiB." in body
     assert "x" * 60_000 in body
     assert len(body) < 100_000
 

@@ -58,7 +58,7 @@ def test_a_claim_grows_where_its_storage_class_lets_it() -> None:
     assert plan([claim(asks="3Gi", has="3Gi")]) == Growth()
     refused = plan([small], classes={"fast": {}})
     assert refused.grow == ()
-    assert "'fast' lets none grow" in refused.problem
+    assert "'fast' lets no claim grow" in refused.problem
 
 
 def test_a_claim_that_is_not_bound_waits_until_it_is() -> None:

@@ -134,7 +134,7 @@ def test_a_restart_waits_until_clients_find_somebody_who_leads_instead() -> None
     both = step(*pods, settling=("c-b-0", "c-b-1"))
     assert isinstance(both, Wait)
     assert both.why == (
-        "c-b-2 waits: clients may not find c-b-0, c-b-1 yet, which would lead t-0 for it"
+        "c-b-2 waits: c-b-0, c-b-1 would lead t-0, and clients may not find them yet"
     )
     assert not both.is_stuck
     alone = step(*pods, settling=("c-b-0", "c-b-1"), partitions=[partition("c-b-2", min_in_sync=1)])

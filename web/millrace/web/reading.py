@@ -1,8 +1,8 @@
 """Some records of one partition, read with a bound on everything: records, bytes and time.
 
 A page shows few records, but a batch may hold very many, and a value may be very large. So only the
-records that are shown are taken from a batch, column by column, and only the begin of each key and
-value. A search for a key reads far more than it shows. It ends after some seconds or bytes, and
+records that are shown are taken from a batch, column by column, and only the beginning of each key
+and value. A search for a key reads far more than it shows. It ends after some seconds or bytes, and
 says how far it came, so that another one can continue there.
 """
 
@@ -39,7 +39,7 @@ _HEADER_BYTES_MAX: Final = 4_000
 
 @dataclass(slots=True, frozen=True)
 class Part:
-    """A key, a value or the value of a header, or the begin of one."""
+    """A key, a value or the value of a header, or the beginning of one."""
 
     begin: bytes
     size: int
@@ -195,7 +195,7 @@ def _rows(records: "pa.RecordBatch", part_bytes: int) -> list[Row]:
 
 
 def _parts(column: "pa.Array", part_bytes: int) -> list[Part | None]:
-    """Return the begin of each value of a column: the rest is never copied."""
+    """Return the beginning of each value of a column: the rest is never copied."""
     import pyarrow.compute as pc
 
     begins = pc.binary_slice(column, 0, part_bytes).to_pylist()

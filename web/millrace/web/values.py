@@ -58,7 +58,7 @@ def show(data: bytes, form: Form | None = None) -> Shown:
 
 
 def preview(data: bytes, *, is_cut: bool, form: Form | None = None) -> str:
-    """Return the begin of a value in one line.
+    """Return the beginning of a value in one line.
 
     Args:
         is_cut: the value is longer.

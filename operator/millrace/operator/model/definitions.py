@@ -51,8 +51,8 @@ def topic_definition() -> Schema:
         status={
             "topicName": _text("The topic's name in the cluster."),
             "topicId": _text("Identity of the topic: one that was made again has another."),
-            "partitions": _number("How many there are."),
-            "replicas": _number("How many brokers hold each."),
+            "partitions": _number("How many partitions the topic has."),
+            "replicas": _number("How many brokers hold each partition."),
             "moving": _number("Partitions whose replicas are being moved."),
         },
         columns=[
@@ -93,19 +93,22 @@ def quota_definition() -> Schema:
                     "summary": _text("All of it, in words."),
                     "produceBytesPerSecond": {
                         **rate,
-                        "description": "Of all brokers together; only with this limit.",
+                        "description": "The sum over all brokers; only where the quota has this "
+                        "limit.",
                     },
                     "fetchBytesPerSecond": {
                         **rate,
-                        "description": "Of all brokers together; only with this limit.",
+                        "description": "The sum over all brokers; only where the quota has this "
+                        "limit.",
                     },
                     "requestPercent": _number(
-                        "Of one processor of the broker that has the most; only with this limit."
+                        "Share of one processor, at the broker with the most; only where the "
+                        "quota has this limit."
                     ),
                 },
             },
             "throttled": _number(
-                "How many of those that it counts apart, as clients of an `each`, are delayed now."
+                "How many clients or topics it delays now, of those that it counts apart."
             ),
             "longestDelays": {
                 "description": "Those that are delayed most.",

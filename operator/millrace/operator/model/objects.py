@@ -49,7 +49,7 @@ _BROKER: Final = "broker"
 """Name of a pod's container that runs the broker."""
 
 USER_ID: Final = 65532
-"""Of the image's user, which is not root."""
+"""The image's user and group, which are not root's."""
 
 _DATA: Final = "/var/lib/millrace"
 _CONFIG: Final = "/etc/millrace"

@@ -46,7 +46,7 @@ class QuotaScope(StrEnum):
 
 
 class Each(StrEnum):
-    """In the place of a name: each that has no quota of its own, and each for itself."""
+    """Stands in the place of a name: each one without a quota of its own has a limit for itself."""
 
     CLIENT_ID = "ClientId"
     USER = "User"
@@ -85,11 +85,11 @@ class QuotaSubject(Struct, frozen=True, kw_only=True, rename="camel"):
     """Clients with this identity, the principal, all of them together; with clientId, those with
     both. As long as clients do not authenticate it is `anonymous`."""
     topic: TopicName | None = None
-    """This topic, all clients together. Its name without a namespace: of the resource's own."""
+    """This topic, for all clients together. A name without a namespace is of the resource's own."""
     namespace: NamespaceName | None = None
     """All topics of this namespace together, and all their clients."""
     each: Annotated[list[Each], Meta(max_length=2)] = []
-    """In the place of a name: each one without a quota of its own has the whole limit.
+    """In the place of a name. Each one without a quota of its own has the whole limit for itself.
     `[ClientId]`, `[User]`, `[Topic]`, `[Namespace]`; `[User, ClientId]`: each client id of each
     user."""
 
@@ -139,7 +139,7 @@ class QuotaSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     )
 
     cluster_ref: ClusterReference
-    """Of which cluster the quota is. It cannot change."""
+    """The cluster that has the quota. It cannot change."""
     subject: QuotaSubject = field(name="for")
     """Whom it is for: clientId, user or both; or topic; or namespace. Only a Quota in the Cluster's
     namespace may be for clients, and for topics of others."""

@@ -15,7 +15,7 @@ _TERMS_MAX = 32
 _VALUES_MAX = 64
 
 Labels = Annotated[dict[str, LabelValue], Meta(max_length=32)]
-Weight = Annotated[int, Meta(ge=1, le=100, description="How much it counts.")]
+Weight = Annotated[int, Meta(ge=1, le=100, description="How much it counts, beside the others.")]
 TopologyKey = Annotated[
     LabelKey, Meta(description="Label of nodes: those with equal values are one place.")
 ]
@@ -47,9 +47,9 @@ class LabelRequirement(_Part, frozen=True):
     key: LabelKey
     """Which label."""
     operator: LabelOperator
-    """How its value is looked at."""
+    """How the label is compared with the values."""
     values: Annotated[list[LabelValue], Meta(max_length=_VALUES_MAX)] = []
-    """Values, of `In` and `NotIn`."""
+    """The values, for `In` and `NotIn`."""
 
 
 class LabelSelector(_Part, frozen=True):
@@ -58,7 +58,7 @@ class LabelSelector(_Part, frozen=True):
     match_labels: Labels = {}
     """Labels with these values."""
     match_expressions: Annotated[list[LabelRequirement], Meta(max_length=_TERMS_MAX)] = []
-    """What else must be."""
+    """Further requirements."""
 
 
 class NodeOperator(StrEnum):
@@ -78,18 +78,18 @@ class NodeRequirement(_Part, frozen=True):
     key: LabelKey
     """Which label."""
     operator: NodeOperator
-    """How its value is looked at."""
+    """How the label is compared with the values."""
     values: Annotated[list[LabelValue], Meta(max_length=_VALUES_MAX)] = []
-    """Values to look for."""
+    """The values to compare with."""
 
 
 class NodeTerm(_Part, frozen=True):
     """Which nodes: all requirements have to be met."""
 
     match_expressions: Annotated[list[NodeRequirement], Meta(max_length=_TERMS_MAX)] = []
-    """By labels."""
+    """Requirements for labels of the node."""
     match_fields: Annotated[list[NodeRequirement], Meta(max_length=_TERMS_MAX)] = []
-    """By fields: `metadata.name`."""
+    """Requirements for fields of the node: `metadata.name`."""
 
 
 class NodeSelector(_Part, frozen=True):
@@ -111,11 +111,11 @@ class NodeAffinity(_Part, frozen=True):
     """Nodes that pods run on."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    """They run nowhere else."""
+    """The pods run nowhere else."""
     preferred_during_scheduling_ignored_during_execution: Annotated[
         list[PreferredNodes], Meta(max_length=_TERMS_MAX)
     ] = []
-    """They run there if they can."""
+    """The pods run there if they can."""
 
 
 class PodTerm(_Part, frozen=True):
@@ -125,13 +125,13 @@ class PodTerm(_Part, frozen=True):
     label_selector: LabelSelector | None = None
     """Which pods."""
     namespaces: Annotated[list[LabelValue], Meta(max_length=_TERMS_MAX)] = []
-    """Of which namespaces. Unset: their own."""
+    """Namespaces of these pods. Unset: the namespace of the pod itself."""
     namespace_selector: LabelSelector | None = None
-    """Of which namespaces, by labels."""
+    """Labels of further namespaces of these pods."""
     match_label_keys: Annotated[list[LabelKey], Meta(max_length=_TERMS_MAX)] = []
-    """Labels that have to be as the pod's own."""
+    """Labels that must have the same values as those of the pod itself."""
     mismatch_label_keys: Annotated[list[LabelKey], Meta(max_length=_TERMS_MAX)] = []
-    """Labels that must not be as the pod's own."""
+    """Labels that must have other values than those of the pod itself."""
 
 
 class PreferredPods(_Part, frozen=True):
@@ -148,11 +148,11 @@ class PodAffinity(_Part, frozen=True):
     required_during_scheduling_ignored_during_execution: Annotated[
         list[PodTerm], Meta(max_length=_TERMS_MAX)
     ] = []
-    """It has to be so."""
+    """The pod runs nowhere else."""
     preferred_during_scheduling_ignored_during_execution: Annotated[
         list[PreferredPods], Meta(max_length=_TERMS_MAX)
     ] = []
-    """It is so where it can be."""
+    """The pod runs there if it can."""
 
 
 class Affinity(_Part, frozen=True):
@@ -185,15 +185,15 @@ class Toleration(_Part, frozen=True):
     )
 
     key: LabelKey | None = None
-    """Of the taint. Unset: any."""
+    """The key of the taint. Unset: any."""
     operator: Literal["Exists", "Equal"] | None = None
     """Unset: `Equal`."""
     value: LabelValue | None = None
-    """Of the taint, with `Equal`."""
+    """The value of the taint, with `Equal`."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Of the taint. Unset: any."""
+    """The effect of the taint. Unset: any."""
     toleration_seconds: int | None = None
-    """How long a pod stays there. Unset: for ever."""
+    """How many seconds a pod stays on a node that gets the taint. Unset: for ever."""
 
 
 class SpreadConstraint(_Part, frozen=True):
@@ -203,13 +203,13 @@ class SpreadConstraint(_Part, frozen=True):
     """How many more one place may have than another."""
     topology_key: TopologyKey
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    """What becomes of a pod for which it cannot be so."""
+    """What happens to a pod for which no place is even enough."""
     label_selector: LabelSelector | None = None
     """Which pods count."""
     min_domains: Annotated[int, Meta(ge=1, le=1000)] | None = None
     """How many places there have to be at the least."""
     match_label_keys: Annotated[list[LabelKey], Meta(max_length=_TERMS_MAX)] = []
-    """Labels that have to be as the pod's own."""
+    """Labels that must have the same values as those of the pod itself."""
     node_affinity_policy: Literal["Honor", "Ignore"] | None = None
     """Whether nodes count that the affinity rules out."""
     node_taints_policy: Literal["Honor", "Ignore"] | None = None

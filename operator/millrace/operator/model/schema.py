@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 _STRING: Schema = {"type": "string"}
 _CONDITIONS: Schema = {
-    "description": "What is known of it, each with the reason and what to do.",
+    "description": "What is known of the resource, with reasons and what to do.",
     "type": "array",
     "x-kubernetes-list-type": "map",
     "x-kubernetes-list-map-keys": ["type"],
@@ -29,7 +29,7 @@ _CONDITIONS: Schema = {
             "type": {**_STRING, "description": "Which condition.", "maxLength": 316},
             "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
             "observedGeneration": {
-                "description": "Of which state of the resource it tells.",
+                "description": "The generation of the resource that the condition is about.",
                 "type": "integer",
                 "format": "int64",
             },
@@ -150,8 +150,8 @@ def definition(
                                     "type": "object",
                                     "properties": {
                                         "observedGeneration": {
-                                            "description": "The state of the resource that the "
-                                            "rest of the status tells of.",
+                                            "description": "The generation of the resource that "
+                                            "the status is about.",
                                             "type": "integer",
                                             "format": "int64",
                                         },

@@ -115,7 +115,9 @@ def growth(
             if (classes.get(class_name) or {}).get("allowVolumeExpansion"):
                 grow.append((claim.document, claim.size))
             else:
-                problems.append(f"{claim.name}: its storage class {class_name!r} lets none grow")
+                problems.append(
+                    f"{claim.name}: its storage class {class_name!r} lets no claim grow"
+                )
         elif claim.is_small:
             under_way.append(claim.name)
             if failed := claim.condition(*_FAILED):

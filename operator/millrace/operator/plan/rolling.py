@@ -155,7 +155,7 @@ def _why_not(broker: str, partitions: Sequence[PartitionHealth], settling: Colle
         heirs = set(partition.in_sync) - {broker}
         if broker in partition.in_sync and heirs and heirs.issubset(settling):
             found = ", ".join(sorted(heirs))
-            return f"clients may not find {found} yet, which would lead {partition.place} for it"
+            return f"{found} would lead {partition.place}, and clients may not find them yet"
     return ""
 
 

@@ -306,7 +306,7 @@ class _Work:
             is_passing = isinstance(error, RetriableError)
             reason = Reason.NOT_NOW if is_passing else _REASONS.get(type(error), Reason.REFUSED)
             return _not_ready(reason, str(error)), not is_passing
-        return Condition("Ready", True, Reason.READY, "it counts"), True
+        return Condition("Ready", True, Reason.READY, "the quota is in force"), True
 
     async def _set(self, quota: Quota) -> None:
         entity = quota.entity

@@ -153,7 +153,7 @@ async def hold(api: Api, document: Document, finalizer: str) -> Document:
 
 
 async def release(api: Api, document: Document, finalizer: str) -> None:
-    """Have it wait no longer."""
+    """Let the deletion of a resource wait no longer."""
     if has_finalizer(document, finalizer):
         await _patch_finalizers(api, document, finalizer, add=False)
 

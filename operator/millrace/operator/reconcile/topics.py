@@ -309,7 +309,7 @@ class _Work:
             if waits:
                 message += f"; {waits}"
             return _Outcome(Condition("Ready", True, Reason.MOVING, message), False)
-        return _Outcome(Condition("Ready", True, Reason.READY, "it is as it should be"))
+        return _Outcome(Condition("Ready", True, Reason.READY, "the topic is as its resource says"))
 
     async def _placed(
         self, document: Document, described: TopicDescription, ready: Condition

@@ -246,9 +246,10 @@ class Lookups:
             InvalidOptionError: it names other partitions, or a time without later records.
         """
         wanted = where.of(option, self.places())
-        looked_up = {place: at for place, at in wanted.items() if not isinstance(at, AtOffset)}
-        found = self.offsets({place: _asked(at) for place, at in looked_up.items()})
-        late = [place for place, looked_up in found.items() if looked_up.offset < 0]
+        found = self.offsets(
+            {place: _asked(at) for place, at in wanted.items() if not isinstance(at, AtOffset)}
+        )
+        late = [place for place, position in found.items() if position.offset < 0]
         if late and at_start and self._options.starting_strategy == "error":
             raise InvalidOptionError(
                 f"{option}: there are no records so late in {late}: choose an earlier time, or "
@@ -319,8 +320,8 @@ def _asked(at: At) -> _Asked:
 def _offsets(found: Mapping[PartitionName, OffsetAndTimestamp]) -> Offsets:
     return Offsets(
         {
-            place: LogPosition(looked_up.offset, looked_up.leader_epoch)
-            for place, looked_up in found.items()
+            place: LogPosition(position.offset, position.leader_epoch)
+            for place, position in found.items()
         },
-        {place[0]: looked_up.topic_id.hex() for place, looked_up in found.items()},
+        {place[0]: position.topic_id.hex() for place, position in found.items()},
     )

@@ -1,6 +1,6 @@
 """The common parts of the options of readers and writers.
 
-The options themselves are in `options` and `sink_options`, declared as all settings are
+The options themselves are in `source_options` and `sink_options`, declared as all settings are
 (`millrace.core.settings`); the `scope` of one is its `Use`.
 """
 

@@ -40,7 +40,7 @@ class Visit:
 
     @property
     def prefix(self) -> str:
-        """The begin of all paths of this cluster's pages."""
+        """The beginning of all paths of this cluster's pages."""
         return f"/clusters/{self.cluster.name}" if self.cluster.name else ""
 
     def address(self, path: str, /, **query: str | int | None) -> str:

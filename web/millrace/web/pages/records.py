@@ -397,7 +397,7 @@ def _part(title: str, part: Part | None, form: values.Form | None) -> Markup:
     if form is not None and shown.form != form:
         notes = [f"It is no {form}, so it is shown as {shown.form}."]
     if shown.is_cut or part.is_cut:
-        notes.append(f"Only the begin is shown: it has {bytes_of(part.size)}.")
+        notes.append(f"Only the beginning is shown: it has {bytes_of(part.size)}.")
     return joined(
         element("h2", title),
         element("p", " ".join(notes).strip(), class_="quiet"),
