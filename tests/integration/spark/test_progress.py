@@ -1,7 +1,5 @@
 """What is told of running queries is what they do."""
 
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.fakes.silent_peers import silent_peers
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 
@@ -77,19 +74,6 @@ def health(watch: QueryWatch) -> tuple[int, str]:
             return page.status, page.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
-
-
-@pytest.mark.nightly
-def test_a_peer_of_the_pages_that_is_silent_is_cut_off(
-    watch: QueryWatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    host, _, port = watch.address.rpartition(":")
-    for said in (b"", b"GET /metr"):
-        with socket.create_connection((host, int(port)), timeout=60) as peer:
-            peer.sendall(said)
-            assert peer.recv(1) == b""
-    assert health(watch) == (200, "ok\n")
-    assert "Traceback" not in capfd.readouterr().err
 
 
 def committed(broker: RunningBroker, name: str) -> dict[tuple[str, int], int]:
@@ -180,15 +164,6 @@ def test_the_pages_are_there_under_the_names_that_they_are_given(spark: Any) -> 
             urlopen(request, timeout=10)
         with refused.value as answer:
             assert b"add the name to `names` of watch_queries" in answer.read()
-
-
-def test_silent_connections_keep_no_probe_out(spark: Any) -> None:
-    with watch_queries(spark, port=0) as watch:
-        host, _, port = watch.address.rpartition(":")
-        before = threading.active_count()
-        with silent_peers(host, int(port), 100):
-            assert health(watch) == (200, "ok\n")
-            assert threading.active_count() - before < 50
 
 
 def test_brokers_that_are_none_are_told_at_once(spark: Any) -> None:

@@ -16,7 +16,7 @@ from tests.integration.web.conftest import LARGE, ODD, ORDERS, WebPage
 from millrace.client import SyncAdmin, SyncProducer
 from millrace.core.client.producer.murmur2 import partition_of
 from millrace.runtime.page_server import HEAD_S_MAX
-from millrace.web.site import CONNECTIONS_MAX, PAGE_S_MAX
+from millrace.web.site import PAGE_S_MAX
 from millrace.web.values import CHARACTERS_MAX, WRITTEN_MAX
 
 KEY = b"customer-3"
@@ -187,20 +187,6 @@ def test_only_this_machine_under_its_own_names_is_served(page: WebPage) -> None:
     connection.close()
 
 
-def test_silent_connections_do_not_keep_others_out(page: WebPage) -> None:
-    silent = [
-        socket.create_connection(("127.0.0.1", page.port)) for _ in range(2 * CONNECTIONS_MAX)
-    ]
-    try:
-        for each in silent[::2]:
-            each.send(b"GET / HTTP/1.1\r\nHost: loc")
-        for _ in range(3):
-            assert "Healthy" in shown(page, "/")
-    finally:
-        for each in silent:
-            each.close()
-
-
 @pytest.mark.nightly
 def test_a_request_that_comes_too_slowly_is_ended(page: WebPage) -> None:
     with socket.create_connection(("127.0.0.1", page.port)) as slow:
@@ -217,20 +203,6 @@ def test_a_request_that_comes_too_slowly_is_ended(page: WebPage) -> None:
             except TimeoutError:
                 slow.send(b"X: y\r\n")  # It never ends.
     assert answer.startswith(b"HTTP/1.1 408 ")
-
-
-def test_an_answer_that_is_never_read_holds_up_nothing(page: WebPage) -> None:
-    query = urlencode({"topic": "odd", "offset": ODD.index(b"x" * LARGE)})
-    peers = [socket.create_connection(("127.0.0.1", page.port)) for _ in range(20)]
-    try:
-        for each in peers:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-            each.send(f"GET /record?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        assert "Healthy" in shown(page, "/")
-        assert "customer-" in shown(page, "/records", topic="shop/orders", key="customer-3")
-    finally:
-        for each in peers:
-            each.close()
 
 
 def test_a_paused_broker_is_shown_as_unreachable_in_time(
