@@ -172,9 +172,7 @@ class Api:
         else:
             _note("delete", kind, namespace, name)
 
-    async def record(
-        self, about: Document, *, reason: str, message: str, is_warning: bool = False, now: str
-    ) -> None:
+    async def record(self, about: Document, *, reason: str, message: str, now: str) -> None:
         """Report a change of an object to people, by an Event."""
         metadata = about["metadata"]
         await self._call(
@@ -197,7 +195,7 @@ class Api:
                 },
                 "reason": reason,
                 "message": message[:1024],
-                "type": "Warning" if is_warning else "Normal",
+                "type": "Normal",
                 "source": {"component": FIELD_MANAGER},
                 "firstTimestamp": now,
                 "lastTimestamp": now,

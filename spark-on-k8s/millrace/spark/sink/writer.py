@@ -75,7 +75,8 @@ class _Sink:
         Raises:
             MillraceError: a row was not written; the message names it.
         """
-        return _write(iterator, self._options)
+        with _idle_producer.lent(self._options) as producer:
+            return Written(_Writing(producer, self._options).write(iterator))
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
@@ -158,11 +159,6 @@ def _rows(messages: Sequence[Written | None]) -> int:
 
 
 # On executors.
-
-
-def _write(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
-    with _idle_producer.lent(options) as producer:
-        return Written(_Writing(producer, options).write(batches))
 
 
 class _Writing:
