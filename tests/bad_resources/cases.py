@@ -95,7 +95,7 @@ def topic(*, named: str = "", where: str = NAMESPACE, **spec: Any) -> Document:
     """Return a Topic of the good Cluster."""
     spec = {"clusterRef": {"name": GOOD}, **spec}
     return _resource(
-        "Topic", named, {key: each for key, each in spec.items() if each is not None}, where
+        "Topic", named, {key: value for key, value in spec.items() if value is not None}, where
     )
 
 
@@ -106,7 +106,7 @@ def quota(
     whom = {"clientId": "somebody"} if whom is None else whom
     spec = {"clusterRef": {"name": GOOD}, "for": whom, "produceBytesPerSecond": "1MB", **spec}
     return _resource(
-        "Quota", named, {key: each for key, each in spec.items() if each is not None}, where
+        "Quota", named, {key: value for key, value in spec.items() if value is not None}, where
     )
 
 

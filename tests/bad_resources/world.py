@@ -98,10 +98,10 @@ class World:
     def outcome(self, case: Case) -> Outcome:
         """Apply the resource of a case as `kubectl` would, and return what it says."""
         self._number += 1
-        for each in case.others:
-            other = self._must("POST", each)
-            if each["kind"] == "Cluster":  # Its objects are there once the operator tells of it.
-                self._condition(other, lambda condition: True)
+        for needed in case.others:
+            made = self._must("POST", needed)
+            if needed["kind"] == "Cluster":  # Its objects are there once the operator tells of it.
+                self._condition(made, lambda condition: True)
         resource = _named(case.resource, f"case-{self._number}")
         if case.before is None:
             status, answer = self._send("POST", resource)
@@ -110,7 +110,7 @@ class World:
             status, answer = self._send("PUT", resource)
         if status not in (200, 201):
             return _judged(case, "", answer["message"])
-        condition = self._condition(answer, lambda each: _tells(each, case), case.condition)
+        condition = self._condition(answer, lambda told: _tells(told, case), case.condition)
         if condition is None:
             return _judged(case, "", "it was accepted, and no condition tells of it")
         return _judged(case, condition["reason"], condition["message"])
@@ -127,14 +127,15 @@ class World:
         grown = topic(named=GOOD_TOPIC, replicas=1, partitions=wanted)
         logging = {"logging": {"level": "debug"}}
         limited = quota({"clientId": GOOD_QUOTA}, named=GOOD_QUOTA, produceBytesPerSecond="3Mi")
-        for each in (grown, limited, cluster(pool(), named=GOOD, config=logging)):
-            condition = self._change(each)
+        for resource in (grown, limited, cluster(pool(), named=GOOD, config=logging)):
+            condition = self._change(resource)
             if condition is None or not _is_true(condition):
-                found.append(f"the good {each['kind']} is not ready after a change: {condition}")
+                kind = resource["kind"]
+                found.append(f"the good {kind} is not ready after a change: {condition}")
         if self._partitions() != wanted:
             found.append(f"the good Topic has {self._partitions()} partitions, not {wanted}")
         with SyncAdmin(self._broker.address) as admin:
-            quotas = {each.name: each.produce_bytes_per_second for each in admin.list_quotas()}
+            quotas = {quota.name: quota.produce_bytes_per_second for quota in admin.list_quotas()}
         if quotas.get(f"{NAMESPACE}/{GOOD_QUOTA}") != 3 << 20:
             found.append(f"the brokers do not have the good Quota's limit, but {quotas}")
         path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{GOOD}-b"
@@ -242,8 +243,8 @@ class _StatefulSets(threading.Thread):
     def run(self) -> None:
         """Look at all StatefulSets again and again."""
         while not self._ends.wait(0.2):
-            for each in self._list("/apis/apps/v1/statefulsets"):
-                self._make_pods(each)
+            for stateful_set in self._list("/apis/apps/v1/statefulsets"):
+                self._make_pods(stateful_set)
 
     def _list(self, path: str) -> Iterable[Document]:
         items: list[Document] = self._api_server.request("GET", path)[1]["items"]
@@ -261,8 +262,8 @@ class _StatefulSets(threading.Thread):
             template = spec["template"]
             claimed = [template["metadata"]["name"] for template in spec["volumeClaimTemplates"]]
             volumes = [
-                {"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}}
-                for each in claimed
+                {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{name}"}}
+                for claim in claimed
             ]
             pod = {
                 "apiVersion": "v1",
@@ -342,8 +343,8 @@ def _tells(condition: Document, case: Case) -> bool:
 def _condition(document: Document, type_: str) -> Document | None:
     """Return a condition, if it is of the resource as it is now."""
     generation = document["metadata"]["generation"]
-    for each in (document.get("status") or {}).get("conditions") or ():
-        condition: Document = each
+    conditions: list[Document] = (document.get("status") or {}).get("conditions") or []
+    for condition in conditions:
         if condition["type"] == type_ and condition["observedGeneration"] == generation:
             return condition
     return None

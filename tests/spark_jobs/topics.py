@@ -75,7 +75,7 @@ def read_all(bootstrap: str, topic: str) -> list[Record]:
     with SyncAdmin(bootstrap) as admin, SyncConsumer(bootstrap) as consumer:
         ends = admin.list_offsets(topic, "end")
         consumer.assign([topic], start="beginning")
-        while any(consumer.position(each) < end.offset for each, end in ends.items()):
+        while any(consumer.position(place) < end.offset for place, end in ends.items()):
             came = consumer.poll(timeout_ms=QUIET_MS_MAX)
             assert came, f"nothing came for {QUIET_MS_MAX} ms from {topic}"
             records += came

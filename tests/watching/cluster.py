@@ -88,7 +88,7 @@ class WatchedCluster:
         """Kill a broker that is not the controller, as a crash would; return it."""
         controller = self.controller
         running = (broker for broker in self.brokers.brokers if broker.is_running)
-        killed = next(each for each in running if each is not controller)
+        killed = next(broker for broker in running if broker is not controller)
         killed.kill()
         return killed
 

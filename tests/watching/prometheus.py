@@ -68,7 +68,7 @@ class Prometheus:
     def values(self, expr: str) -> list[float]:
         """Return the values of all series of an expression now."""
         found = self.ask("query", query=expr)
-        return [float(each["value"][1]) for each in found["result"]]
+        return [float(sample["value"][1]) for sample in found["result"]]
 
     def is_up(self) -> bool:
         """Return whether each target was scraped."""
@@ -85,7 +85,7 @@ class Prometheus:
 
     def _alerts(self, expr: str) -> set[str]:
         found = self.ask("query", query=expr)
-        return {each["metric"]["alertname"] for each in found["result"]} - OF_THE_MACHINE
+        return {sample["metric"]["alertname"] for sample in found["result"]} - OF_THE_MACHINE
 
 
 class RunningPrometheus(Prometheus):

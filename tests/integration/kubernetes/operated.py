@@ -169,8 +169,8 @@ class Operated:
         """Return status, reason and message of each condition."""
         found = self.request("GET", f"{_CRD}/{self.namespace}/{kind}/{name}")
         return {
-            each["type"]: (each["status"], each["reason"], each["message"])
-            for each in found.get("status", {}).get("conditions", ())
+            condition["type"]: (condition["status"], condition["reason"], condition["message"])
+            for condition in found.get("status", {}).get("conditions", ())
         }
 
     def look(self, name: str = "c") -> float | None:
@@ -211,7 +211,7 @@ class Operated:
         status = found.get("status") or {}
         conditions = status.get("conditions") or ()
         return status.get("observedGeneration") == found["metadata"]["generation"] and bool(
-            conditions and all(each["status"] == "True" for each in conditions)
+            conditions and all(condition["status"] == "True" for condition in conditions)
         )
 
     def close(self) -> None:

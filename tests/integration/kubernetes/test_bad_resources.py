@@ -45,7 +45,9 @@ def test_a_namespace_that_gets_the_label_may_have_topics_at_once(world: World) -
 
     def reason() -> str:
         conditions = request("GET", f"{topics}/t").get("status", {}).get("conditions", ())
-        return next((each["reason"] for each in conditions if each["type"] == "Ready"), "")
+        return next(
+            (condition["reason"] for condition in conditions if condition["type"] == "Ready"), ""
+        )
 
     version, where = "millrace.dev/v1beta1", "/apis/millrace.dev/v1beta1/namespaces"
     namespace = request("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})

@@ -64,7 +64,7 @@ def test_a_broker_finds_its_topics_in_the_api_server_again(
     _, state = api_server.request("GET", f"{OBJECTS}/clusterstates/{cluster_name}")
     assert state["spec"]["controllerEpoch"] == 2
     _, shards = api_server.request("GET", f"{OBJECTS}/stateshards")
-    names = [each["metadata"]["name"] for each in shards["items"]]
+    names = [shard["metadata"]["name"] for shard in shards["items"]]
     ours = [name for name in names if name.startswith(f"{cluster_name}-")]
     assert len(ours) == len(SHARD_KEYS)
     assert not list(broker.folder.glob("*.sqlite"))
@@ -74,25 +74,27 @@ def test_three_brokers_go_on_without_the_one_that_was_the_controller(
     start_broker: StartBroker, settings: Settings
 ) -> None:
     brokers = [start_broker({**settings, "node.name": f"broker-{number}"}) for number in range(3)]
-    bootstrap = ",".join(each.address for each in brokers)
+    bootstrap = ",".join(broker.address for broker in brokers)
     with SyncAdmin(bootstrap) as admin, SyncProducer(bootstrap) as producer:
         admin.create_topic("t", partitions=6, replication_factor=3)
         values = [b"%d" % number for number in range(60)]
 
         def produce(some: list[bytes]) -> None:
-            sent = [producer.send("t", each, partition=int(each) % 6) for each in some]
-            assert all(each.result(60).offset >= 0 for each in sent)
+            sent = [producer.send("t", value, partition=int(value) % 6) for value in some]
+            assert all(delivery.result(60).offset >= 0 for delivery in sent)
 
         produce(values[:30])
         before = admin.describe_cluster()
         gone = before.controller_id
-        leaders = {each.leader for each in admin.describe_topic("t").partitions}
+        leaders = {partition.leader for partition in admin.describe_topic("t").partitions}
         assert leaders == {0, 1, 2}  # So the controller leads something, too.
         brokers[gone].kill()
         produce(values[30:])
         after = admin.describe_cluster()
         assert after.controller_id != gone
-        assert next(each.state for each in after.brokers if each.broker_id == gone) == "fenced"
+        assert (
+            next(broker.state for broker in after.brokers if broker.broker_id == gone) == "fenced"
+        )
         brokers[gone].start()
         wait_until(lambda: admin.describe_health().is_healthy, "all are in sync again", 60)
     assert sorted(read_all(bootstrap, "t", 60), key=int) == values
@@ -142,13 +144,13 @@ def test_brokers_serve_on_while_the_definitions_and_all_objects_are_deleted(
     api_server: RunningApiServer, start_broker: StartBroker, settings: Settings, cluster_name: str
 ) -> None:
     brokers = [start_broker({**settings, "node.name": f"broker-{number}"}) for number in range(3)]
-    bootstrap = ",".join(each.address for each in brokers)
+    bootstrap = ",".join(broker.address for broker in brokers)
     with SyncAdmin(bootstrap) as admin, SyncProducer(bootstrap, acks="all") as producer:
         admin.create_topic("t", partitions=6, replication_factor=3)
 
         def produce(values: range) -> None:
-            sent = [producer.send("t", b"%d" % each, partition=each % 6) for each in values]
-            assert all(each.result(60).offset >= 0 for each in sent)
+            sent = [producer.send("t", b"%d" % value, partition=value % 6) for value in values]
+            assert all(delivery.result(60).offset >= 0 for delivery in sent)
 
         produce(range(30))
         backup = [
@@ -172,7 +174,7 @@ def test_brokers_serve_on_while_the_definitions_and_all_objects_are_deleted(
             while time.monotonic() < until:
                 produce(range(written, written + 1))
                 written += 1
-            assert all(each.is_running for each in brokers)
+            assert all(broker.is_running for broker in brokers)
         finally:
             api_server.install_definitions()
         for kind, document in backup:

@@ -109,7 +109,7 @@ QUOTA_CHANGES: dict[str, Any] = {
     [*CLUSTER_CHANGES.items(), (TopicSpec, TOPIC_CHANGES), (QuotaSpec, QUOTA_CHANGES)],
 )
 def test_no_field_is_left_out(spec: type, changed: dict[str, object]) -> None:
-    assert {*changed} == {each.encode_name for each in fields(spec)}
+    assert {*changed} == {field.encode_name for field in fields(spec)}
 
 
 class Watched:
@@ -154,9 +154,9 @@ class Watched:
         conditions = found.get("status", {}).get("conditions", ())
         generation = found["metadata"]["generation"]
         return {
-            each["type"]: each["status"]
-            for each in conditions
-            if each["observedGeneration"] == generation
+            condition["type"]: condition["status"]
+            for condition in conditions
+            if condition["observedGeneration"] == generation
         }
 
     def settle(self) -> None:
@@ -164,7 +164,7 @@ class Watched:
         for _ in range(LOOKS_MAX):
             self.look()
             self.operated.controllers.step()
-            if all(self.is_settled(each) for each in self.specs):
+            if all(self.is_settled(spec) for spec in self.specs):
                 return
         told = {kind: self.operated.told(kind, name) for kind, name in self.names.items()}
         raise AssertionError(f"not settled after {LOOKS_MAX} looks: {told}")
@@ -199,8 +199,8 @@ class Watched:
     def old_pods(self) -> Iterator[str]:
         """Yield pods that are not of the newest revision."""
         sets = {
-            each["metadata"]["name"]: each
-            for each in self.operated.controllers.items(STATEFUL_SETS)
+            stateful_set["metadata"]["name"]: stateful_set
+            for stateful_set in self.operated.controllers.items(STATEFUL_SETS)
         }
         for pod in self.pods():
             name = pod["metadata"]["name"].rpartition("-")[0]
@@ -219,11 +219,13 @@ class Watched:
         if {*fake.brokers} != self.expected():
             yield f"brokers: {sorted(fake.brokers)}"
         # One that is restarted has no pod for a moment.
-        if more := {each["metadata"]["name"] for each in self.pods()} - self.expected():
+        if more := {pod["metadata"]["name"] for pod in self.pods()} - self.expected():
             yield f"pods: {sorted(more)}"
-        staying = {each.broker_id for name, each in fake.brokers.items() if name in self.expected()}
+        staying = {
+            broker.broker_id for name, broker in fake.brokers.items() if name in self.expected()
+        }
         topic = fake.topics.get(self.topic)
-        if topic is not None and any(not staying.issuperset(each) for each in topic.replicas):
+        if topic is not None and any(not staying.issuperset(holders) for holders in topic.replicas):
             yield "replicas have yet to move"
 
     def small_volumes(self) -> Iterator[str]:
@@ -239,7 +241,7 @@ class Watched:
     def deaf_pods(self) -> Iterator[str]:
         for pod in self.pods():
             ports = pod["spec"]["containers"][0]["ports"]
-            if not any(each["name"] == "outside" for each in ports):
+            if not any(port["name"] == "outside" for port in ports):
                 yield f"{pod['metadata']['name']} does not listen outside"
 
     def topic_settings(self) -> Iterator[str]:
@@ -253,7 +255,7 @@ class Watched:
     def misplaced(self) -> Iterator[str]:
         spec, fake = self.specs["topics"], self.operated.fake()
         topic = fake.topics[self.topic]
-        if topic.adding or {len(each) for each in topic.replicas} != {spec["replicas"]}:
+        if topic.adding or {len(holders) for holders in topic.replicas} != {spec["replicas"]}:
             yield f"replicas {topic.replicas}, to come {topic.adding}"
         if fake.disks.get(self.topic, Media.SSD) != spec["media"]:
             yield f"on {fake.disks[self.topic]}"
@@ -277,8 +279,8 @@ def put(spec: Document, path: Path, value: Any) -> None:
     """Set a field of a spec; a list of pools is added to those that are there."""
     *above, last = path
     place: Any = spec
-    for each in above:
-        place = place[each] if isinstance(each, int) else place.setdefault(each, {})
+    for key in above:
+        place = place[key] if isinstance(key, int) else place.setdefault(key, {})
     place[last] = [*place[last], *value] if path == ("pools",) else value
 
 
@@ -287,10 +289,7 @@ def put(spec: Document, path: Path, value: Any) -> None:
     "of",
     [
         Volume,
-        *(
-            pytest.param(each, marks=pytest.mark.nightly)
-            for each in (ClusterSpec, Pool, PodTemplate)
-        ),
+        *(pytest.param(cls, marks=pytest.mark.nightly) for cls in (ClusterSpec, Pool, PodTemplate)),
     ],
 )
 def test_no_condition_of_a_cluster_is_true_before_its_work_is_done(

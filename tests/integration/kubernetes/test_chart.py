@@ -70,7 +70,7 @@ StrictLoader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
 def documents(text: str) -> list[Document]:
-    return [each for each in yaml.load_all(text, StrictLoader) if each]
+    return [document for document in yaml.load_all(text, StrictLoader) if document]
 
 
 def apply(server: RunningApiServer, document: Document) -> str:
@@ -94,29 +94,33 @@ def test_the_api_server_takes_every_object_of_the_chart(
     api_server: RunningApiServer, name: str
 ) -> None:
     found = documents((EXPECTED / name).read_text())
-    assert {"Deployment", "ClusterRole", "Pod"} <= {each["kind"] for each in found}
-    assert [refused for each in found if (refused := apply(api_server, each))] == []
+    assert {"Deployment", "ClusterRole", "Pod"} <= {document["kind"] for document in found}
+    assert [refused for document in found if (refused := apply(api_server, document))] == []
 
 
 def test_the_api_server_takes_the_prometheus_that_follows_annotations(
     api_server: RunningApiServer,
 ) -> None:
     found = documents((CHART.parent / "prometheus.yaml").read_text())
-    assert {"ConfigMap", "Deployment"} <= {each["kind"] for each in found}
-    assert [refused for each in found if (refused := apply(api_server, each))] == []
+    assert {"ConfigMap", "Deployment"} <= {document["kind"] for document in found}
+    assert [refused for document in found if (refused := apply(api_server, document))] == []
 
 
 @pytest.mark.nightly
 def test_the_chart_has_every_definition_as_it_is_and_keeps_it() -> None:
     """With a definition all its objects go, and the records of clusters with them."""
-    found = [each for each in documents(rendered()) if each["kind"] == "CustomResourceDefinition"]
+    found = [
+        document
+        for document in documents(rendered())
+        if document["kind"] == "CustomResourceDefinition"
+    ]
     assert found == [yaml.safe_load(path.read_text()) for path in CRDS]
-    for each in found:
-        assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    for document in found:
+        assert document["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     sample = documents((EXPECTED / "all.yaml").read_text())
-    for each in sample:
-        if each["apiVersion"].startswith("millrace.dev"):
-            assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    for document in sample:
+        if document["apiVersion"].startswith("millrace.dev"):
+            assert document["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
 def test_our_helm_knows_its_version_and_renders_for_the_kubernetes_of_today() -> None:
@@ -126,15 +130,17 @@ def test_our_helm_knows_its_version_and_renders_for_the_kubernetes_of_today() ->
 
 
 def test_the_operators_prefer_two_nodes_and_a_drain_takes_one_at_a_time() -> None:
-    made = {each["kind"]: each for each in documents(rendered("--set", "definitions=false"))}
+    made = {
+        document["kind"]: document for document in documents(rendered("--set", "definitions=false"))
+    }
     (spread,) = made["Deployment"]["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert spread["topologyKey"] == "kubernetes.io/hostname"
     assert spread["whenUnsatisfiable"] == "ScheduleAnyway", "one node is enough for both"
     budget = made["PodDisruptionBudget"]["spec"]
     assert budget["maxUnavailable"] == 1
     pods = made["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
-    for each in (budget["selector"], spread["labelSelector"]):
-        assert each["matchLabels"].items() <= pods
+    for selector in (budget["selector"], spread["labelSelector"]):
+        assert selector["matchLabels"].items() <= pods
 
 
 def test_definitions_that_helm_has_installed_can_be_applied_by_the_server(
@@ -193,16 +199,16 @@ def monitoring(*values: str) -> list[Document]:
     """Return the release's objects for Prometheus and Grafana."""
     chosen = [part for value in values for part in ("--set", f"monitoring.{value}")]
     return [
-        each
-        for each in documents(rendered("--set", "definitions=false", *chosen))
-        if _MONITORING in each["apiVersion"] or each["kind"] == "ConfigMap"
+        document
+        for document in documents(rendered("--set", "definitions=false", *chosen))
+        if _MONITORING in document["apiVersion"] or document["kind"] == "ConfigMap"
     ]
 
 
 def test_every_part_for_prometheus_and_grafana_has_a_switch() -> None:
     assert monitoring() == []
     kinds = {
-        part: {each["kind"] for each in monitoring(f"{part}.enabled=true")}
+        part: {document["kind"] for document in monitoring(f"{part}.enabled=true")}
         for part in ("podMonitors", "rules", "dashboards")
     }
     assert kinds == {
@@ -214,14 +220,14 @@ def test_every_part_for_prometheus_and_grafana_has_a_switch() -> None:
 
 def test_dashboards_come_as_they_are_with_the_label_of_grafanas_sidecar() -> None:
     found = monitoring("dashboards.enabled=true", "dashboards.namespace=grafana")
-    assert {each["metadata"]["namespace"] for each in found} == {"grafana"}
-    assert {each["metadata"]["labels"]["grafana_dashboard"] for each in found} == {"1"}
-    held = {name: text for each in found for name, text in each["data"].items()}
+    assert {document["metadata"]["namespace"] for document in found} == {"grafana"}
+    assert {document["metadata"]["labels"]["grafana_dashboard"] for document in found} == {"1"}
+    held = {name: text for document in found for name, text in document["data"].items()}
     assert held == {path.name: path.read_text() for path in FOLDER.glob("*.json")}
     (link,) = {
         variable["query"]
-        for each in monitoring("dashboards.enabled=true", "runbooks=https://example.com/r")
-        for text in each["data"].values()
+        for document in monitoring("dashboards.enabled=true", "runbooks=https://example.com/r")
+        for text in document["data"].values()
         for variable in json.loads(text)["templating"]["list"]
         if variable["name"] == "runbooks"
     }
@@ -251,12 +257,12 @@ def test_kustomize_gives_what_the_chart_does(api_server: RunningApiServer) -> No
     )
     by_kustomize = documents(done.stdout)
     by_helm = documents(rendered("--no-hooks"))
-    ours = {_key(each): each for each in by_kustomize}
-    for each in by_helm:
-        text = yaml.safe_dump(each).replace("managed-by: Helm", "managed-by: kustomize")
-        assert ours.pop(_key(each)) == yaml.safe_load(text)
-    assert [each["kind"] for each in ours.values()] == ["Namespace"]
-    assert [refused for each in by_kustomize if (refused := apply(api_server, each))] == []
+    ours = {_key(document): document for document in by_kustomize}
+    for document in by_helm:
+        text = yaml.safe_dump(document).replace("managed-by: Helm", "managed-by: kustomize")
+        assert ours.pop(_key(document)) == yaml.safe_load(text)
+    assert [document["kind"] for document in ours.values()] == ["Namespace"]
+    assert [refused for document in by_kustomize if (refused := apply(api_server, document))] == []
 
 
 def _key(document: Document) -> tuple[str, str]:
@@ -381,8 +387,8 @@ def test_the_api_server_takes_a_cluster_and_every_object_that_it_needs(
     made = desired_objects(
         cluster_of({**resource, "metadata": taken}), Decided(image="millrace:0.1.0")
     )
-    assert [refused for each in made if (refused := apply(api_server, each))] == []
-    kinds = {each["kind"] for each in made}
+    assert [refused for document in made if (refused := apply(api_server, document))] == []
+    kinds = {document["kind"] for document in made}
     assert {"StatefulSet", "Service", "Role", "NetworkPolicy", "PodDisruptionBudget"} <= kinds
 
 
@@ -410,9 +416,9 @@ def test_the_api_server_takes_settings_of_topics(
 def test_the_operator_may_do_to_its_objects_what_it_does() -> None:
     """The chart's ClusterRole names every kind that a Cluster needs."""
     (role,) = (
-        each
-        for each in documents((EXPECTED / "default.yaml").read_text())
-        if each["kind"] == "ClusterRole" and each["metadata"]["name"] == "millrace-operator"
+        document
+        for document in documents((EXPECTED / "default.yaml").read_text())
+        if document["kind"] == "ClusterRole" and document["metadata"]["name"] == "millrace-operator"
     )
     allowed = {
         (group, resource)
@@ -427,10 +433,12 @@ def test_the_operator_may_do_to_its_objects_what_it_does() -> None:
             "spec": MINIMAL,
         }
     )
-    for each in desired_objects(cluster, Decided(image="millrace")):
-        group = each["apiVersion"].rpartition("/")[0]
-        plural = {"NetworkPolicy": "networkpolicies"}.get(each["kind"], each["kind"].lower() + "s")
-        assert (group, plural) in allowed, each["kind"]
+    for document in desired_objects(cluster, Decided(image="millrace")):
+        group = document["apiVersion"].rpartition("/")[0]
+        plural = {"NetworkPolicy": "networkpolicies"}.get(
+            document["kind"], document["kind"].lower() + "s"
+        )
+        assert (group, plural) in allowed, document["kind"]
 
 
 @pytest.mark.nightly

@@ -61,7 +61,7 @@ class Broker:
     async def until_usable(self) -> None:
         def is_usable() -> bool:
             cluster = self.shell.metadata.cluster
-            return any(each.name == self.name and each.is_there for each in cluster.members())
+            return any(member.name == self.name and member.is_there for member in cluster.members())
 
         await until(is_usable, f"{self.name} is not fenced")
 

@@ -53,7 +53,7 @@ def test_a_cluster_gets_ready_and_its_brokers_know_the_zones_of_their_nodes(
 ) -> None:
     operated.apply("clusters", "c", {"pools": [pool()]})
     operated.settle()
-    zones = {each.name: each.rack for each in operated.fake().brokers.values()}
+    zones = {broker.name: broker.rack for broker in operated.fake().brokers.values()}
     assert zones == {"c-b-0": "a", "c-b-1": "b", "c-b-2": "c"}
 
 
@@ -65,18 +65,18 @@ def test_what_the_operator_changes_is_in_its_audit_log(
     operated.settle()
     operated.apply("topics", "orders", {"clusterRef": {"name": "c"}, "partitions": 3})
     operated.look()
-    lines: list[Any] = [each for each in caplog.records if each.name == AUDIT_LOGGER]
+    lines: list[Any] = [line for line in caplog.records if line.name == AUDIT_LOGGER]
     objects = {
-        (each.act, each.kind, each.object)
-        for each in lines
-        if each.event_name == "object_changed" and each.namespace == operated.namespace
+        (line.act, line.kind, line.object)
+        for line in lines
+        if line.event_name == "object_changed" and line.namespace == operated.namespace
     }
     assert {("apply", "StatefulSet", "c-b"), ("apply", "Service", "c-brokers")} <= objects
-    (topic,) = [each for each in lines if each.event_name == "topic_changed"]
+    (topic,) = [line for line in lines if line.event_name == "topic_changed"]
     assert topic.topic == f"{operated.namespace}/orders"
     caplog.clear()
     operated.look()
-    assert not [each for each in caplog.records if each.name == AUDIT_LOGGER], "nothing changed"
+    assert not [line for line in caplog.records if line.name == AUDIT_LOGGER], "nothing changed"
 
 
 def test_a_pod_that_is_about_to_get_its_node_is_looked_at_again_at_once(
@@ -111,11 +111,11 @@ def sized(operated: Operated, size: str, class_name: str, *, replicas: int = 2) 
 
 def capacities(operated: Operated) -> list[str]:
     claims = operated.controllers.items(CLAIMS)
-    return [each["status"]["capacity"]["storage"] for each in claims]
+    return [claim["status"]["capacity"]["storage"] for claim in claims]
 
 
 def uids(operated: Operated, path: str) -> set[str]:
-    return {each["metadata"]["uid"] for each in operated.controllers.items(path)}
+    return {document["metadata"]["uid"] for document in operated.controllers.items(path)}
 
 
 def test_volumes_grow_and_no_broker_is_restarted_for_it(operated: Operated) -> None:
@@ -172,7 +172,7 @@ def restart_notes(operated: Operated) -> list[str]:
     assert found[1] is not None
     places = found[0]["spec"]["template"]["metadata"], found[1]["metadata"]
     name = "kubectl.kubernetes.io/restartedAt"
-    return [each.get("annotations", {}).get(name, "") for each in places]
+    return [place.get("annotations", {}).get(name, "") for place in places]
 
 
 def test_a_restart_that_was_brought_back_is_not_remembered_for_a_later_time(
@@ -253,8 +253,8 @@ def test_brokers_that_are_being_drained_stay_while_their_stateful_set_is_made_an
     operated.settle()
     operated.until(lambda: capacities(operated) == ["2Gi", "2Gi"])
     held = operated.fake().topics[f"{operated.namespace}/t"].replicas
-    alive = {each.broker_id for each in operated.fake().brokers.values()}
-    assert {broker for each in held for broker in each} <= alive
+    alive = {broker.broker_id for broker in operated.fake().brokers.values()}
+    assert {broker for holders in held for broker in holders} <= alive
 
 
 def test_a_topic_that_is_protected_stays_with_its_resource_until_that_is_lifted(
@@ -349,8 +349,8 @@ def test_a_broker_that_has_the_only_replica_comes_back_to_have_it_copied(
     brokers = operated.fake().brokers
     assert sorted(brokers) == ["c-b-0", "c-b-1"]
     held = operated.fake().topics[f"{operated.namespace}/t"].replicas
-    assert {broker for each in held for broker in each} <= {
-        each.broker_id for each in brokers.values()
+    assert {broker for holders in held for broker in holders} <= {
+        broker.broker_id for broker in brokers.values()
     }
 
 
@@ -400,7 +400,9 @@ def test_a_topic_without_a_number_of_replicas_gets_more_when_its_cluster_grows(
     operated.until(lambda: is_all_settled(operated))
     assert held(operated) == [(0,)] * 3
     operated.apply("clusters", "c", {"pools": [pool(replicas=3)]})
-    operated.until(lambda: {frozenset(each) for each in held(operated)} == {frozenset({0, 1, 2})})
+    operated.until(
+        lambda: {frozenset(holders) for holders in held(operated)} == {frozenset({0, 1, 2})}
+    )
     operated.until(lambda: operated.conditions("topics", "t") == SETTLED)
 
 
@@ -413,7 +415,7 @@ def test_only_partitions_with_too_few_replicas_get_more(operated: Operated) -> N
     untouched = held(operated)[2]
     operated.until(lambda: len(held(operated)[1]) == 3)
     operated.until(lambda: is_all_settled(operated))
-    assert [len(each) for each in held(operated)] == [4, 3, 3]
+    assert [len(holders) for holders in held(operated)] == [4, 3, 3]
     assert (held(operated)[0], held(operated)[2]) == (more, untouched)
 
 
@@ -436,7 +438,7 @@ def test_what_goes_to_a_broker_that_is_away_waits_for_it_and_the_rest_is_done(
     assert "those of 1 wait for c-b-2 to be back" in message
     fake.join("c-b-2")
     operated.until(lambda: operated.conditions("topics", "t") == SETTLED)
-    assert {len(each) for each in held(operated)} == {3}
+    assert {len(holders) for holders in held(operated)} == {3}
 
 
 def test_a_topic_is_not_made_on_the_brokers_of_a_pool_that_is_being_removed(
@@ -570,21 +572,26 @@ def test_an_operator_that_is_killed_by_every_change_gets_there_all_the_same(
     operated.restart()
     operated.until(lambda: is_all_settled(operated))
     items = operated.controllers.items
-    assert [each["metadata"]["name"] for each in items(PODS)] == [
+    assert [pod["metadata"]["name"] for pod in items(PODS)] == [
         *("c-b-0", "c-b-1", "c-h-0", "c-h-1")
     ]
-    assert {each["spec"]["containers"][0]["image"] for each in items(PODS)} == {"millrace:2"}
+    assert {pod["spec"]["containers"][0]["image"] for pod in items(PODS)} == {"millrace:2"}
     assert capacities(operated) == ["2Gi", "2Gi", "5Gi", "5Gi"]
-    assert [each["metadata"]["name"] for each in items(STATEFUL_SETS)] == ["c-b", "c-h"]
-    owned = [each["metadata"].get("ownerReferences") for path in METADATA for each in items(path)]
+    assert [stateful_set["metadata"]["name"] for stateful_set in items(STATEFUL_SETS)] == [
+        "c-b",
+        "c-h",
+    ]
+    owned = [
+        document["metadata"].get("ownerReferences") for path in METADATA for document in items(path)
+    ]
     assert len(owned) == 3
     assert all(owned)
     brokers = operated.fake().brokers
     assert sorted(brokers) == ["c-b-0", "c-b-1", "c-h-0", "c-h-1"]
-    assert not any(each.is_drained for each in brokers.values())
-    large = {brokers[each].broker_id for each in ("c-h-0", "c-h-1")}
+    assert not any(broker.is_drained for broker in brokers.values())
+    large = {brokers[name].broker_id for name in ("c-h-0", "c-h-1")}
     held = operated.fake().topics[f"{operated.namespace}/t"].replicas
-    assert [set(each) for each in held] == [large] * 4
+    assert [set(holders) for holders in held] == [large] * 4
 
 
 def test_an_operator_that_has_nothing_to_do_writes_nothing(operated: Operated) -> None:
@@ -672,7 +679,7 @@ def test_an_object_that_vanishes_is_made_again(operated: Operated, path: str, na
     assert after is not None
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     same = ("data", "rules")
-    assert [after.get(each) for each in same] == [before.get(each) for each in same]
+    assert [after.get(field) for field in same] == [before.get(field) for field in same]
 
 
 @pytest.mark.parametrize("changes", [1, 4, 9, 11])
@@ -742,7 +749,7 @@ async def test_of_two_operators_one_acts_and_the_other_one_follows(operated: Ope
         name: OperatorLease(operated.api, operated.namespace, name, partial(on_change, name))
         for name in ("first", "second")
     }
-    tasks = {name: asyncio.create_task(each.run()) for name, each in leases.items()}
+    tasks = {name: asyncio.create_task(lease.run()) for name, lease in leases.items()}
     try:
         async with asyncio.timeout(60):
             await changed.wait()
@@ -756,8 +763,8 @@ async def test_of_two_operators_one_acts_and_the_other_one_follows(operated: Ope
                 await changed.wait()
             assert acts == {holder: False, other: True}
     finally:
-        for each in tasks.values():
-            each.cancel()
+        for task in tasks.values():
+            task.cancel()
 
 
 def topic_and_quota(operated: Operated, spec: dict[str, Any]) -> None:
@@ -775,7 +782,7 @@ def test_a_paused_cluster_says_so_at_its_topics_and_quotas_and_they_go_when_it_g
 ) -> None:
     spec = {"pools": [pool(replicas=1)]}
     topic_and_quota(operated, spec)
-    fake, names = operated.fake(), {each: f"{operated.namespace}/{each}" for each in "tq"}
+    fake, names = operated.fake(), {name: f"{operated.namespace}/{name}" for name in "tq"}
     operated.apply("clusters", "c", {**spec, "paused": True})
     operated.apply("topics", "new", {"clusterRef": {"name": "c"}})
     operated.look()
@@ -838,7 +845,7 @@ def test_a_namespace_with_topics_of_a_cluster_that_does_nothing_can_be_deleted(
     operated.ahead = timedelta(minutes=2)
     operated.look()
     assert operated.get(TOPICS, "t") is operated.get(QUOTAS, "q") is None
-    told = {each.event_name for each in caplog.records if each.name == AUDIT_LOGGER}  # type: ignore[attr-defined]
+    told = {line.event_name for line in caplog.records if line.name == AUDIT_LOGGER}  # type: ignore[attr-defined]
     assert {"topic_kept", "quota_kept"} <= told
     assert {*operated.fake().topics} == {f"{operated.namespace}/t"}
 

@@ -37,7 +37,7 @@ class Stage:
     def services(self) -> set[str]:
         """The names of the outside Services."""
         found = self.operated.controllers.items(SERVICES)
-        names = [each["metadata"]["name"] for each in found]
+        names = [service["metadata"]["name"] for service in found]
         return {name for name in names if name.endswith("outside")}
 
     def ports(self) -> dict[str, int]:

@@ -157,7 +157,7 @@ def test_two_quotas_can_change_places(cluster: Operated) -> None:
         cluster.apply("quotas", name, quota(client_id))
 
     def changed() -> bool:
-        clients = {name: each.entity.client_id for name, each in quotas.items()}
+        clients = {name: quota.entity.client_id for name, quota in quotas.items()}
         space = cluster.namespace
         return clients == {f"{space}/q": "b", f"{space}/r": "a"}
 
@@ -214,7 +214,9 @@ def test_a_quota_waits_for_brokers_and_for_room(cluster: Operated) -> None:
     cluster.look()
     assert cluster.conditions("quotas", "q") == {"Ready": ("Unknown", "NoBrokerAnswers")}
     fake.join("c-b-0")
-    fake.quotas.update({f"x{each}": by_hand(f"x{each}", f"x{each}") for each in range(QUOTAS_MAX)})
+    fake.quotas.update(
+        {f"x{number}": by_hand(f"x{number}", f"x{number}") for number in range(QUOTAS_MAX)}
+    )
     cluster.look()
     assert cluster.conditions("quotas", "q") == {"Ready": ("False", "QuotasFull")}
     del fake.quotas["x0"]
@@ -262,7 +264,7 @@ def test_an_operator_that_is_killed_by_every_change_gets_there_all_the_same(
 
     def is_there() -> bool:
         names = {"q": "b", "r": "a", "new": "new"}
-        clients = {name.split("/")[1]: each.entity.client_id for name, each in quotas.items()}
+        clients = {name.split("/")[1]: quota.entity.client_id for name, quota in quotas.items()}
         if clients != names or cluster.get(QUOTAS, "gone") is not None:
             return False
         return all(cluster.conditions("quotas", name) == READY for name in names)

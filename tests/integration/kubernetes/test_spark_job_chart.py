@@ -45,9 +45,9 @@ def manifests(folder: str) -> list[Document]:
 def test_the_api_server_takes_every_object_of_the_manifests(
     api_server: RunningApiServer, folder: str
 ) -> None:
-    found = [each for each in manifests(folder) if each["kind"] not in SPARK_OPERATORS]
-    assert {"ServiceAccount", "Role", "NetworkPolicy"} <= {each["kind"] for each in found}
-    assert [refused for each in found if (refused := apply(api_server, each))] == []
+    found = [document for document in manifests(folder) if document["kind"] not in SPARK_OPERATORS]
+    assert {"ServiceAccount", "Role", "NetworkPolicy"} <= {document["kind"] for document in found}
+    assert [refused for document in found if (refused := apply(api_server, document))] == []
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
@@ -55,14 +55,14 @@ def test_the_api_server_takes_what_values_make(
     api_server: RunningApiServer, values: tuple[str, ...]
 ) -> None:
     found = documents(rendered_job("delays", *(part for v in values for part in ("--set", v))))
-    assert [refused for each in found if (refused := apply(api_server, each))] == []
+    assert [refused for document in found if (refused := apply(api_server, document))] == []
 
 
 @pytest.mark.parametrize("folder", ["operator", "operator-scheduled"])
 def test_the_spark_operators_schema_has_every_field(
     api_server: RunningApiServer, folder: str
 ) -> None:
-    (found,) = (each for each in manifests(folder) if each["kind"] in SPARK_OPERATORS)
+    (found,) = (document for document in manifests(folder) if document["kind"] in SPARK_OPERATORS)
     schema = SPARK_OPERATORS[found["kind"]]
     assert schema.from_dict(found).to_dict() == found, "what the schema does not know is dropped"
     application = found["spec"].get("template", found["spec"])
@@ -73,7 +73,9 @@ def test_the_spark_operators_schema_has_every_field(
 
 
 def test_the_spark_operators_schema_refuses_what_is_wrong() -> None:
-    (found,) = (each for each in manifests("operator") if each["kind"] in SPARK_OPERATORS)
+    (found,) = (
+        document for document in manifests("operator") if document["kind"] in SPARK_OPERATORS
+    )
     found["spec"]["executor"]["instances"] = "two"
     with pytest.raises(ValueError, match="instances"):
         SPARK_OPERATORS["SparkApplication"].from_dict(found)
@@ -86,7 +88,7 @@ def test_the_spark_operators_schema_refuses_what_is_wrong() -> None:
 def test_the_templates_of_pods_are_such_that_the_api_server_takes_them(
     api_server: RunningApiServer, folder: str, template: str
 ) -> None:
-    (settings,) = (each for each in manifests(folder) if each["kind"] == "ConfigMap")
+    (settings,) = (document for document in manifests(folder) if document["kind"] == "ConfigMap")
     assert takes_pod(api_server, yaml.safe_load(settings["data"][f"{template}.yaml"])) == ""
 
 
@@ -100,11 +102,11 @@ def takes_pod(api_server: RunningApiServer, template: Document) -> str:
 
 def test_own_settings_of_spark_count_before_those_of_the_chart() -> None:
     (settings,) = (
-        each
-        for each in documents(
+        document
+        for document in documents(
             rendered_job("delays", "--set", "sparkConf.spark\\.decommission\\.enabled=false")
         )
-        if each["kind"] == "ConfigMap"
+        if document["kind"] == "ConfigMap"
     )
     lines = settings["data"]["spark-defaults.conf"].split("\n")
     assert [line for line in lines if line.startswith("spark.decommission.enabled")] == [
@@ -145,12 +147,14 @@ def test_kustomize_gives_executors_the_image_of_the_driver(folder: str) -> None:
         [kubectl, "kustomize", str(SPARK_JOBS / folder)], capture_output=True, text=True, check=True
     )
     found = documents(done.stdout)
-    for application in (each for each in found if each["kind"] in SPARK_OPERATORS):
+    for application in (document for document in found if document["kind"] in SPARK_OPERATORS):
         spec = application["spec"].get("template", application["spec"])
         assert spec["image"] == f"millrace-spark:{VERSION}"
         return
-    (driver,) = (each for each in found if each["kind"] in _STARTED)
+    (driver,) = (document for document in found if document["kind"] in _STARTED)
     spec = driver["spec"].get("jobTemplate", driver)["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    (image,) = (each["value"] for each in container["env"] if each["name"] == "SPARK_IMAGE")
+    (image,) = (
+        variable["value"] for variable in container["env"] if variable["name"] == "SPARK_IMAGE"
+    )
     assert image == container["image"] == f"millrace-spark:{VERSION}"

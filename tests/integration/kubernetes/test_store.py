@@ -93,7 +93,7 @@ def test_a_shard_belongs_from_its_beginning_to_whom_the_cluster_s_state_belongs(
 ) -> None:
     def owners(path: str) -> list[str]:
         metadata = api_server.request("GET", f"{OBJECTS}/{path}")[1]["metadata"]
-        return [each["uid"] for each in metadata.get("ownerReferences", ())]
+        return [owner["uid"] for owner in metadata.get("ownerReferences", ())]
 
     swap(store, CLUSTER_KEY, stored(1))
     swap(store, SHARD_KEYS[0], stored(1))

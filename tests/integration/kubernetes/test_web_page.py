@@ -32,10 +32,10 @@ def token(api_server: RunningApiServer) -> str:
         "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     }
     chart = rendered("--set", "webPage.enabled=true", "--namespace", NAMESPACE)
-    for each in yaml.safe_load_all(chart):
-        if each and each["kind"] in _RIGHTS and each["metadata"]["name"] == NAME:
-            path = f"{roots[each['kind']]}/{NAME}?fieldManager=tests&force=true"
-            status, answer = api_server.request("PATCH", path, each)
+    for document in yaml.safe_load_all(chart):
+        if document and document["kind"] in _RIGHTS and document["metadata"]["name"] == NAME:
+            path = f"{roots[document['kind']]}/{NAME}?fieldManager=tests&force=true"
+            status, answer = api_server.request("PATCH", path, document)
             assert status in (200, 201), answer
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     path = f"{roots['ServiceAccount']}/{NAME}/token"

@@ -68,7 +68,7 @@ def test_every_column_of_every_record(spark: Any, shared_broker: RunningBroker, 
             "offset": number // 3,
             "timestamp": row["timestamp"],
             "timestampType": 0,
-            "headers": [{"key": name, "value": each} for name, each in expected] or None,
+            "headers": [{"key": name, "value": value} for name, value in expected] or None,
         }
         assert row["timestamp"].timestamp() * 1000 == time_ms(number)
 

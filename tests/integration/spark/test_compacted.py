@@ -78,7 +78,7 @@ def left(broker: RunningBroker) -> dict[tuple[int, int], Record]:
         ends = {offset: end.offset for offset, end in admin.list_offsets(TOPIC).items()}
         consumer.assign([TOPIC], start="beginning")
         found: dict[tuple[int, int], Record] = {}
-        while any(consumer.position(each) < end for each, end in ends.items()):
+        while any(consumer.position(place) < end for place, end in ends.items()):
             found.update(
                 {(record.partition, record.offset): record for record in consumer.poll(500)}
             )
@@ -167,11 +167,11 @@ def test_a_stream_reads_what_is_left_in_batches_that_count_offsets(
 ) -> None:
     query = Query(spark, broker, tmp_path, subscribe=TOPIC, maxOffsetsPerTrigger="200")
     progress = query.run()
-    assert all(each["numInputRows"] <= 200 for each in progress)
+    assert all(batch["numInputRows"] <= 200 for batch in progress)
     found = spark.read.parquet(str(tmp_path / "out")).select("partition", "offset").collect()
     assert sorted((row.partition, row.offset) for row in found) == sorted(left)
     ends = {str(number): end_of(broker, number) for number in range(PARTITIONS)}
-    assert query.offsets(max(each["batchId"] for each in progress))[TOPIC] == ends
+    assert query.offsets(max(batch["batchId"] for batch in progress))[TOPIC] == ends
 
 
 def test_a_stream_that_begins_where_records_were_removed_begins_with_the_next(

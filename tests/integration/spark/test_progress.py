@@ -79,7 +79,7 @@ def health(watch: QueryWatch) -> tuple[int, str]:
 def committed(broker: RunningBroker, name: str) -> dict[tuple[str, int], int]:
     with SyncAdmin(broker.address) as admin:
         found = admin.fetch_positions(name)
-    return {place: each.offset for place, each in found.items()}
+    return {place: position.offset for place, position in found.items()}
 
 
 def test_metrics_health_and_positions_of_a_running_query(

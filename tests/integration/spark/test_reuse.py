@@ -48,7 +48,7 @@ def test_the_filters_of_one_query_do_not_narrow_the_next(
 ) -> None:
     frame = load(spark, shared_broker, clicks)
     some = frame.where("partition = 1")
-    assert [each.count() for each in (frame, some, frame, some)] == [200, 100, 200, 100]
+    assert [asked.count() for asked in (frame, some, frame, some)] == [200, 100, 200, 100]
     assert frame.where("offset < 5").count() == 10
     assert frame.where("offset < 5 or partition = 1").count() == 105
     assert frame.where("topic = 'another'").count() == 0
@@ -83,7 +83,7 @@ def test_all_uses_of_a_dataframe_read_what_was_there_when_it_was_loaded(
     append(shared_broker.address, clicks, range(200, 250), 2)
     assert frame.count() == 200
     append(shared_broker.address, clicks, range(250, 300), 2)
-    assert [each.count() for each in (some, frame, some)] == [100, 200, 100]
+    assert [asked.count() for asked in (some, frame, some)] == [100, 200, 100]
     assert frame.where("offset >= 100").count() == 0
     assert count(spark, "SELECT count(*) FROM reused WHERE partition = 1") == 100
     assert count(spark, "SELECT count(*) FROM reused") == 200
@@ -113,10 +113,10 @@ def test_spark_still_keeps_the_filters_of_one_query_for_the_next(spark: Any) -> 
             return [pushed for pushed in filters if not isinstance(pushed, EqualTo)]
 
         def read(self, partition: Any) -> Any:
-            return iter([(each,) for each in self.wanted])
+            return iter([(number,) for number in self.wanted])
 
     assert spark.conf.get(PUSHDOWN) == "true"
     spark.dataSource.register(Numbers)
     frame = spark.read.format("Numbers").load()
-    counts = [each.count() for each in (frame, frame.where("a = 1"), frame)]
+    counts = [asked.count() for asked in (frame, frame.where("a = 1"), frame)]
     assert counts == [3, 1, 1], "Spark is mended: see docs/spark.md, Filters"

@@ -109,7 +109,7 @@ def test_a_topic_can_be_copied_as_it_is_read(
     write(read, shared_broker, topic=copy)
     before, after = records(shared_broker, topic_name), records(shared_broker, copy)
     assert len(after) == 100
-    assert [each._replace(topic=copy) for each in before] == after
+    assert [row._replace(topic=copy) for row in before] == after
 
 
 def test_no_rows_are_nothing(spark: Any, shared_broker: RunningBroker, topic_name: str) -> None:

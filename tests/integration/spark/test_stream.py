@@ -38,7 +38,7 @@ class Query:
             .start()
         )
         stream.awaitTermination()
-        return [each for each in stream.recentProgress if each["numInputRows"]]
+        return [progress for progress in stream.recentProgress if progress["numInputRows"]]
 
     def numbers(self) -> list[int]:
         """Return what it has written."""
@@ -73,7 +73,7 @@ def test_what_is_there_is_read_in_limited_batches_and_a_restart_goes_on(
     create(broker, "clicks")
     send(broker, "clicks", range(1000))
     query = Query(spark, broker, tmp_path, subscribe="clicks", maxOffsetsPerTrigger="400")
-    assert [each["numInputRows"] for each in query.run()] == [400, 400, 200]
+    assert [batch["numInputRows"] for batch in query.run()] == [400, 400, 200]
     assert query.numbers() == list(range(1000))
     end = query.offsets(2)
     assert end["clicks"] == {"0": 500, "1": 500}
@@ -81,7 +81,7 @@ def test_what_is_there_is_read_in_limited_batches_and_a_restart_goes_on(
     assert query.run() == []  # Nothing new, nothing twice.
     send(broker, "clicks", range(1000, 1300))
     progress = query.run()
-    assert [each["numInputRows"] for each in progress] == [300]
+    assert [batch["numInputRows"] for batch in progress] == [300]
     assert progress[0]["sources"][0]["latestOffset"]
     assert query.numbers() == list(range(1300))
 

@@ -84,7 +84,7 @@ def ends(offset: dict[str, Any], topic: str) -> list[int]:
 
 
 def spans(tasks: Any) -> list[tuple[int, int, int]]:
-    return [(each.partition, each.start, each.end) for task in tasks for each in task.value.ranges]
+    return [(part.partition, part.start, part.end) for task in tasks for part in task.value.ranges]
 
 
 def test_batches_follow_each_other_within_their_limit(
@@ -617,7 +617,7 @@ def test_a_topic_of_a_pattern_may_go_between_any_two_look_ups(
             end = reader.latestOffset(start, reader.getDefaultReadLimit())
             tasks = reader.partitions(start, end)
         ranges = [task.value.ranges[0] for task in tasks]
-        assert [each.end for each in ranges if each.topic == stays] == [5]
+        assert [part.end for part in ranges if part.topic == stays] == [5]
         if lookups.left > 0:
             assert number > 5
             return

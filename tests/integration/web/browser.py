@@ -100,7 +100,9 @@ class Browser:
         begin = len(self.events)
         act()
         deadline = time.monotonic() + _ANSWER_S_MAX
-        while not any(each.get("method") == "Page.loadEventFired" for each in self.events[begin:]):
+        while not any(
+            event.get("method") == "Page.loadEventFired" for event in self.events[begin:]
+        ):
             self.events.append(self._next(deadline))
 
     def show(self, *, width: int, height: int, scheme: str) -> None:

@@ -85,13 +85,13 @@ def test_hostile_records_run_nothing_and_load_nothing(browser: Browser, page: We
         assert browser.evaluate("document.title").endswith("· Millrace")
         assert browser.evaluate("document.scripts.length + document.images.length") == 0
     asked = [
-        each["params"]["request"]["url"]
-        for each in browser.events
-        if each.get("method") == "Network.requestWillBeSent"
+        event["params"]["request"]["url"]
+        for event in browser.events
+        if event.get("method") == "Network.requestWillBeSent"
     ]
     # `data:` is the browser's own calendar: the page's policy allows no such image.
-    assert [each for each in asked if not each.startswith((page.address, "data:"))] == []
-    assert [each for each in browser.events if each.get("method") == "Log.entryAdded"] == []
+    assert [address for address in asked if not address.startswith((page.address, "data:"))] == []
+    assert [event for event in browser.events if event.get("method") == "Log.entryAdded"] == []
 
 
 def test_a_script_would_not_run_even_if_it_got_into_a_page(browser: Browser, page: WebPage) -> None:

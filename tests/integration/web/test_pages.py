@@ -67,7 +67,7 @@ def test_a_page_shows_what_brokers_say(
     if path == "/topic":
         texts = texts[:-1]  # Records are on a page of their own.
         assert "customer-" not in body
-    assert [each for each in texts if each not in body] == []
+    assert [text for text in texts if text not in body] == []
 
 
 def test_the_newest_records_of_a_partition_come_first_and_lead_to_all_others(
@@ -118,7 +118,7 @@ def test_a_record_is_shown_as_json_text_or_bytes(page: WebPage) -> None:
 
 def test_hostile_records_are_text_and_no_more(page: WebPage) -> None:
     bodies = [shown(page, "/records", topic="odd", offset=0)]
-    bodies += [shown(page, "/record", topic="odd", offset=each) for each in range(len(ODD))]
+    bodies += [shown(page, "/record", topic="odd", offset=offset) for offset in range(len(ODD))]
     for body in bodies:
         assert "<script" not in body
         assert "<img" not in body

@@ -16,7 +16,11 @@ WELL = Look(
 
 
 def condition(type: str, **facts: Any) -> Condition:
-    (found,) = [each for each in status_conditions(replace(WELL, **facts)) if each.type == type]
+    (found,) = [
+        condition
+        for condition in status_conditions(replace(WELL, **facts))
+        if condition.type == type
+    ]
     return found
 
 

@@ -16,7 +16,11 @@ def test_the_time_of_a_transition_stays_while_the_status_does() -> None:
     first = merged([], [Condition("Ready", False, Reason.MOVING)], generation=1, now="t1")
     second = merged(first, [Condition("Ready", False, Reason.REFUSED)], generation=2, now="t2")
     third = merged(second, [Condition("Ready", True, Reason.READY)], generation=2, now="t3")
-    assert [each[0]["lastTransitionTime"] for each in (first, second, third)] == ["t1", "t1", "t3"]
+    assert [conditions[0]["lastTransitionTime"] for conditions in (first, second, third)] == [
+        "t1",
+        "t1",
+        "t3",
+    ]
     assert third[0]["status"] == "True"
 
 
@@ -33,16 +37,16 @@ def told_in_the_code() -> Iterator[tuple[str, str]]:
         for call in ast.walk(ast.parse(path.read_text())):
             match call:
                 case ast.Call(ast.Name("Condition"), [ast.Constant(str(type)), _, reason, *_]):
-                    for each in ast.walk(reason):
-                        if isinstance(each, ast.Attribute) and each.attr in Reason.__members__:
-                            yield type, Reason[each.attr]
+                    for node in ast.walk(reason):
+                        if isinstance(node, ast.Attribute) and node.attr in Reason.__members__:
+                            yield type, Reason[node.attr]
 
 
 def explained_in_the_page() -> Iterator[tuple[str, str]]:
     """Yield type and reason of each row; a row that leaves the type out has the one above's."""
     type = ""
     for line in PAGE.read_text().splitlines():
-        cells = [each.strip() for each in line.split("|")]
+        cells = [cell.strip() for cell in line.split("|")]
         if len(cells) == 6 and re.match("`[A-Z]", cells[2]):
             type = cells[1] or type
             for reason in re.findall("`([A-Za-z]+)`", cells[2]):

@@ -40,8 +40,8 @@ def pattern_of(setting: str) -> str:
     """Return the expression by which the API server judges a text of a topic's setting."""
     settings = topic_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     config = settings["properties"]["spec"]["properties"]["config"]["properties"]
-    rules = [each["rule"] for each in config[setting]["x-kubernetes-validations"]]
-    (rule,) = [each for each in rules if "matches" in each]
+    rules = [validation["rule"] for validation in config[setting]["x-kubernetes-validations"]]
+    (rule,) = [rule for rule in rules if "matches" in rule]
     (pattern,) = re.findall(r"matches\('(.+)'\)", rule)
     found: str = pattern
     return found

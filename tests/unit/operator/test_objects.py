@@ -35,7 +35,7 @@ def objects(*, decided: Decided | None = None, **spec: Any) -> dict[tuple[str, s
         }
     )
     made = desired_objects(cluster, decided or Decided(image="millrace:1"))
-    return {(each["kind"], each["metadata"]["name"]): each for each in made}
+    return {(document["kind"], document["metadata"]["name"]): document for document in made}
 
 
 def pod_of(stateful_set: Any) -> Any:
@@ -48,22 +48,22 @@ def loaded(tmp_path: Path, made: dict[tuple[str, str], Any]) -> BrokerConfig:
     path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
     (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
     return broker_config.load(
-        path, {each["name"]: each.get("value", "") for each in container["env"]}
+        path, {variable["name"]: variable.get("value", "") for variable in container["env"]}
     )
 
 
 def test_every_object_is_owned_by_the_cluster_so_that_it_goes_with_it() -> None:
-    for each in objects().values():
-        (owner,) = each["metadata"]["ownerReferences"]
+    for document in objects().values():
+        (owner,) = document["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("Cluster", "u1", True)
-        assert each["metadata"]["namespace"] == "logs"
+        assert document["metadata"]["namespace"] == "logs"
 
 
 def test_no_volume_of_a_pool_can_have_the_name_of_another_one() -> None:
     """The definition refuses such a volume by a list of names: it has to be all of them."""
     listeners = {"outside": {"type": "NodePort"}}
     made = pod_of(objects(listeners=listeners)["StatefulSet", "c-b"])
-    assert {each["name"] for each in made["volumes"]} == set(POD_VOLUMES)
+    assert {volume["name"] for volume in made["volumes"]} == set(POD_VOLUMES)
 
 
 def test_a_broker_takes_the_settings_that_are_written_for_it(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_broker_knows_what_its_volumes_lie_on(tmp_path: Path) -> None:
     path = tmp_path / "broker.toml"
     path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
     found = broker_config.load(path, {}).log_directories
-    assert [each.media for each in found] == ["ssd", "hdd"]
-    mounts = [each["mountPath"] for each in made_mounts(made)]
-    assert all(each.path.removesuffix("/log") in mounts for each in found)
+    assert [directory.media for directory in found] == ["ssd", "hdd"]
+    mounts = [mount["mountPath"] for mount in made_mounts(made)]
+    assert all(directory.path.removesuffix("/log") in mounts for directory in found)
 
 
 def made_mounts(made: dict[tuple[str, str], Any]) -> Any:
@@ -131,7 +131,7 @@ def test_a_cluster_may_say_itself_with_how_many_brokers_it_begins(tmp_path: Path
 def told_initial_brokers(tmp_path: Path, made: dict[tuple[str, str], Any]) -> int:
     """Return the number in the file that a broker's settings name, as it is mounted."""
     file = Path(loaded(tmp_path, made).node.initial_brokers_file)
-    (mount,) = [each for each in made_mounts(made) if each["name"] == "config"]
+    (mount,) = [found_mount for found_mount in made_mounts(made) if found_mount["name"] == "config"]
     assert str(file.parent) == mount["mountPath"]
     return int(made["ConfigMap", "c-b"]["data"][file.name])
 
@@ -155,7 +155,7 @@ def test_prometheus_finds_the_metrics_by_annotations_unless_the_pool_says_otherw
         made = objects(pools=[pool])["StatefulSet", "c-b"]["spec"]["template"]
         port = made["metadata"]["annotations"]["prometheus.io/port"]
         (container,) = made["spec"]["containers"]
-        ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         assert port == str(ports["metrics"])
         return made["metadata"]["annotations"]["prometheus.io/scrape"]
 
@@ -214,13 +214,15 @@ def test_brokers_of_a_pool_without_a_zone_wait_until_they_are_told_their_node_s(
     (waiting,), (broker,) = pod["initContainers"], pod["containers"]
     assert waiting["securityContext"] == broker["securityContext"]
     told = tmp_path / "node"
-    command = [each.replace("/etc/millrace-placed", str(tmp_path)) for each in waiting["command"]]
+    command = [part.replace("/etc/millrace-placed", str(tmp_path)) for part in waiting["command"]]
     with subprocess.Popen(command) as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.3)
         told.write_text("node-1")
         assert process.wait(timeout=10) == 0
-    (rack,) = (each for each in broker["env"] if each["name"] == "MILLRACE_BROKER__NODE__RACK")
+    (rack,) = (
+        variable for variable in broker["env"] if variable["name"] == "MILLRACE_BROKER__NODE__RACK"
+    )
     path = "metadata.annotations['millrace.dev/zone']"
     assert rack["valueFrom"] == {"fieldRef": {"fieldPath": path}}
     settings = tmp_path / "broker.toml"
@@ -265,7 +267,11 @@ def test_a_broker_accepts_the_older_copy_of_its_volume_that_its_pod_s_annotation
 ) -> None:
     made = objects()
     (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
-    (variable,) = [each["name"] for each in container["env"] if "accept-older-copy" in str(each)]
+    (variable,) = [
+        found_variable["name"]
+        for found_variable in container["env"]
+        if "accept-older-copy" in str(found_variable)
+    ]
     path = tmp_path / "broker.toml"
     path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
     for annotation in ("", "17/20"):  # It is empty as long as there is none.
@@ -283,9 +289,9 @@ def every_setting() -> dict[str, dict[str, Any]]:
     return {
         section: {
             name: settings_of(sections_of(BrokerConfig)[section])[name].default
-            for name in each["properties"]
+            for name in settings["properties"]
         }
-        for section, each in config.items()
+        for section, settings in config.items()
     }
 
 
@@ -306,9 +312,9 @@ def test_brokers_of_the_release_before_know_all_settings_that_they_look_at(
 
     take(tomllib.loads(made["ConfigMap", "c-b"]["data"]["broker.toml"]))
     (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
-    for each in container["env"]:
-        if each["name"].startswith("MILLRACE_BROKER__"):
-            given.add(each["name"].removeprefix("MILLRACE_BROKER__").lower().replace("__", "."))
+    for variable in container["env"]:
+        if variable["name"].startswith("MILLRACE_BROKER__"):
+            given.add(variable["name"].removeprefix("MILLRACE_BROKER__").lower().replace("__", "."))
     assert given <= last_release()
 
 
@@ -327,7 +333,7 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
     assert found.positions.left_topic_retention_ms == 3 * 3_600_000
     stateful_set = made["StatefulSet", "c-b"]
     (container,) = pod_of(stateful_set)["containers"]
-    given = {each["name"] for each in container["env"]}
+    given = {variable["name"] for variable in container["env"]}
     for section, names in LACKING_BEFORE.items():
         for name in names:
             assert f"MILLRACE_BROKER_IF_KNOWN__{section}__{name}".upper() in given

@@ -42,7 +42,7 @@ def listener(given: dict[str, Any]) -> OutsideListener:
 
 def objects(given: dict[str, Any] | None = None) -> dict[tuple[str, str], Any]:
     made = desired_objects(cluster(given), Decided(image="millrace:1"))
-    return {(each["kind"], each["metadata"]["name"]): each for each in made}
+    return {(document["kind"], document["metadata"]["name"]): document for document in made}
 
 
 def container(made: dict[tuple[str, str], Any]) -> Any:
@@ -91,25 +91,29 @@ def test_a_broker_listens_outside_and_reads_where_that_is(tmp_path: Path) -> Non
     path = tmp_path / "broker.toml"
     path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
     environment = {
-        each["name"]: each.get("value", "").replace("$(POD_NAME)", "c-b-0")
-        for each in container(made)["env"]
+        variable["name"]: variable.get("value", "").replace("$(POD_NAME)", "c-b-0")
+        for variable in container(made)["env"]
     }
     loaded = broker_config.load(path, environment).outside_listener
     assert (loaded.host, loaded.port) == ("0.0.0.0", OUTSIDE_PORT)
     assert loaded.address_file == "/etc/millrace-outside/c-b-0"
     assert loaded.advertised_host == "$(HOST_IP)"  # Which the kubelet puts in.
-    (mount,) = [each for each in container(made)["volumeMounts"] if each["name"] == "outside"]
+    (mount,) = [
+        found_mount
+        for found_mount in container(made)["volumeMounts"]
+        if found_mount["name"] == "outside"
+    ]
     assert mount["mountPath"] == "/etc/millrace-outside"
     assert {"name": "outside", "containerPort": OUTSIDE_PORT} in container(made)["ports"]
     volumes = made["StatefulSet", "c-b"]["spec"]["template"]["spec"]["volumes"]
-    (source,) = [each["configMap"] for each in volumes if each["name"] == "outside"]
+    (source,) = [volume["configMap"] for volume in volumes if volume["name"] == "outside"]
     assert source == {"name": "c-outside", "optional": True}
     assert address_map(cluster(NODE_PORT), {})["metadata"]["name"] == source["name"]
 
 
 def test_everybody_may_be_a_client_outside() -> None:
     rules = objects(NODE_PORT)["NetworkPolicy", "c"]["spec"]["ingress"]
-    (open_to_all,) = [each for each in rules if "from" not in each]
+    (open_to_all,) = [rule for rule in rules if "from" not in rule]
     assert {"protocol": "TCP", "port": "outside"} in open_to_all["ports"]
 
 
@@ -122,10 +126,10 @@ def test_the_first_connection_goes_to_any_broker_and_the_others_each_to_one() ->
     assert first["spec"]["selector"].items() <= labels.items()
     named = "statefulset.kubernetes.io/pod-name"
     assert one["spec"]["selector"] == {**first["spec"]["selector"], named: "c-b-1"}
-    for each in (first, one):
-        assert each["spec"]["type"] == "NodePort"
-        assert [port["targetPort"] for port in each["spec"]["ports"]] == ["outside"]
-        assert each["metadata"]["ownerReferences"][0]["uid"] == "u1"
+    for made in (first, one):
+        assert made["spec"]["type"] == "NodePort"
+        assert [port["targetPort"] for port in made["spec"]["ports"]] == ["outside"]
+        assert made["metadata"]["ownerReferences"][0]["uid"] == "u1"
 
 
 def test_services_are_as_the_listener_says() -> None:
@@ -141,14 +145,14 @@ def test_services_are_as_the_listener_says() -> None:
     first = bootstrap_service(cluster(given), listener(given))
     one = broker_service(cluster(given), listener(given), "c-b-1")
     other = broker_service(cluster(given), listener(given), "c-b-2")
-    annotations = [each["metadata"]["annotations"] for each in (first, one, other)]
-    assert [each["b"] for each in annotations] == ["first", "one", "all"]
-    ports = [each["spec"]["ports"][0].get("nodePort") for each in (first, one, other)]
+    annotations = [made["metadata"]["annotations"] for made in (first, one, other)]
+    assert [annotation["b"] for annotation in annotations] == ["first", "one", "all"]
+    ports = [made["spec"]["ports"][0].get("nodePort") for made in (first, one, other)]
     assert ports == [30001, 30002, None]
-    for each in (first, one, other):
-        assert each["spec"]["externalTrafficPolicy"] == "Local"
-        assert each["spec"]["loadBalancerClass"] == "example.org/lb"
-        assert each["spec"]["loadBalancerSourceRanges"] == ["203.0.113.0/24"]
+    for made in (first, one, other):
+        assert made["spec"]["externalTrafficPolicy"] == "Local"
+        assert made["spec"]["loadBalancerClass"] == "example.org/lb"
+        assert made["spec"]["loadBalancerSourceRanges"] == ["203.0.113.0/24"]
 
 
 def test_every_broker_of_every_pool_has_one() -> None:
@@ -208,7 +212,7 @@ def test_a_node_without_such_an_address_is_named() -> None:
     )
     assert found.addresses == {"c-b-2": "203.0.113.2:30001"}
     assert found.bootstrap == "203.0.113.2:30000"
-    assert [each.partition(":")[0] for each in found.waits] == ["c-b-0", "c-b-1"]
+    assert [text.partition(":")[0] for text in found.waits] == ["c-b-0", "c-b-1"]
     assert "its node n1 has no ExternalIP" in found.waits[0]
     assert "runs on no node yet" in found.waits[1]
 

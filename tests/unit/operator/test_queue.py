@@ -7,8 +7,8 @@ from millrace.operator.queue import PAUSE_S_MAX, PAUSE_S_MIN, WorkQueue
 
 async def test_a_thing_that_is_named_often_is_worked_on_once() -> None:
     queue: WorkQueue[str] = WorkQueue()
-    for each in ("a", "b", "a"):
-        queue.add(each)
+    for name in ("a", "b", "a"):
+        queue.add(name)
     assert [await queue.get(), await queue.get()] == ["a", "b"]
     assert len(queue) == 2
     queue.done("a", None)

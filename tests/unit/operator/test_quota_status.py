@@ -43,7 +43,9 @@ def test_bytes_are_added_and_request_time_is_of_the_busiest_broker() -> None:
 
 def test_those_that_are_delayed_are_counted_and_the_first_of_them_named() -> None:
     count = DELAYS_MAX + 3
-    delayed = [use("fetch", 1, client=f"c{each:02}", delay_ms=each + 1) for each in range(count)]
+    delayed = [
+        use("fetch", 1, client=f"c{number:02}", delay_ms=number + 1) for number in range(count)
+    ]
     again = use("fetch", 1, broker=1, client="c00", delay_ms=4567)
     found = status(use("fetch", 1), *delayed, again, fetch_bytes_per_second=5000)
     assert found["throttled"] == count

@@ -41,15 +41,15 @@ def step(
 
 
 def test_nothing_is_done_when_every_pod_is_current() -> None:
-    assert step(*(pod(each, is_current=True) for each in NAMES)) == Done()
+    assert step(*(pod(name, is_current=True) for name in NAMES)) == Done()
 
 
 def test_the_controller_s_broker_comes_last() -> None:
-    pods = [pod(each) for each in NAMES]
+    pods = [pod(name) for name in NAMES]
     restarted = step(*pods, controller="c-b-0")
     assert isinstance(restarted, Restart)
     assert restarted.pod.name == "c-b-1"
-    others_done = [pods[0], *(replace(each, is_current=True) for each in pods[1:])]
+    others_done = [pods[0], *(replace(pod, is_current=True) for pod in pods[1:])]
     last = step(*others_done, controller="c-b-0")
     assert isinstance(last, Restart)
     assert last.pod.name == "c-b-0"
@@ -109,17 +109,17 @@ def test_without_a_controller_nothing_is_restarted() -> None:
 
 
 def test_when_the_brokers_do_not_answer_nothing_is_restarted() -> None:
-    outcome = next_step([pod(each) for each in NAMES], None, pods_wanted=3, controller="c-b-0")
+    outcome = next_step([pod(name) for name in NAMES], None, pods_wanted=3, controller="c-b-0")
     assert isinstance(outcome, Wait)
 
 
 def test_a_broker_may_be_evicted_when_all_are_in_sync() -> None:
-    pods = [pod(each) for each in NAMES]
+    pods = [pod(name) for name in NAMES]
     assert may_be_disrupted(pods, [partition(*NAMES)], pods_wanted=3)
 
 
 def test_no_broker_may_be_evicted_while_one_is_away_or_a_replica_is_behind() -> None:
-    pods = [pod(each) for each in NAMES]
+    pods = [pod(name) for name in NAMES]
     assert not may_be_disrupted(pods[:2], [partition(*NAMES)], pods_wanted=3)
     assert not may_be_disrupted(pods, [partition("c-b-0", "c-b-1")], pods_wanted=3)
     assert not may_be_disrupted(pods, None, pods_wanted=3)

@@ -55,7 +55,7 @@ def pool(wanted: int, there: int) -> PoolSize:
     return PoolSize(name="c-b", wanted=wanted, there=there)
 
 
-FOUR = [member(each) for each in range(4)]
+FOUR = [member(number) for number in range(4)]
 
 
 def test_nothing_is_done_when_all_is_as_it_should_be() -> None:
@@ -146,11 +146,14 @@ def test_a_cluster_of_three_becomes_two_and_three_again() -> None:
     assert {*left.moves} == {("__positions", 0)}
     # The controller has put a replica of its own topic on the new broker before the operator looks.
     new = [*FOUR[:2], replace(member(3), name="c-b-2")]
-    raised = [positions(0, 1, 3), *(placed(each, 0, 1) for each in range(6))]
+    raised = [positions(0, 1, 3), *(placed(number, 0, 1) for number in range(6))]
     step = scaling([pool(3, 3)], new, raised)
     assert step.message == "c-b-2 gets a share of the replicas"
     assert any(3 in replicas for replicas in step.moves.values())
-    after = [replace(each, replicas=step.moves.get(each.place, each.replicas)) for each in raised]
+    after = [
+        replace(partition, replicas=step.moves.get(partition.place, partition.replicas))
+        for partition in raised
+    ]
     assert scaling([pool(3, 3)], new, after) == Scaling(replicas={"c-b": 3})
 
 
@@ -162,20 +165,20 @@ def test_the_topics_of_the_cluster_itself_are_known_by_their_description() -> No
             await brokers.admin(CLUSTER).create_topic(topic, 1, 1, {})
         found = await brokers.find(CLUSTER)
         assert found is not None
-        return {each.place[0]: each.is_internal for each in found.placed()}
+        return {partition.place[0]: partition.is_internal for partition in found.placed()}
 
     assert asyncio.run(internal()) == {"__positions": True, "n/t": False}
 
 
 def test_internal_topics_are_shared_where_there_are_no_others() -> None:
-    crowded = [placed(each, 0, 1, 2, topic="__positions") for each in range(8)]
-    assert any(3 in each for each in scaling([pool(4, 4)], FOUR, crowded).moves.values())
+    crowded = [placed(number, 0, 1, 2, topic="__positions") for number in range(8)]
+    assert any(3 in replicas for replicas in scaling([pool(4, 4)], FOUR, crowded).moves.values())
 
 
 def test_the_plan_is_for_all_that_stay_and_what_goes_to_a_broker_that_is_away_waits() -> None:
-    partitions = [placed(each, 4, each % 2) for each in range(6)]
+    partitions = [placed(number, 4, number % 2) for number in range(6)]
     five = [*FOUR, member(4)]
-    away = [replace(each, is_fenced=each.broker_id == 3) for each in five]
+    away = [replace(found, is_fenced=found.broker_id == 3) for found in five]
     everything = scaling([pool(4, 5)], five, partitions)
     step = scaling([pool(4, 5)], away, partitions)
     assert everything.moves
@@ -195,10 +198,13 @@ def test_a_broker_that_is_away_is_no_reason_to_say_that_replicas_do_not_fit() ->
 
 
 def test_a_new_broker_gets_its_share_once() -> None:
-    crowded = [placed(each, 0, 1, 2) for each in range(8)]
+    crowded = [placed(number, 0, 1, 2) for number in range(8)]
     step = scaling([pool(4, 4)], FOUR, crowded)
     assert any(3 in replicas for replicas in step.moves.values())
-    after = [replace(each, replicas=step.moves.get(each.place, each.replicas)) for each in crowded]
+    after = [
+        replace(partition, replicas=step.moves.get(partition.place, partition.replicas))
+        for partition in crowded
+    ]
     assert scaling([pool(4, 4)], FOUR, after).moves == {}
 
 
@@ -235,21 +241,21 @@ def test_brokers_of_other_names_are_let_be() -> None:
     assert (step.undrain, step.leaving, step.drain) == ((), (), ())
 
 
-SSDS = [member(each, media=(Media.SSD,)) for each in range(4)]
+SSDS = [member(number, media=(Media.SSD,)) for number in range(4)]
 HDD = member(4, media=(Media.HDD,))
 
 
 def test_replicas_move_to_brokers_with_the_media_of_their_topic_only() -> None:
-    partitions = [placed(0, 3, media=TopicMedia.SSD), *(placed(each, 3) for each in (1, 2, 3))]
+    partitions = [placed(0, 3, media=TopicMedia.SSD), *(placed(number, 3) for number in (1, 2, 3))]
     step = scaling([pool(3, 4)], [*SSDS, replace(HDD, name="c-h-0")], partitions)
     (broker,) = step.moves["t", 0]
     assert broker != HDD.broker_id
-    assert HDD.broker_id in {each for replicas in step.moves.values() for each in replicas}
+    assert HDD.broker_id in {holder for replicas in step.moves.values() for holder in replicas}
 
 
 def test_a_topic_whose_media_no_broker_has_holds_up_nobody_but_its_own_brokers() -> None:
     wrong = placed(0, 0, media=TopicMedia.HDD)
-    crowded = [wrong, *(placed(each, 0, 1, 2) for each in range(1, 9))]
+    crowded = [wrong, *(placed(number, 0, 1, 2) for number in range(1, 9))]
     step = scaling([pool(4, 4)], SSDS, crowded)
     assert any(3 in replicas for replicas in step.moves.values())
     assert wrong.place not in step.moves
@@ -280,7 +286,7 @@ def sizes(
         {"metadata": {"name": name}, "spec": {"replicas": replicas}}
         for name, replicas in stateful_sets
     ]
-    return pool_sizes(CLUSTER, sets, [{"metadata": {"name": each}} for each in pods], members)
+    return pool_sizes(CLUSTER, sets, [{"metadata": {"name": name}} for name in pods], members)
 
 
 def test_a_pool_that_was_removed_is_there_until_its_last_broker_is_unregistered() -> None:
@@ -338,7 +344,7 @@ def test_brokers_that_have_yet_to_join_are_named() -> None:
 
 
 def test_a_new_broker_that_has_yet_to_start_or_to_get_its_share_is_work_under_way() -> None:
-    partitions = [placed(each, 0, 1, 2) for each in range(4)]
+    partitions = [placed(number, 0, 1, 2) for number in range(4)]
     starting = [*FOUR[:3], member(3, is_fenced=True)]
     step = scaling([pool(4, 4)], starting, partitions)
     assert (step.moves, step.message) == ({}, "c-b-3 gets a share once c-b-3 has started")
@@ -360,7 +366,7 @@ def test_new_brokers_without_a_share_say_for_whom_it_waits(
 ) -> None:
     members = [*FOUR, member(4, is_fenced=new)]
     members[1] = member(1, is_fenced=old)
-    step = scaling([pool(5, 5)], members, [placed(each, 0, 1, 2) for each in range(5)])
+    step = scaling([pool(5, 5)], members, [placed(number, 0, 1, 2) for number in range(5)])
     assert (step.moves, step.message) == ({}, message)
 
 
@@ -368,11 +374,12 @@ def test_new_brokers_without_a_share_say_for_whom_it_waits(
 def test_new_brokers_get_their_share_beside_one_that_somebody_drained(is_fenced: bool) -> None:
     members = [*FOUR, member(4)]
     members[1] = member(1, is_drained=True, is_fenced=is_fenced)
-    partitions = [placed(each, 0, 1, 2) for each in range(5)]
+    partitions = [placed(number, 0, 1, 2) for number in range(5)]
     step = scaling([pool(5, 5)], members, partitions)
     assert step.message == "c-b-3, c-b-4 get a share of the replicas"
-    assert {3, 4} <= {each for replicas in step.moves.values() for each in replicas}
+    assert {3, 4} <= {holder for replicas in step.moves.values() for holder in replicas}
     after = [
-        replace(each, replicas=step.moves.get(each.place, each.replicas)) for each in partitions
+        replace(partition, replicas=step.moves.get(partition.place, partition.replicas))
+        for partition in partitions
     ]
     assert scaling([pool(5, 5)], members, after) == Scaling(replicas={"c-b": 5})

@@ -150,7 +150,7 @@ def test_a_number_of_replicas_that_is_not_named_is_raised_to_the_default(
     cluster: Cluster, replicas: tuple[tuple[int, ...], ...], wanted: int | None
 ) -> None:
     there = found(replication_factor=max(map(len, replicas)), replicas=replicas)
-    few = [number for number, each in enumerate(replicas) if len(each) < (wanted or 0)]
+    few = [number for number, holders in enumerate(replicas) if len(holders) < (wanted or 0)]
     expected = [] if wanted is None else moves_to(wanted, *few)
     assert actions(topic(), there, cluster=cluster) == expected
     assert actions(topic(), replace(there, moving=1), cluster=cluster) == []
@@ -254,7 +254,7 @@ def test_segments_that_cannot_move_are_told_with_the_broker_and_what_to_do() -> 
 
 def test_brokers_that_have_not_told_of_each_replica_are_found() -> None:
     replicas = [(0, 1, 2), (1, 2), (2, 0)]
-    told = {(number, broker) for number, each in enumerate(replicas) for broker in each}
+    told = {(number, broker) for number, holders in enumerate(replicas) for broker in holders}
     assert silent(replicas, told) == {}
     assert silent(replicas, told - {(0, 1), (2, 0), (1, 1)}) == {0: 1, 1: 2}
     assert silent(replicas, []) == {0: 2, 1: 2, 2: 3}

@@ -63,7 +63,7 @@ def test_rows_stand_beside_their_records() -> None:
 
 def test_many_rows_are_handed_on_in_parts() -> None:
     value = stream({"page": ["a"] * 15_000, "count": [1] * 15_000})
-    assert [len(each) for each in decode(records(*[value] * 5), ROWS)] == [30_000, 30_000, 15_000]
+    assert [len(batch) for batch in decode(records(*[value] * 5), ROWS)] == [30_000, 30_000, 15_000]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_rows_come_back_in_their_order_and_share_a_record_only_with_their_key(
     assert packed.schema.names == ["key", "value"]
     schema = pa.schema([("number", pa.int64())])
     assert rows(decode(packed, schema)) == given_rows
-    sizes = [len(pa.ipc.open_stream(each).read_all()) for each in packed["value"].to_pylist()]
+    sizes = [len(pa.ipc.open_stream(value).read_all()) for value in packed["value"].to_pylist()]
     assert all(1 <= size <= rows_per_record for size in sizes)
     runs = 1 + sum(a[0] != b[0] for a, b in pairwise(given_rows))
     assert len(packed) <= runs + len(given_rows) // rows_per_record
@@ -107,5 +107,5 @@ def test_rows_come_back_in_their_order_and_share_a_record_only_with_their_key(
 
 def test_rows_without_anything_beside_them_fill_their_records() -> None:
     packed = encode(pa.RecordBatch.from_pydict({"number": list(range(10))}), [], 4)
-    sizes = [len(pa.ipc.open_stream(each).read_all()) for each in packed["value"].to_pylist()]
+    sizes = [len(pa.ipc.open_stream(value).read_all()) for value in packed["value"].to_pylist()]
     assert sizes == [4, 4, 2]

@@ -82,7 +82,7 @@ def test_headers_are_null_where_a_record_has_none() -> None:
     for batch in batches:
         assert batch.schema.equals(WITH_HEADERS)
         batch.validate(full=True)
-    shown = [each for batch in batches for each in batch.column("headers").to_pylist()]
+    shown = [row for batch in batches for row in batch.column("headers").to_pylist()]
     assert shown == [headers[0], None, headers[2], None, None]
 
 
@@ -91,7 +91,9 @@ def test_keys_and_values_are_what_was_received() -> None:
     (batch,) = SparkColumns(WITHOUT_HEADERS, 50).joined([received(given)])
     for name in ("key", "value", "offset"):
         shown, own = batch.column(name).buffers(), given.column(name).buffers()
-        assert [each and each.address for each in shown] == [each and each.address for each in own]
+        assert [buffer and buffer.address for buffer in shown] == [
+            buffer and buffer.address for buffer in own
+        ]
 
 
 def test_small_batches_are_joined_and_large_ones_cut() -> None:
@@ -99,7 +101,7 @@ def test_small_batches_are_joined_and_large_ones_cut() -> None:
     small = [received(records(4 * number, 4)) for number in range(5)]
     joined = list(columns.joined([*small, received(records(20, 25)), received(records(45, 0))]))
     assert [len(batch) for batch in joined] == [8, 8, 4, 10, 10, 5]
-    offsets = [each for batch in joined for each in batch.column("offset").to_pylist()]
+    offsets = [offset for batch in joined for offset in batch.column("offset").to_pylist()]
     assert offsets == list(range(45))
     assert list(columns.joined([])) == []
 
@@ -108,7 +110,7 @@ def test_large_batches_are_not_copied_and_keep_their_place() -> None:
     large = records(10, 2).set_column(
         3, SCHEMA.field("value"), pa.array([bytes(range(256)) * 1000] * 2, pa.binary())
     )
-    batches = [received(each) for each in (records(0, 4), records(4, 6), large, records(12, 1))]
+    batches = [received(part) for part in (records(0, 4), records(4, 6), large, records(12, 1))]
     joined = list(SparkColumns(WITHOUT_HEADERS, 100).joined(batches))
     assert [len(batch) for batch in joined] == [10, 2, 1]
     shown, own = joined[1].column("value").buffers(), large.column("value").buffers()

@@ -60,7 +60,7 @@ async def test_all_who_wait_for_a_list_that_is_not_had_are_told_at_once(
     setattr(listed, trouble, True)
     async with clusters_of(listed, fresh_s=3600) as clusters:
         told = await asyncio.gather(*(clusters.all() for _ in range(20)), return_exceptions=True)
-        assert {type(each) for each in told} == {ConnectionFailedError}
+        assert {type(error) for error in told} == {ConnectionFailedError}
         with pytest.raises(ConnectionFailedError, match=why):
             await clusters.all()
     assert listed.asked == 1

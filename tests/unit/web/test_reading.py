@@ -7,7 +7,7 @@ from millrace.web.reading import _taken
 
 
 def batch(offsets: list[int]) -> pa.RecordBatch:
-    values = [b"%d" % each * 1_000 for each in offsets]
+    values = [b"%d" % offset * 1_000 for offset in offsets]
     return pa.record_batch({"offset": pa.array(offsets, pa.int64()), "value": values})
 
 
@@ -31,4 +31,4 @@ def test_records_from_a_position_on_and_before_an_end_are_taken_without_a_copy(
     found = _taken(records, position, end)
     assert pa.total_allocated_bytes() == before
     assert found.column("offset").to_pylist() == taken
-    assert found.column("value").to_pylist() == [b"%d" % each * 1_000 for each in taken]
+    assert found.column("value").to_pylist() == [b"%d" % offset * 1_000 for offset in taken]

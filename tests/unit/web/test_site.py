@@ -78,8 +78,10 @@ def test_names_of_strangers_are_harmless_on_every_page(
     assert response.status is HTTPStatus.OK
     page = Page(response.body)
     assert page.tags <= TAGS
-    assert not any(each.startswith("on") or each == "style" for each in page.attributes)
-    assert all(each.startswith(("/", "#")) and each[:2] != "//" for each in page.links)
+    assert not any(
+        attribute.startswith("on") or attribute == "style" for attribute in page.attributes
+    )
+    assert all(link.startswith(("/", "#")) and link[:2] != "//" for link in page.links)
     assert "\x1b" not in page.text
     assert "\u202e" not in response.body.decode()
 
@@ -102,7 +104,7 @@ def test_a_page_shows_what_it_is_for(path: str, query: dict[str, str], texts: li
     response = ask(site_of(ShownAdmin()), path, **query)
     assert response.status is HTTPStatus.OK
     text = Page(response.body).text
-    assert [each for each in texts if each not in text] == []
+    assert [words for words in texts if words not in text] == []
 
 
 def test_what_is_wrong_is_said_on_the_first_page() -> None:
@@ -192,7 +194,7 @@ def test_only_some_pages_are_made_at_a_time() -> None:
         site = site_of(admin)
         request = Request("GET", "/quotas", {})
         answers = await asyncio.gather(*(site.respond(request) for _ in range(200)))
-        assert {each.status for each in answers} == {HTTPStatus.OK}
+        assert {answer.status for answer in answers} == {HTTPStatus.OK}
 
     asyncio.run(ask_often())
     assert admin.asked_at_once <= PAGES_AT_ONCE
@@ -210,7 +212,7 @@ def test_a_request_that_gets_no_turn_is_told_so_and_records_have_turns_of_their_
         site = Site(ShownClusters(cluster(ShownAdmin(hangs=True))), page_s_max=0.5)
         requests = [Request("GET", "/topics", {})] * (PAGES_AT_ONCE + 1)
         requests.append(Request("GET", "/records", {"topic": "topic-0"}))
-        return [each.status for each in await asyncio.gather(*map(site.respond, requests))]
+        return [answer.status for answer in await asyncio.gather(*map(site.respond, requests))]
 
     *pages, late, records = asyncio.run(ask_often())
     assert set(pages) == {HTTPStatus.GATEWAY_TIMEOUT}
@@ -252,7 +254,7 @@ def test_a_value_of_the_address_may_have_any_name(path: str, name: str) -> None:
     query = {"topic": "topic-0", name: "x"}
     response = ask(site_of(ShownAdmin(topics=250)), path, **query)
     assert response.status is HTTPStatus.OK
-    assert any(f"{name}=x" in each and "refresh=5" in each for each in Page(response.body).links)
+    assert any(f"{name}=x" in link and "refresh=5" in link for link in Page(response.body).links)
 
 
 @pytest.mark.parametrize("path", ["//evil.example", "//evil.example/topics", "/nothing"])
@@ -262,7 +264,7 @@ def test_a_page_that_is_not_there_leads_nowhere_else(path: str) -> None:
     links = Page(response.body).links
     assert "/topics" in links
     assert b"http-equiv" not in response.body
-    assert not [each for each in links if each.startswith("//") or "nothing" in each]
+    assert not [link for link in links if link.startswith("//") or "nothing" in link]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_bytes_are_shared_out_by_the_size_of_what_is_read() -> None:
 @given(RANGES, st.integers(1, 5000))
 def test_a_batch_keeps_its_limit_and_always_gets_on(ranges: list[Range], limit: int) -> None:
     until = admit(ranges, Limits(records=limit), {})
-    waiting = {each.place: each for each in ranges if each.size}
+    waiting = {part.place: part for part in ranges if part.size}
     assert until.keys() == waiting.keys()
     admitted = {place: end - waiting[place].start for place, end in until.items()}
     assert all(1 <= admitted[place] <= waiting[place].size for place in admitted)
@@ -92,21 +92,21 @@ def test_tasks_hold_every_offset_once_and_the_same_arguments_give_the_same_tasks
     assert (
         plan_tasks(again, min_partitions=least, max_records=records, max_partitions=most) == tasks
     )
-    flat = [each for task in tasks for each in task]
+    flat = [part for task in tasks for part in task]
     assert flat == sorted(flat)
     whole: dict[tuple[str, int], list[Range]] = {}
-    for each in flat:
-        assert each.size > 0
-        whole.setdefault(each.place, []).append(each)
-    for each in ranges:
-        pieces = whole.pop(each.place, [])
-        if each.size:
-            assert (pieces[0].start, pieces[-1].end) == (each.start, each.end)
+    for part in flat:
+        assert part.size > 0
+        whole.setdefault(part.place, []).append(part)
+    for part in ranges:
+        pieces = whole.pop(part.place, [])
+        if part.size:
+            assert (pieces[0].start, pieces[-1].end) == (part.start, part.end)
             assert all(one.end == other.start for one, other in pairwise(pieces))
     assert whole == {}
     if most is not None:
         assert len(tasks) <= most
     elif least is not None:
-        assert len(tasks) >= min(least, sum(each.size for each in ranges))
+        assert len(tasks) >= min(least, sum(part.size for part in ranges))
     if records is not None and most is None:
-        assert all(each.size <= records for each in flat)
+        assert all(part.size <= records for part in flat)

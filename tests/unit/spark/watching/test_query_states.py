@@ -116,7 +116,7 @@ def test_what_is_remembered_of_ended_queries_is_bounded() -> None:
     for number in range(300):
         found.on_started(f"q{number}", f"x{number}", 100.0)
         found.on_terminated(f"x{number}", None)
-    names = [each.name for each in found]
+    names = [state.name for state in found]
     assert len(names) <= 102
     assert "etl" in names
     assert "q299" in names
