@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import kopf
 import pytest
+from tests.api_server.relay import ApiServerRelay, Hang
 from tests.integration.kubernetes.operated import KilledError, Operated
 
 from millrace.broker.coordination.kubernetes.store import KubernetesStore
@@ -21,7 +23,8 @@ from millrace.core.ids import BrokerId, ControllerEpoch
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
 from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.operator import handlers
-from millrace.operator.kube.api import ApiError
+from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.kube.kinds import CLUSTER
 from millrace.operator.kube.lease import OperatorLease
 from millrace.operator.reconcile.cluster import BUSY_S, STEADY_S
 from millrace.operator.reconcile.cluster_status import CONDITIONS
@@ -765,6 +768,24 @@ async def test_of_two_operators_one_acts_and_the_other_one_follows(operated: Ope
     finally:
         for task in tasks.values():
             task.cancel()
+
+
+async def test_the_lease_does_not_wait_for_other_requests(operated: Operated) -> None:
+    server = operated.server
+    with closing(ApiServerRelay(server.url, server.admin.tls, token=server.tokens["admin"])) as way:
+        way.inject(Hang(is_done=False), path="/clusters", times=1000)
+        access = replace(server.admin, server=way.url, tls=None, tls_server_name=None)
+        api, is_held = Api(access), asyncio.Event()
+        lease = OperatorLease(api, operated.namespace, "one", lambda _: is_held.set())
+        slow = [asyncio.create_task(api.list(CLUSTER)) for _ in range(24)]
+        running = asyncio.create_task(lease.run())
+        try:
+            async with asyncio.timeout(9):
+                await is_held.wait()
+        finally:
+            for task in (running, *slow):
+                task.cancel()
+    api.close()
 
 
 def topic_and_quota(operated: Operated, spec: dict[str, Any]) -> None:

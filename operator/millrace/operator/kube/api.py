@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import urlencode
 
 from millrace.core.events import AUDIT_LOGGER
@@ -34,9 +34,6 @@ _PAGE: Final = 100
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
-
-_Result = TypeVar("_Result")
 
 
 class ApiError(Exception):
@@ -215,16 +212,11 @@ class Api:
     ) -> Document:
         sent = None if body is None else json.dumps(body).encode("ascii")
         path += f"?{urlencode(query)}" if query else ""
-        answer = await self.on_thread(
-            partial(self.send, method, path, sent, accept=accept, content_type=content_type)
-        )
+        send = partial(self.send, method, path, sent, accept=accept, content_type=content_type)
+        answer = await asyncio.get_running_loop().run_in_executor(self._threads, send)
         if not answer.is_success:
             raise refused(answer, f"{method} {path.partition('?')[0]}")
         return answer.document
-
-    async def on_thread(self, call: Callable[[], _Result]) -> _Result:
-        """Make a call that blocks on one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def send(
         self,

@@ -47,7 +47,6 @@ class OperatorLease:
     def __init__(
         self, api: Api, namespace: str, holder: str, on_change: Callable[[bool], None]
     ) -> None:
-        self._api = api
         self._lease = KubernetesLease(
             api.send,
             Resource(LEASE, namespace, NAME),
@@ -100,7 +99,8 @@ class OperatorLease:
             with self._turn:
                 return call()
 
-        return await self._api.on_thread(in_turn)
+        # Not on the threads of the API, where a slow API server lets requests queue for minutes.
+        return await asyncio.to_thread(in_turn)
 
     def _tell(self) -> None:
         if self.is_held != self._was_held:
