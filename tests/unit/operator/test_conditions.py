@@ -7,6 +7,8 @@ from pathlib import Path
 
 import millrace.operator.model.conditions
 from millrace.operator.model.conditions import MESSAGE_LENGTH_MAX, Condition, Reason, merged
+from millrace.operator.reconcile.outside import OUTSIDE_CONDITION
+from millrace.operator.reconcile.topics import PLACED
 
 SOURCE = Path(millrace.operator.model.conditions.__file__).parents[1]
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "kubernetes.md"
@@ -16,11 +18,8 @@ def test_the_time_of_a_transition_stays_while_the_status_does() -> None:
     first = merged([], [Condition("Ready", False, Reason.MOVING)], generation=1, now="t1")
     second = merged(first, [Condition("Ready", False, Reason.REFUSED)], generation=2, now="t2")
     third = merged(second, [Condition("Ready", True, Reason.READY)], generation=2, now="t3")
-    assert [conditions[0]["lastTransitionTime"] for conditions in (first, second, third)] == [
-        "t1",
-        "t1",
-        "t3",
-    ]
+    times = [made[0]["lastTransitionTime"] for made in (first, second, third)]
+    assert times == ["t1", "t1", "t3"]
     assert third[0]["status"] == "True"
 
 
@@ -33,13 +32,21 @@ def test_a_message_is_cut_to_its_bound() -> None:
 
 def told_in_the_code() -> Iterator[tuple[str, str]]:
     """Yield type and reason of each condition that the code names both of."""
+    types = {"PLACED": PLACED, "OUTSIDE_CONDITION": OUTSIDE_CONDITION}
     for path in SOURCE.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             match call:
                 case ast.Call(ast.Name("Condition"), [ast.Constant(str(type)), _, reason, *_]):
-                    for node in ast.walk(reason):
-                        if isinstance(node, ast.Attribute) and node.attr in Reason.__members__:
-                            yield type, Reason[node.attr]
+                    pass
+                case ast.Call(ast.Name("Condition"), [ast.Name(name), _, reason, *_]):
+                    type = types[name]
+                case ast.Call(ast.Name("not_ready"), [reason, *_]):
+                    type = "Ready"
+                case _:
+                    continue
+            for node in ast.walk(reason):
+                if isinstance(node, ast.Attribute) and node.attr in Reason.__members__:
+                    yield type, Reason[node.attr]
 
 
 def explained_in_the_page() -> Iterator[tuple[str, str]]:

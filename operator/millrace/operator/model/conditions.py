@@ -75,6 +75,11 @@ class Condition:
     message: str = ""
 
 
+def not_ready(reason: Reason, message: str) -> Condition:
+    """Return the condition that a resource is not ready."""
+    return Condition("Ready", False, reason, message)
+
+
 def not_known(types: Iterable[str], because: Condition) -> list[Condition]:
     """Return conditions of these types that are not known, for the reason of another one."""
     return [replace(because, type=type_, is_true=None) for type_ in types]

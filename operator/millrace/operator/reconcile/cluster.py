@@ -32,7 +32,7 @@ from millrace.operator.kube.kinds import (
     VOLUME,
 )
 from millrace.operator.model.cluster import Cluster, LostVolumes
-from millrace.operator.model.conditions import Condition, Reason, not_known
+from millrace.operator.model.conditions import Condition, Reason, not_known, not_ready
 from millrace.operator.model.objects import (
     CLUSTER_LABEL,
     Decided,
@@ -490,7 +490,7 @@ class ClusterReconciler:
         await self._api.record(document, reason=reason, message=message, now=now())
 
     async def _refuse(self, document: Document, reason: Reason, message: str) -> None:
-        await self._say(document, Condition("Ready", False, reason, message))
+        await self._say(document, not_ready(reason, message))
 
     async def _say_failed(self, document: Document, error: ApiError) -> None:
         """Report a failure, unless the conditions of a look that succeeded still count."""

@@ -35,13 +35,14 @@ from millrace.operator import events
 from millrace.operator.kube.api import Api
 from millrace.operator.kube.kinds import CLUSTER, QUOTA
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition, Reason
+from millrace.operator.model.conditions import Condition, Reason, not_ready
 from millrace.operator.model.objects import Document
 from millrace.operator.plan.quotas import conflicts, may_be_for, wanted
 from millrace.operator.plan.selectors import allows
 from millrace.operator.reconcile.brokers import Brokers
 from millrace.operator.reconcile.quota_status import FIELDS, use_status
 from millrace.operator.reconcile.references import (
+    NO_BROKER_ANSWERS,
     age,
     cluster_key,
     for_each,
@@ -49,16 +50,13 @@ from millrace.operator.reconcile.references import (
     hold,
     namespace_labels,
     namespaces_that_go,
+    not_allowed,
     release,
     say_why_not,
     usable_cluster,
     without_cluster,
 )
-from millrace.operator.reconcile.resources import (
-    is_true,
-    quota_of,
-    write_status,
-)
+from millrace.operator.reconcile.resources import is_true, quota_of, write_status
 
 _audit = logging.getLogger(AUDIT_LOGGER)
 
@@ -255,12 +253,12 @@ class _Work:
         try:
             quota = wanted(quota_of(document))
         except (msgspec.ValidationError, MillraceError) as error:
-            self.refused[name] = _not_ready(Reason.INVALID, str(error))
+            self.refused[name] = not_ready(Reason.INVALID, str(error))
             return
         if may_be_for(quota.entity, namespace, self.cluster.namespace):
             self.asked[name] = quota
             return
-        self.refused[name] = _not_ready(
+        self.refused[name] = not_ready(
             Reason.NOT_ALLOWED,
             f"a Quota of namespace {namespace} may be for topics of that namespace, or for the "
             f"namespace, and this one is for {quota.entity}: correct spec.for, or make it in the "
@@ -273,13 +271,11 @@ class _Work:
         if "deletionTimestamp" in document["metadata"]:
             return await self._delete(document, name)
         if not self._is_allowed(document):
-            self.outcomes[name] = document, self._why_not(document)
+            self.outcomes[name] = document, not_allowed(self.cluster, document)
             return True
         if self.found is None:
-            reason = "none of the cluster's brokers answers: see the Cluster's conditions"
-            if not is_true(document, "Ready"):  # Else it counts until brokers say more.
-                condition = Condition("Ready", None, Reason.NO_BROKER_ANSWERS, reason)
-                self.outcomes[name] = document, condition
+            if not is_true(document, "Ready"):
+                self.outcomes[name] = document, NO_BROKER_ANSWERS
             return False
         if name in self.asked and name not in self.conflicts:
             document = await hold(self.api, document, FINALIZER)
@@ -305,7 +301,7 @@ class _Work:
         except MillraceError as error:
             is_passing = isinstance(error, RetriableError)
             reason = Reason.NOT_NOW if is_passing else _REASONS.get(type(error), Reason.REFUSED)
-            return _not_ready(reason, str(error)), not is_passing
+            return not_ready(reason, str(error)), not is_passing
         return Condition("Ready", True, Reason.READY, "the quota is in force"), True
 
     async def _set(self, quota: Quota) -> None:
@@ -355,13 +351,6 @@ class _Work:
         namespace = document["metadata"]["namespace"]
         return allows(self.cluster, namespace, self.namespaces.get(namespace, {}))
 
-    def _why_not(self, document: Document) -> Condition:
-        return _not_ready(
-            Reason.NOT_ALLOWED,
-            f"Cluster {self.cluster.namespace}/{self.cluster.name} takes no Quotas of namespace "
-            f"{document['metadata']['namespace']}: have its spec.allowedTopics.namespaces allow it",
-        )
-
     def _conflict(self, name: str) -> Condition:
         holder = self.conflicts[name]
         change = (
@@ -370,7 +359,7 @@ class _Work:
             if holder in self.asked or holder in self.refused
             else f"delete that one, which no Quota asks for (millrace quota delete {holder})"
         )
-        return _not_ready(
+        return not_ready(
             Reason.CONFLICT,
             f"the quota {holder} is for {self.asked[name].entity} already: {change}, or have this "
             "one be for somebody else",
@@ -384,15 +373,11 @@ async def _keep(api: Api, document: Document, why: str) -> None:
 
 
 def _cannot_delete(why: str) -> Condition:
-    return _not_ready(
+    return not_ready(
         Reason.CANNOT_DELETE,
         f"the quota cannot be deleted now: {why}. It is tried again. Not to wait for it, take the "
         f"finalizer {FINALIZER} out of this resource: then the quota stays",
     )
-
-
-def _not_ready(reason: Reason, message: str) -> Condition:
-    return Condition("Ready", False, reason, message)
 
 
 def _name(document: Document) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import NAMESPACE, kind_of
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition, Reason, not_known
+from millrace.operator.model.conditions import Condition, Reason, not_known, not_ready
 from millrace.operator.model.objects import Document
 from millrace.operator.reconcile.resources import cluster_of, known_before, write_status, written
 
@@ -18,6 +18,13 @@ NAMESPACE_WAITS: Final = timedelta(minutes=1)
 """How long a namespace that is being deleted waits for a cluster that is paused or does not answer.
 After that its Topics and Quotas are deleted without the cluster, which keeps the topics and
 quotas."""
+NO_BROKER_ANSWERS: Final = Condition(
+    "Ready",
+    None,
+    Reason.NO_BROKER_ANSWERS,
+    "none of the cluster's brokers answers: see the Cluster's conditions",
+)
+"""While it is so, a resource that was ready stays ready."""
 _AT_ONCE: Final = 16
 """How many resources are worked on side by side."""
 
@@ -69,16 +76,22 @@ async def without_cluster(
         await release(api, document, finalizer)
         return True
     namespace, name = cluster_key(document)
-    kind = document["kind"]
-    condition = Condition(
-        "Ready",
-        False,
+    condition = not_ready(
         Reason.NO_CLUSTER,
         f"there is no Cluster {name} in namespace {namespace}: create it, or correct "
-        f"spec.clusterRef in another {kind}",
+        f"spec.clusterRef in another {document['kind']}",
     )
     await write_status(api, document, [condition, *not_known(types, condition)], {})
     return True
+
+
+def not_allowed(cluster: Cluster, document: Document) -> Condition:
+    """Return the condition of a resource whose namespace the Cluster does not allow."""
+    return not_ready(
+        Reason.NOT_ALLOWED,
+        f"Cluster {cluster.namespace}/{cluster.name} takes no {document['kind']}s of namespace "
+        f"{document['metadata']['namespace']}: have its spec.allowedTopics.namespaces allow it",
+    )
 
 
 async def namespace_labels(

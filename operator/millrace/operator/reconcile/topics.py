@@ -38,7 +38,7 @@ from millrace.operator import events
 from millrace.operator.kube.api import Api
 from millrace.operator.kube.kinds import CLUSTER, TOPIC
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition, Reason, not_known, some
+from millrace.operator.model.conditions import Condition, Reason, not_known, not_ready, some
 from millrace.operator.model.objects import Document, pool_object_name
 from millrace.operator.model.topic import Deletion, Topic
 from millrace.operator.plan.selectors import allows
@@ -58,6 +58,7 @@ from millrace.operator.plan.topics import (
 )
 from millrace.operator.reconcile.brokers import Brokers, Found
 from millrace.operator.reconcile.references import (
+    NO_BROKER_ANSWERS,
     age,
     cluster_key,
     for_each,
@@ -65,16 +66,13 @@ from millrace.operator.reconcile.references import (
     hold,
     namespace_labels,
     namespaces_that_go,
+    not_allowed,
     release,
     say_why_not,
     usable_cluster,
     without_cluster,
 )
-from millrace.operator.reconcile.resources import (
-    is_true,
-    topic_of,
-    write_status,
-)
+from millrace.operator.reconcile.resources import is_true, topic_of, write_status
 
 _audit = logging.getLogger(AUDIT_LOGGER)
 
@@ -85,9 +83,7 @@ _REASONS: Final[Mapping[type[MillraceError], Reason]] = {
     InvalidReplicaAssignmentError: Reason.INVALID_REPLICATION_FACTOR,
     InvalidReplicationFactorError: Reason.INVALID_REPLICATION_FACTOR,
 }
-_PROTECTED: Final = Condition(
-    "Ready",
-    False,
+_PROTECTED: Final = not_ready(
     Reason.DELETION_PROTECTED,
     "the topic is protected against deletion: it stays, and so does this resource. To delete both, "
     f"set {PROTECTION_SETTING} in spec.config to false; to delete only the resource, set "
@@ -221,7 +217,7 @@ class _Work:
         except (msgspec.ValidationError, MillraceError) as error:
             if has_finalizer(document, FINALIZER) and "deletionTimestamp" in document["metadata"]:
                 return await _cannot_delete(self.api, document, str(error), self.going)
-            await self._tell(document, Condition("Ready", False, Reason.INVALID, str(error)))
+            await self._tell(document, not_ready(Reason.INVALID, str(error)))
             return True
         is_ours = self.owners[topic_name(topic)] == topic.uid and allows(
             self.cluster, topic.namespace, self.namespaces.get(topic.namespace, {})
@@ -229,13 +225,11 @@ class _Work:
         if "deletionTimestamp" in document["metadata"]:
             return await self._delete(document, topic, name, is_ours=is_ours)
         if not is_ours:
-            await self._tell(document, self._why_not(topic))
+            await self._tell(document, self._why_not(document, topic))
             return True
         if self.found is None:
-            reason = "none of the cluster's brokers answers: see the Cluster's conditions"
-            if not is_true(document, "Ready"):  # Else it counts until brokers say more.
-                because = Condition("Ready", None, Reason.NO_BROKER_ANSWERS, reason)
-                await say_why_not(self.api, document, because, types=[PLACED])
+            if not is_true(document, "Ready"):
+                await say_why_not(self.api, document, NO_BROKER_ANSWERS, types=[PLACED])
             return False
         document = await hold(self.api, document, FINALIZER)
         outcome, described = await self._work(topic, self.found.topics.get(name), name)
@@ -260,7 +254,7 @@ class _Work:
                 "the topic is made once every broker has joined the cluster; missing: "
                 f"{some(self._missing)}"
             )
-            return _Outcome(Condition("Ready", False, Reason.BROKERS_MISSING, message), False), None
+            return _Outcome(not_ready(Reason.BROKERS_MISSING, message), False), None
         try:
             steps = actions(
                 topic,
@@ -274,15 +268,13 @@ class _Work:
                 described = (await self.admin.describe_topics([name]))[name]
                 left = actions(topic, found_topic(described), self._media, self.cluster)
         except CannotBeError as error:
-            return _Outcome(Condition("Ready", False, error.reason, str(error))), described
+            return _Outcome(not_ready(error.reason, str(error))), described
         except InvalidConfigError as error:
-            return _Outcome(Condition("Ready", False, Reason.INVALID_CONFIG, str(error))), described
+            return _Outcome(not_ready(Reason.INVALID_CONFIG, str(error))), described
         except MillraceError as error:
             is_passing = isinstance(error, RetriableError)
             reason = Reason.NOT_NOW if is_passing else _REASONS.get(type(error), Reason.REFUSED)
-            return _Outcome(
-                Condition("Ready", False, reason, str(error)), not is_passing
-            ), described
+            return _Outcome(not_ready(reason, str(error)), not is_passing), described
         assert described is not None
         return self._outcome(described, left, "".join(waits)), described
 
@@ -484,22 +476,14 @@ class _Work:
         events.TOPIC_DELETED.log(_audit, topic=name)
         return ""
 
-    def _why_not(self, topic: Topic) -> Condition:
-        if self.owners[topic_name(topic)] != topic.uid:
-            return Condition(
-                "Ready",
-                False,
-                Reason.NAME_CLASH,
-                f"an older Topic of namespace {topic.namespace} has the name {topic_name(topic)} "
-                "in this cluster: make another Topic with another spec.topicName, or delete the "
-                "older one, with deletionPolicy Retain",
-            )
-        return Condition(
-            "Ready",
-            False,
-            Reason.NOT_ALLOWED,
-            f"Cluster {self.cluster.namespace}/{self.cluster.name} takes no Topics of namespace "
-            f"{topic.namespace}: have its spec.allowedTopics.namespaces allow it",
+    def _why_not(self, document: Document, topic: Topic) -> Condition:
+        if self.owners[topic_name(topic)] == topic.uid:
+            return not_allowed(self.cluster, document)
+        return not_ready(
+            Reason.NAME_CLASH,
+            f"an older Topic of namespace {topic.namespace} has the name {topic_name(topic)} in "
+            "this cluster: make another Topic with another spec.topicName, or delete the older "
+            "one, with deletionPolicy Retain",
         )
 
     async def _tell(
@@ -544,7 +528,7 @@ async def _cannot_delete(api: Api, document: Document, why: str, going: Collecti
         f"the topic cannot be deleted now: {why}. It is tried again. Not to wait for it, set "
         "spec.deletionPolicy to Retain: then the topic stays"
     )
-    because = Condition("Ready", False, Reason.CANNOT_DELETE, message)
+    because = not_ready(Reason.CANNOT_DELETE, message)
     await say_why_not(api, document, because, types=[PLACED])
     return False
 
