@@ -451,7 +451,9 @@ def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         node_selector[ZONE_LABEL] = pool.zone
     else:
         spec["initContainers"] = [_zone_container(cluster, pool, decided)]
-        spec["volumes"].append(_placed_volume())
+        # A file, since it can change while a container runs, as the environment cannot.
+        node = {"path": "node", **_annotation(NODE_ANNOTATION)}
+        spec["volumes"].append({"name": "placed", "downwardAPI": {"items": [node]}})
     chosen = {
         "imagePullSecrets": [{"name": name} for name in cluster.spec.image_pull_secrets],
         "nodeSelector": node_selector,
@@ -501,12 +503,6 @@ def _zone_container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     }
 
 
-def _placed_volume() -> Document:
-    # A file, since it can change while a container runs, as the environment cannot.
-    node = {"path": "node", **_annotation(NODE_ANNOTATION)}
-    return {"name": "placed", "downwardAPI": {"items": [node]}}
-
-
 def _annotation(name: str) -> Document:
     return {"fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
 
@@ -530,6 +526,7 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         {"name": f"{_IF_KNOWN}NODE__INITIAL_BROKERS_FILE", "value": initial},
         *_lacking_before(cluster),
     ]
+    claims = [volume.name for volume in pool.volumes]
     is_serving = {"grpc": {"port": CLIENT_PORT}, "timeoutSeconds": 5}
     return {
         "name": _BROKER,
@@ -554,19 +551,14 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         "volumeMounts": [
             {"name": "config", "mountPath": _CONFIG, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
-            *(
-                {"name": volume.name, "mountPath": f"{_DATA}/{volume.name}"}
-                for volume in pool.volumes
-            ),
+            *({"name": name, "mountPath": f"{_DATA}/{name}"} for name in claims),
         ],
         **_of_every_container(cluster, pool, decided),
     }
 
 
 def _of_every_container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
-    resources = {
-        name: amounts for name, amounts in msgspec.to_builtins(pool.resources).items() if amounts
-    }
+    resources = {name: part for name, part in msgspec.to_builtins(pool.resources).items() if part}
     chosen = {"imagePullPolicy": cluster.spec.image_pull_policy, "resources": resources}
     return {
         "image": _image(cluster.spec, decided.image),
