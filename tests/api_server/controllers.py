@@ -56,11 +56,11 @@ class Controllers:
     def step(self) -> None:
         """Let everybody do what there is to do."""
         self._collect_garbage()
-        for each in self.items("/apis/apps/v1/%s/statefulsets"):
-            if "deletionTimestamp" in each["metadata"]:
-                self._orphan(each)
+        for stateful_set in self.items("/apis/apps/v1/%s/statefulsets"):
+            if "deletionTimestamp" in stateful_set["metadata"]:
+                self._orphan(stateful_set)
             else:
-                self._run_stateful_set(each)
+                self._run_stateful_set(stateful_set)
         self._run_volumes()
         self._run_pods()
         for fake in self._brokers.clusters.values():
@@ -92,29 +92,29 @@ class Controllers:
         assert status in (200, 202, 404), answer
 
     def _collect_garbage(self) -> None:
-        alive = {each["metadata"]["uid"] for each in self.items(_CLUSTERS)}
-        objects = [(path, each) for path in _OWNED for each in self.items(path)]
-        alive |= {each["metadata"]["uid"] for _, each in objects}
-        for path, each in objects:
-            owners = each["metadata"].get("ownerReferences") or ()
+        alive = {cluster["metadata"]["uid"] for cluster in self.items(_CLUSTERS)}
+        objects = [(path, found) for path in _OWNED for found in self.items(path)]
+        alive |= {found["metadata"]["uid"] for _, found in objects}
+        for path, found in objects:
+            owners = found["metadata"].get("ownerReferences") or ()
             if owners and not any(owner["uid"] in alive for owner in owners):
-                self._delete(path, each["metadata"]["name"])
+                self._delete(path, found["metadata"]["name"])
                 if path == "/api/v1/%s/pods":
-                    self._leave(each)
+                    self._leave(found)
 
     def _orphan(self, stateful_set: Document) -> None:
         """End a deletion that leaves what the StatefulSet owns."""
         metadata = stateful_set["metadata"]
         for path in ("/api/v1/%s/pods", "/api/v1/%s/persistentvolumeclaims"):
-            for each in self.items(path):
-                owners = each["metadata"].get("ownerReferences") or []
+            for owned in self.items(path):
+                owners = owned["metadata"].get("ownerReferences") or []
                 if any(owner["uid"] == metadata["uid"] for owner in owners):
-                    each["metadata"]["ownerReferences"] = [
+                    owned["metadata"]["ownerReferences"] = [
                         owner for owner in owners if owner["uid"] != metadata["uid"]
                     ]
-                    self.put(path, each)
+                    self.put(path, owned)
         metadata["finalizers"] = [
-            each for each in metadata.get("finalizers") or () if each != "orphan"
+            finalizer for finalizer in metadata.get("finalizers") or () if finalizer != "orphan"
         ]
         self.put("/apis/apps/v1/%s/statefulsets", stateful_set)
 
@@ -136,11 +136,12 @@ class Controllers:
             "ownerReferences": [owner],
         }
         template = {**template, "metadata": of_pods}
-        pods = {each["metadata"]["name"]: each for each in self.items("/api/v1/%s/pods")}
+        pods = {pod["metadata"]["name"]: pod for pod in self.items("/api/v1/%s/pods")}
         for number in range(spec["replicas"]):
             pod_name = f"{name}-{number}"
             claims = [
-                self._claim(each, pod_name, owner, spec) for each in spec["volumeClaimTemplates"]
+                self._claim(claim_template, pod_name, owner, spec)
+                for claim_template in spec["volumeClaimTemplates"]
             ]
             if pod_name not in pods:
                 self._post("/api/v1/%s/pods", _pod(template, number, claims, name=pod_name))
@@ -169,7 +170,7 @@ class Controllers:
     ) -> Document:
         """Have a broker's claim be there, owned or not; return the volume of its pod."""
         path = "/api/v1/%s/persistentvolumeclaims"
-        claims = {each["metadata"]["name"]: each for each in self.items(path)}
+        claims = {claim["metadata"]["name"]: claim for claim in self.items(path)}
         metadata = {
             "name": f"{template['metadata']['name']}-{pod_name}",
             "labels": template["metadata"].get("labels") or {},
@@ -247,7 +248,9 @@ class Controllers:
         is_ready = is_told and not is_bad
         if is_ready:
             media = {
-                Media(each.partition(":")[0]) for each in self._log_dirs(pod) if ":" in each
+                Media(directory.partition(":")[0])
+                for directory in self._log_dirs(pod)
+                if ":" in directory
             } or {Media.SSD}
             self._brokers.of(
                 self._namespace, pod["metadata"]["labels"]["millrace.dev/cluster"]
@@ -281,11 +284,13 @@ class Controllers:
 
     def _log_dirs(self, pod: Document) -> list[str]:
         (name,) = (
-            each["configMap"]["name"] for each in pod["spec"]["volumes"] if each["name"] == "config"
+            volume["configMap"]["name"]
+            for volume in pod["spec"]["volumes"]
+            if volume["name"] == "config"
         )
-        for each in self.items("/api/v1/%s/configmaps"):
-            if each["metadata"]["name"] == name:
-                first = each["data"]["broker.toml"].splitlines()[0]
+        for config in self.items("/api/v1/%s/configmaps"):
+            if config["metadata"]["name"] == name:
+                first = config["data"]["broker.toml"].splitlines()[0]
                 found: list[str] = json.loads(first.partition("= ")[2])
                 return found
         return []
@@ -304,7 +309,7 @@ def _pod(template: Document, number: int, claims: list[Document], *, name: str) 
 
 def _claims_of(pod: Document) -> list[str]:
     return [
-        each["persistentVolumeClaim"]["claimName"]
-        for each in pod["spec"].get("volumes") or ()
-        if "persistentVolumeClaim" in each
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in pod["spec"].get("volumes") or ()
+        if "persistentVolumeClaim" in volume
     ]

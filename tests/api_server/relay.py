@@ -342,8 +342,8 @@ class ApiServerRelay:
         finally:
             # Nothing is waited for before all of it is ended: this may be cancelled once more.
             writer.transport.abort()
-            for each in (gone, passing):
-                each.cancel()
+            for task in (gone, passing):
+                task.cancel()
             if watch in self._watches:
                 self._watches.remove(watch)
             await asyncio.gather(gone, passing, return_exceptions=True)

@@ -241,7 +241,9 @@ class RunningApiServer:
             return 0
 
     def _go_on_waiting(self, deadline: float) -> None:
-        if time.monotonic() > deadline or any(each.poll() is not None for each in self._processes):
+        if time.monotonic() > deadline or any(
+            process.poll() is not None for process in self._processes
+        ):
             logs = "\n".join(
                 f"{path.name}: {path.read_text(errors='replace')[-2000:]}"
                 for path in sorted(self.folder.glob("*.log"))

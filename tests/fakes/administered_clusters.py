@@ -121,7 +121,7 @@ class FakeCluster:
             cluster_id="fake",
             controller_id=min(alive, default=BrokerId(-1)),
             controller_epoch=ControllerEpoch(1),
-            brokers=tuple(sorted(self.brokers.values(), key=lambda each: each.broker_id)),
+            brokers=tuple(sorted(self.brokers.values(), key=lambda broker: broker.broker_id)),
         )
 
     def describe_topics(self) -> dict[str, TopicDescription]:
@@ -132,8 +132,8 @@ class FakeCluster:
             partitions = []
             for index, old in enumerate(topic.replicas):
                 new = topic.adding.get(index, old)
-                both = (*new, *(each for each in old if each not in new))
-                in_sync = tuple(each for each in old if each in alive)
+                both = (*new, *(broker for broker in old if broker not in new))
+                in_sync = tuple(broker for broker in old if broker in alive)
                 partitions.append(
                     PartitionDescription(
                         partition=index,
@@ -145,8 +145,8 @@ class FakeCluster:
                         isr=in_sync,
                         elr=(),
                         offline_replicas=(),
-                        adding_replicas=tuple(each for each in new if each not in old),
-                        removing_replicas=tuple(each for each in old if each not in new),
+                        adding_replicas=tuple(broker for broker in new if broker not in old),
+                        removing_replicas=tuple(broker for broker in old if broker not in new),
                     )
                 )
             config = {key: ConfigValue(value, "topic", "") for key, value in topic.config.items()}
@@ -196,7 +196,9 @@ class _FakeAdmin:
 
     async def unregister_broker(self, broker: BrokerId) -> None:
         self._cluster.on_write("unregister")
-        (name,) = (each.name for each in self._cluster.brokers.values() if each.broker_id == broker)
+        (name,) = (
+            known.name for known in self._cluster.brokers.values() if known.broker_id == broker
+        )
         assert self._cluster.brokers[name].is_fenced
         del self._cluster.brokers[name]
 
@@ -245,8 +247,8 @@ class _FakeAdmin:
             self._cluster.shown.setdefault(name, self._cluster.describe_topics()[name])
         topic = self._cluster.topics[name]
         topic.config.update(set_config or {})
-        for each in unset_config:
-            topic.config.pop(each, None)
+        for setting in unset_config:
+            topic.config.pop(setting, None)
         while partitions is not None and len(topic.replicas) < partitions:
             topic.replicas.append(topic.replicas[0])
 
@@ -305,9 +307,9 @@ class _FakeAdmin:
 
     def _mark(self, broker: BrokerId, *, is_drained: bool) -> None:
         self._cluster.on_write("drain")
-        for name, each in self._cluster.brokers.items():
-            if each.broker_id == broker:
-                self._cluster.brokers[name] = replace(each, is_drained=is_drained)
+        for name, known in self._cluster.brokers.items():
+            if known.broker_id == broker:
+                self._cluster.brokers[name] = replace(known, is_drained=is_drained)
 
 
 class FakeBrokers(Brokers):

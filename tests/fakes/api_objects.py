@@ -37,7 +37,7 @@ class FakeApi(Api):
         is_metadata_enough: bool = False,
     ) -> list[Document]:
         """Return all objects of a kind."""
-        return [each for (name, *_), each in self.objects.items() if name == kind.name]
+        return [document for (name, *_), document in self.objects.items() if name == kind.name]
 
     async def apply(self, document: Document, *, subresource: str = "") -> Document:
         """Write a status."""

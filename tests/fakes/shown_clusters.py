@@ -84,7 +84,7 @@ class ShownAdmin:
         for name in names or ():
             if name not in found:
                 raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
-        return {name: each for name, each in found.items() if names is None or name in names}
+        return {name: value for name, value in found.items() if names is None or name in names}
 
     async def describe_topic(self, name: str) -> TopicDescription:
         found = (await self.describe_topics([name]))[name]
@@ -161,7 +161,7 @@ class ShownClusters(Clusters):
     """Clusters that are always the same."""
 
     def __init__(self, *clusters: Cluster) -> None:
-        self._shown = {each.name: each for each in clusters}
+        self._shown = {cluster.name: cluster for cluster in clusters}
 
     async def all(self) -> Mapping[str, Cluster]:
         return self._shown
