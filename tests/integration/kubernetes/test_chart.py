@@ -8,13 +8,14 @@ whatever its own validation knows, which no schema does.
 import json
 import shutil
 import subprocess
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from charts.generate import CHART, EXPECTED, KUSTOMIZE, helm, rendered
+from charts.generate import CHART, EXPECTED, KUSTOMIZE, SPARK_JOB, helm, rendered
 from dashboards.alerts import ALERTS
 from dashboards.generate import FOLDER, RULES
 from tests.api_server.running import CRDS, NAMESPACE, RunningApiServer
@@ -89,13 +90,22 @@ def apply(server: RunningApiServer, document: Document) -> str:
     return "" if status in (200, 201) else f"{kind} {metadata['name']}: {answer['message']}"
 
 
+def refusals(server: RunningApiServer, found: Iterable[Document]) -> list[str]:
+    """Return what the server refuses of these."""
+    return [refused for document in found if (refused := apply(server, document))]
+
+
+def of_kind(found: Iterable[Document], *kinds: str) -> Iterator[Document]:
+    return (document for document in found if document["kind"] in kinds)
+
+
 @pytest.mark.parametrize("name", ["default.yaml", "all.yaml"])
 def test_the_api_server_takes_every_object_of_the_chart(
     api_server: RunningApiServer, name: str
 ) -> None:
     found = documents((EXPECTED / name).read_text())
     assert {"Deployment", "ClusterRole", "Pod"} <= {document["kind"] for document in found}
-    assert [refused for document in found if (refused := apply(api_server, document))] == []
+    assert refusals(api_server, found) == []
 
 
 def test_the_api_server_takes_the_prometheus_that_follows_annotations(
@@ -103,17 +113,13 @@ def test_the_api_server_takes_the_prometheus_that_follows_annotations(
 ) -> None:
     found = documents((CHART.parent / "prometheus.yaml").read_text())
     assert {"ConfigMap", "Deployment"} <= {document["kind"] for document in found}
-    assert [refused for document in found if (refused := apply(api_server, document))] == []
+    assert refusals(api_server, found) == []
 
 
 @pytest.mark.nightly
 def test_the_chart_has_every_definition_as_it_is_and_keeps_it() -> None:
     """With a definition all its objects go, and the records of clusters with them."""
-    found = [
-        document
-        for document in documents(rendered())
-        if document["kind"] == "CustomResourceDefinition"
-    ]
+    found = [*of_kind(documents(rendered()), "CustomResourceDefinition")]
     assert found == [yaml.safe_load(path.read_text()) for path in CRDS]
     for document in found:
         assert document["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
@@ -160,8 +166,9 @@ def test_definitions_that_helm_has_installed_can_be_applied_by_the_server(
         assert status == 200, answer
 
 
-def test_helm_finds_nothing_to_say_of_the_chart() -> None:
-    done = helm("lint", str(CHART), "--strict")
+@pytest.mark.parametrize("chart", [CHART, SPARK_JOB], ids=lambda chart: chart.name)
+def test_helm_finds_nothing_to_say_of_the_chart(chart: Path) -> None:
+    done = helm("lint", str(chart), "--strict")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "WARNING" not in done.stdout
 
@@ -262,7 +269,7 @@ def test_kustomize_gives_what_the_chart_does(api_server: RunningApiServer) -> No
         text = yaml.safe_dump(document).replace("managed-by: Helm", "managed-by: kustomize")
         assert ours.pop(_key(document)) == yaml.safe_load(text)
     assert [document["kind"] for document in ours.values()] == ["Namespace"]
-    assert [refused for document in by_kustomize if (refused := apply(api_server, document))] == []
+    assert refusals(api_server, by_kustomize) == []
 
 
 def _key(document: Document) -> tuple[str, str]:
@@ -387,7 +394,7 @@ def test_the_api_server_takes_a_cluster_and_every_object_that_it_needs(
     made = desired_objects(
         cluster_of({**resource, "metadata": taken}), Decided(image="millrace:0.1.0")
     )
-    assert [refused for document in made if (refused := apply(api_server, document))] == []
+    assert refusals(api_server, made) == []
     kinds = {document["kind"] for document in made}
     assert {"StatefulSet", "Service", "Role", "NetworkPolicy", "PodDisruptionBudget"} <= kinds
 
