@@ -222,12 +222,9 @@ def _step(
         return _move_off(kept, leaving, staying, partitions)
     if drain:
         # Before that a new topic may get replicas there: only the next look shows that none has.
-        return Scaling(
-            replicas=kept,
-            drain=drain,
-            leaving=names,
-            message=f"{_names(leaving)} {_do(leaving, 'is', 'are')} to go, and drained first",
-        )
+        first = _do(leaving, "is drained before it goes", "are drained before they go")
+        message = f"{_names(leaving)} {first}"
+        return Scaling(replicas=kept, drain=drain, leaving=names, message=message)
     if leaving:
         return Scaling(
             replicas=wanted,
