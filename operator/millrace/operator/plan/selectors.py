@@ -1,7 +1,7 @@
 """Selectors of labels: which namespaces may name a Cluster, which nodes a volume can be used on."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -44,7 +44,8 @@ def can_be_used_on(volume: Document, node_labels: Mapping[str, str]) -> bool:
 
 
 def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    key, values = expression.get("key", ""), expression.get("values") or ()
+    key: str = expression.get("key", "")
+    values: Sequence[str] = expression.get("values") or ()
     match expression.get("operator"):
         case "In":
             return labels.get(key) in values
