@@ -8,7 +8,15 @@ from typing import Any, cast
 import pytest
 from tests.fakes.virtual_loop import run_in_virtual_time
 
-from millrace.client import Admin, ClosedError, Consumer, Producer
+from millrace.client import (
+    Admin,
+    ClosedError,
+    Consumer,
+    Producer,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+)
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
@@ -221,3 +229,67 @@ def test_what_is_open_is_closed_though_the_time_to_close_is_over(is_past: bool) 
         assert host.monotonic_s() - begun < 0.1
 
     run_in_virtual_time(story())
+
+
+class MineError(Exception):
+    """What the program raises in its block."""
+
+
+NOTE = "close() of the client has failed, too: ClosedError: it is stuck"
+
+
+def use(client: Any, error: Exception | None = None) -> None:
+    """Use a client whose `close()` fails, and end its block by an error if there is one."""
+    close = client.close
+
+    async def closed() -> None:
+        await close()
+        raise ClosedError("it is stuck")
+
+    client.close = closed
+    if error is not None:
+        raise error
+
+
+@pytest.mark.parametrize("kind", [Admin, Consumer, Producer])
+async def test_an_error_of_close_is_a_note_of_the_error_that_ended_the_block(
+    kind: Callable[..., Client],
+) -> None:
+    with pytest.raises(MineError) as caught:
+        async with kind(NOBODY) as client:
+            use(client, MineError())
+    assert caught.value.__notes__ == [NOTE]
+    with pytest.raises(ClosedError, match="it is stuck"):
+        async with kind(NOBODY) as client:
+            use(client)
+
+
+@pytest.mark.parametrize("kind", [SyncAdmin, SyncConsumer, SyncProducer])
+def test_an_error_of_close_is_such_a_note_without_an_event_loop_too(
+    kind: Callable[..., SyncAdmin | SyncConsumer | SyncProducer],
+) -> None:
+    with pytest.raises(MineError) as caught, kind(NOBODY) as client:
+        use(client._client, MineError())
+    assert caught.value.__notes__ == [NOTE]
+    with pytest.raises(ClosedError, match="it is stuck"), kind(NOBODY) as client:
+        use(client._client)
+
+
+def refuse(*_: object) -> None:
+    """Fail as a callback of the group does that sends through a closed producer."""
+    raise ClosedError("the producer is closed")
+
+
+async def test_a_loop_over_a_consumer_raises_what_another_closed_client_causes() -> None:
+    async with Consumer(NOBODY) as consumer:
+        cast(Any, consumer)._core.take = refuse
+        with pytest.raises(ClosedError, match="the producer is closed"):
+            async for _ in consumer:
+                pass
+
+
+def test_a_loop_without_an_event_loop_raises_it_too() -> None:
+    with SyncConsumer(NOBODY) as consumer:
+        cast(Any, consumer)._core.take = refuse
+        with pytest.raises(ClosedError, match="the producer is closed"):
+            next(iter(consumer))

@@ -7,8 +7,7 @@ is named by its id, and a deletion counts as done if the topic was there before 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import checked_place
@@ -17,6 +16,7 @@ from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.client._threads.tasks import let_go, parts_of_a_call
+from millrace.client._with_blocks import AsyncClient
 from millrace.core.errors import (
     Appended,
     ClosedError,
@@ -53,7 +53,7 @@ def only_result(response: _Results) -> Any:
     return result
 
 
-class Administration:
+class Administration(AsyncClient):
     """The cluster, and the ways to ask it."""
 
     _cluster: Cluster
@@ -62,17 +62,6 @@ class Administration:
     async def close(self) -> None:
         """Close the connections. Takes `close_timeout_ms` at the most."""
         await let_go(host.monotonic_s() + self._close_timeout_ms / 1000, self._cluster.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def _change(
         self,

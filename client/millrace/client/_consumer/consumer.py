@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Sized
-from types import MappingProxyType, TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from types import MappingProxyType
+from typing import Final, TypeVar, Unpack
 
 from millrace.client._consumer.assignment import Start
 from millrace.client._consumer.dead_letters import DeadLetters, Handler, process
@@ -13,6 +13,7 @@ from millrace.client._consumer.reading import ConsumerCore
 from millrace.client._consumer.records import FetchedRecords, LentRecords, Record, Records, parts
 from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
 from millrace.client._settings import documents
+from millrace.client._with_blocks import AsyncClient
 from millrace.core.errors import ClosedError, InvalidRequestError
 from millrace.core.ids import TopicId
 from millrace.core.settings import parse
@@ -27,7 +28,7 @@ Taken = TypeVar("Taken", bound=Sized)
 
 
 @documents(ConsumerConfig)
-class Consumer:
+class Consumer(AsyncClient):
     """Reads records, from an event loop.
 
         async with Consumer("localhost:7092") as consumer:
@@ -243,7 +244,9 @@ class Consumer:
             try:
                 lent = await self._lend(LOOP_WAIT_MS)
             except ClosedError:
-                return
+                if self._core.is_closed:
+                    return
+                raise  # Of what a callback uses, or in the child of a fork.
             for part in parts(lent):
                 for record in part:
                     yield record
@@ -367,14 +370,3 @@ class Consumer:
         """
         if not self._core.is_closed:
             await self._core.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

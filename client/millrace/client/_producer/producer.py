@@ -2,9 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Final, Unpack
 
 from millrace.client._producer.pipeline import Pipeline
 from millrace.client._producer.record_sink import RecordSink
@@ -15,6 +13,7 @@ from millrace.client._producer.settings import (
 )
 from millrace.client._settings import documents
 from millrace.client._threads.tasks import last_work_s
+from millrace.client._with_blocks import AsyncClient
 from millrace.core import words
 from millrace.core.client.producer.partitioners import (
     ByFunction,
@@ -23,7 +22,7 @@ from millrace.core.client.producer.partitioners import (
     PartitionFunction,
     RoundRobin,
 )
-from millrace.core.errors import Appended, ClosedError, MillraceError
+from millrace.core.errors import Appended, ClosedError
 from millrace.core.records.compression import Compressor
 from millrace.core.settings import parse
 from millrace.runtime import host
@@ -35,7 +34,7 @@ _PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
 
 
 @documents(ProducerConfig)
-class Producer(RecordSink):
+class Producer(RecordSink, AsyncClient):
     """Writes records, from an event loop.
 
         async with Producer("localhost:7092") as producer:
@@ -153,21 +152,6 @@ class Producer(RecordSink):
             raise not_delivered(pipeline, late) from None
         finally:
             await pipeline.close(late, ends_at)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            await self.close()
-        else:  # The user's error matters more than a failed delivery.
-            with suppress(MillraceError):
-                await self.close()
 
 
 def unacknowledged(pipeline: Pipeline) -> str:

@@ -14,18 +14,19 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from millrace.client._settings import TracedSettings
 from millrace.client._sync.loop_thread import LoopThread
+from millrace.client._with_blocks import AsyncClient, raise_or_note
 
-AsyncClient = TypeVar("AsyncClient")
+Client = TypeVar("Client", bound=AsyncClient)
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _AWAIT: Final = re.compile(r"\bawait |\basync (?=with |for )")
 
 
-class SyncClient(Generic[AsyncClient]):
+class SyncClient(Generic[Client]):
     """What all of them share."""
 
-    def __init__(self, new_client: Callable[[], AsyncClient]) -> None:
+    def __init__(self, new_client: Callable[[], Client]) -> None:
         self._thread = LoopThread.shared()
         self._client = self._thread.run(new_client)
 
@@ -47,7 +48,10 @@ class SyncClient(Generic[AsyncClient]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            raise_or_note(failure, error)
 
 
 def load(settings: TracedSettings) -> None:

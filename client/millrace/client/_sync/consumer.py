@@ -111,7 +111,7 @@ class SyncConsumer(SyncClient[Consumer]):
             except ClosedError:
                 if self._core.is_closed:
                     return
-                raise  # In the child of a fork it never is.
+                raise  # Of what a callback uses, or in the child of a fork.
             for part in parts(lent):
                 yield from part
 

@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Unpack
 
 from millrace.client._producer.producer import Producer, unacknowledged
 from millrace.client._producer.record_sink import RecordSink
 from millrace.client._producer.settings import ProducerSettings
 from millrace.client._sync.client import SyncClient, blocking, direct, load
-from millrace.core.errors import MillraceError
 from millrace.runtime import host
 
 
@@ -66,15 +64,3 @@ class SyncProducer(RecordSink, SyncClient[Producer]):
         ends_at = host.monotonic_s() + pipeline.config.close_timeout_ms / 1000
         closing = pipeline.close("it was abandoned", ends_at)
         asyncio.run_coroutine_threadsafe(closing, self._thread.loop)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except MillraceError:
-            if kind is None:  # The user's error matters more than a failed delivery.
-                raise

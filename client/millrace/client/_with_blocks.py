@@ -1,0 +1,37 @@
+"""The end of a `with` block over a client.
+
+The program has to see the error that ended its block. So an error of `close()` never takes its
+place: it becomes a note of that error. Without such an error, the one of `close()` is raised.
+"""
+
+from types import TracebackType
+from typing import Self
+
+
+class AsyncClient:
+    """A client that an `async with` block closes."""
+
+    async def close(self) -> None:
+        """Release everything."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        except Exception as failure:
+            raise_or_note(failure, error)
+
+
+def raise_or_note(failure: Exception, error: BaseException | None) -> None:
+    """Note at the error that ended a block why `close()` has failed; raise that without one."""
+    if error is None:
+        raise failure
+    error.add_note(f"close() of the client has failed, too: {type(failure).__name__}: {failure}")
