@@ -21,20 +21,34 @@ from millrace.proto.v1 import (
 from millrace.runtime.channel import Channel
 
 
-def _stub(kind: Callable[[Channel], Any], about: str) -> property:
+def _service(kind: Callable[[Channel], Any], about: str) -> property:
     """Return the methods of one service, as an attribute of a connection."""
-    return property(lambda connection: kind(connection._open_channel), doc=about)
+
+    def stub(connection: "Connection") -> Any:
+        if connection.is_given_up:  # By another user, maybe between two calls.
+            raise connection.given_up()
+        found = connection._stubs.get(kind)
+        if found is None:
+            found = connection._stubs[kind] = kind(connection.channel)
+        return found
+
+    return property(stub, doc=about)
 
 
 @dataclass(slots=True)
 class Connection:
-    """A channel to one broker that has answered `Hello`."""
+    """A channel to one broker that has answered `Hello`.
+
+    The services raise `ConnectionFailedError` once another user has given the connection up.
+    """
 
     address: str
     channel: Channel
     hello: common_pb2.HelloResponse = field(default_factory=common_pb2.HelloResponse)
     is_given_up: bool = False
     """One of its users found it broken: the calls of the others are cancelled."""
+    _stubs: dict[Callable[[Channel], Any], Any] = field(default_factory=dict)
+    """By their class, made at the first use: a stub makes an object for each of its methods."""
 
     def given_up(self) -> ConnectionFailedError:
         """Return what its other users are told."""
@@ -42,22 +56,11 @@ class Connection:
             f"the connection to the broker at {self.address} was given up meanwhile"
         )
 
-    @property
-    def _open_channel(self) -> Channel:
-        """For another call.
-
-        Raises:
-            ConnectionFailedError: another user gave the connection up, maybe between two calls.
-        """
-        if self.is_given_up:
-            raise self.given_up()
-        return self.channel
-
-    cluster = _stub(cluster_pb2_grpc.ClusterStub, "Metadata and administration.")
-    produce = _stub(produce_pb2_grpc.ProduceStub, "Producer ids; the stream has its own raw codec.")
-    positions = _stub(positions_pb2_grpc.PositionsStub, "Positions kept under names.")
-    groups = _stub(groups_pb2_grpc.GroupsStub, "Consumer groups.")
-    fetch = _stub(fetch_pb2_grpc.FetchStub, "Offsets; the stream has its own raw codec.")
+    cluster = _service(cluster_pb2_grpc.ClusterStub, "Metadata and administration.")
+    produce = _service(produce_pb2_grpc.ProduceStub, "Producer ids; the stream has its own codec.")
+    positions = _service(positions_pb2_grpc.PositionsStub, "Positions kept under names.")
+    groups = _service(groups_pb2_grpc.GroupsStub, "Consumer groups.")
+    fetch = _service(fetch_pb2_grpc.FetchStub, "Offsets; the stream has its own codec.")
 
     async def give_up(self) -> None:
         """Close it for all of its users."""
