@@ -88,12 +88,13 @@ def write(
     *,
     more_ends: Mapping[tuple[str, int], int] | None = None,
     is_regex: bool = False,
+    records_max: int | None = None,
 ) -> None:
     """Read up to an end, or for ever."""
     reader = Reader(
         cast(SyncConsumer, consumer),
         None if end is None else {PLACE: end, **(more_ends or {})},
-        records_max=None,
+        records_max=records_max,
         timeout_s=timeout_s,
     )
 
@@ -148,6 +149,12 @@ def test_a_topic_of_a_pattern_may_be_deleted_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "flights.txt"
     write(path, Consumer(interrupt), 3, more_ends={DELETED: 5}, is_regex=True)
     assert path.read_bytes() == b"v\nv\nv\n"
+
+
+def test_a_deleted_topic_is_no_failure_where_max_is_reached_without_it(tmp_path: Path) -> None:
+    path = tmp_path / "flights.txt"
+    write(path, Member(), 100, more_ends={DELETED: 5}, records_max=5)
+    assert path.read_bytes() == b"v\n" * 5
 
 
 @pytest.mark.parametrize(

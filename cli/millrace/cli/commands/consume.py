@@ -297,9 +297,9 @@ def _check_all_read(reader: Reader, *, is_regex: bool) -> None:
     """Check that no topic was deleted meanwhile; those of a pattern may come and go.
 
     Raises:
-        Failure: a topic was deleted before it was read to its end.
+        Failure: a topic was deleted before it was read to its end, and `--max` was not reached.
     """
-    if reader.gone and not is_regex:
+    if reader.gone and not (is_regex or reader.is_full):
         gone = ", ".join(sorted({topic for topic, _ in reader.gone}))
         raise Failure(f"{gone} was deleted before it was read to its end")
 

@@ -49,7 +49,8 @@ class WholeFile:
             self._closing.close()
         except OSError as failed:  # A full disk is noticed by a flush, which knows no name.
             failed.filename = failed.filename or str(self._place)
-            raise
+            if error is None:  # Else the file is given up, and its reader wants to know why.
+                raise
         finally:
             if isinstance(error, OSError):
                 error.filename = error.filename or str(self._place)

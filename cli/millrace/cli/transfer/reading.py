@@ -178,11 +178,11 @@ class Reader:
                 batches = consumer.poll_batches(POLL_MS)
                 for batch in batches:
                     self._take(taker, batch)
-                    if self.transfer.records == self._records_max:
+                    if self.is_full:
                         break
                 now = time.monotonic()
                 self.transfer.seconds = now - started
-                if self.transfer.records == self._records_max:
+                if self.is_full:
                     return
                 flush()
                 progress.update(self._read, self.transfer)
@@ -208,6 +208,11 @@ class Reader:
                     and (ends is None or reading.left)
                 ):
                     raise _nothing_came(self._timeout_s, reading)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the taker has as many records as were wanted."""
+        return self.transfer.records == self._records_max
 
     def _total(self) -> int | None:
         """Return how many records there will be, if that is known."""

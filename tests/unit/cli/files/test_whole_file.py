@@ -1,6 +1,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from millrace.cli.files.whole_file import WholeFile
 
 
@@ -39,3 +41,12 @@ def test_a_device_is_written_at_once_and_stays() -> None:
         file.stream.write(b"gone")
         file.finish()
     assert Path(os.devnull).is_char_device()
+
+
+def test_a_full_disk_does_not_hide_what_ended_the_writing() -> None:
+    def write(file: WholeFile) -> None:
+        file.stream.write(b"more than there is room for")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), WholeFile("/dev/full") as file:
+        write(file)
