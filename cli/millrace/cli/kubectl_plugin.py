@@ -76,7 +76,10 @@ def ready_pod(pods: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Return a pod whose broker serves; None: there is none."""
     for pod in pods:
         conditions = pod.get("status", {}).get("conditions") or ()
-        is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        is_ready = any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in conditions
+        )
         if is_ready and "deletionTimestamp" not in pod["metadata"]:
             return pod
     return None

@@ -32,7 +32,7 @@ COMMANDS = CommandModules(
         "completion": "millrace.cli.commands.completion",
     }
 )
-"""In the order of `--help`."""
+"""`--help` shows them in this order."""
 
 _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {code.meaning}" for code in ExitCode)
 

@@ -146,10 +146,10 @@ def documents(config: type) -> Callable[[_Client], _Client]:
     return put
 
 
-def _entry(each: NamedSetting) -> str:
-    meaning, default = each.description.documentation, settings.default_text(each)
+def _entry(named: NamedSetting) -> str:
+    meaning, default = named.description.documentation, settings.default_text(named)
     return textwrap.fill(
-        f"{each.name}: {meaning} Default: {default}.",
+        f"{named.name}: {meaning} Default: {default}.",
         width=96,
         initial_indent=" " * 4,
         subsequent_indent=" " * 8,

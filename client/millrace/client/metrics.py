@@ -129,7 +129,7 @@ _CONSUMER_COUNTS: Final = {
     "or go: some are taken for dead.",
     "skipped_records": "Offsets that jumps of positions have passed over. Worry when it grows.",
 }
-"""Of each client, by the names of its counters."""
+"""The counts of each client, by the names of its counters."""
 
 
 def _counted(client: str, meanings: Mapping[str, str]) -> Iterator[_Family[Any]]:

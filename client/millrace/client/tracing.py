@@ -93,7 +93,7 @@ class Tracing:
         if group:
             self._attributes["messaging.consumer.group.name"] = group
 
-    # --- Producers ---------------------------------------------------------------------------
+    # Producers.
 
     def begin_send(self, topic: str, record_count: int | None = None) -> Span:
         """Begin the span of a record that is sent, or of a batch of so many."""
@@ -125,7 +125,7 @@ class Tracing:
         context = span.get_span_context()
         return trace.format_trace_id(context.trace_id) if context.trace_flags.sampled else ""
 
-    # --- Consumers ---------------------------------------------------------------------------
+    # Consumers.
 
     def polled(
         self, topics: Iterable[str], record_count: int, headers: Iterable[pa.Array], begun_ms: int
@@ -143,7 +143,8 @@ class Tracing:
             contexts.update(dict.fromkeys(_parents(column, LINKS_MAX - len(contexts))))
             if len(contexts) >= LINKS_MAX:
                 break
-        links = [Link(each) for each in map(_span_context, contexts) if each.is_valid]
+        sent_in = map(_span_context, contexts)
+        links = [Link(context) for context in sent_in if context.is_valid]
         names = set(topics)
         topic = names.pop() if len(names) == 1 else ""
         begun = begun_ms * _NS_PER_MS
@@ -171,8 +172,6 @@ class Tracing:
             return done
 
         return call
-
-    # --- Private -----------------------------------------------------------------------------
 
     def _begin_process(self, record: TracedRecord) -> Span:
         context = context_of(record)

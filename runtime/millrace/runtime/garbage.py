@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 THRESHOLDS: Final = (10_000, 2, 2)
-"""For the three generations: a collection of the oldest one looks at about 130,000 objects."""
+"""Of the three generations. A collection of the oldest one looks at about 130,000 objects."""
 _LOOK_SECONDS: Final = 1.0
 _QUIET_SHARE: Final = 0.2
 """The loop is quiet while it works for less than this share of its time."""
@@ -46,7 +46,7 @@ class Garbage:
         self.kept = self.added = 0
 
     def begin(self) -> None:
-        """From now on collect often, and few objects at a time."""
+        """Collect often from now on, and few objects at a time."""
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._on_collection)
         self.keep_all()

@@ -69,7 +69,7 @@ class Request:
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    """Of a name that is given several times, the last value."""
+    """The last value counts of a name that is given several times."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """Header fields, in lower case."""
 

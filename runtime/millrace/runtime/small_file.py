@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class SmallFile(Generic[Value]):
-    """Such a file, as `read` finds it.
+    """A file that `read` reads.
 
     Args:
         path: of the file.

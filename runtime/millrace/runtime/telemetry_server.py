@@ -99,7 +99,7 @@ class TelemetryServer:
         encode, content_type = choose_encoder(request.fields.get("accept", ""))
         body = encode(self._registry)
         encodings = request.fields.get("accept-encoding", "").split(",")
-        if "gzip" not in {each.partition(";")[0].strip() for each in encodings}:
+        if "gzip" not in {encoding.partition(";")[0].strip() for encoding in encodings}:
             return Response(body, content_type=content_type)
         zipped = {"Content-Encoding": "gzip"}
         return Response(gzip.compress(body), content_type=content_type, fields=zipped)

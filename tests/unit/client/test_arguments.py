@@ -8,6 +8,7 @@ from millrace.client._cluster.arguments import (
     checked_count,
     checked_offset,
     checked_place,
+    checked_word,
     whole_number,
 )
 from millrace.core.errors import (
@@ -58,3 +59,11 @@ def test_whole_numbers_of_numpy_count_as_python_s_own() -> None:
     ]
     assert numbers == [3] * 5
     assert {type(number) for number in numbers} == {int}
+
+
+@pytest.mark.parametrize("given", ["clean", "", None, 1, ["unclean"]])
+def test_a_word_is_one_of_those_that_there_are(given: object) -> None:
+    kinds = {"preferred": 1, "unclean": 2}
+    with pytest.raises(InvalidRequestError, match="no kind: give 'preferred' or 'unclean'"):
+        checked_word(given, kinds, "kind")
+    assert checked_word("unclean", kinds, "kind") == 2

@@ -194,7 +194,13 @@ def test_a_program_that_logs_in_is_told_of_the_cluster_if_it_wants_to_know(
         access.token()
 
 
-@pytest.mark.parametrize("script", ["echo", "echo []", "echo '{\"status\": {}}'", "exit 0"])
+GIVES = """echo '{"status": {"token": "t", "expirationTimestamp": %s}}'"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["echo", "echo []", "echo '{\"status\": {}}'", "exit 0", GIVES % '"tomorrow"', GIVES % "17"],
+)
 def test_a_program_that_gives_no_credentials_is_named(tmp_path: Path, script: str) -> None:
     access = from_kubeconfig(logging_in(tmp_path, script))
     with pytest.raises(OSError, match="log-in, which logs in, is of no use"):

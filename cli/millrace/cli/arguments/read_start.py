@@ -16,7 +16,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Behind the last record: only records from now on."""
+    """After the last record: only records from now on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,15 @@ from millrace.cli.arguments.partition_names import documents
 from millrace.cli.cluster import connect_admin, state_of
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.console.failures import ExitCode, Failure
-from millrace.cli.console.output import document_of, print_json, print_table, put, rows_of, say
+from millrace.cli.console.output import (
+    document_of,
+    ids_text,
+    print_json,
+    print_table,
+    put,
+    rows_of,
+    say,
+)
 from millrace.cli.console.progress import Bars
 from millrace.cli.moves.brokers import broker_argument, complete_broker, find
 from millrace.cli.moves.moves import (
@@ -166,8 +174,8 @@ def health(bootstrap: str, output: str) -> None:
                 "has_controller": found.has_controller,
                 "controller_problem": found.controller_problem,
                 **{
-                    name: [document_of(row, ["replicas_wanted"]) for row in each_of]
-                    for name, each_of in problems
+                    name: [document_of(row, ["replicas_wanted"]) for row in partitions]
+                    for name, partitions in problems
                 },
                 "fenced_brokers": list(found.fenced_brokers),
                 "unreachable_brokers": list(found.unreachable_brokers),
@@ -198,19 +206,19 @@ def _print_health(found: "ClusterHealth") -> None:
     if not found.has_controller:
         put("no broker is the controller: nothing is elected or changed until one is")
     if found.unreachable_brokers:
-        put(f"unreachable: broker {_ids(found.unreachable_brokers)}")
+        put(f"unreachable: broker {ids_text(found.unreachable_brokers)}")
     rows = [
         [
             name.replace("_", " "),
             row.topic,
             row.partition,
             None if row.leader < 0 else row.leader,
-            _ids(row.isr),
-            _ids(row.missing),
+            ids_text(row.isr),
+            ids_text(row.missing),
             row.min_insync_replicas,
         ]
-        for name, each_of in _problems(found)
-        for row in each_of
+        for name, partitions in _problems(found)
+        for row in partitions
     ]
     if rows:
         print_table(
@@ -271,7 +279,7 @@ def settings(brokers: tuple[str, ...], changed: bool, bootstrap: str, output: st
     silent = [broker for broker in wanted if broker not in found]
     if silent:
         raise Failure(
-            f"no answer from broker {_ids(silent)}",
+            f"no answer from broker {ids_text(silent)}",
             "`millrace cluster describe` says whether it is there",
             exit_code=ExitCode.UNREACHABLE,
         )
@@ -288,7 +296,7 @@ def _setting_rows(shown: "Mapping[BrokerId, Mapping[str, ConfigValue]]") -> list
                 entry = config[name]
                 brokers.setdefault((entry.value, entry.source), []).append(broker)
         rows += [
-            [name, value or None, source, _ids(having)]
+            [name, value or None, source, ids_text(having)]
             for (value, source), having in brokers.items()
         ]
     return rows
@@ -485,7 +493,3 @@ def _move_away(broker: int) -> str:
 
 def _handover(admin: "SyncAdmin", broker: int) -> Handover:
     return Handover.of(admin.describe_topics().values(), broker)
-
-
-def _ids(brokers: Any) -> str:
-    return ", ".join(map(str, brokers))

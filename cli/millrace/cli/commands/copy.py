@@ -371,7 +371,7 @@ class _Copier:
 
     @property
     def next_offsets(self) -> dict[PartitionName, int]:
-        """By partition of the source: all before it is acknowledged, or not to be copied."""
+        """The offset in each partition of the source before which nothing is left to be copied."""
         waiting = self._failed | {record.place for record in self._in_flight}
         known = dict.fromkeys(list(self._passed), 0) | self._acknowledged  # Some have come since.
         return {

@@ -15,7 +15,7 @@ from millrace.cli.console.confirmation import confirm
 from millrace.cli.console.failures import ExitCode, Failure, did_you_mean
 from millrace.cli.console.output import print_json, print_result, put, say
 from millrace.cli.explanations import exit_code_of
-from millrace.cli.topics.description import Found, _next, document, print_description
+from millrace.cli.topics.description import Found, document, next_steps, print_description
 from millrace.cli.topics.topic_selection import matching, selected, topics_argument
 from millrace.cli.topics.trash import UNTIL_GONE
 from millrace.cli.topics.trimming import find_cuts
@@ -384,7 +384,7 @@ def undelete(*, topic: str, topic_id: "TopicId | None", bootstrap: str, output: 
     with connect_admin(bootstrap) as admin, _saying_what_is_deleted():
         back = admin.undelete_topic(topic, topic_id=topic_id)
     _print_changes("brought back", [back], output)
-    for line in _next(back, is_damaged=False):
+    for line in next_steps(back, is_damaged=False):
         say(line)
 
 

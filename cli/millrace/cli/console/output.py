@@ -114,6 +114,11 @@ def print_result(output: str, document: Any, columns: Sequence[str], rows: Seque
         print_table(columns, rows)
 
 
+def ids_text(numbers: Iterable[int]) -> str:
+    """Write the numbers of brokers or partitions for a person."""
+    return ", ".join(map(str, numbers))
+
+
 def text(cell: object) -> str:
     """Write a cell for a person."""
     if cell is None:
@@ -139,7 +144,7 @@ class _Column:
 
     @property
     def width_min(self) -> int:
-        """That of its name, and of the longest word."""
+        """The width of its name, or of its longest word."""
         return max(map(len, (self.name, *(word for cell in self.cells for word in cell.split()))))
 
     def aligned(self, cell: str) -> str:

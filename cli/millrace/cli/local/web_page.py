@@ -18,7 +18,7 @@ from millrace.cli.console.failures import Failure
 from millrace.cli.console.output import say
 
 _PAUSE_S: Final = 1.0
-"""Before a page that has ended by itself, or does not start, is started again."""
+"""Pause before a page that has ended by itself, or does not start, is started again."""
 _STOP_S_MAX: Final = 10.0
 
 

@@ -104,7 +104,9 @@ def _show(bars: Bars, share: float, note: str, moving: Mapping[PartitionName, li
     """Show a bar for all, and one for each replica that is copied."""
     bars.show(_ALL, share, note)
     named = {
-        f"{shown(copy.place)} to {copy.broker_id}": copy for e in moving.values() for copy in e
+        f"{shown(copy.place)} to {copy.broker_id}": copy
+        for copies in moving.values()
+        for copy in copies
     }
     bars.keep({_ALL, *named})
     for name, copy in named.items():

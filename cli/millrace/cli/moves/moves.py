@@ -135,7 +135,7 @@ def under_way(
         with_progress: ask the leaders how far each is; else all are at 0.
     """
     topics = list(topics)
-    moving = {topic.name for topic in topics if any(p.is_reassigning for p in topic.partitions)}
+    moving = {topic for (topic, _), found in partitions_of(topics) if found.is_reassigning}
     names = sorted(moving) if with_progress else []
     return copies(topics, [log for name in names for log in admin.describe_logs(name)])
 

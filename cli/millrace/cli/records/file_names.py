@@ -28,7 +28,7 @@ _CODECS: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _UNKNOWN_CODECS: Final = frozenset(
     (".xz", ".lzma", ".br", ".sz", ".z", ".zip", ".7z", ".rar", ".tar", ".tgz")
 )
-"""Of files that are certainly not the text that their names promise behind it."""
+"""Endings of files that are certainly not the text that the rest of their names promises."""
 
 
 def format_of(name: str) -> str:
@@ -91,7 +91,7 @@ def deflating(stream: BinaryIO, name: str) -> Iterator[BinaryIO]:
 
 
 class Unbuffered(io.RawIOBase):
-    """A stream without a buffer of its own; when it is closed the one behind it stays open."""
+    """A stream without a buffer of its own; when it is closed the one below it stays open."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

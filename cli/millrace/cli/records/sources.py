@@ -72,11 +72,11 @@ class RecordMapping:
     null_value: str | None = None
     """Text that stands for null."""
     key_separator: bytes | None = None
-    """In lines: what ends the key. None: lines have no key."""
+    """What ends the key in a line. None: lines have no key."""
     as_text: bool = False
     """CSV: every cell is text, no numbers are recognised."""
     added_headers: RecordHeaders = ()
-    """Of every record, after its own."""
+    """Headers that every record gets, after its own."""
 
     @property
     def columns(self) -> list[str]:
@@ -95,7 +95,7 @@ class RecordColumns:
     """int64, ms UTC."""
     headers: pa.Array | None = None
     numbers: Sequence[int] = ()
-    """Of the lines or rows that they come from, counted from 1."""
+    """The numbers of the lines or rows that they come from, counted from 1."""
     unit: str = "row"
     """The unit of the numbers."""
     name: str = ""

@@ -22,7 +22,7 @@ _DAY: Final = "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}"
 _HOUR: Final = "[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]+)?)?"
 _IS_LOCAL: Final = f"^{_DAY}(?:{_HOUR})?$"
 _IS_ZONED: Final = f"^{_DAY}{_HOUR}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})$"
-_BEHIND_MS: Final = r"([.][0-9]{3})[0-9]+"
+_BELOW_MS: Final = r"([.][0-9]{3})[0-9]+"
 
 
 def milliseconds_of(column: pa.Array, column_name: str) -> pa.Array:
@@ -86,7 +86,7 @@ def _usual_times(texts: pa.Array) -> pa.Array:
     whole = pc.if_else(pc.match_substring_regex(texts, _IS_WHOLE), texts, null).cast(pa.int64())
     if not whole.null_count:
         return whole
-    cut = pc.replace_substring_regex(texts, _BEHIND_MS, r"\1")
+    cut = pc.replace_substring_regex(texts, _BELOW_MS, r"\1")
     zoned = pc.if_else(pc.match_substring_regex(texts, _IS_ZONED), cut, null)
     local = pc.if_else(pc.match_substring_regex(texts, _IS_LOCAL), cut, null)
     return pc.coalesce(

@@ -225,7 +225,9 @@ def _placed(topic: str, partition: int, records: pa.RecordBatch) -> pa.RecordBat
     columns["topic"] = pa.repeat(topic, records.num_rows)
     columns["partition"] = pa.repeat(partition, records.num_rows).cast(pa.int32())
     columns["timestamp"] = _times(records.column("timestamp"))
-    return pa.RecordBatch.from_arrays([columns[n] for n in FILE_SCHEMA.names], schema=FILE_SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [columns[name] for name in FILE_SCHEMA.names], schema=FILE_SCHEMA
+    )
 
 
 def _text(cell: bytes) -> str:
@@ -244,7 +246,9 @@ def _texts(cells: pa.Array) -> pa.Array:
     try:
         texts = cells.cast(pa.string())
     except pa.ArrowInvalid:  # Some cell is not UTF-8.
-        texts = pa.array([None if c is None else _text(c) for c in cells.to_pylist()], pa.string())
+        texts = pa.array(
+            [None if cell is None else _text(cell) for cell in cells.to_pylist()], pa.string()
+        )
     mistaken = pc.starts_with(cells, BASE64.encode())
     if not pc.any(mistaken).as_py():
         return texts

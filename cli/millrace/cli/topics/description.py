@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.console.output import document_of, print_table, put, say
+from millrace.cli.console.output import document_of, ids_text, print_table, put, say
 from millrace.cli.topics.damage import damage_document, offline_on, print_damage
 from millrace.core.words import count, size
 
@@ -31,6 +31,7 @@ class Found:
 
 
 def print_description(found: Found) -> None:
+    """Print the tables of a topic, and what to do next."""
     description, damaged = found.description, found.damaged
     logs = {(log.partition, log.broker_id): log for log in found.logs}
     damaged_on = offline_on(damaged)
@@ -78,7 +79,7 @@ def print_description(found: Found) -> None:
         ["SETTING", "VALUE", "FROM"],
         [[name, entry.value, entry.source] for name, entry in description.config.items()],
     )
-    for line in _next(description, is_damaged=bool(damaged_on)):
+    for line in next_steps(description, is_damaged=bool(damaged_on)):
         say(line)
 
 
@@ -92,7 +93,7 @@ def _misplaced(logs: "Sequence[LogDescription]", media: str) -> Iterator[str]:
         yield f"on {lies_on} and not on {media}: partitions {found} on broker {broker_id}"
 
 
-def _next(description: "TopicDescription", *, is_damaged: bool) -> Iterator[str]:
+def next_steps(description: "TopicDescription", *, is_damaged: bool) -> Iterator[str]:
     """Yield further commands to look at, if something is going on."""
     if is_damaged or any(
         partition.leader < 0 or partition.offline_replicas for partition in description.partitions
@@ -162,11 +163,8 @@ def _log_document(log: "LogDescription") -> dict[str, Any]:
     }
 
 
-def ids_text(brokers: Sequence[int]) -> str:
-    return ", ".join(map(str, brokers))
-
-
 def document(topic: "TopicDescription") -> dict[str, Any]:
+    """Return a topic with its settings for a program."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id.hex(),

@@ -27,7 +27,7 @@ LOOK_MS: Final = 10_000
 POLL_MS: Final = 500
 
 Ranges = Mapping[PartitionName, tuple[int, int]]
-"""Of each partition the log start offset and the end offset."""
+"""The log start offset and the end offset of each partition."""
 
 
 class RecordTaker(Protocol):

@@ -19,8 +19,8 @@ class BrokerAdministration(Administration):
         All brokers are asked. Those that do not answer within `metadata_timeout_ms` are in
         `unreachable`, unless the metadata has them fenced already.
 
-        for broker in (await admin.describe_cluster()).brokers:
-            print(broker.broker_id, broker.address, broker.rack, broker.state)
+            for broker in (await admin.describe_cluster()).brokers:
+                print(broker.broker_id, broker.address, broker.rack, broker.state)
         """
         unreachable = await self._cluster.survey()
         known = self._cluster.metadata

@@ -192,7 +192,7 @@ class FollowerDescription:
     flushed_offset: Offset
     """Everything below it is on its disk; -1: as above."""
     behind_ms: int
-    """Since when, in ms, it has not been at the leader's end; 0: it is."""
+    """How long, in ms, it has not been at the leader's end; 0: it is there."""
     is_in_sync: bool
 
 

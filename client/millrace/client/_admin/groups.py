@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from millrace.client._admin.administration import Administration
 from millrace.client._admin.descriptions import TopicDescription
+from millrace.client._cluster.arguments import checked_word
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.offsets import describe_lags
 from millrace.client._cluster.positions import KeptPositions
@@ -27,7 +28,7 @@ GroupKind = Literal["consumer", "spark", "standalone"]
 """A group that consumers joined; a Spark query, or another reader that stores where it began; a
 reader that commits on its own."""
 GroupState = Literal["empty", "reconciling", "stable"]
-"""Without members; members give up or wait for partitions; each member has what it should have."""
+"""It has no members; members give up or wait for partitions; each has what it should have."""
 
 _KINDS: Final[Mapping[int, GroupKind]] = {
     positions_pb2.NAME_KIND_CONSUMER: "consumer",
@@ -47,7 +48,7 @@ class GroupListing:
     name: str
     kind: GroupKind
     members: int
-    """At present; readers that are no consumer group have none."""
+    """How many there are now; readers that are no consumer group have none."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,7 +60,7 @@ class MemberDescription:
     """The name that a static member keeps over restarts; empty: it is dynamic."""
     client_id: str
     address: str
-    """Of its process, as the broker sees it."""
+    """The address of its process, as the broker sees it."""
     zone: str
     topics: tuple[str, ...]
     """What it subscribed to."""
@@ -214,8 +215,10 @@ class GroupAdministration(Administration):
 
         Raises:
             InvalidPositionError: that is no name.
+            InvalidRequestError: that is no kind.
         """
-        return await self._positions.fetch(name, _POSITION_KINDS[kind])
+        wanted = checked_word(kind, _POSITION_KINDS, "kind of positions")
+        return await self._positions.fetch(name, wanted)
 
     async def list_groups(self) -> list[GroupListing]:
         """Return all consumer groups and all other readers that keep positions, by name."""

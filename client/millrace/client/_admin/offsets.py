@@ -118,7 +118,7 @@ class OffsetAdministration(Administration):
             await admin.delete_records({("orders", 0): 1200})
 
             found = await admin.list_offsets("orders", 1672531200000)  # 2023-01-01
-            before = {at: each.offset for at, each in found.items() if each.offset >= 0}
+            before = {place: at.offset for place, at in found.items() if at.offset >= 0}
             await admin.delete_records(before)
 
         Partitions are independent of each other. To repeat a call is safe, and needed after an

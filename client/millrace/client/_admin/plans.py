@@ -57,7 +57,7 @@ def plan_reassignment(
                 media[place] = topic.media
     return planned(
         before,
-        [Candidate(each.broker_id, each.rack, each.media) for each in brokers],
+        [Candidate(broker.broker_id, broker.rack, broker.media) for broker in brokers],
         replication_factor=replication_factor,
         replication_factor_max=replication_factor_max,
         media=media,

@@ -29,9 +29,9 @@ class QuotaUse:
     kind: QuotaKindName
     """The limit."""
     principal: str
-    """Of the clients that are counted together; empty: the quota does not tell them apart by it."""
+    """That of the clients counted together; empty: the quota does not tell clients apart by it."""
     client_id: str
-    """Likewise."""
+    """The client id of these clients; empty: likewise."""
     topic: str
     """The topic, if the quota is for topics; else empty."""
     namespace: str
@@ -61,15 +61,15 @@ class QuotaDescription:
     fetch_bytes_per_second: int | None
     """None: no limit."""
     request_percent: int | None
-    """Of the time of one processor of each broker; None: no limit."""
+    """The share of one processor's time on each broker; None: no limit."""
     per_broker: bool
     """The limits are for each broker, and not for the cluster."""
     uses: tuple[QuotaUse, ...] = ()
-    """By broker; only `describe_quotas` asks for them."""
+    """What is used at each broker; only `describe_quotas` asks for that."""
 
     @property
     def subject(self) -> str:
-        """For whom it is, in words."""
+        """The clients or topics that it is for, in words."""
         return str(
             QuotaEntity(
                 principal=self.principal,

@@ -6,7 +6,7 @@ from typing import Final, Literal, Protocol
 from millrace.client._admin.administration import Administration
 from millrace.client._admin.descriptions import DamagedReplica, LogDescription, log_from_wire
 from millrace.client._cluster import wire
-from millrace.client._cluster.arguments import checked_broker, checked_place
+from millrace.client._cluster.arguments import checked_broker, checked_place, checked_word
 from millrace.client._cluster.calls import ChangeResponse
 from millrace.client._cluster.connection import Connection
 from millrace.core.errors import (
@@ -82,13 +82,14 @@ class ReplicaAdministration(Administration):
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
-            InvalidRequestError: an unclean election of all partitions.
+            InvalidRequestError: an unclean election of all partitions, or another kind.
         """
+        wanted = checked_word(kind, _KINDS, "kind of election")
         if kind == "unclean" and partitions is None:
             raise MalformedRequestError(
                 "an unclean election may lose records: name the partitions that it is for"
             )
-        request = cluster_pb2.ElectLeadersRequest(kind=_KINDS[kind])
+        request = cluster_pb2.ElectLeadersRequest(kind=wanted)
         if partitions is not None:
             named = [await self._place_to_wire(*checked_place(place)) for place in partitions]
             if not named:
@@ -111,12 +112,8 @@ class ReplicaAdministration(Administration):
         outcomes: dict[PartitionName, MillraceError | None] = {}
         for result in response.results:
             named = result.topic_partition
-            topic_id = TopicId(named.topic_id)
-            place = (
-                self._cluster.metadata.topic_names.get(topic_id, topic_id.hex()),
-                named.partition,
-            )
-            outcomes[place] = wire.error_of(result)
+            topic = self._cluster.metadata.name_of(TopicId(named.topic_id))
+            outcomes[topic, named.partition] = wire.error_of(result)
         return outcomes
 
     async def describe_logs(self, topic: str | None = None) -> list[LogDescription]:

@@ -1,6 +1,7 @@
 """What callers name: partitions, the ends of their logs, counts; checked where they come in."""
 
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal, TypeVar
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from millrace.core.topics import PartitionName
 
 LogEnd = Literal["beginning", "earliest", "end", "latest"]
 """Names of a log's beginning and end, with Kafka's names."""
+
+Meaning = TypeVar("Meaning")
 
 _WHOLE: Final = (int, np.integer)
 """Made once, as each `send` may check several numbers."""
@@ -94,3 +97,19 @@ def checked_broker(given: object) -> int:
     if number is not None and 0 <= number <= _COUNT_MAX:
         return number
     raise BrokerIdNotRegisteredError(f"there is no broker {given!r}")
+
+
+def checked_word(given: object, meanings: Mapping[str, Meaning], what: str) -> Meaning:
+    """Return what a word means.
+
+    Args:
+        given: one of the words.
+        meanings: of all words.
+        what: there is of it, in the singular.
+
+    Raises:
+        InvalidRequestError: it is none of the words.
+    """
+    if isinstance(given, str) and given in meanings:
+        return meanings[given]
+    raise InvalidRequestError(f"{given!r} is no {what}: give {' or '.join(map(repr, meanings))}")

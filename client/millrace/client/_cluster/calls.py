@@ -80,7 +80,7 @@ class Calls:
         self._connections: dict[str, Connection] = {}
         self._connecting: SharedTasks[str, Connection] = SharedTasks()
         self.call_seconds: dict[str, Latencies] = {}
-        """Of calls with one request and one response, by method."""
+        """The time of calls with one request and one response, by method."""
         self.call_failures: Counter[str] = Counter()
         """Calls without an answer, and those refused as a whole, by error."""
         self.cluster_id = ""

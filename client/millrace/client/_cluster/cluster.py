@@ -65,7 +65,7 @@ class Cluster(Calls):
         self.metadata_timeout_s = metadata_timeout_ms / 1000
         self._look_ups: SharedTasks[frozenset[str] | None, cluster_pb2.GetMetadataResponse]
         self._look_ups = SharedTasks()
-        """By the topics that are looked up."""
+        """Those under way, by the topics that they look up."""
         self._inquiries = Inquiries(self.ask_all_brokers)
 
     async def topic(self, name: str) -> TopicInfo:

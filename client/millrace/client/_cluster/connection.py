@@ -48,7 +48,7 @@ class Connection:
     is_given_up: bool = False
     """One of its users found it broken: the calls of the others are cancelled."""
     _stubs: dict[Callable[[Channel], Any], Any] = field(default_factory=dict)
-    """By their class, made at the first use: a stub makes an object for each of its methods."""
+    """Those in use, by their class: a stub makes an object for each of its methods."""
 
     def given_up(self) -> ConnectionFailedError:
         """Return what its other users are told."""

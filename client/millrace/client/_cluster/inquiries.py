@@ -64,7 +64,7 @@ class Inquiries:
     ) -> None:
         self._ask_all_brokers = ask_all_brokers
         self._open: dict[Question, _OpenQuestion] = {}
-        """In the order in which they were asked last."""
+        """The one that was asked last is the last."""
         self._tasks: SharedTasks[Question, None] = SharedTasks()
 
     async def ask(

@@ -64,7 +64,7 @@ class OffsetAndTimestamp:
     offset: Offset
     """-1: no record matches."""
     timestamp: int
-    """Of the record found, ms UTC; -1: none or not asked for."""
+    """The time of the record found, ms UTC; -1: there is none, or it was not asked for."""
     leader_epoch: LeaderEpoch
     """No earlier record has a later epoch; -1: not known."""
     topic_id: TopicId

@@ -131,7 +131,7 @@ class KeptPositions:
         )
 
     async def fetch_by_id(self, name: str, kind: pb.PositionKind) -> dict[TopicPartition, Position]:
-        """Likewise, also of topics that a broker does not know yet, or any more."""
+        """Return the positions of `fetch`, also in topics that a broker does not know by now."""
         request = pb.FetchPositionsRequest(name=name, kind=kind)
         found: dict[TopicPartition, Position] = {}
         has_more = True

@@ -55,7 +55,7 @@ class BrokerInfo:
     """Why it leads only what no other can: `slow disk`, `full disk`, or `new address`, while
     clients may still use its former address; empty: no reason."""
     media: tuple[Media, ...] = ()
-    """Of its working log directories; empty: not reported."""
+    """The media of its working log directories; empty: it did not report them."""
 
     @property
     def state(self) -> str:

@@ -157,7 +157,8 @@ class Assignment:
                 if item in named:
                     raise
                 continue
-            whole_topics += [info.name] if number is None else []
+            if number is None:
+                whole_topics.append(info.name)
             to = each_start.get(item, start)
             for read in range(len(info.partitions)) if number is None else [number]:
                 place = info.place(read)
@@ -174,7 +175,7 @@ class Assignment:
         self._pattern = ""
         self._whole_topics = whole_topics
         with self._fetching.lock:
-            for gone in [p for p in self._fetching.fetcher.assigned if p not in places]:
+            for gone in [at for at in self._fetching.fetcher.assigned if at not in places]:
                 self._fetching.fetcher.unassign(gone)
             for place, topic in places.items():
                 self._fetching.fetcher.assign(topic, place, starts[place], until.get(place))

@@ -14,16 +14,16 @@ class ConsumerCounters:
     batches: int = 0
     batch_bytes: int = 0
     throttled_ms: int = 0
-    """For how long quotas have delayed answers."""
+    """The time by which quotas have delayed answers."""
     assignments: int = 0
     jumps: Counter[str] = field(default_factory=Counter)
-    """Of positions that the user did not move, by reason."""
+    """Positions that moved without the user, by reason."""
     skipped_records: int = 0
     """Offsets that these jumps passed over."""
     polled_at: float | None = None
     """When it was polled last, in seconds of the monotonic clock."""
     age_seconds: Latencies = field(default_factory=Latencies)
-    """Of the last record of each batch, when the batch was taken."""
+    """The age of the last record of each batch, when the batch was taken."""
     commit_seconds: Latencies = field(default_factory=Latencies)
     commit_failures: Counter[str] = field(default_factory=Counter)
-    """By error."""
+    """Commits that failed, by error."""

@@ -36,7 +36,7 @@ _PREFIX: Final = "__dlq.errors."
 _MESSAGE_LENGTH_MAX: Final = 1_000
 """Characters of an error's message that a header keeps."""
 _LOGGED_LENGTH_MAX: Final = 200
-"""Likewise of what the log says."""
+"""Characters of it that the log shows."""
 _WAIT_MS: Final = 1_000
 """How long one poll waits for records."""
 
@@ -90,7 +90,7 @@ class AnyProducer(Protocol):
 
     @property
     def acks(self) -> int:
-        """Whose acknowledgement it waits for; -1: of all in-sync replicas."""
+        """The acknowledgement that it waits for; -1: that of all in-sync replicas."""
 
     def send_batch(
         self, topic: str, values: Any = None, keys: Any = None, *, headers: Any = None

@@ -37,7 +37,7 @@ _log = Log(__name__)
 _ID_BYTES: Final = 16
 _PAUSE_S: Final = 0.1
 _SESSION_S: Final = 10.0
-"""Until the coordinator has said how long a session is."""
+"""The length of a session until the coordinator has told it."""
 _SILENCE_SHARE: Final = 0.2
 """The share of a session after which a silent coordinator is given up: it may have lost its power.
 The rest of the session is for the cluster to notice that, and for its successor to answer."""

@@ -42,7 +42,7 @@ _COMMITS_SHARE: Final = 0.6
 """The share of its time to close for the commits of a member that leaves. Its partitions wait a
 session, 10 s by default, at most: then others read again what is not committed."""
 _LEAVE_SHARE: Final = 0.2
-"""For the request to leave after that. A coordinator that does not hear it waits a session."""
+"""The share for the request to leave. A coordinator that does not get it waits a session."""
 
 Callback: TypeAlias = Callable[[list[PartitionName]], Awaitable[None] | None]
 """Called with partitions that were assigned, revoked or lost."""

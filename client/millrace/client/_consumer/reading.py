@@ -65,7 +65,7 @@ class ConsumerCore:
         self.handing_out = HandingOut(self.fetching, config)
         self.assignment = Assignment(self.fetching, self.handing_out, config)
         self.membership: Membership | None = None
-        """In the group that the user subscribed in."""
+        """The member of the group in which the user subscribed; None: there is none."""
         self._user = threading.Lock()
         fork.watch(self)
 

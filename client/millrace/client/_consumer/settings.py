@@ -44,7 +44,10 @@ class ConsumerConfig(TracedConfig):
         None, "From the bytes of a key to what records show.", parse=function, allowed="a function"
     )
     value_deserializer: Deserializer | None = setting(
-        None, "Likewise for values.", parse=function, allowed="a function"
+        None,
+        "From the bytes of a value to what records show.",
+        parse=function,
+        allowed="a function",
     )
     group: str = setting(
         "",
@@ -88,7 +91,7 @@ class ConsumerConfig(TracedConfig):
     )
     metadata_max_age_ms: int = setting(
         300_000,
-        "After which to look whether topics have more partitions, whether a pattern without a "
+        "How often to look whether topics have more partitions, whether a pattern without a "
         "group matches more topics, and where to read from.",
         unit=Unit.MILLISECONDS,
         minimum=1,

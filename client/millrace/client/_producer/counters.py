@@ -23,6 +23,6 @@ class ProducerCounters:
     failures: Counter[str] = field(default_factory=Counter)
     """Failed records, by error."""
     delivery_seconds: Latencies = field(default_factory=Latencies)
-    """Of each batch, from the `send()` of its first record to its acknowledgement."""
+    """The time of each batch from the `send()` of its first record to its acknowledgement."""
     request_seconds: Latencies = field(default_factory=Latencies)
-    """Of each request, until its answer."""
+    """The time of each request until its answer."""

@@ -1,4 +1,4 @@
-"""Who waits for the outcomes of records, and the failures that were not told yet.
+"""The flushes that wait for outcomes of records, and the failures that were not told yet.
 
 A failure is raised in every flush that waits for its record, or else once in the next one, unless
 the record's handle has reported it.

@@ -142,7 +142,7 @@ def columns_of_sequences(
     count = len(given[0])
     if any(len(column) != count for column in given):
         raise InvalidRecordError(
-            f"the columns have different lengths: {', '.join(str(len(c)) for c in given)}"
+            f"the columns have different lengths: {', '.join(str(len(column)) for column in given)}"
         )
     key_serializer, value_serializer = serializers
     values = _column(values, value_serializer, "value", rejected)
@@ -150,7 +150,7 @@ def columns_of_sequences(
     if isinstance(headers, pa.Array | pa.ChunkedArray):
         headers = _header_column(headers)
     elif headers is not None:
-        headers = [() if h is None else checked_headers(h) for h in headers]
+        headers = [() if row is None else checked_headers(row) for row in headers]
     times = _timestamps(timestamps, count)
     if rejected:
         kept = np.array([row for row in range(count) if row not in rejected], np.int64)

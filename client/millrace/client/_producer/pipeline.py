@@ -70,7 +70,10 @@ _REQUESTS_IN_FLIGHT_MAX: Final = 5
 
 
 class Pipeline:
-    """From sent to acknowledged. Made and used on its loop, except for what `lock` guards."""
+    """The way of records from `send()` to their acknowledgement.
+
+    It is made and used on its loop, except for what `lock` guards.
+    """
 
     def __init__(
         self,

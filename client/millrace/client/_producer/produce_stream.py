@@ -138,14 +138,14 @@ class ProduceStream(BrokerStream[bytes, produce_pb2.ProduceResponse]):
         if (error := wire.error_of(response)) is not None:
             answers = [Refusal(error, error.retriable)] * count
         else:
-            answers = [_answer(result) for result in response.results]
+            answers = [_answer_of(result) for result in response.results]
         if len(answers) != count:
             self._break(f"not each of {count} batches has one result: {len(answers)} came")
             return
         self._on_answer(self.broker_id, response.correlation_id, answers)
 
 
-def _answer(result: produce_pb2.ProduceResult) -> Answer:
+def _answer_of(result: produce_pb2.ProduceResult) -> Answer:
     if (error := wire.error_of(result)) is not None:
         return Refusal(error, error.retriable or result.error.retriable)
     return Acknowledged(Offset(result.base_offset), WallMs(result.append_timestamp))

@@ -277,7 +277,7 @@ class RecordSink:
             self._pipeline.counters.delivery_seconds.mark(seconds, trace_id)
 
     def _end_record_span(self, span: "Span", begun: float, handle: RecordHandle) -> None:
-        """Likewise, of a record; its error counts as untold."""
+        """End the span of a record whose outcome is known. Its error counts as untold."""
         place = handle._outcome()
         if not isinstance(place, tuple):
             self._end_span(span, begun, place)

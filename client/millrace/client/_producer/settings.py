@@ -110,7 +110,7 @@ class ProducerConfig(TracedConfig):
     )
     metadata_max_age_ms: int = setting(
         300_000,
-        "After which to look whether topics in use have more partitions.",
+        "How often to look whether topics in use have more partitions.",
         unit=Unit.MILLISECONDS,
         minimum=1,
     )
@@ -148,7 +148,10 @@ class ProducerConfig(TracedConfig):
         None, "From the key that `send()` is given to bytes.", parse=function, allowed="a function"
     )
     value_serializer: Serializer | None = setting(
-        None, "Likewise for values.", parse=function, allowed="a function"
+        None,
+        "From the value that `send()` is given to bytes.",
+        parse=function,
+        allowed="a function",
     )
 
     def validate(self) -> Iterator[str]:

@@ -25,8 +25,6 @@ _log = Log(__name__)
 
 _AT_EXIT_S: Final = 10.0
 """How long the end of a process waits for the records of all open producers."""
-
-
 _LOOP_IS_CLOSED: Final = "its event loop was closed before"
 
 

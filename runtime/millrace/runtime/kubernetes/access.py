@@ -54,7 +54,7 @@ def as_kubectl(environment: Mapping[str, str] = os.environ) -> ApiAccess:
     """
     if server := pod_server(environment):
         return in_cluster(server)
-    named = [Path(each) for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
+    named = [Path(path) for path in environment.get("KUBECONFIG", "").split(os.pathsep) if path]
     return from_kubeconfig(*(named or [Path.home() / ".kube" / "config"]))
 
 
@@ -169,8 +169,8 @@ class _Kubeconfig:
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
             self.current_context = self.current_context or content.get("current-context") or ""
             for kind, entries in self._entries.items():
-                for each in content.get(f"{kind}s") or ():
-                    entries.setdefault(each["name"], _Entry(path, each[kind] or {}))
+                for entry in content.get(f"{kind}s") or ():
+                    entries.setdefault(entry["name"], _Entry(path, entry[kind] or {}))
 
     def entry(self, kind: str, name: str) -> _Entry:
         """Return one by its name."""

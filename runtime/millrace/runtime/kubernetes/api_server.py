@@ -88,7 +88,7 @@ def connect(access: ApiAccess, connections_max: int) -> urllib3.HTTPConnectionPo
 
 
 Connect = Callable[[ApiAccess, int], urllib3.HTTPConnectionPool]
-"""As `connect`."""
+"""A function that does what `connect` does."""
 
 
 class ApiServer:

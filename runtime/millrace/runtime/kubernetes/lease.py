@@ -122,7 +122,7 @@ class KubernetesLease:
 
 
 def _annotations(record: LeaseRecord) -> dict[str, str]:
-    return {_annotation(each.name): str(getattr(record, each.name)) for each in fields(record)}
+    return {_annotation(field.name): str(getattr(record, field.name)) for field in fields(record)}
 
 
 def _annotation(field_name: str) -> str:
@@ -141,9 +141,9 @@ def _record(annotations: dict[str, str], spec: dict[str, Any]) -> LeaseRecord:
     annotations = {_annotation("incarnation"): "", **annotations}
     values: dict[str, Any] = {}
     try:
-        for each in fields(LeaseRecord):
-            text = annotations[_annotation(each.name)]
-            values[each.name] = text if each.type is str else int(text)
+        for field in fields(LeaseRecord):
+            text = annotations[_annotation(field.name)]
+            values[field.name] = text if field.type is str else int(text)
     except (KeyError, ValueError):
         # Another program wrote it: it protects nobody, and may be taken at once.
         return LeaseRecord(holder=holder, address="", duration_ms=0, version=1)

@@ -47,7 +47,9 @@ class LoginProgram:
         self._about = json.dumps(
             {"apiVersion": settings["apiVersion"], "kind": "ExecCredential", "spec": spec}
         )
-        self._variables = {each["name"]: each["value"] for each in settings.get("env") or ()}
+        self._variables = {
+            variable["name"]: variable["value"] for variable in settings.get("env") or ()
+        }
         self._lock = threading.Lock()
         self._found: Mapping[str, Any] = {}
         self._used_until_s = 0.0
@@ -64,14 +66,12 @@ class LoginProgram:
         with self._lock:
             now_s = host.current.wall_ns() / 1e9
             if now_s >= self._used_until_s:
-                self._found = self._run()
-                ends = self._found.get("expirationTimestamp")
-                self._used_until_s = (
-                    datetime.fromisoformat(ends).timestamp() - _EARLY_S if ends else now_s + _USED_S
-                )
+                self._found, ends_s = self._run()
+                self._used_until_s = now_s + _USED_S if ends_s is None else ends_s - _EARLY_S
             return self._found
 
-    def _run(self) -> Mapping[str, Any]:
+    def _run(self) -> tuple[Mapping[str, Any], float | None]:
+        """Return the program's credentials, and when they run out, if it says that."""
         environment = os.environ | self._variables | {"KUBERNETES_EXEC_INFO": self._about}
         try:
             done = subprocess.run(
@@ -85,6 +85,8 @@ class LoginProgram:
             found: Mapping[str, Any] = json.loads(done.stdout)["status"]
             if not (found.get("token") or found.get("clientCertificateData")):
                 raise ValueError("it gave neither a token nor a certificate")
+            ends = found.get("expirationTimestamp")
+            return found, datetime.fromisoformat(ends).timestamp() if ends else None
         except subprocess.CalledProcessError as error:
             why = error.stderr.decode("utf-8", "replace").strip()[-500:]
             raise OSError(f"{self._command[0]}, which logs in, failed: {why}") from error
@@ -96,4 +98,3 @@ class LoginProgram:
             AttributeError,
         ) as error:
             raise OSError(f"{self._command[0]}, which logs in, is of no use: {error}") from error
-        return found

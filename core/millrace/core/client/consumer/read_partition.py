@@ -133,7 +133,7 @@ class ReadPartition:
             epoch: the greatest of the log that is not above the last one taken; -1: none.
             end_offset: the end of that epoch in the log; -1: unknown.
         """
-        ends = [base for each, base in self.epochs if each > epoch]
+        ends = [base for taken, base in self.epochs if taken > epoch]
         if end_offset >= 0:
             ends.append(end_offset)
         return min(ends, default=self.position)

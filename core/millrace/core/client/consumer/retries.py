@@ -84,6 +84,6 @@ class Retries:
     def next_due(self) -> int | None:
         """Return when the next pause ends; None: no partition is paused."""
         return min(
-            (each.due_at for each in self._failed.values() if each.due_at is not None),
+            (failed.due_at for failed in self._failed.values() if failed.due_at is not None),
             default=None,
         )

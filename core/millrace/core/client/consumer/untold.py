@@ -12,7 +12,7 @@ class Untold:
 
     def __init__(self) -> None:
         self._errors: dict[TopicPartition, MillraceError] = {}
-        """In their order."""
+        """The first one is told first."""
         self._raised: tuple[TopicPartition, MillraceError] | None = None
         self._gone: dict[TopicPartition, MillraceError] = {}
         """Assigned partitions whose topic is gone, with the error that said so."""

@@ -31,13 +31,13 @@ class BatchState(Enum):
     """Where a sealed batch is."""
 
     WAITING = 1
-    """Not sent yet, has no sequence."""
+    """It was not sent yet, and has no sequence."""
     IN_THE_AIR = 2
-    """Sent on the connection it names, not answered."""
+    """It was sent on the connection that it names, and is not answered."""
     TO_REPEAT = 3
-    """Has a sequence; its last attempt failed in a way that allows another."""
+    """It has a sequence; its last attempt failed in a way that allows another."""
     DONE = 4
-    """Has its outcome."""
+    """It has its outcome."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ class Delivery:
     topic: str
     topic_partition: TopicPartition
     timestamps: Any = field(default=None, kw_only=True)
-    """Of all records, for their handles: one time, or an int64 array; None before encoding."""
+    """Times of the records, for their handles: one, or an int64 array; None before encoding."""
     attempts: int = field(default=0, kw_only=True)
     last_problem: str = field(default="", kw_only=True)
     """Error of the latest finished attempt."""

@@ -323,7 +323,8 @@ class Sender:
             heappop(self._by_age)
         if self._by_age:
             moments.append(self._by_age[0][0] + self._config.delivery_timeout_ms)
-        moments += [p.route.retry_at for p in self._to_send.values() if p.route.retry_at > now]
+        routes = [partition.route for partition in self._to_send.values()]
+        moments += [route.retry_at for route in routes if route.retry_at > now]
         for broker in self._brokers.values():
             if broker.not_before > now:
                 moments.append(broker.not_before)

@@ -16,9 +16,9 @@ Cells: TypeAlias = pa.Array | list[bytes | None]
 RECORD_OVERHEAD: Final = 8
 """Bytes that a record takes in a batch beside its key and value: two int32 offsets."""
 _HEADER_OVERHEAD: Final = 8
-"""Of each header: two offsets."""
+"""Bytes that each header takes beside its name and value: two offsets."""
 _HEADERS_OVERHEAD: Final = 4
-"""Of each record, once one of them has headers."""
+"""Bytes that each record takes once one of them has headers."""
 TIMESTAMP_BYTES: Final = 8
 
 
@@ -101,7 +101,7 @@ def with_headers(
     name = added[0][0]
     if not isinstance(headers, pa.Array):
         return [
-            each if any(known == name for known, _ in each) else (*each, *added) for each in headers
+            own if any(known == name for known, _ in own) else (*own, *added) for own in headers
         ]
     if headers.null_count:  # Null rows may have entries after theirs.
         headers = headers.take(pa.array(np.arange(record_count)))

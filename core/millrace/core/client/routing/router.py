@@ -120,7 +120,7 @@ class Router:
         self._retry_backoff_ms_max = retry_backoff_ms_max
         self._metadata_max_age_ms = metadata_max_age_ms
         self._leaders: dict[TopicPartition, Leader] = {}
-        """Of all partitions that were heard of, used or not."""
+        """The leaders of all partitions that were heard of, used or not."""
         self._routes: dict[TopicPartition, Route] = {}
         self._of_topic: dict[str, dict[TopicPartition, Route]] = {}
         """The same by the name of their topic, also of an earlier one of that name."""
@@ -337,7 +337,11 @@ class Router:
         return effects
 
     def _due_connections(self, now: MonotonicMs) -> list[Effect]:
-        due = [each for each, connection in self._wanted.items() if connection.connect_at <= now]
+        due = [
+            broker_id
+            for broker_id, connection in self._wanted.items()
+            if connection.connect_at <= now
+        ]
         for broker_id in due:
             self._wanted.pop(broker_id).state = _ConnectionState.CONNECTING
         return [Connect(broker_id) for broker_id in due]
