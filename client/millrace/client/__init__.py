@@ -20,7 +20,7 @@ imports `grpc` before this package, and starts others by a fork, as PySpark star
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-import millrace.runtime.fork  # noqa: F401  # First: gRPC reads what it sets.
+import millrace.client._threads.fork  # noqa: F401  # First: gRPC reads what it sets.
 
 # isort: split
 from millrace.client._admin.admin import Admin

@@ -19,6 +19,7 @@ from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.latencies import Latencies
 from millrace.client._cluster.metadata import Metadata
 from millrace.client._cluster.shared_tasks import SharedTasks
+from millrace.client._threads import fork
 from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, cancellations, cancellations_so_far
 from millrace.core.addresses import parse_addresses
 from millrace.core.callers import client_id_problem
@@ -33,7 +34,6 @@ from millrace.core.errors import (
 from millrace.core.ids import BrokerId
 from millrace.proto.features import CLIENT_PROTOCOL
 from millrace.proto.v1 import common_pb2
-from millrace.runtime import fork
 from millrace.runtime.channel import Channel
 
 _CONNECT_TIMEOUT_S: Final = 10.0

@@ -19,6 +19,7 @@ from millrace.client._consumer.handing_out import HandingOut
 from millrace.client._consumer.membership import Callback, Callbacks, Membership
 from millrace.client._consumer.records import Record, header_columns
 from millrace.client._consumer.settings import ConsumerConfig
+from millrace.client._threads import fork
 from millrace.client._threads.tasks import let_go
 from millrace.core.client.consumer.read_partition import Reset
 from millrace.core.coordinator.positions.position import Position
@@ -30,7 +31,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import Offset, TopicPartition
 from millrace.core.topics import PartitionName, parse_topic_name
-from millrace.runtime import fork, host
+from millrace.runtime import host
 from millrace.runtime.clock import wall_now
 
 Taken = TypeVar("Taken")

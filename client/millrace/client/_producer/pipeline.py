@@ -27,7 +27,7 @@ from millrace.client._producer.placing import Placing
 from millrace.client._producer.produce_stream import ProduceStream
 from millrace.client._producer.room import FOREVER, Room
 from millrace.client._producer.settings import ProducerConfig
-from millrace.client._threads import unclosed
+from millrace.client._threads import fork, unclosed
 from millrace.client._threads.tasks import Tasks, let_go
 from millrace.client._threads.token_lock import TokenLock
 from millrace.core.client.producer.batch import ProducerBatch
@@ -59,7 +59,7 @@ from millrace.core.errors import (
 from millrace.core.ids import UNKNOWN_OFFSET, BrokerId, MonotonicMs, ProducerId, WallMs
 from millrace.core.records.compression import Compressor
 from millrace.proto.v1 import produce_pb2
-from millrace.runtime import fork, host
+from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
 
 _BUSY_LINGER_MS: Final = 100

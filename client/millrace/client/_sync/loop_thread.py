@@ -13,10 +13,10 @@ from queue import Empty
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from millrace.client._threads import logs
+from millrace.client._threads import fork, logs
 from millrace.client._threads.tasks import CANCELLED_BY_OTHERS
 from millrace.core.errors import Appended, ClientError, ClosedError
-from millrace.runtime import fork, host
+from millrace.runtime import host
 
 Result = TypeVar("Result")
 Argument = TypeVar("Argument")

@@ -1,1 +1,1 @@
-"""What clients need of threads and loops: tasks, a lock, lines that are logged, records at exit."""
+"""What clients need of threads and loops: tasks, locks, forks, logged lines, records at exit."""

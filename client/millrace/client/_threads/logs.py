@@ -27,7 +27,8 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from millrace.client import events
-from millrace.runtime import fork, host
+from millrace.client._threads import fork
+from millrace.runtime import host
 
 _LINES_MAX: Final = 1_000
 """Lines that wait to be logged; more are left out, and counted."""
