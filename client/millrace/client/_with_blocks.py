@@ -1,11 +1,18 @@
 """The end of a `with` block over a client.
 
 The program has to see the error that ended its block. So an error of `close()` never takes its
-place: it becomes a note of that error. Without such an error, the one of `close()` is raised.
+place: it becomes a note of that error. Without such an error, the one of `close()` is raised. An
+exit, Ctrl-C and a cancellation end a program or a task without a trace, so notes of theirs are
+logged, too.
 """
 
 from types import TracebackType
 from typing import Self
+
+from millrace.client import events
+from millrace.client._threads.logs import Log
+
+_log = Log(__name__)
 
 
 class AsyncClient:
@@ -34,4 +41,7 @@ def raise_or_note(failure: Exception, error: BaseException | None) -> None:
     """Note at the error that ended a block why `close()` has failed; raise that without one."""
     if error is None:
         raise failure
-    error.add_note(f"close() of the client has failed, too: {type(failure).__name__}: {failure}")
+    what = f"{type(failure).__name__}: {failure}"
+    error.add_note(f"close() of the client has failed, too: {what}")
+    if not isinstance(error, Exception):
+        events.CLOSING_FAILED.log(_log, error=what)

@@ -26,6 +26,16 @@ RECORDS_LOST: Final = Event(
     action="Close the producer, and look at the errors that `close()` raises.",
     fields=("records", "reason"),
 )
+CLOSING_FAILED: Final = Event(
+    name="closing_failed",
+    level=Level.WARNING,
+    text="close() of a client has failed at the end of a `with` block: %(error)s",
+    meaning="An exit of the program, Ctrl-C or a cancellation ended the block, and `close()` could "
+    "not do what it does, such as deliver the records of a producer. Any other error that ends a "
+    "block has this as a note.",
+    action="Do what the error says.",
+    fields=("error",),
+)
 CLIENT_LINES_LEFT_OUT: Final = Event(
     name="client_lines_left_out",
     level=Level.WARNING,

@@ -21,6 +21,7 @@ from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
 from millrace.client._threads.tasks import Tasks, let_go
+from millrace.client._with_blocks import raise_or_note
 from millrace.core.client.routing.router import Connect
 from millrace.core.ids import BrokerId
 from millrace.runtime import host
@@ -273,6 +274,16 @@ def test_an_error_of_close_is_such_a_note_without_an_event_loop_too(
     assert caught.value.__notes__ == [NOTE]
     with pytest.raises(ClosedError, match="it is stuck"), kind(NOBODY) as client:
         use(client._client)
+
+
+@pytest.mark.parametrize("end", [SystemExit(), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_what_no_trace_would_show_is_logged(
+    end: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    raise_or_note(ClosedError("it is stuck"), end)
+    assert [record.getMessage() for record in caplog.records] == [
+        "close() of a client has failed at the end of a `with` block: ClosedError: it is stuck"
+    ]
 
 
 def refuse(*_: object) -> None:
