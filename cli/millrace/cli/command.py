@@ -18,6 +18,9 @@ from millrace.cli.explanations import explain
 from millrace.core.addresses import parse_addresses
 from millrace.core.errors import MillraceError
 
+_SHORT_HELP_MAX = 200
+"""Characters of a first sentence in a list of commands. It is wrapped, and need not be cut."""
+
 
 class _Teaching(click.Command):
     """A command whose help ends with examples.
@@ -31,6 +34,9 @@ class _Teaching(click.Command):
         super().__init__(*args, **kwargs)
         self.writes = writes
         self.examples = [line.strip() for line in examples.strip().splitlines()]
+
+    def get_short_help_str(self, limit: int = _SHORT_HELP_MAX) -> str:
+        return super().get_short_help_str(max(limit, _SHORT_HELP_MAX))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:

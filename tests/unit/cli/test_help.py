@@ -47,10 +47,18 @@ def test_the_help_of_every_command_describes_it_and_shows_an_example(
     assert " ".join(["millrace", *path]) in shown
 
 
+def test_a_list_of_commands_has_their_first_sentences_whole() -> None:
+    output = CliRunner().invoke(cli, ["--help"]).output
+    listed, _, _ = output.partition("\nExamples:\n")
+    assert "with keys, headers and" in listed
+    assert "..." not in listed.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize(("path", "command"), ALL, ids=[" ".join(path) for path, _ in ALL])
 def test_every_option_says_what_it_is_for(path: Path, command: click.Command) -> None:
     options = [param for param in command.params if isinstance(param, click.Option)]
-    assert [option.name for option in options if not option.help] == []
+    without = [option.name for option in options if not option.help or option.help[0] == "["]
+    assert without == []
 
 
 def test_every_command_with_a_result_prints_it_as_json_too() -> None:

@@ -47,7 +47,7 @@ _complete_name = completed(lambda admin: [group.name for group in admin.list_gro
     """,
 )
 def command() -> None:
-    """Consumer groups, Spark queries and other readers: their members, positions and lag.
+    """Show and change consumer groups, Spark queries and other readers: members, positions, lag.
 
     The kind of a group is `consumer`: consumers joined it; `spark`: a Spark query, or another
     reader that stored where it began; `standalone`: a reader that commits on its own.

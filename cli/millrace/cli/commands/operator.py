@@ -11,7 +11,7 @@ from millrace.cli.console.stop_signals import stop_signals
     "operator",
     cls=Command,
     examples="""
-    millrace operator --image registry.example.org/millrace:0.1.0
+    millrace operator --image registry.example.org/millrace:0.2.0
     millrace operator --check
     """,
 )

@@ -67,10 +67,14 @@ def _interval_option(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @topic_argument()
 @click.option(
-    "--records", type=click.IntRange(1), default=1_000_000, show_default=True, help="How many."
+    "--records",
+    type=click.IntRange(1),
+    default=1_000_000,
+    show_default=True,
+    help="How many to write.",
 )
 @click.option(
-    "--size", type=click.IntRange(1, 1 << 20), default=100, show_default=True, help="Bytes a value."
+    "--size", type=click.IntRange(1, 1 << 20), default=100, show_default=True, help="Bytes of each."
 )
 @click.option("--rate", type=click.IntRange(1), help="Records per second.  [default: no limit]")
 @click.option(
@@ -78,7 +82,7 @@ def _interval_option(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.IntRange(1, 100_000),
     default=1000,
     show_default=True,
-    help="Records per call of the client; 1: send() each by itself.",
+    help="Records in one call of the client; 1: each has a send() of its own.",
 )
 @acks_option
 @compression_option
@@ -89,7 +93,11 @@ def _interval_option(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="How long records wait for others to share a batch.",
 )
-@click.option("--batch-size", type=click.IntRange(0), help="Bytes.  [default: the client's]")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(0),
+    help="Bytes at which a batch is sent.  [default: the client's]",
+)
 @_interval_option
 @bootstrap_option
 @output_option

@@ -104,7 +104,11 @@ def _header_value(
     metavar="NUMBER",
     help="Begin at this row of the first file, or line, or element: to go on where a run ended.",
 )
-@click.option("--partition", type=click.IntRange(0), help="Partition.  [default: by the key]")
+@click.option(
+    "--partition",
+    type=click.IntRange(0),
+    help="The partition of all records.  [default: by the key]",
+)
 @acks_option
 @compression_option
 @bootstrap_option

@@ -105,8 +105,16 @@ _validate_option = click.option(
     """,
 )
 @topic_argument("topics", nargs=-1, required=True, complete=False)
-@click.option("--partitions", type=click.IntRange(1), help="[default: the cluster's]")
-@click.option("--replication-factor", type=click.IntRange(1), help="[default: the cluster's]")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    help="How many partitions each gets.  [default: the cluster's]",
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1),
+    help="How many brokers hold each partition.  [default: the cluster's]",
+)
 @_set_option
 @_validate_option
 @bootstrap_option

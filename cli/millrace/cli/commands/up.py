@@ -96,7 +96,7 @@ def _log_dirs_value(
     type=click.IntRange(1, _BROKERS_MAX),
     default=1,
     show_default=True,
-    help="How many; the ports of each are 10 above those of the one before.",
+    help="How many brokers; the ports of each are 10 above those of the one before.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Log all that the broker does.")
 @output_option
