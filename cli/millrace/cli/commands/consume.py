@@ -26,7 +26,7 @@ from millrace.cli.files.whole_file import WholeFile
 from millrace.cli.groups.group_reading import Membership, reset_of
 from millrace.cli.records.inputs import is_regular
 from millrace.cli.topics.topic_selection import joined, selected, topics_argument
-from millrace.cli.transfer.reading import LOOK_MS, Reader, ends_of, place
+from millrace.cli.transfer.reading import LOOK_MS, Reader, assign_partitions, ends_of
 from millrace.core.errors import MillraceError
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def command(
         bootstrap, client_id=CLIENT_ID, client_rack=rack, metadata_max_age_ms=LOOK_MS
     ) as consumer:
         pattern = joined(topics) if is_regex else ""
-        place(consumer, ranges, start, ends, grows=grows, pattern=pattern)
+        assign_partitions(consumer, ranges, start, ends, grows=grows, pattern=pattern)
         reader = new_reader(consumer, ends)
         if path:
             _write_file(reader, path, opened, is_endless=ends is None, is_regex=is_regex)

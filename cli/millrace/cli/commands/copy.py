@@ -25,7 +25,7 @@ from millrace.cli.console.measures import Transfer, payload_bytes
 from millrace.cli.console.output import print_json, say
 from millrace.cli.topics.old_records import OldRecords
 from millrace.cli.transfer.producing import compression_option, open_producer
-from millrace.cli.transfer.reading import LOOK_MS, Ranges, Reader, ends_of, place
+from millrace.cli.transfer.reading import LOOK_MS, Ranges, Reader, assign_partitions, ends_of
 from millrace.cli.transfer.stall_notices import StallNotices
 from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 from millrace.core.topics import PartitionName, parse_topic_name
@@ -130,7 +130,7 @@ def command(
                     f"{destination} has not as many partitions as {source}: a record's key chooses "
                     "its partition"
                 )
-            place(consumer, ranges, start, ends, grows=ends is None)
+            assign_partitions(consumer, ranges, start, ends, grows=ends is None)
             for partition, offset in _starts(kept, ranges).items():
                 consumer.seek(partition, offset)
             deleted = _deleted_uncopied(kept, ranges)
@@ -230,16 +230,16 @@ def _kept_offsets(
         for place, position in admin.fetch_positions(name).items()
         if place[0] == source
     }
-    place, _, _ = mark.partition(_WITH_ID)
+    without_id, _, _ = mark.partition(_WITH_ID)
     for position in kept.values():
         # An earlier release has left out the id.
-        if position.metadata.startswith(place + _WITH_ID) and position.metadata != mark:
+        if position.metadata.startswith(without_id + _WITH_ID) and position.metadata != mark:
             raise Failure(
                 f"the destination was deleted and made again since the last copy under {name!r}: "
                 "what was copied then is not there",
                 "another name copies everything again",
             )
-        if position.metadata not in (mark, place):
+        if position.metadata not in (mark, without_id):
             raise Failure(
                 f"the positions under {name!r} are not of this copy, but "
                 f"{position.metadata or 'of another reader'}",
@@ -372,7 +372,7 @@ class _Copier:
     @property
     def next_offsets(self) -> dict[PartitionName, int]:
         """The offset in each partition of the source before which nothing is left to be copied."""
-        waiting = self._failed | {record.place for record in self._in_flight}
+        waiting = self._failed | {sent.place for sent in self._in_flight}
         known = dict.fromkeys(list(self._passed), 0) | self._acknowledged  # Some have come since.
         return {
             place: at if place in waiting else max(at, self._passed.get(place, at))

@@ -17,7 +17,7 @@ from millrace.cli.console.failures import ExitCode, Failure
 from millrace.cli.console.measures import Latencies, Transfer, payload_bytes
 from millrace.cli.console.output import print_json, print_table, say
 from millrace.cli.transfer.producing import Acks, acks_option, compression_option, open_producer
-from millrace.cli.transfer.reading import place
+from millrace.cli.transfer.reading import assign_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,7 +171,7 @@ def consume(
         ranges = {(topic, number): both for number, both in ranges_of(admin, topic).items()}
     report = _Report("a poll returns", interval)
     with SyncConsumer(bootstrap, client_id=CLIENT_ID) as consumer:
-        place(consumer, ranges, start)
+        assign_partitions(consumer, ranges, start)
         if records is None:
             records = sum(
                 end - consumer.position(partition) for partition, (_, end) in ranges.items()

@@ -63,7 +63,7 @@ def ends_of(
     }
 
 
-def place(
+def assign_partitions(
     consumer: "SyncConsumer",
     ranges: Ranges,
     start: Position,
