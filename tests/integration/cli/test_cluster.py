@@ -242,7 +242,7 @@ def test_what_is_left_of_a_topic_can_be_read_while_a_partition_has_no_leader(
     wait_until(lambda: described(millrace, "t")[0]["leader"] == -1, "nobody leads it")
     began = time.monotonic()
     shown = json.loads(millrace.ok("offsets", "t", "--at", "1h", "-o", "json"))
-    assert [each["latest"] is None for each in shown] == [leader == gone for leader in leaders]
+    assert [row["latest"] is None for row in shown] == [leader == gone for leader in leaders]
     assert shown[0]["records"] is shown[0]["at"] is None
     lines = millrace.run("offsets", "t")
     assert lines.stdout.splitlines()[1].split() == ["t", "0", "-", "-", "-"]

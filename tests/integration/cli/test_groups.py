@@ -99,7 +99,7 @@ def test_a_group_of_consumers_shows_its_members_and_cannot_be_changed_meanwhile(
         (["--to", "current"], [2, None]),
         (["--to", "end", "--topic", "{topic}:1"], [2, 5]),
     ],
-    ids=lambda each: " ".join(map(str, each)),
+    ids=lambda words: " ".join(map(str, words)),
 )
 def test_a_reset_moves_positions(
     millrace: CommandLine,
@@ -207,7 +207,7 @@ def test_a_group_without_a_position_has_read_nothing_of_a_partition(
                 consumer.poll(100)
     admin.commit_positions(half, {(topic, 0): Position(5)})
     found = json.loads(millrace.ok("group", "lag", nothing, half, "-o", "json"))
-    assert [(each["partitions"], each["unknown"], each["lag"]) for each in found] == [
+    assert [(group["partitions"], group["unknown"], group["lag"]) for group in found] == [
         (0, 0, None),
         (2, 0, 5),
     ]

@@ -94,7 +94,7 @@ from millrace.cli.main import cli, main
 def probe(what):
     if what == "handlers":
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        print(json.dumps([callable(signal.getsignal(each)) for each in numbers]))
+        print(json.dumps([callable(signal.getsignal(number)) for number in numbers]))
     elif what == "lines":
         click.echo("x" * 99 + "\\n", nl=False)
         sys.stdout.buffer.write(b"y" * 1_000_000)

@@ -68,7 +68,7 @@ def test_validate_only_changes_nothing(millrace: CommandLine, topic: str) -> Non
     millrace.ok("topic", "create", "not-made", "--validate-only")
     millrace.ok("topic", "alter", topic, "--partitions", "9", "--validate-only")
     listed = json.loads(millrace.ok("topic", "list", "-o", "json"))
-    assert "not-made" not in [each["name"] for each in listed]
+    assert "not-made" not in [topic["name"] for topic in listed]
     assert {"name": topic, "partitions": 1, "replication_factor": 1} in listed
 
 
@@ -137,16 +137,16 @@ def test_several_topics_are_created_described_and_deleted_at_once(
     assert refused.exit_code == ExitCode.FAILED
     assert millrace.run("topic", "list", "--regex", "many/.*").exit_code == ExitCode.NOT_FOUND
     created = json.loads(millrace.ok("topic", "create", *names, "--partitions", "2", "-o", "json"))
-    assert [(each["name"], len(each["partitions"])) for each in created] == [
+    assert [(topic["name"], len(topic["partitions"])) for topic in created] == [
         ("many/a", 2),
         ("many/b", 2),
     ]
     described = json.loads(millrace.ok("topic", "describe", *names, "--output", "json"))
-    assert [each["name"] for each in described] == names
+    assert [found["name"] for found in described] == names
     tables = millrace.ok("topic", "describe", *names)
     assert tables.index("many/a (id") < tables.index("\n\nmany/b (id")
     listed = json.loads(millrace.ok("topic", "list", "many/b", "--output", "json"))
-    assert [each["name"] for each in listed] == ["many/b"]
+    assert [topic["name"] for topic in listed] == ["many/b"]
     millrace.ok("topic", "delete", *names, "--yes")
 
 
@@ -192,7 +192,7 @@ def test_a_regular_expression_stands_for_the_topics_with_such_names(
         "trial/disk": 1,
     }
     described = json.loads(millrace.ok("topic", "describe", "-r", "trials", "-o", "json"))
-    assert [each["name"] for each in described] == ["trials"]
+    assert [found["name"] for found in described] == ["trials"]
 
     unsure = millrace.run("topic", "delete", "--regex", "trial/.*")
     assert unsure.exit_code == ExitCode.FAILED
@@ -235,7 +235,7 @@ def test_a_person_is_asked_with_the_names_before_topics_are_deleted(
     assert f"Delete {topic} with all its records? [y/N]" in said.decode()
     assert process.returncode == (ExitCode.DONE if is_deleted else ExitCode.FAILED)
     left = json.loads(millrace.ok("topic", "list", "-o", "json"))
-    assert (topic not in [each["name"] for each in left]) is is_deleted
+    assert (topic not in [found["name"] for found in left]) is is_deleted
 
 
 def test_what_was_deleted_is_told_to_programs(millrace: CommandLine, topic: str) -> None:

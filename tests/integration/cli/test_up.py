@@ -122,7 +122,7 @@ def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_pat
         brokers = json.loads(process.stdout.readline())["brokers"]
         millrace = CommandLine(",".join(broker["address"] for broker in brokers))
         described = json.loads(millrace.ok("cluster", "describe", "--output", "json"))["brokers"]
-        assert [each["name"] for each in described] == ["broker-0", "broker-1", "broker-2"]
+        assert [found["name"] for found in described] == ["broker-0", "broker-1", "broker-2"]
         millrace.ok("topic", "create", "greetings", "--replication-factor", "3")
         millrace.ok("produce", "greetings", stdin="hello\n")
         os.kill(brokers[0]["pid"], signal.SIGKILL)
@@ -145,12 +145,12 @@ def test_brokers_have_log_directories_on_the_media_that_are_named(tmp_path: Path
         brokers = json.loads(process.stdout.readline())["brokers"]
         millrace = CommandLine(",".join(broker["address"] for broker in brokers))
         described = json.loads(millrace.ok("cluster", "describe", "--output", "json"))["brokers"]
-        assert [each["media"] for each in described] == [["ssd", "hdd"]] * 2
+        assert [found["media"] for found in described] == [["ssd", "hdd"]] * 2
         create = ("topic", "create", "archive", "--replication-factor", "2", "--partitions", "1")
         millrace.ok(*create, "--set", "media=hdd")
         for folder, count in ((fast, 0), (large, 1)):
-            for each in (folder, folder.with_name(f"{folder.name}-1")):
-                assert len(list(each.glob("*-0"))) == count
+            for log_dir in (folder, folder.with_name(f"{folder.name}-1")):
+                assert len(list(log_dir.glob("*-0"))) == count
         process.send_signal(signal.SIGHUP)  # As when its terminal is closed.
         assert process.wait(60) == ExitCode.DONE
 

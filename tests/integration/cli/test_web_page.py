@@ -47,7 +47,7 @@ def children(pid: int) -> list[int]:
     """Return the processes that a process has started."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(each) for each in (task / "children").read_text().split()]
+        found += [int(number) for number in (task / "children").read_text().split()]
     return found
 
 

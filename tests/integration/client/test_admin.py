@@ -104,7 +104,7 @@ async def start(*brokers: FakeBroker) -> None:
     for broker in brokers:
         await broker.start()
     for broker in brokers:
-        broker.others = [each.described for each in brokers if each is not broker]
+        broker.others = [other.described for other in brokers if other is not broker]
 
 
 async def test_whoever_knows_most_is_believed_whoever_is_asked_first() -> None:
@@ -116,7 +116,7 @@ async def test_whoever_knows_most_is_believed_whoever_is_asked_first() -> None:
     early.others.append(gone)
     async with Admin(late.address) as admin:
         cluster = await admin.describe_cluster()
-        assert [each.broker_id for each in cluster.brokers] == [1, 2, 3]
+        assert [broker.broker_id for broker in cluster.brokers] == [1, 2, 3]
         assert cluster.unreachable == ()
         assert (await admin.describe_health()).fenced_brokers == (3,)
     async with Admin(late.address) as admin:
@@ -228,7 +228,7 @@ async def test_offsets_of_many_topics_are_looked_up_at_once() -> None:
         found = await admin.list_offsets(
             {("payments", 0): "end", ("orders", 1): "end", ("orders", 0): 1004}
         )
-        assert [(place, each.offset) for place, each in found.items()] == [
+        assert [(place, at.offset) for place, at in found.items()] == [
             (("payments", 0), 0),
             (("orders", 1), 10),
             (("orders", 0), -1),
@@ -237,7 +237,7 @@ async def test_offsets_of_many_topics_are_looked_up_at_once() -> None:
         assert (await admin.list_offsets({("orders", 1): 1004}))["orders", 1].offset == 4
         assert await admin.list_offsets({}) == {}
         mixed = await admin.list_offsets(["payments", ("orders", 1)], "end")
-        assert {place: each.offset for place, each in mixed.items()} == {
+        assert {place: at.offset for place, at in mixed.items()} == {
             ("payments", 0): 0,
             ("orders", 1): 10,
         }

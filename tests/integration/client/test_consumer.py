@@ -131,7 +131,7 @@ async def test_records_without_bytes_of_their_own_count_by_what_they_become(batc
         while sum(counts) < 2_000_000:
             if batches:
                 fetched = await consumer.poll_batches(max_bytes=5_000_000)
-                counts.append(sum(len(each.records) for each in fetched))
+                counts.append(sum(len(records.records) for records in fetched))
             else:
                 counts.append(len(await consumer.poll(1_000, 2_000_000, 5_000_000)))
             assert counts[-1] <= 5_000_000 / 16
@@ -156,14 +156,14 @@ async def test_each_partition_has_a_start_of_its_own() -> None:
         await consumer.assign({("orders", 0): 4, ("orders", 1): "beginning", ("orders", 2): 9})
         batches: list[FetchedRecords] = []
         async with asyncio.timeout(10):
-            while sum(len(each.records) for each in batches) < 6 + 10 + 1:
+            while sum(len(batch.records) for batch in batches) < 6 + 10 + 1:
                 batches += await consumer.poll_batches()
-        assert {each.partition: each.records["offset"][0].as_py() for each in batches} == {
+        assert {batch.partition: batch.records["offset"][0].as_py() for batch in batches} == {
             0: 4,
             1: 0,
             2: 9,
         }
-        assert {each.topic_id for each in batches} == {broker.topics["orders"].topic_id}
+        assert {batch.topic_id for batch in batches} == {broker.topics["orders"].topic_id}
 
 
 async def test_a_topic_has_a_start_of_its_own_and_a_partition_of_it_another() -> None:
@@ -206,7 +206,8 @@ async def test_arrow_batches_are_bounded_by_their_inflated_bytes() -> None:
             batches = await consumer.poll_batches(max_bytes=1000)
             sizes = [batch.records.nbytes for batch in batches]
             assert len(sizes) == 1 or sum(sizes) <= 1000
-            offsets += [each for batch in batches for each in batch.records["offset"].to_pylist()]
+            for batch in batches:
+                offsets += batch.records["offset"].to_pylist()
             polls += 1
         assert offsets == list(range(1, 60))
         assert polls > 1
@@ -459,7 +460,7 @@ async def test_what_a_loop_leaves_is_the_next_to_be_handed_out(batch_size: int) 
         assert await consumer.position(place) == 2
         assert await consumer.lag() == {place: 4_998}
         assert await loop(consumer, 3) == [2, 3, 4]
-        assert [each.offset for each in await read_at_once(consumer, 2)] == [5, 6]
+        assert [record.offset for record in await read_at_once(consumer, 2)] == [5, 6]
         assert await loop(consumer, 1_500) == list(range(7, 1_507))
         (first, *_) = await consumer.poll_batches()
         assert first.records["offset"][0].as_py() == 1_507
@@ -668,13 +669,13 @@ def test_a_deleted_topic_leaves_the_others_and_is_told_once(
                     assert not await consumer.poll(100)
             async with Producer(broker.address) as producer:
                 producer.send("payments", b"later")
-            assert [each.value for each in await read(consumer, 1)] == [b"later"]
+            assert [record.value for record in await read(consumer, 1)] == [b"later"]
             assert consumer.topic_ids().keys() == {"payments"}
             assert await consumer.lag() == {("payments", 0): 0}
             assert consumer.metrics()["jumps"] == 1
 
     run(story())
-    told = [each.getMessage() for each in caplog.records if "deleted" in each.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "deleted" in record.getMessage()]
     assert told == ["the topic 'orders' was deleted. Its partitions (2) are read no more"]
 
 
@@ -715,7 +716,7 @@ def test_records_that_are_deleted_before_they_are_read_are_told_and_counted(
             assert (metrics["jumps"], metrics["skipped_records"]) == (1, 9)
 
     run(story())
-    (told,) = [each for each in caplog.records if "skipped" in each.getMessage()]
+    (told,) = [record for record in caplog.records if "skipped" in record.getMessage()]
     assert told.levelname == "WARNING"
     assert told.getMessage() == (
         "orders-0: reading goes on at offset 12 and not at 3 (skipped: 9): records "

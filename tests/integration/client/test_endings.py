@@ -177,8 +177,8 @@ def test_close_of_a_client_whose_thread_is_blocked_ends_in_time(
             client.close()
     assert time.monotonic() - begun < 20
     is_over.set()
-    for each in (producer, admin, consumer):
-        each.close()
+    for client in (producer, admin, consumer):
+        client.close()
 
 
 def test_close_of_a_member_ends_in_time_when_its_brokers_are_gone(
@@ -197,6 +197,6 @@ def test_close_of_a_member_ends_in_time_when_its_brokers_are_gone(
     consumer.close()
     assert time.monotonic() - begun < 10
     deadline = time.monotonic() + 10
-    while "leaving_failed" not in [getattr(each, "event_name", "") for each in caplog.records]:
+    while "leaving_failed" not in [getattr(record, "event_name", "") for record in caplog.records]:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -96,8 +96,8 @@ with ThreadPoolExecutor() as pool:
             subprocess.run(["true"], check=True, preexec_fn=lambda: None)  # So it forks.
     finally:
         is_over.set()
-    for each in producers:
-        each.result()
+    for producer in producers:
+        producer.result()
 """
 
 _NEW = """

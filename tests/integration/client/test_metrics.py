@@ -206,7 +206,7 @@ def test_the_example_of_the_documentation_serves_a_page(shared_broker: RunningBr
         server.shutdown()
         server.server_close()
         made["thread"].join()
-        for each in set(REGISTRY._collector_to_names) - known:
-            REGISTRY.unregister(each)
+        for collector in set(REGISTRY._collector_to_names) - known:
+            REGISTRY.unregister(collector)
         made["producer"].close()
         made["consumer"].close()

@@ -75,7 +75,7 @@ async def test_records_sent_in_every_way_keep_their_order_in_each_partition(
         broker.create_topic("orders", 4)
         broker.dropped_answers = 1
         for number in range(0, 900, 9):
-            values = [b"%06d" % each for each in range(number, number + 9)]
+            values = [b"%06d" % value for value in range(number, number + 9)]
             producer.send("orders", values[0], b"key-%d" % (number % 7))
             producer.send("orders", values[1])
             producer.send("orders", values[2], partition=number % 4)
@@ -322,7 +322,8 @@ async def test_what_send_refuses_as_a_time_send_batch_refuses_in_each_form(time:
     columns += [np.array([time], object)]
     with suppress(pa.ArrowException, OverflowError):
         columns += [pa.array([time], pa.uint64() if time == 2**63 else None)]
-    columns = [each for each in columns if getattr(each, "type", None) != pa.timestamp("us", "UTC")]
+    not_refused = pa.timestamp("us", "UTC")
+    columns = [column for column in columns if getattr(column, "type", None) != not_refused]
     async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
         with pytest.raises(InvalidRecordError, match="timestamp"):
             producer.send("orders", b"bad", timestamp=time)
@@ -657,8 +658,8 @@ async def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
 
         await asyncio.to_thread(from_a_thread)
         waiting = [
-            asyncio.create_task(wait(each))
-            for each in (handle, batch, producer.wait_for_room(4096))
+            asyncio.create_task(wait(for_what))
+            for for_what in (handle, batch, producer.wait_for_room(4096))
         ]
         await asyncio.sleep(0.01)
         for task in waiting:

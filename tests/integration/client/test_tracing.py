@@ -56,7 +56,7 @@ def spans(name: str, count: int = 1) -> list[Any]:
     """Wait for spans of a name, and return them."""
 
     def found() -> list[Any]:
-        return [each for each in EXPORTER.get_finished_spans() if each.name == name]
+        return [span for span in EXPORTER.get_finished_spans() if span.name == name]
 
     wait_until(lambda: len(found()) >= count, name)
     return found()
@@ -116,8 +116,8 @@ def test_the_page_of_a_program_has_the_trace_of_a_slow_send(broker: RunningBroke
         producer.send_batch(orders, [b"b", b"c"]).result(10)
         sent = spans("send exemplars", 2)
         wait_until(lambda: 1 <= len(exemplars()) <= 2, "at most one for each bucket")
-        traces = [f"{each.context.trace_id:032x}" for each in sent]
-        assert {each["trace_id"] for each in exemplars()} <= set(traces)
+        traces = [f"{span.context.trace_id:032x}" for span in sent]
+        assert {exemplar["trace_id"] for exemplar in exemplars()} <= set(traces)
 
 
 def test_a_batch_has_one_span_and_each_record_its_context(broker: RunningBroker) -> None:
@@ -134,15 +134,15 @@ def test_a_batch_has_one_span_and_each_record_its_context(broker: RunningBroker)
             await consumer.assign([name])
             batches: list[pa.RecordBatch] = []
             while sum(map(len, batches)) < 4:
-                batches += [each.records for each in await consumer.poll_batches(10_000)]
+                batches += [batch.records for batch in await consumer.poll_batches(10_000)]
             return batches
 
-    headers = [row["headers"] for each in asyncio.run(main()) for row in each.to_pylist()]
-    parents = [{each["key"]: each["value"] for each in row}["traceparent"] for row in headers]
+    headers = [row["headers"] for batch in asyncio.run(main()) for row in batch.to_pylist()]
+    parents = [{header["key"]: header["value"] for header in row}["traceparent"] for row in headers]
     sent = spans("send batches", 2)
-    assert [each.attributes["messaging.batch.message_count"] for each in sent] == [2, 2]
-    ids = [f"{each.context.span_id:016x}".encode() for each in sent]
-    assert [each.split(b"-")[2] for each in parents] == [
+    assert [span.attributes["messaging.batch.message_count"] for span in sent] == [2, 2]
+    ids = [f"{span.context.span_id:016x}".encode() for span in sent]
+    assert [parent.split(b"-")[2] for parent in parents] == [
         ids[0], ids[0], ids[1], b"b7ad6b7169203331",
     ]  # fmt: skip
 
@@ -151,12 +151,12 @@ def test_what_is_not_delivered_ends_with_its_error(broker: RunningBroker) -> Non
     with SyncProducer(broker.address, tracing=True, topic_wait_ms=0) as producer:
         handle = producer.send("absent", b"a")
         batch = producer.send_batch("absent", [b"a", b"b"])
-        for each in (handle, batch):
+        for waiting in (handle, batch):
             with pytest.raises(UnknownTopicOrPartitionError):
-                each.result(10)
+                waiting.result(10)
     ended = spans("send absent", 2)
-    assert {each.status.status_code for each in ended} == {StatusCode.ERROR}
-    assert {each.attributes["error.type"] for each in ended} == {"UNKNOWN_TOPIC_OR_PARTITION"}
+    assert {span.status.status_code for span in ended} == {StatusCode.ERROR}
+    assert {span.attributes["error.type"] for span in ended} == {"UNKNOWN_TOPIC_OR_PARTITION"}
 
 
 def test_a_handler_goes_on_with_the_trace_and_so_does_a_dead_letter(broker: RunningBroker) -> None:
@@ -192,4 +192,4 @@ def test_without_tracing_there_are_neither_spans_nor_headers(broker: RunningBrok
         consumer.assign([name])
         (record,) = consumer.poll(10_000)
     assert record.headers == ()
-    assert [each.name for each in EXPORTER.get_finished_spans()] == ["checkout"]
+    assert [span.name for span in EXPORTER.get_finished_spans()] == ["checkout"]

@@ -47,7 +47,7 @@ CLUSTER = ClusterDescription(
 def chosen(brokers: list[int] | None = None, *removed: int) -> tuple[list[int], list[int]]:
     candidates, nothing_new = _candidates(CLUSTER, brokers, removed)
     return [candidate.broker_id for candidate in candidates], [
-        each.broker_id for each in nothing_new
+        broker.broker_id for broker in nothing_new
     ]
 
 

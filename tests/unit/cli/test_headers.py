@@ -13,7 +13,7 @@ OWN = pa.array(
 def pairs(headers: pa.Array | None) -> list[list[tuple[str, bytes | None]]]:
     assert headers is not None
     assert headers.type == HEADERS_TYPE
-    return [[(each["key"], each["value"]) for each in row] for row in headers.to_pylist()]
+    return [[(header["key"], header["value"]) for header in row] for row in headers.to_pylist()]
 
 
 def test_added_headers_stand_after_the_own_ones_of_every_record() -> None:

@@ -122,8 +122,8 @@ def test_rows_of_a_batch_without_columns_or_rows_are_empty() -> None:
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
 def test_plain_cells_that_are_no_numbers_of_json_are_null(kind: pa.DataType) -> None:
     column = pa.array([1.5, float("nan"), float("inf"), -float("inf"), None], kind)
-    for each in (column, column.dictionary_encode()):
-        assert plain_cells(each).to_pylist() == [b"1.5", None, None, None, None]
+    for cells in (column, column.dictionary_encode()):
+        assert plain_cells(cells).to_pylist() == [b"1.5", None, None, None, None]
 
 
 def test_plain_cells_are_unquoted_text_and_keep_nulls() -> None:

@@ -336,7 +336,7 @@ def test_numbers_keep_all_digits_as_values_and_as_keys(file_format: str) -> None
     if file_format == "csv":
         assert rows == [b'{"n":' + text + b"}" for text in texts]
     else:
-        assert rows == [each.encode() for each in objects]
+        assert rows == [text.encode() for text in objects]
         assert read(data, file_format, key="v")["keys"] == [b"[" + text + b"]" for text in texts]
 
 
@@ -645,7 +645,7 @@ FRACTIONS = [[0.5] * 3, [0.5] * 2]
 def with_offsets(lists: list[Any], offsets: list[int], damaged: list[int]) -> bytes:
     """Return a stream with a column of lists in which some offsets are others."""
     data = arrow_bytes(pa.table({"l": lists}))
-    whole, other = (np.array(each, np.int32).tobytes() for each in (offsets, damaged))
+    whole, other = (np.array(values, np.int32).tobytes() for values in (offsets, damaged))
     assert data.count(whole) == 1
     return data.replace(whole, other)
 

@@ -224,7 +224,7 @@ def test_what_is_open_is_closed_though_the_time_to_close_is_over(is_past: bool) 
             await cluster.broker(BrokerId(number))
         stuck = [Stuck(), Stuck()]
         begun = host.monotonic_s()
-        await let_go(begun - 1 if is_past else begun, *(each.end for each in stuck), cluster.close)
+        await let_go(begun - 1 if is_past else begun, *(part.end for part in stuck), cluster.close)
         assert all(part.is_told for part in stuck)
         assert all(channel.is_told for channel in cluster.channels)
         assert host.monotonic_s() - begun < 0.1

@@ -20,8 +20,8 @@ def test_all_is_sorted_and_complete() -> None:
 
 
 def test_every_error_of_the_library_itself_is_exported() -> None:
-    classes = [each for each in vars(errors).values() if isinstance(each, type)]
-    own = [each for each in classes if errors.ClientError in each.__bases__]
+    classes = [member for member in vars(errors).values() if isinstance(member, type)]
+    own = [error for error in classes if errors.ClientError in error.__bases__]
     assert own
     for error in own:
         assert getattr(millrace.client, error.__name__) is error

@@ -159,7 +159,7 @@ def test_a_replica_that_is_offline_is_a_problem_and_one_that_was_fetched_anew_is
 def test_the_problems_of_a_topic_are_counted_the_worst_first() -> None:
     def partitions(topic: str, *numbers: int) -> tuple[PartitionHealth, ...]:
         (judged_one,) = judged([0, 1]).under_replicated
-        return tuple(replace(judged_one, topic=topic, partition=each) for each in numbers)
+        return tuple(replace(judged_one, topic=topic, partition=number) for number in numbers)
 
     health = replace(
         judged([0, 1, 2]),

@@ -165,7 +165,7 @@ def test_a_topic_that_is_not_there_is_asked_for_once_by_all_that_want_it() -> No
         await asyncio.sleep(cluster.slow_s / 4)
         wanted.pop().cancel()  # The others wait on.
         answers = await asyncio.gather(*wanted, return_exceptions=True)
-        assert {type(each) for each in answers} == {UnknownTopicOrPartitionError}
+        assert {type(answer) for answer in answers} == {UnknownTopicOrPartitionError}
         with pytest.raises(UnknownTopicOrPartitionError):
             await cluster.topic("payments")
         assert len(cluster.asked) == 1

@@ -21,6 +21,6 @@ def test_an_example_is_not_counted_and_the_latest_of_a_bucket_stays() -> None:
     for seconds, trace_id in ((0.003, "a"), (0.004, "b"), (2, "c")):
         latencies.mark(seconds, trace_id)
     assert sum(latencies.counts) == latencies.sum_s == 0
-    kept = [each and each.trace_id for each in latencies.examples]
-    assert [each for each in kept if each] == ["b", "c"]
+    kept = [example and example.trace_id for example in latencies.examples]
+    assert [trace_id for trace_id in kept if trace_id] == ["b", "c"]
     assert kept[2] == "b"

@@ -30,8 +30,10 @@ def said(
         cluster_id="c",
         metadata_epoch=epoch,
         brokers=[
-            pb.BrokerMetadata(broker_id=each, name=f"b{each}", address=f"b{each}:{epoch or 1}")
-            for each in brokers
+            pb.BrokerMetadata(
+                broker_id=number, name=f"b{number}", address=f"b{number}:{epoch or 1}"
+            )
+            for number in brokers
         ],
     )
     for name in topics:
@@ -56,7 +58,7 @@ def test_an_older_answer_changes_neither_brokers_nor_what_is_known_of_a_topic(
     known.learn(said(8, "orders", leader=(-1, 1), brokers=(0, 1)), is_full=False)
     known.learn(said(7, "orders", leader=(2, 1)), is_full=False)
     assert leader(known) == -1
-    assert {each.address for each in known.brokers.values()} == {"b0:8", "b1:8"}
+    assert {broker.address for broker in known.brokers.values()} == {"b0:8", "b1:8"}
     known.learn(said(8, "orders", leader=(2, 1)), is_full=False)
     assert leader(known) == 2
 

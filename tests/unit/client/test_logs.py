@@ -69,7 +69,7 @@ def test_an_event_of_the_clients_thread_is_logged_with_its_place_by_another(
 ) -> None:
     ident = LoopThread.shared().call(log_event())
     assert recorder.has_all.wait(10)
-    ((thread, record),) = [each for each in recorder.records if each[1].name == "millrace.test"]
+    ((thread, record),) = [line for line in recorder.records if line[1].name == "millrace.test"]
     assert record.getMessage() == "it happened to producer"
     assert (record.funcName, record.pathname) == ("log_event", __file__)
     assert (record.thread, thread) == (ident, "millrace-log")
@@ -77,7 +77,7 @@ def test_an_event_of_the_clients_thread_is_logged_with_its_place_by_another(
 
 def test_an_event_of_any_other_thread_is_logged_at_once_with_its_place(recorder: Recorder) -> None:
     ident = asyncio.run(log_event())
-    ((thread, record),) = [each for each in recorder.records if each[1].name == "millrace.test"]
+    ((thread, record),) = [line for line in recorder.records if line[1].name == "millrace.test"]
     assert (record.funcName, record.pathname) == ("log_event", __file__)
     assert (record.thread, thread) == (ident, threading.current_thread().name)
 
@@ -90,7 +90,7 @@ def test_the_clients_thread_goes_on_while_a_handler_is_held(recorder: Recorder) 
         assert recorder.records == []
         recorder.expected = 4
     assert recorder.has_all.wait(10)
-    assert {each[0] for each in recorder.records} == {"millrace-log"}
+    assert {line[0] for line in recorder.records} == {"millrace-log"}
 
 
 def test_the_clients_thread_goes_on_while_logging_is_being_configured(recorder: Recorder) -> None:
@@ -115,5 +115,5 @@ def test_lines_that_handlers_are_too_slow_for_are_counted(recorder: Recorder) ->
 def test_all_parts_of_the_client_log_through_its_own_log() -> None:
     """A logger of `logging` itself can make the clients' thread wait for a lock of the program."""
     sources = Path(millrace.client.__path__[0]).rglob("*.py")
-    users = {each.name for each in sources if "getLogger" in each.read_text(encoding="utf-8")}
+    users = {source.name for source in sources if "getLogger" in source.read_text(encoding="utf-8")}
     assert users == {"logs.py"}

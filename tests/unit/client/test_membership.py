@@ -126,10 +126,10 @@ class Coordinator:
             ]
             + [
                 positions_pb2.Position(
-                    topic_partition=common_pb2.TopicPartition(topic_id=each, partition=0),
+                    topic_partition=common_pb2.TopicPartition(topic_id=topic_id, partition=0),
                     offset=99,
                 )
-                for each in self.deleted
+                for topic_id in self.deleted
             ]
         )
 
@@ -139,8 +139,8 @@ class Coordinator:
         if self.list_refusal is not None:
             raise self.list_refusal
         topics = [
-            cluster_pb2.DeletedTopic(topic_id=each, name=name)
-            for each, name in self.deleted.items()
+            cluster_pb2.DeletedTopic(topic_id=topic_id, name=name)
+            for topic_id, name in self.deleted.items()
         ]
         return cluster_pb2.ListDeletedTopicsResponse(topics=topics)
 
@@ -155,10 +155,10 @@ class Coordinator:
         if self.commit_refusals:
             error = self.commit_refusals.pop(0)
             return positions_pb2.CommitPositionsResponse(error=error_to_wire(error))
-        if any(each.topic_partition.topic_id in self.gone for each in request.positions):
+        if any(position.topic_partition.topic_id in self.gone for position in request.positions):
             gone = UnknownTopicOrPartitionError("there is no such partition")
             return positions_pb2.CommitPositionsResponse(error=error_to_wire(gone))
-        self.commits.append([each.offset for each in request.positions])
+        self.commits.append([position.offset for position in request.positions])
         self.numbers.append(request.number)
         return positions_pb2.CommitPositionsResponse()
 
@@ -175,11 +175,11 @@ class Reading:
 
     def begin(self, places: Mapping[TopicPartition, Begun]) -> None:
         self.begun.update(places)
-        self.read.update({each: begun.position for each, begun in places.items()})
+        self.read.update({place: begun.position for place, begun in places.items()})
 
     def end(self, places: Any) -> None:
-        for each in list(places):
-            del self.read[each]
+        for place in list(places):
+            del self.read[place]
 
     def known_position(self, place: TopicPartition) -> Position | None:
         return self.read.get(place)
@@ -329,13 +329,13 @@ class Brokers(Cluster):
 
     def __init__(self, *, tells_wait: bool = True) -> None:
         self.all = [Broker(f"{name}:1", self) for name in "abc"]
-        super().__init__([each.address for each in self.all], client_id="c")
+        super().__init__([broker.address for broker in self.all], client_id="c")
         self.leader, self.epoch = self.all[0], 1
         self.tells_wait = tells_wait
         self.waits = asyncio.Event()
 
     async def connection(self, address: str) -> Any:
-        return next(each for each in self.all if each.address == address)
+        return next(broker for broker in self.all if broker.address == address)
 
     async def on(self, connection: Any, method: Callable[[Any], Awaitable[Any]]) -> Any:
         return await method(connection)
@@ -376,8 +376,8 @@ def test_a_coordinator_that_loses_its_power_at_any_moment_ends_no_session(
         brokers.waits.clear()
         await brokers.waits.wait()  # A heartbeat has just begun to wait.
         await read(loss_s)
-        for each in brokers.all[:lost]:
-            each.has_power = False
+        for broker in brokers.all[:lost]:
+            broker.has_power = False
         await read(4.5)
         brokers.leader, brokers.epoch = brokers.all[lost], 2
         await read(20)
@@ -401,7 +401,8 @@ async def test_a_member_that_gave_itself_up_leaves_before_it_joins_again() -> No
         coordinator.hears.set()
         await it.until(lambda: it.reading.read, polls=True)
         assert coordinator.left == [first]
-        again = next(each for each in coordinator.heartbeats[seen:] if each.HasField("member"))
+        later = coordinator.heartbeats[seen:]
+        again = next(heartbeat for heartbeat in later if heartbeat.HasField("member"))
         assert again.member_id != first
 
 
@@ -499,7 +500,7 @@ async def test_partitions_that_came_later_begin_at_their_start_unless_a_position
         it.coordinator.committed = {3: 7}
         it.coordinator.decide = lambda _: given(1, 0, 1, 2, 3, later_from=2)
         await it.until(lambda: it.reading.read, polls=True)
-        later = {each.partition: begun.is_later for each, begun in it.reading.begun.items()}
+        later = {place.partition: begun.is_later for place, begun in it.reading.begun.items()}
         assert later == {0: False, 1: False, 2: True, 3: True}
         assert it.reading.begun[place(3)].position == Position(7, 0)
 

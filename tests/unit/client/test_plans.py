@@ -20,8 +20,8 @@ from millrace.core.ids import BrokerId, LeaderEpoch, Offset, PartitionEpoch, Top
 
 def brokers(*media: Sequence[Media]) -> list[BrokerInfo]:
     return [
-        BrokerInfo(BrokerId(number), f"b{number}", "h:1", "", False, media=tuple(each))
-        for number, each in enumerate(media)
+        BrokerInfo(BrokerId(number), f"b{number}", "h:1", "", False, media=tuple(kinds))
+        for number, kinds in enumerate(media)
     ]
 
 
@@ -36,17 +36,17 @@ def topic(
         tuple(
             PartitionDescription(
                 partition=number,
-                leader=BrokerId(each[0]),
+                leader=BrokerId(held[0]),
                 leader_epoch=LeaderEpoch(1),
                 leader_address="h:1",
                 partition_epoch=PartitionEpoch(1),
-                replicas=tuple(map(BrokerId, each)),
-                isr=tuple(map(BrokerId, each)),
+                replicas=tuple(map(BrokerId, held)),
+                isr=tuple(map(BrokerId, held)),
                 elr=(),
                 offline_replicas=(),
                 adding_replicas=tuple(map(BrokerId, adding)),
             )
-            for number, each in enumerate(replicas)
+            for number, held in enumerate(replicas)
         ),
         {"media": ConfigValue(media, "topic", "")} if media else {},
     )

@@ -226,8 +226,8 @@ def test_no_kind_of_call_takes_a_cancellation_that_waits_for_its_own() -> None:
         await asyncio.wait([running], timeout=10)
         assert running.cancelled(), call
 
-    for each in (broker_call, shared_task, question, parts):
-        asyncio.run(story(each))
+    for call in (broker_call, shared_task, question, parts):
+        asyncio.run(story(call))
 
 
 async def test_a_cancelled_task_can_still_call_in_its_finally() -> None:

@@ -132,7 +132,7 @@ def test_an_error_that_may_quote_the_record_is_named_alone(
 def test_a_poll_has_links_to_different_contexts_and_not_to_all(stage: Stage) -> None:
     parents = [PARENT.replace(b"331-", b"%03x-" % number) for number in range(1, 301)]
     column = pa.array(
-        [[("a", b"1"), ("traceparent", each)] for each in (*parents, *parents)], HEADERS_TYPE
+        [[("a", b"1"), ("traceparent", parent)] for parent in (*parents, *parents)], HEADERS_TYPE
     )
     stage.tracing.polled(["orders"], 600, [column[2:], column], 1_000)
     (span,) = stage.spans()

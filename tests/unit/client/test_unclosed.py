@@ -43,7 +43,7 @@ def test_a_producer_that_fails_keeps_no_other_from_its_delivery(
     with caplog.at_level(logging.WARNING):
         unclosed.deliver([failing, good])
     assert good.acknowledged
-    assert [each.message for each in caplog.records if "a bug" in each.message]
+    assert [record.message for record in caplog.records if "a bug" in record.message]
 
 
 def test_ctrl_c_ends_the_wait_for_one_producer_and_is_no_error(

@@ -128,9 +128,9 @@ def test_a_request_with_too_many_fields_is_refused() -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_request_or_refused(data: bytes) -> None:
-    for each in (data, head(b"GET /" + data + b" HTTP/1.1"), head(fields=HOST + data + b"\r\n")):
+    for request in (data, head(b"GET /" + data + b" HTTP/1.1"), head(fields=HOST + data + b"\r\n")):
         try:
-            found = parse_request(each).method
+            found = parse_request(request).method
         except RefusedError as error:
             found = error.why
         assert found

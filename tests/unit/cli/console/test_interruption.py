@@ -32,14 +32,14 @@ def nothing(*_: object) -> None:
     """Handle a signal."""
 
 
-@pytest.mark.parametrize("around", [ending_in_order, Interruption], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("around", [ending_in_order, Interruption], ids=lambda kind: kind.__name__)
 @pytest.mark.usefixtures("ignored")
 def test_what_a_shell_and_nohup_ignore_stays_ignored(
     around: Callable[[], AbstractContextManager[object]],
 ) -> None:
     with around():
         assert stop_signals() == [signal.SIGTERM]
-        handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGHUP)]
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)]
         assert handlers == [signal.SIG_IGN] * 2
         assert callable(signal.getsignal(signal.SIGTERM))
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN

@@ -46,7 +46,7 @@ class FakeCluster:
     def _describe(self, number: int) -> PartitionDescription:
         old = self.replicas[number]
         new = old if self.is_lagging else self.targets.get(number, old)
-        replicas = (*new, *(each for each in old if each not in new))
+        replicas = (*new, *(broker for broker in old if broker not in new))
         return PartitionDescription(
             number,
             BrokerId(0),
@@ -57,8 +57,8 @@ class FakeCluster:
             ids(old),
             (),
             (),
-            adding_replicas=ids(each for each in new if each not in old),
-            removing_replicas=ids(each for each in old if each not in new),
+            adding_replicas=ids(broker for broker in new if broker not in old),
+            removing_replicas=ids(broker for broker in old if broker not in new),
         )
 
     def reassign_partitions(

@@ -110,10 +110,10 @@ def test_a_partition_joins_the_session_of_its_leader() -> None:
 def test_a_partition_joins_with_the_end_up_to_which_it_is_read() -> None:
     fetcher = make()
     fetcher.assign("t", PLACE, Offset(5), end=Offset(9))
-    (change,) = [each for each in fetcher.poll(at(0)) if isinstance(each, ChangeSession)]
+    (change,) = [effect for effect in fetcher.poll(at(0)) if isinstance(effect, ChangeSession)]
     assert [(added.fetch_offset, added.end_offset) for added in change.added] == [(5, 9)]
     fetcher.assign("t", PLACE, Offset(5))
-    (change,) = [each for each in fetcher.poll(at(0)) if isinstance(each, ChangeSession)]
+    (change,) = [effect for effect in fetcher.poll(at(0)) if isinstance(effect, ChangeSession)]
     assert [added.end_offset for added in change.added] == [None]
 
 
@@ -393,14 +393,14 @@ def test_a_position_that_jumps_over_deleted_records_is_told_with_their_number() 
     fetcher.on_fetched(BROKER, [fetched(1, batch(0, 3), 0)], at(1))
     fetcher.take()
     fetcher.on_fetched(BROKER, [refused], at(2))
-    (ask,) = [each for each in fetcher.poll(at(2)) if isinstance(each, FindEpochEnd)]
+    (ask,) = [effect for effect in fetcher.poll(at(2)) if isinstance(effect, FindEpochEnd)]
     fetcher.on_epoch_end(ask.handle, LeaderEpoch(3), Offset(90))
-    (look,) = [each for each in fetcher.poll(at(3)) if isinstance(each, LookUpOffset)]
+    (look,) = [effect for effect in fetcher.poll(at(3)) if isinstance(effect, LookUpOffset)]
     fetcher.on_offset_found(look.handle, Offset(50))
-    (jump,) = [each for each in fetcher.poll(at(4)) if isinstance(each, Jumped)]
+    (jump,) = [effect for effect in fetcher.poll(at(4)) if isinstance(effect, Jumped)]
     assert (jump.from_offset, jump.to_offset, jump.skipped) == (3, 50, 47)
     assert jump.reason is JumpReason.RECORDS_DELETED
-    assert not any(isinstance(each, Jumped) for each in fetcher.poll(at(5)))
+    assert not any(isinstance(effect, Jumped) for effect in fetcher.poll(at(5)))
 
 
 def test_of_a_new_partition_all_that_was_deleted_is_told_and_of_another_one_nothing() -> None:
@@ -411,7 +411,7 @@ def test_of_a_new_partition_all_that_was_deleted_is_told_and_of_another_one_noth
         (look,) = fetcher.poll(at(0))
         assert isinstance(look, LookUpOffset)
         fetcher.on_offset_found(look.handle, Offset(9))
-        jumps = [each.skipped for each in fetcher.poll(at(0)) if isinstance(each, Jumped)]
+        jumps = [effect.skipped for effect in fetcher.poll(at(0)) if isinstance(effect, Jumped)]
         assert jumps == ([9] if is_new else [])
 
 
@@ -535,7 +535,7 @@ def test_the_broker_verifies_what_came_damaged_before_it_sends_it_again() -> Non
     assert (joining.handle, joining.fetch_offset, joining.verify_until) == (2, 0, 4)
     fetcher.on_fetched(BROKER, [fetched(2, batch(0, 3) + batch(3, 2), 0)], at(2))
     taken = [fetcher.take(), fetcher.take()]
-    assert [each and each.header.base_offset for each in taken] == [0, 3]
+    assert [batch and batch.header.base_offset for batch in taken] == [0, 3]
     assert fetcher.take() is None
 
 
@@ -555,7 +555,8 @@ def test_a_batch_that_was_taken_and_is_damaged_is_fetched_again_once() -> None:
 def test_a_damaged_header_is_told_after_what_came_before_it() -> None:
     fetcher = with_a_damaged_header()
     taken = [fetcher.take(), fetcher.take()]
-    assert [each and (each.handle, each.header.base_offset) for each in taken] == [(2, 0), (3, 0)]
+    found = [batch and (batch.handle, batch.header.base_offset) for batch in taken]
+    assert found == [(2, 0), (3, 0)]
     with pytest.raises(CorruptBatchError, match=r"topic 't' partition 0: the bytes begin with"):
         fetcher.take()
     assert fetcher.take() is None
@@ -706,7 +707,7 @@ def test_a_reader_that_begins_where_another_was_is_told_that_its_record_is_gone(
     fetcher.assign("t", PLACE, Offset(10), epoch=LeaderEpoch(3))
     assert fetcher.partition(PLACE).epoch_before(Offset(10)) == 3
     assert fetcher.partition(PLACE).epoch_before(Offset(9)) == -1
-    (change,) = [each for each in fetcher.poll(at(0)) if isinstance(each, ChangeSession)]
+    (change,) = [effect for effect in fetcher.poll(at(0)) if isinstance(effect, ChangeSession)]
     assert [(added.fetch_offset, added.last_fetched_epoch) for added in change.added] == [(10, 3)]
 
 

@@ -88,7 +88,7 @@ def test_what_is_dropped_gives_its_credit_back_and_the_rest_stays_in_order() -> 
     assert sessions.has(2)
     assert granted(sessions) == 3 * SIZE
     taken = [sessions.take() for _ in range(4)]
-    assert [each and each.header.base_offset for each in taken] == [10, 11, 12, None]
+    assert [batch and batch.header.base_offset for batch in taken] == [10, 11, 12, None]
 
 
 def test_bytes_that_are_no_batch_are_told_and_give_their_credit_back() -> None:

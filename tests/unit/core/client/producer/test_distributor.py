@@ -284,6 +284,7 @@ def test_headers_of_several_columns_share_a_batch() -> None:
     (batch,) = distributor.sealed
     joined = batch.columns().headers
     assert isinstance(joined, pa.Array)
-    assert [[(each["key"], each["value"]) for each in row or ()] for row in joined.to_pylist()] == [
+    rows = [row or () for row in joined.to_pylist()]
+    assert [[(header["key"], header["value"]) for header in row] for row in rows] == [
         [("n", b"0")], [], [("n", b"1")], [],
     ]  # fmt: skip

@@ -464,7 +464,7 @@ def test_what_comes_after_a_batch_that_was_not_appended_is_in_no_doubt() -> None
     assert third.maybe_appended
     sender.on_connected(BROKER)
     assert sent(sender.poll(at(2))) == [[second], [third]]
-    assert [(each.producer_epoch, each.base_sequence) for each in (second, third)] == [
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in (second, third)] == [
         (1, 0),
         (1, 2),
     ]
@@ -510,7 +510,7 @@ def test_what_a_later_leader_lacks_is_in_no_doubt_and_goes_on_in_a_new_epoch() -
     effects = sender.poll(at(120_002))
     assert not completed(effects)
     assert sent(effects) == [[second], [third]]
-    assert [(each.producer_epoch, each.base_sequence) for each in (second, third)] == [
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in (second, third)] == [
         (1, 0),
         (1, 2),
     ]
@@ -659,8 +659,8 @@ def test_a_request_that_a_broker_does_not_read_for_a_quota_has_more_time() -> No
     sender.on_batches([batch_of()])
     sender.poll(at(0))
     sender.on_throttled(BROKER, 60_000, at(100))
-    assert not any(isinstance(each, Disconnect) for each in sender.poll(at(60_000)))
-    late = [each for each in sender.poll(at(100_000)) if isinstance(each, Disconnect)]
+    assert not any(isinstance(effect, Disconnect) for effect in sender.poll(at(60_000)))
+    late = [effect for effect in sender.poll(at(100_000)) if isinstance(effect, Disconnect)]
     assert [request.broker_id for request in late] == [BROKER]
 
 
@@ -670,7 +670,7 @@ def test_a_pause_that_was_shortened_does_not_lengthen_the_wait_for_an_answer() -
     sender.poll(at(0))
     sender.on_throttled(BROKER, 60_000, at(100))
     sender.on_throttled(BROKER, 1, at(200))
-    late = [each for each in sender.poll(at(40_000)) if isinstance(each, Disconnect)]
+    late = [effect for effect in sender.poll(at(40_000)) if isinstance(effect, Disconnect)]
     assert [request.broker_id for request in late] == [BROKER]
 
 

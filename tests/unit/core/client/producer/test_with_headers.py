@@ -29,7 +29,9 @@ def rows(headers: Any) -> list[Any]:
     if isinstance(headers, pa.Array):
         assert headers.type == HEADERS_TYPE
         headers.validate(full=True)
-        return [tuple((each["key"], each["value"]) for each in row) for row in headers.to_pylist()]
+        headers = [
+            [(header["key"], header["value"]) for header in row] for row in headers.to_pylist()
+        ]
     return [tuple(row) for row in headers]
 
 
