@@ -8,7 +8,7 @@ import click
 
 from millrace.cli.arguments.partition_names import parse, say_refused
 from millrace.cli.cluster import completed, connect_admin, ranges_of
-from millrace.cli.command import Command, Group, bootstrap_option, interval_option, output_option
+from millrace.cli.command import Group, bootstrap_option, interval_option, output_option
 from millrace.cli.console.confirmation import confirm
 from millrace.cli.console.failures import ExitCode, Failure, did_you_mean, nearest
 from millrace.cli.console.output import print_json, print_result, print_table, put, say, table_lines
@@ -54,7 +54,7 @@ def command() -> None:
     """
 
 
-@command.command("list", cls=Command, examples="millrace group list")
+@command.command("list", examples="millrace group list")
 @bootstrap_option
 @output_option
 def list_(bootstrap: str, output: str) -> None:
@@ -73,7 +73,6 @@ def list_(bootstrap: str, output: str) -> None:
 
 @command.command(
     "describe",
-    cls=Command,
     examples="""
     millrace group describe billing
     millrace group describe hourly-report --output json
@@ -214,7 +213,6 @@ def _errors(lags: Iterable[PartitionLag]) -> dict[PartitionName, MillraceError]:
 
 @command.command(
     "lag",
-    cls=Command,
     examples="""
     millrace group lag
     millrace group lag billing hourly-report --output json
@@ -296,7 +294,6 @@ def _watch(admin: "SyncAdmin", names: Sequence[str], interval: float) -> None:
 
 @command.command(
     "reset",
-    cls=Command,
     writes=True,
     examples="""
     millrace group reset billing --to beginning --dry-run
@@ -370,7 +367,7 @@ def reset(
             raise Failure(
                 f"{name} has no positions to change",
                 "name topics with --topic",
-                exit_code=_NOT_FOUND,
+                exit_code=ExitCode.NOT_FOUND,
             )
         _print_plan(plan, output)
         if dry_run:
@@ -421,7 +418,6 @@ def _print_plan(plan: Sequence[Reset], output: str) -> None:
 
 @command.command(
     "forget",
-    cls=Command,
     writes=True,
     examples="""
     millrace group forget billing orders-of-last-year
@@ -452,7 +448,7 @@ def forget(
                 raise Failure(
                     f"{name} has no position in {topic}",
                     f"did you mean {match}?" if match else "`millrace group describe` shows them",
-                    exit_code=_NOT_FOUND,
+                    exit_code=ExitCode.NOT_FOUND,
                 )
         what = f"{count(len(kept), 'position')} of {name} in {', '.join(topics)}"
         if dry_run:
@@ -468,7 +464,6 @@ def forget(
 
 @command.command(
     "delete",
-    cls=Command,
     writes=True,
     examples="""
     millrace group delete billing
@@ -509,9 +504,6 @@ def delete(names: tuple[str, ...], dry_run: bool, yes: bool, bootstrap: str, out
         print_json({"deleted": list(names)})
 
 
-_NOT_FOUND = ExitCode.NOT_FOUND
-
-
 def _found(admin: "SyncAdmin", name: str) -> "GroupDescription":
     group = admin.describe_group(name)
     if group is None:
@@ -519,6 +511,6 @@ def _found(admin: "SyncAdmin", name: str) -> "GroupDescription":
         raise Failure(
             f"there is no group {name!r}",
             did_you_mean(name, names, "`millrace group list` shows what there is"),
-            exit_code=_NOT_FOUND,
+            exit_code=ExitCode.NOT_FOUND,
         )
     return group

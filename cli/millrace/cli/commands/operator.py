@@ -3,7 +3,7 @@
 import click
 
 from millrace.cli.command import Command
-from millrace.cli.console.failures import ExitCode, Failure
+from millrace.cli.console.failures import ExitCode, Failure, importing_the_operator
 from millrace.cli.console.stop_signals import stop_signals
 
 
@@ -46,15 +46,10 @@ def command(image: str, namespace: str | None, log_level: str, check: bool) -> N
     In a pod it uses the service account, elsewhere the current context of the kubeconfig. It needs
     what `pip install 'millrace[operator]'` installs. Several may run: one of them acts.
     """
-    try:
+    with importing_the_operator():
         from millrace.broker.telemetry.logs import configure_logging
         from millrace.core.broker_config import LoggingConfig, LogLevel
         from millrace.operator import app, installation
-    except ImportError as error:
-        raise Failure(
-            f"the operator's libraries are not installed: {error}",
-            "install them: pip install 'millrace[operator]'",
-        ) from error
     config = app.config_from_environment(image, namespace)
     if not check:
         configure_logging(LoggingConfig(level=LogLevel(log_level)))

@@ -7,7 +7,7 @@ import click
 
 from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.console import parent_process
-from millrace.cli.console.failures import ExitCode, Failure
+from millrace.cli.console.failures import ExitCode, Failure, importing_the_operator
 from millrace.cli.console.output import announce_json, announce_line
 from millrace.cli.console.stop_signals import stop_signals
 from millrace.core.addresses import PORT_MAX
@@ -101,13 +101,8 @@ async def _serve(listening: socket.socket, clusters: "Clusters") -> None:
 
 
 def _on_kubernetes() -> "Clusters":
-    try:
+    with importing_the_operator():
         from millrace.operator.bootstraps import Bootstraps
-    except ImportError as error:
-        raise Failure(
-            f"the operator's libraries are not installed: {error}",
-            "install them: pip install 'millrace[operator]'",
-        ) from error
     from millrace.web.clusters import Clusters
 
     try:

@@ -4,7 +4,8 @@ import difflib
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import IO, Any
 
@@ -103,6 +104,18 @@ class JsonFailure(click.ClickException):
         """Write the document to standard error."""
         document = json.dumps(self._document, ensure_ascii=False)
         click.echo(document, file=sys.stderr if file is None else file)
+
+
+@contextmanager
+def importing_the_operator() -> Iterator[None]:
+    """Say what to install if a library of the operator is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise Failure(
+            f"the operator's libraries are not installed: {error}",
+            "install them: pip install 'millrace[operator]'",
+        ) from error
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
