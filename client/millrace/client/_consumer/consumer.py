@@ -126,7 +126,7 @@ class Consumer(AsyncClient):
             UnknownTopicOrPartitionError: there is no such topic, and no group.
             InvalidRequestError: `start`, a callback, or without a group the pattern is wrong.
         """
-        if not self._core.group:
+        if not self._core.config.group:
             if on_assigned or on_revoked or on_lost:
                 raise InvalidRequestError("only a member of a group has callbacks: set group=...")
             with self._core.exclusive():

@@ -199,7 +199,7 @@ async def process(
             place = (record.topic, record.partition)
             is_done = False
             try:
-                is_done = await _is_done(record, handler, retries, dead_letters, core.group)
+                is_done = await _is_done(record, handler, retries, dead_letters, core.config.group)
             finally:
                 # Also when it was interrupted. A closed consumer has committed already.
                 if not is_done and not core.is_closed:

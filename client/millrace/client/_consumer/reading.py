@@ -49,7 +49,7 @@ class ConsumerCore:
         config: ConsumerConfig,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._config = config
+        self.config = config
         self.cluster = config.new_cluster(bootstrap)
         self._tracing = config.new_tracing(config.group)
         self.is_closed = False
@@ -303,7 +303,7 @@ class ConsumerCore:
         if names or pattern:
             self.membership = Membership(
                 self.cluster,
-                self._config,
+                self.config,
                 self.assignment,
                 topics=names,
                 pattern=pattern,
@@ -331,16 +331,6 @@ class ConsumerCore:
     def _on_end_found(self, place: TopicPartition, end: Offset) -> None:
         if self.membership is not None:
             self.membership.commits.on_end_found(place, end)
-
-    @property
-    def close_timeout_ms(self) -> int:
-        """How long `close` may take."""
-        return self._config.close_timeout_ms
-
-    @property
-    def group(self) -> str:
-        """The group that the user named; empty: none."""
-        return self._config.group
 
     async def commit(self, positions: Mapping[PartitionName, int] | None) -> None:
         """See `Consumer.commit`."""
@@ -376,7 +366,7 @@ class ConsumerCore:
 
     async def close(self) -> None:
         """Leave the group, and let go of everything."""
-        ends_at = host.monotonic_s() + self.close_timeout_ms / 1000
+        ends_at = host.monotonic_s() + self.config.close_timeout_ms / 1000
         try:
             await self.leave()  # Callbacks may still use the consumer.
         finally:

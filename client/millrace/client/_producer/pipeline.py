@@ -95,7 +95,7 @@ class Pipeline:
         retry_ms, retry_ms_max = spread(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._retry_s = retry_ms_max / 1000
         router = Router(retry_ms, retry_ms_max, config.metadata_max_age_ms, monotonic_now())
-        self._sender = Sender(
+        self.sender = Sender(
             SenderConfig(
                 acks=config.acks,
                 request_timeout_ms=config.request_timeout_ms,
@@ -107,7 +107,7 @@ class Pipeline:
             router,
         )
         self._distributor = Distributor(
-            config.batch_size, partitioner, self._sender.queue_length, host.current.dice()
+            config.batch_size, partitioner, self.sender.queue_length, host.current.dice()
         )
         self._unfinished: dict[Intake, None] = {}
         self._flushes = Flushes(self.counters)
@@ -116,7 +116,7 @@ class Pipeline:
         # Only the loop uses the machine, so it needs no lock.
         self.streams = BrokerStreams(
             cluster,
-            self._sender,
+            self.sender,
             lock=nullcontext(),
             tasks=self._tasks,
             open_stream=self._open_stream,
@@ -135,7 +135,7 @@ class Pipeline:
             tell_leaders=self.streams.tell_leaders,
             wake=self.wake,
         )
-        self._encoding = Encoding(compressor, self._sender, loop, self.wake)
+        self._encoding = Encoding(compressor, self.sender, loop, self.wake)
         self._step_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
@@ -200,15 +200,6 @@ class Pipeline:
         return self.counters.acknowledged_records
 
     # Called on the loop.
-
-    def awaited_brokers(self) -> list[str]:
-        """Return the addresses of brokers that batches wait for, as far as they are known."""
-        brokers = self.cluster.metadata.brokers
-        return [brokers[at].address for at in self._sender.awaited_brokers() if at in brokers]
-
-    def producer_id_problem(self) -> str | None:
-        """Return why there is no producer id yet; None: none is needed, empty: no answer yet."""
-        return self._sender.producer_id_problem()
 
     async def flush(self) -> None:
         """Send all records without lingering, and wait for their outcomes.
@@ -294,7 +285,7 @@ class Pipeline:
         """Return how long a record may linger now."""
         # With little memory no more records may come: those here leave as soon as they can.
         linger_ms = 0 if self.room.is_short else self.config.linger_ms
-        return max(linger_ms, _BUSY_LINGER_MS) if self._sender.is_saturated() else linger_ms
+        return max(linger_ms, _BUSY_LINGER_MS) if self.sender.is_saturated() else linger_ms
 
     def _due(self, now: MonotonicMs) -> MonotonicMs:
         """Return the send time up to which records no longer linger."""
@@ -307,7 +298,7 @@ class Pipeline:
             for opened in (self.intakes.first_opened_at(), self._distributor.first_opened_at())
             if opened is not None
         ]
-        wake = self._sender.next_wake(now)
+        wake = self.sender.next_wake(now)
         if wake is not None:
             moments.append(wake)
         at = min(moments, default=0)
@@ -325,7 +316,7 @@ class Pipeline:
         self._step()
 
     def _perform(self, now: MonotonicMs) -> None:
-        for effect in self._sender.poll(now):
+        for effect in self.sender.poll(now):
             match effect:
                 case Transmit():
                     stream = self.streams.get(effect.broker_id)
@@ -393,7 +384,7 @@ class Pipeline:
         )
 
     def _on_throttled(self, broker_id: BrokerId, throttle_ms: int) -> None:
-        self.counters.throttled_ms += self._sender.on_throttled(
+        self.counters.throttled_ms += self.sender.on_throttled(
             broker_id, throttle_ms, monotonic_now()
         )
         self._throttling.on_throttled(broker_id, throttle_ms)
@@ -405,19 +396,19 @@ class Pipeline:
         for answer in answers:
             if isinstance(answer, Refusal):
                 self.streams.learn_address(answer.error)
-        self._sender.on_answer(broker_id, correlation_id, answers, monotonic_now())
+        self.sender.on_answer(broker_id, correlation_id, answers, monotonic_now())
         self._step()
 
     def _on_written(self, broker_id: BrokerId, correlation_id: int, batches: int) -> None:
         answers = [Acknowledged(UNKNOWN_OFFSET, WallMs(-1))] * batches
-        self._sender.on_answer(broker_id, correlation_id, answers, monotonic_now())
+        self.sender.on_answer(broker_id, correlation_id, answers, monotonic_now())
         self._step()
 
     def _on_late_refusal(self, broker_id: BrokerId, errors: Sequence[MillraceError]) -> None:
         self.counters.refused_requests += 1
         # A look-up does not solve the other errors.
         if any(isinstance(error, RefreshMetadataError | MessageTooLargeError) for error in errors):
-            self._sender.on_late_refusal(broker_id)
+            self.sender.on_late_refusal(broker_id)
             self._step()
 
     async def _allocate_producer_id(self) -> None:
@@ -437,9 +428,9 @@ class Pipeline:
                     ask, attempt_s=lambda: self.cluster.metadata_timeout_s
                 )
             except (RetriableError, ConnectionFailedError, UnknownServerError) as error:
-                self._sender.on_no_producer_id(error.message)
+                self.sender.on_no_producer_id(error.message)
                 await asyncio.sleep(self._retry_s)
             else:
                 break
-        self._sender.on_producer_id(ProducerId(response.producer_id))
+        self.sender.on_producer_id(ProducerId(response.producer_id))
         self.wake()

@@ -111,7 +111,9 @@ class Producer(RecordSink, AsyncClient):
 
         Without those of an unknown topic, or of a partition without a leader.
         """
-        return self._pipeline.awaited_brokers()
+        brokers = self._pipeline.cluster.metadata.brokers
+        awaited = self._pipeline.sender.awaited_brokers()
+        return [brokers[number].address for number in awaited if number in brokers]
 
     def producer_id_problem(self) -> str | None:
         """Return why there is no producer id, without which nothing is sent with `acks="all"`.
@@ -119,7 +121,7 @@ class Producer(RecordSink, AsyncClient):
         The brokers get ids from the controller. None: no id is needed. Empty: one was requested,
         and no broker has answered yet.
         """
-        return self._pipeline.producer_id_problem()
+        return self._pipeline.sender.producer_id_problem()
 
     async def close(self) -> None:
         """Deliver the sent records and release everything; closing twice is harmless.

@@ -139,4 +139,4 @@ class SyncConsumer(SyncClient[Consumer]):
 
     def close(self) -> None:
         """Release everything: see `Consumer.close`."""
-        self._thread.close(self._client.close(), self._core.close_timeout_ms, str)
+        self._thread.close(self._client.close(), self._core.config.close_timeout_ms, str)
