@@ -6,8 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
@@ -17,6 +19,37 @@ from millrace.cli.console.failures import ExitCode
 
 CLEAN = "clean-shutdown"
 """What a broker leaves in its log directory when it has closed everything."""
+
+
+@contextmanager
+def brokers_up(
+    folder: Path, count: int, *words: str, stderr: int | None = None
+) -> Iterator[tuple[subprocess.Popen[str], list[dict[str, Any]]]]:
+    """Yield a process of `millrace up --brokers`, and what it says of its brokers."""
+    command = (*(sys.executable, "-m", "millrace.cli", "up", "--brokers", str(count)), *words)
+    place = ("--data-dir", str(folder), "--port", "0", "--output", "json")
+    with subprocess.Popen(
+        [*command, *place], stdout=subprocess.PIPE, stderr=stderr, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process, json.loads(process.stdout.readline())["brokers"]
+
+
+def refused(port: str, folder: Path) -> str:
+    """Return what `millrace up` says that is refused there."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "millrace.cli", "up", "--port", port),
+            *("--metrics-port", "-1", "--data-dir", str(folder)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == ExitCode.FAILED
+    assert "Traceback" not in done.stderr
+    return done.stderr
 
 
 def test_records_are_there_after_a_graceful_stop_and_a_new_start(
@@ -110,16 +143,8 @@ def test_the_greeting_says_the_address_and_what_to_try_and_ctrl_c_ends_it(tmp_pa
 
 
 def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_path: Path) -> None:
-    words = ["up", "--brokers", "3", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
+    with brokers_up(tmp_path, 3, stderr=subprocess.PIPE) as (process, brokers):
         assert process.stderr is not None
-        brokers = json.loads(process.stdout.readline())["brokers"]
         millrace = CommandLine(",".join(broker["address"] for broker in brokers))
         described = json.loads(millrace.ok("cluster", "describe", "--output", "json"))["brokers"]
         assert [found["name"] for found in described] == ["broker-0", "broker-1", "broker-2"]
@@ -136,13 +161,8 @@ def test_three_brokers_are_one_cluster_and_one_that_is_killed_comes_back(tmp_pat
 
 def test_brokers_have_log_directories_on_the_media_that_are_named(tmp_path: Path) -> None:
     fast, large = tmp_path / "fast", tmp_path / "large"
-    words = ["up", "--brokers", "2", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
-    words += ["--log-dir", f"ssd:{fast}", "--log-dir", f"hdd:{large}"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli", *words], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        brokers = json.loads(process.stdout.readline())["brokers"]
+    words = ("--log-dir", f"ssd:{fast}", "--log-dir", f"hdd:{large}")
+    with brokers_up(tmp_path, 2, *words) as (process, brokers):
         millrace = CommandLine(",".join(broker["address"] for broker in brokers))
         described = json.loads(millrace.ok("cluster", "describe", "--output", "json"))["brokers"]
         assert [found["media"] for found in described] == [["ssd", "hdd"]] * 2
@@ -166,16 +186,8 @@ def test_a_log_directory_on_an_unknown_media_is_refused_before_anything_is_made(
 
 
 def test_a_broker_that_cannot_start_again_leaves_the_others_running(tmp_path: Path) -> None:
-    words = ["up", "--brokers", "2", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
+    with brokers_up(tmp_path, 2, stderr=subprocess.PIPE) as (process, brokers):
         assert process.stderr is not None
-        brokers = json.loads(process.stdout.readline())["brokers"]
         (tmp_path / "broker-1.toml").write_text("[listener]\nport = -5\n")
         os.kill(brokers[1]["pid"], signal.SIGKILL)
         said = ""
@@ -193,12 +205,7 @@ def test_a_broker_that_cannot_start_again_leaves_the_others_running(tmp_path: Pa
 def test_brokers_end_in_good_order_when_the_process_that_started_them_is_killed(
     tmp_path: Path,
 ) -> None:
-    words = ["up", "--brokers", "2", "--data-dir", str(tmp_path), "--port", "0", "--output", "json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "millrace.cli", *words], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        brokers = json.loads(process.stdout.readline())["brokers"]
+    with brokers_up(tmp_path, 2) as (process, brokers):
         process.kill()
     try:
         # A process that nobody waits for keeps its id: what it leaves says that it has ended.
@@ -232,19 +239,8 @@ def test_no_broker_is_answered_with_how_to_name_one() -> None:
 
 
 def test_a_second_broker_on_the_same_data_is_refused(own_broker: BrokerProcess) -> None:
-    second = subprocess.run(
-        [
-            *(sys.executable, "-m", "millrace.cli", "up", "--port", "0"),
-            *("--metrics-port", "-1", "--data-dir", str(own_broker.data_dir)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert second.returncode == ExitCode.FAILED
-    assert "Traceback" not in second.stderr
-    assert f"millrace up --port 0 --data-dir {own_broker.data_dir}-2`" in second.stderr
+    folder = own_broker.data_dir
+    assert f"millrace up --port 0 --data-dir {folder}-2`" in refused("0", folder)
 
 
 def test_a_wrong_configuration_is_refused_with_all_its_problems(tmp_path: Path) -> None:
@@ -268,16 +264,6 @@ def test_a_configuration_is_checked_for_programs(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_refused_without_a_trace(address: str, tmp_path: Path) -> None:
     port = address.rpartition(":")[2]
-    second = subprocess.run(
-        [
-            *(sys.executable, "-m", "millrace.cli", "up", "--port", port),
-            *("--metrics-port", "-1", "--data-dir", str(tmp_path)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert second.returncode == ExitCode.FAILED
-    assert second.stderr.startswith("error: clients cannot be served on")
-    assert f"`millrace up --port {int(port) + 100} --data-dir {tmp_path}`" in second.stderr
+    said = refused(port, tmp_path)
+    assert said.startswith("error: clients cannot be served on")
+    assert f"`millrace up --port {int(port) + 100} --data-dir {tmp_path}`" in said
