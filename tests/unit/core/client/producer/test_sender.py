@@ -89,12 +89,26 @@ def batch_of(count: int = 1, partition: int = 0, size: int = 100, now: int = 0) 
     return batch
 
 
+def sending(*batches: ProducerBatch, acks: int = -1) -> Sender:
+    """Return a sender that has sent these batches."""
+    sender = make(acks)
+    sender.on_batches(batches)
+    sender.poll(at(0))
+    return sender
+
+
 def sent(effects: list[Effect]) -> list[list[ProducerBatch]]:
     return [[b for b, _ in e.batches] for e in effects if isinstance(e, Transmit)]
 
 
 def completed(effects: list[Effect]) -> list[ProducerBatch]:
     return [effect.batch for effect in effects if isinstance(effect, Complete)]
+
+
+def failure(batch: ProducerBatch) -> tuple[type, Appended]:
+    """Return the error of a batch, and whether it may be appended."""
+    assert isinstance(batch.outcome, MillraceError)
+    return type(batch.outcome), batch.outcome.appended
 
 
 def refused(error: MillraceError) -> Refusal:
@@ -118,10 +132,8 @@ def test_nothing_is_sent_before_leader_connection_and_producer_id_are_there() ->
 
 
 def test_sequences_follow_one_another_per_partition() -> None:
-    sender = make()
     batches = [batch_of(3), batch_of(2), batch_of(4, partition=1)]
-    sender.on_batches(batches)
-    sender.poll(at(0))
+    sending(*batches)
     assert [batch.base_sequence for batch in batches] == [0, 3, 0]
 
 
@@ -144,10 +156,8 @@ def test_a_batch_says_whether_those_before_it_have_an_outcome() -> None:
 
 def test_a_successor_that_a_leader_waits_with_in_vain_is_repeated_as_the_first() -> None:
     """The batch before it was acknowledged by a leader whose log is lost."""
-    sender = make()
     first, second = batch_of(), batch_of()
-    sender.on_batches([first, second])
-    sender.poll(at(0))
+    sender = sending(first, second)
     sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(1))
     number = second.base_sequence
     sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("unknown"))], at(1))
@@ -167,10 +177,9 @@ def test_what_no_broker_takes_fails_before_it_is_sent_and_the_rest_goes_on() -> 
     assert completed(effects) == [too_large]
     assert sent(effects) == [[largest]]
     assert largest.base_sequence == 0
-    assert isinstance(too_large.outcome, MessageTooLargeError)
-    assert too_large.outcome.appended is Appended.NO
-    assert "the record for 't' takes 10000 bytes" in too_large.outcome.message
-    assert "limits.message_bytes_max=10000" in too_large.outcome.message
+    assert failure(too_large) == (MessageTooLargeError, Appended.NO)
+    assert "the record for 't' takes 10000 bytes" in str(too_large.outcome)
+    assert "limits.message_bytes_max=10000" in str(too_large.outcome)
 
 
 def test_what_another_leader_does_not_take_stays_in_doubt() -> None:
@@ -185,8 +194,7 @@ def test_what_another_leader_does_not_take_stays_in_doubt() -> None:
     sender.on_leaders({PLACES[0]: Leader(OTHER_BROKER, LeaderEpoch(8))})
     sender.on_connected(OTHER_BROKER, message_bytes_max=5_000)
     assert completed(sender.poll(at(2))) == [batch]
-    assert isinstance(batch.outcome, MessageTooLargeError)
-    assert batch.outcome.appended is Appended.MAYBE
+    assert failure(batch) == (MessageTooLargeError, Appended.MAYBE)
 
 
 def test_batches_of_many_partitions_share_a_request_up_to_its_bound() -> None:
@@ -228,10 +236,8 @@ def test_an_answer_that_overtakes_makes_no_room_for_a_batch_beyond_the_leaders_m
 
 
 def test_a_refused_batch_is_repeated_in_order_with_its_sequence() -> None:
-    sender = make()
     first, second = batch_of(3), batch_of(2)
-    sender.on_batches([first, second])
-    sender.poll(at(0))
+    sender = sending(first, second)
     sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], at(1))
     sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], at(1))
     assert sender.poll(at(50)) == []
@@ -246,10 +252,8 @@ def test_a_refused_batch_is_repeated_in_order_with_its_sequence() -> None:
 def test_a_refusal_that_overtakes_its_predecessors_answer_waits_for_it() -> None:
     # Else the second would be sent and refused as fast as the broker answers, until the first's
     # request, which may wait for the replicas of other partitions, is answered.
-    sender = make()
     first, second = batch_of(), batch_of()
-    sender.on_batches([first, second])
-    sender.poll(at(0))
+    sender = sending(first, second)
     sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], at(1))
     assert sender.poll(at(1)) == []
     sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], at(2))
@@ -257,10 +261,8 @@ def test_a_refusal_that_overtakes_its_predecessors_answer_waits_for_it() -> None
 
 
 def test_no_new_batch_passes_one_that_must_be_repeated() -> None:
-    sender = make()
     first, second = batch_of(), batch_of()
-    sender.on_batches([first])
-    sender.poll(at(0))
+    sender = sending(first)
     sender.on_answer(BROKER, 2, [refused(NotEnoughReplicasError("too few"))], at(1))
     sender.on_batches([second])
     assert sender.poll(at(2)) == []
@@ -286,10 +288,8 @@ def test_the_pause_doubles_up_to_its_bound_and_a_success_ends_it() -> None:
 
 
 def test_a_moved_leader_is_looked_up_and_followed() -> None:
-    sender = make()
     batch = batch_of()
-    sender.on_batches([batch])
-    sender.poll(at(0))
+    sender = sending(batch)
     sender.on_answer(BROKER, 2, [refused(NotLeaderError("moved"))], at(1))
     assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
     sender.on_leaders({PLACES[0]: Leader(BrokerId(2), LeaderEpoch(8))})
@@ -301,10 +301,8 @@ def test_a_moved_leader_is_looked_up_and_followed() -> None:
 
 
 def test_a_new_leader_epoch_ends_the_pause_and_what_is_known_already_does_not() -> None:
-    sender = make()
     batch = batch_of()
-    sender.on_batches([batch])
-    sender.poll(at(0))
+    sender = sending(batch)
     sender.on_answer(BROKER, 2, [refused(FencedLeaderEpochError("old"))], at(1))
     assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
     sender.on_leaders({place: Leader(BROKER, EPOCH) for place in PLACES})
@@ -356,19 +354,15 @@ def test_what_must_be_repeated_does_not_wait_for_other_requests_to_be_answered()
 
 @pytest.mark.parametrize("epoch", [6, 7])
 def test_a_refusal_that_names_no_news_is_looked_up_after_a_pause(epoch: int) -> None:
-    sender = make()
-    sender.on_batches([batch_of()])
-    sender.poll(at(0))
+    sender = sending(batch_of())
     sender.on_answer(BROKER, 2, [moved_to(BROKER, epoch)], at(1))
     assert sender.poll(at(1)) == [RefreshMetadata(["t"])]
     assert sender.next_wake(at(1)) == 101
 
 
 def test_when_a_broker_is_silent_it_is_looked_up_whether_others_lead_by_now() -> None:
-    sender = make()
     batches = [batch_of(), batch_of(partition=1)]
-    sender.on_batches(batches)
-    sender.poll(at(0))
+    sender = sending(*batches)
     assert sender.next_wake(at(0)) == 2_000
     assert sender.poll(at(1_999)) == []
     assert sender.poll(at(2_000)) == [RefreshMetadata(["t"])]
@@ -398,10 +392,8 @@ def test_older_news_about_a_leader_are_ignored() -> None:
 
 
 def test_a_broken_connection_repeats_everything_in_order_after_reconnecting() -> None:
-    sender = make()
     batches = [batch_of() for _ in range(3)]
-    sender.on_batches(batches)
-    sender.poll(at(0))
+    sender = sending(*batches)
     sender.on_disconnected(BROKER, "reset", at(1))
     assert not completed(sender.poll(at(1)))
     assert Connect(BROKER) in sender.poll(at(101))
@@ -412,19 +404,15 @@ def test_a_broken_connection_repeats_everything_in_order_after_reconnecting() ->
 
 
 def test_an_answer_of_a_broken_connection_means_nothing() -> None:
-    sender = make()
-    sender.on_batches([batch_of()])
-    sender.poll(at(0))
+    sender = sending(batch_of())
     sender.on_disconnected(BROKER, "reset", at(1))
     sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(2))
     assert not completed(sender.poll(at(2)))
 
 
 def test_a_batch_in_the_air_to_the_old_leader_holds_its_successors_back() -> None:
-    sender = make()
     first, second = batch_of(), batch_of()
-    sender.on_batches([first])
-    sender.poll(at(0))
+    sender = sending(first)
     sender.on_leaders({PLACES[0]: Leader(BrokerId(2), LeaderEpoch(8))})
     sender.on_connected(BrokerId(2))
     sender.on_batches([second])
@@ -434,10 +422,8 @@ def test_a_batch_in_the_air_to_the_old_leader_holds_its_successors_back() -> Non
 
 
 def test_a_failure_for_good_leaves_a_hole_that_a_new_epoch_closes() -> None:
-    sender = make()
     first, second, third = batch_of(2), batch_of(2), batch_of(2)
-    sender.on_batches([first, second])
-    sender.poll(at(0))
+    sender = sending(first, second)
     error = InvalidTimestampError("too far off")
     sender.on_answer(BROKER, 2, [refused(error)], at(1))
     effects = sender.poll(at(1))
@@ -453,10 +439,8 @@ def test_a_failure_for_good_leaves_a_hole_that_a_new_epoch_closes() -> None:
 
 def test_what_comes_after_a_batch_that_was_not_appended_is_in_no_doubt() -> None:
     """It would be repeated as fast as the leader refuses it, and keep the others from going on."""
-    sender = make()
     first, second, third = batch_of(2), batch_of(2), batch_of(2)
-    sender.on_batches([first, second, third])
-    sender.poll(at(0))
+    sender = sending(first, second, third)
     sender.on_answer(BROKER, 2, [refused(InvalidTimestampError("too far off"))], at(1))
     sender.on_answer(BROKER, 3, [refused(OutOfOrderSequenceError("a gap"))], at(1))
     assert not sent(sender.poll(at(1)))
@@ -472,10 +456,8 @@ def test_what_comes_after_a_batch_that_was_not_appended_is_in_no_doubt() -> None
 
 
 def test_a_batch_that_may_still_arrive_at_its_leader_never_gets_another_number() -> None:
-    sender = make()
     first, second = batch_of(), batch_of()
-    sender.on_batches([first, second])
-    sender.poll(at(0))
+    sender = sending(first, second)
     sender.on_disconnected(BROKER, "reset", at(1))
     sender.on_connected(BROKER)
     sender.poll(at(2))
@@ -487,16 +469,13 @@ def test_a_batch_that_may_still_arrive_at_its_leader_never_gets_another_number()
     assert (second.producer_epoch, second.base_sequence) == (0, 1)
     sender.on_answer(BROKER, 6, [refused(OutOfOrderSequenceError("a gap"))], at(4))
     assert completed(sender.poll(at(4))) == [second]
-    assert isinstance(second.outcome, OutOfOrderSequenceError)
-    assert second.outcome.appended is Appended.MAYBE
+    assert failure(second) == (OutOfOrderSequenceError, Appended.MAYBE)
 
 
 def test_what_a_later_leader_lacks_is_in_no_doubt_and_goes_on_in_a_new_epoch() -> None:
     """As when the one before it expires while both are on their way to a leader that dies."""
-    sender = make()
     first, second, third = batch_of(2), batch_of(2, now=50), batch_of(2, now=50)
-    sender.on_batches([first, second, third])
-    sender.poll(at(0))
+    sender = sending(first, second, third)
     sender.on_disconnected(BROKER, "reset", at(1))
     assert completed(sender.poll(at(120_000))) == [first]
     assert first.outcome is not None
@@ -517,10 +496,8 @@ def test_what_a_later_leader_lacks_is_in_no_doubt_and_goes_on_in_a_new_epoch() -
 
 
 def test_what_was_answered_is_not_under_way_any_more() -> None:
-    sender = make()
     first, second = batch_of(), batch_of()
-    sender.on_batches([first, second])
-    sender.poll(at(0))
+    sender = sending(first, second)
     for request, batch in ((2, first), (3, second)):
         sender.on_answer(BROKER, request, [refused(NotLeaderError("moved"))], at(1))
         assert batch.maybe_appended
@@ -533,24 +510,19 @@ def test_what_was_answered_is_not_under_way_any_more() -> None:
 
 
 def test_a_refusal_after_an_attempt_in_doubt_stays_in_doubt() -> None:
-    sender = make()
     batch = batch_of()
-    sender.on_batches([batch])
-    sender.poll(at(0))
+    sender = sending(batch)
     sender.on_disconnected(BROKER, "reset", at(1))
     sender.on_connected(BROKER)
     sender.poll(at(2))
     sender.on_answer(BROKER, 3, [refused(InvalidTimestampError("off"))], at(3))
     assert completed(sender.poll(at(3))) == [batch]
-    assert isinstance(batch.outcome, InvalidTimestampError)
-    assert batch.outcome.appended is Appended.MAYBE
+    assert failure(batch) == (InvalidTimestampError, Appended.MAYBE)
 
 
 def test_an_unknown_failure_is_final_and_in_doubt() -> None:
-    sender = make()
     first, second = batch_of(), batch_of()
-    sender.on_batches([first])
-    sender.poll(at(0))
+    sender = sending(first)
     sender.on_answer(BROKER, 2, [refused(UnknownServerError("?"))], at(1))
     assert completed(sender.poll(at(1))) == [first]
     sender.on_batches([second])
@@ -559,10 +531,8 @@ def test_an_unknown_failure_is_final_and_in_doubt() -> None:
 
 
 def test_a_fenced_producer_takes_another_id() -> None:
-    sender = make()
     first, second = batch_of(), batch_of()
-    sender.on_batches([first])
-    sender.poll(at(0))
+    sender = sending(first)
     sender.on_answer(BROKER, 2, [refused(InvalidProducerEpochError("fenced"))], at(1))
     sender.on_batches([second])
     effects = sender.poll(at(1))
@@ -580,11 +550,10 @@ def test_a_batch_that_was_never_sent_times_out_as_not_appended() -> None:
     sender.poll(at(0))
     assert sender.next_wake(at(0)) == 120_000
     assert completed(sender.poll(at(120_000))) == [batch]
-    assert isinstance(batch.outcome, DeliveryTimedOutError)
-    assert batch.outcome.appended is Appended.NO
+    assert failure(batch) == (DeliveryTimedOutError, Appended.NO)
     assert re.match(
         "1 record for .* partition 0 had no acknowledgement within delivery_timeout_ms=120000",
-        batch.outcome.message,
+        str(batch.outcome),
     )
     assert sender.unfinished_count == sender.waiting_count == 0
 
@@ -606,8 +575,7 @@ def test_a_batch_in_the_air_times_out_in_doubt_and_its_late_answer_is_ignored() 
     sender.on_batches([first])
     sender.poll(at(100_000))
     assert completed(sender.poll(at(120_000))) == [first]
-    assert isinstance(first.outcome, DeliveryTimedOutError)
-    assert first.outcome.appended is Appended.MAYBE
+    assert failure(first) == (DeliveryTimedOutError, Appended.MAYBE)
     second = batch_of(now=120_000)
     sender.on_batches([second])
     assert sent(sender.poll(at(120_001))) == [[second]]
@@ -618,10 +586,8 @@ def test_a_batch_in_the_air_times_out_in_doubt_and_its_late_answer_is_ignored() 
 
 
 def test_a_silent_broker_is_given_up() -> None:
-    sender = make()
     batch = batch_of()
-    sender.on_batches([batch])
-    sender.poll(at(0))
+    sender = sending(batch)
     effects = sender.poll(at(34_999))
     assert sender.next_wake(at(34_999)) == 35_000
     assert not any(isinstance(effect, Disconnect) for effect in effects)
@@ -633,10 +599,8 @@ def test_a_silent_broker_is_given_up() -> None:
 
 
 def test_a_broker_that_asks_for_a_pause_gets_it() -> None:
-    sender = make()
     first, second = batch_of(), batch_of()
-    sender.on_batches([first])
-    sender.poll(at(0))
+    sender = sending(first)
     assert sender.on_throttled(BROKER, 500, at(1)) == 500
     sender.on_answer(BROKER, 2, [ACKNOWLEDGED], at(1))
     sender.on_batches([second])
@@ -646,18 +610,14 @@ def test_a_broker_that_asks_for_a_pause_gets_it() -> None:
 
 
 def test_a_pause_is_counted_once() -> None:
-    sender = make()
-    sender.on_batches([batch_of()])
-    sender.poll(at(0))
+    sender = sending(batch_of())
     assert sender.on_throttled(BROKER, 500, at(100)) == 500
     assert sender.on_throttled(BROKER, 700, at(300)) == 400
     assert sender.on_throttled(BROKER, 100, at(400)) == -500  # The quota has changed.
 
 
 def test_a_request_that_a_broker_does_not_read_for_a_quota_has_more_time() -> None:
-    sender = make()
-    sender.on_batches([batch_of()])
-    sender.poll(at(0))
+    sender = sending(batch_of())
     sender.on_throttled(BROKER, 60_000, at(100))
     assert not any(isinstance(effect, Disconnect) for effect in sender.poll(at(60_000)))
     late = [effect for effect in sender.poll(at(100_000)) if isinstance(effect, Disconnect)]
@@ -665,9 +625,7 @@ def test_a_request_that_a_broker_does_not_read_for_a_quota_has_more_time() -> No
 
 
 def test_a_pause_that_was_shortened_does_not_lengthen_the_wait_for_an_answer() -> None:
-    sender = make()
-    sender.on_batches([batch_of()])
-    sender.poll(at(0))
+    sender = sending(batch_of())
     sender.on_throttled(BROKER, 60_000, at(100))
     sender.on_throttled(BROKER, 1, at(200))
     late = [effect for effect in sender.poll(at(40_000)) if isinstance(effect, Disconnect)]
@@ -675,9 +633,7 @@ def test_a_pause_that_was_shortened_does_not_lengthen_the_wait_for_an_answer() -
 
 
 def test_a_pause_does_not_outlast_its_connection() -> None:
-    sender = make()
-    sender.on_batches([batch_of()])
-    sender.poll(at(0))
+    sender = sending(batch_of())
     sender.on_throttled(BROKER, 60_000, at(1))
     sender.on_disconnected(BROKER, "restarted", at(100))
     sender.on_connected(BROKER)
@@ -701,10 +657,8 @@ def test_with_acks_1_one_batch_of_a_partition_is_in_flight_without_an_id() -> No
 def test_with_acks_1_only_what_was_not_appended_is_repeated(
     error: MillraceError, is_repeated: bool
 ) -> None:
-    sender = make(acks=1)
     batch = batch_of()
-    sender.on_batches([batch])
-    sender.poll(at(0))
+    sender = sending(batch, acks=1)
     sender.on_answer(BROKER, 1, [refused(error)], at(1))
     effects = sender.poll(at(101))
     assert sent(effects) == ([[batch]] if is_repeated else [])
@@ -712,14 +666,11 @@ def test_with_acks_1_only_what_was_not_appended_is_repeated(
 
 
 def test_with_acks_1_a_broken_connection_is_final() -> None:
-    sender = make(acks=1)
     batch = batch_of()
-    sender.on_batches([batch])
-    sender.poll(at(0))
+    sender = sending(batch, acks=1)
     sender.on_disconnected(BROKER, "reset", at(1))
     assert completed(sender.poll(at(1))) == [batch]
-    assert isinstance(batch.outcome, ConnectionFailedError)
-    assert batch.outcome.appended is Appended.MAYBE
+    assert failure(batch) == (ConnectionFailedError, Appended.MAYBE)
 
 
 def test_with_acks_0_what_the_transport_has_not_taken_is_in_flight() -> None:
@@ -740,9 +691,7 @@ def test_with_acks_0_what_the_transport_has_not_taken_is_in_flight() -> None:
 
 
 def test_with_acks_0_a_refusal_of_what_is_done_lets_the_leaders_be_looked_up_once() -> None:
-    sender = make(acks=0)
-    sender.on_batches([batch_of()])
-    sender.poll(at(0))
+    sender = sending(batch_of(), acks=0)
     sender.on_answer(BROKER, 1, [Acknowledged(Offset(-1), WallMs(-1))], at(1))
     sender.poll(at(1))
     sender.on_late_refusal(OTHER_BROKER)  # It leads nothing that was sent to.
@@ -761,11 +710,8 @@ def test_with_acks_0_a_refusal_of_what_is_done_lets_the_leaders_be_looked_up_onc
 
 
 def test_sequences_wrap_to_zero() -> None:
-    sender = make()
-    first = batch_of(2**31 - 2)
-    second, third = batch_of(4), batch_of(1)
-    sender.on_batches([first, second, third])
-    sender.poll(at(0))
+    first, second, third = batch_of(2**31 - 2), batch_of(4), batch_of(1)
+    sending(first, second, third)
     assert (second.base_sequence, third.base_sequence) == (2**31 - 2, 2)
 
 
@@ -826,10 +772,8 @@ def test_partitions_of_a_deleted_topic_are_forgotten_and_their_numbers_never_use
 
 
 def test_a_partition_is_forgotten_when_its_last_batch_has_its_outcome() -> None:
-    sender = make()
     batch = batch_of(now=0)
-    sender.on_batches([batch])
-    sender.poll(at(0))
+    sender = sending(batch)
     sender.on_topics({"t": TopicId(b"u" * 16)})
     assert set(sender._partitions) == {PLACES[0]}
     sender.poll(at(4_000))  # Its broker is silent; who leads the partition is not known any more.
@@ -840,10 +784,8 @@ def test_a_partition_is_forgotten_when_its_last_batch_has_its_outcome() -> None:
 
 def test_a_new_leader_is_looked_for_while_the_old_one_cannot_be_reached() -> None:
     """However long the pauses between the attempts to connect have become."""
-    sender = make()
     batch = batch_of()
-    sender.on_batches([batch])
-    sender.poll(at(0))
+    sender = sending(batch)
     sender.on_disconnected(BROKER, "gone", at(0))
     assert sender.poll(at(0)) == [RefreshMetadata(["t"])]
     assert sender.next_wake(at(0)) == 100
@@ -922,10 +864,8 @@ def test_what_is_in_the_air_to_a_topic_made_again_is_in_doubt_until_it_is_answer
 
 
 def test_a_batch_that_is_too_large_fails_and_the_topics_limit_is_looked_up_for_the_next() -> None:
-    sender = make()
     batch = batch_of()
-    sender.on_batches([batch])
-    sender.poll(at(0))
+    sender = sending(batch)
     sender.on_answer(BROKER, 2, [refused(MessageTooLargeError("5000 bytes"))], at(1))
     effects = sender.poll(at(1))
     assert completed(effects) == [batch]
