@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sized
+from collections.abc import AsyncIterator, Callable, Coroutine, Sized
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -57,6 +58,17 @@ async def fill(broker: FakeBroker, count: int, partitions: int = 1, **settings: 
             )
 
 
+@asynccontextmanager
+async def reading(
+    count: int, partitions: int = 1, **settings: Any
+) -> AsyncIterator[tuple[FakeBroker, Consumer]]:
+    """Yield a broker with so many records, and a consumer that reads all of them."""
+    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
+        await fill(broker, count, partitions, **settings)
+        await consumer.subscribe(["orders"])
+        yield broker, consumer
+
+
 async def read(consumer: Consumer, count: int) -> list[Record]:
     records: list[Record] = []
     async with asyncio.timeout(10):
@@ -66,9 +78,7 @@ async def read(consumer: Consumer, count: int) -> list[Record]:
 
 
 async def test_everything_is_read_once_in_order_per_partition() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 3000, partitions=3, batch_size=500)
-        await consumer.subscribe(["orders"])
+    async with reading(3000, partitions=3, batch_size=500) as (_, consumer):
         records = await read(consumer, 3000)
         assert not await consumer.poll(30)
         assert len(records) == 3000
@@ -139,9 +149,7 @@ async def test_records_without_bytes_of_their_own_count_by_what_they_become(batc
 
 
 async def test_arrow_batches_go_on_where_a_poll_stopped() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 50)
-        await consumer.assign(["orders"])
+    async with reading(50) as (_, consumer):
         assert len(await consumer.poll(max_records=20)) == 20
         (batch,) = await consumer.poll_batches()
         assert batch.records.column("offset").to_pylist() == list(range(20, 50))
@@ -184,9 +192,7 @@ async def test_ends_are_of_partitions_however_they_are_spelled() -> None:
 
 
 async def test_what_is_assigned_is_as_it_is_now() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 10)
-        await consumer.assign(["orders"])
+    async with reading(10) as (broker, consumer):
         await read(consumer, 10)
         await consumer.assign([])
         broker.topics.pop("orders")
@@ -196,9 +202,7 @@ async def test_what_is_assigned_is_as_it_is_now() -> None:
 
 
 async def test_arrow_batches_are_bounded_by_their_inflated_bytes() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 60, batch_size=300)
-        await consumer.assign(["orders"])
+    async with reading(60, batch_size=300) as (_, consumer):
         assert len(await consumer.poll(max_records=1)) == 1
         offsets: list[int] = []
         polls = 0
@@ -234,18 +238,14 @@ async def test_seeking_goes_to_offsets_ends_and_times() -> None:
 
 
 async def test_lag_counts_what_is_left() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 30, partitions=2)
-        await consumer.subscribe(["orders"])
+    async with reading(30, partitions=2) as (_, consumer):
         assert await consumer.lag() == {("orders", 0): 15, ("orders", 1): 15}
         first = (await consumer.poll(max_records=4))[0].partition
         assert (await consumer.lag())[("orders", first)] == 11
 
 
 async def test_paused_partitions_rest_until_they_resume() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 20, partitions=2)
-        await consumer.subscribe(["orders"])
+    async with reading(20, partitions=2) as (_, consumer):
         consumer.pause(("orders", 0))
         records = await read(consumer, 10)
         assert {record.partition for record in records} == {1}
@@ -266,9 +266,7 @@ async def test_what_is_prefetched_stays_within_its_bound() -> None:
 
 
 async def test_a_broken_stream_is_taken_up_where_it_was() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 500, batch_size=400)
-        await consumer.subscribe(["orders"])
+    async with reading(500, batch_size=400) as (broker, consumer):
         records = list(await consumer.poll(max_records=100))
         await broker.stop()
         await broker.start()
@@ -299,9 +297,7 @@ async def test_a_position_outside_of_the_log_follows_the_setting() -> None:
 
 
 async def test_a_truncated_log_is_told() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 30, batch_size=1)
-        await consumer.subscribe(["orders"])
+    async with reading(30, batch_size=1) as (broker, consumer):
         await read(consumer, 30)
         broker.log("orders").truncate(20)
         await broker.stop()
@@ -314,9 +310,7 @@ async def test_a_truncated_log_is_told() -> None:
 
 
 async def test_a_truncation_after_the_pause_of_half_a_batch_is_told() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 30)
-        await consumer.subscribe(["orders"])
+    async with reading(30) as (broker, consumer):
         assert len(await consumer.poll(5_000, max_records=5)) == 5
         consumer.pause(("orders", 0))
         broker.log("orders").truncate(0)
@@ -388,9 +382,7 @@ async def test_two_tasks_cannot_poll_at_a_time() -> None:
 
 
 async def test_a_poll_that_does_not_wait_lets_records_come() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 3)
-        await consumer.subscribe(["orders"])
+    async with reading(3) as (_, consumer):
 
         async def ask() -> list[Record]:
             while not (records := await consumer.poll(0)):
@@ -429,9 +421,7 @@ async def test_a_poll_that_waits_ends_when_its_consumer_is_closed() -> None:
 
 
 async def test_iteration_goes_on_until_it_is_left() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 5)
-        await consumer.subscribe(["orders"])
+    async with reading(5) as (_, consumer):
         seen = []
         async for record in consumer:
             seen.append(record.offset)
@@ -478,9 +468,7 @@ async def read_at_once(consumer: Consumer, count: int) -> list[Record]:
 
 
 async def test_a_seek_in_the_middle_of_a_loop_counts_for_its_next_record() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 100)
-        await consumer.subscribe(["orders"])
+    async with reading(100) as (_, consumer):
         seen: list[int] = []
         async for record in consumer:
             seen.append(record.offset)
@@ -492,9 +480,7 @@ async def test_a_seek_in_the_middle_of_a_loop_counts_for_its_next_record() -> No
 
 
 async def test_a_pause_in_the_middle_of_a_loop_holds_what_is_left_of_the_partition() -> None:
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 40, partitions=2)
-        await consumer.subscribe(["orders"])
+    async with reading(40, partitions=2) as (_, consumer):
         seen: dict[int, list[int]] = {0: [], 1: []}
         paused = -1
         async for record in consumer:
@@ -639,9 +625,7 @@ async def test_a_deleted_topic_is_told(is_made_again: bool) -> None:
     message = (
         r"deleted and made again: assign the new one to read it" if is_made_again else "deleted$"
     )
-    async with FakeBroker() as broker, Consumer(broker.address) as consumer:
-        await fill(broker, 2)
-        await consumer.subscribe(["orders"])
+    async with reading(2) as (broker, consumer):
         await read(consumer, 2)
         del broker.topics["orders"]
         if is_made_again:
