@@ -8,10 +8,13 @@ for code that neither opens a connection nor waits for a thread. The loop's cloc
 import asyncio
 import random
 import selectors
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
+from typing import Any, ParamSpec
 
 from millrace.runtime import host
+
+Parameters = ParamSpec("Parameters")
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -63,12 +66,19 @@ class _JumpingSelector(selectors.BaseSelector):
         self._real.close()
 
 
-def run_in_virtual_time(story: Coroutine[Any, Any, None]) -> None:
-    """Run a test's story to its end, as `asyncio.run` does."""
-    before = host.current
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        host.current = _VirtualHost(runner.get_loop())
-        try:
-            runner.run(story)
-        finally:
-            host.current = before
+def in_virtual_time(
+    test: Callable[Parameters, Coroutine[Any, Any, None]],
+) -> Callable[Parameters, None]:
+    """Return an asynchronous test that runs in virtual time."""
+
+    @wraps(test)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        before = host.current
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            host.current = _VirtualHost(runner.get_loop())
+            try:
+                runner.run(test(*args, **kwargs))
+            finally:
+                host.current = before
+
+    return run

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
-from tests.fakes.virtual_loop import run_in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 from millrace.client import (
     Admin,
@@ -84,33 +84,29 @@ def of_a_producer(client: Client) -> list[Any]:
     ("kind", "stuck_parts"),
     [(Admin, of_an_admin), (Consumer, of_a_consumer), (Producer, of_a_producer)],
 )
-def test_close_ends_in_time_though_parts_of_the_client_do_not_end(
+@in_virtual_time
+async def test_close_ends_in_time_though_parts_of_the_client_do_not_end(
     kind: Callable[..., Client], stuck_parts: Callable[[Client], list[Any]]
 ) -> None:
-    async def story() -> None:
-        client = kind(NOBODY, close_timeout_ms=CLOSE_MS)
-        parts = stuck_parts(client)
-        begun = host.monotonic_s()
-        await client.close()
-        assert host.monotonic_s() - begun <= CLOSE_MS / 1000 + 0.001
-        assert all(part.is_told for part in parts), "those after one that is stuck end, too"
-
-    run_in_virtual_time(story())
+    client = kind(NOBODY, close_timeout_ms=CLOSE_MS)
+    parts = stuck_parts(client)
+    begun = host.monotonic_s()
+    await client.close()
+    assert host.monotonic_s() - begun <= CLOSE_MS / 1000 + 0.001
+    assert all(part.is_told for part in parts), "those after one that is stuck end, too"
 
 
-def test_close_of_a_producer_ends_in_time_though_neither_records_nor_parts_end() -> None:
-    async def story() -> None:
-        producer = Producer(NOBODY, close_timeout_ms=CLOSE_MS)
-        parts = of_a_producer(producer)
-        stuck = Stuck()
-        cast(Any, producer)._pipeline.flush = stuck.end
-        begun = host.monotonic_s()
-        with pytest.raises(ClosedError, match="close_timeout_ms=300 passed"):
-            await producer.close()
-        assert host.monotonic_s() - begun <= CLOSE_MS / 1000 + 0.001
-        assert all(part.is_told for part in [stuck, *parts])
-
-    run_in_virtual_time(story())
+@in_virtual_time
+async def test_close_of_a_producer_ends_in_time_though_neither_records_nor_parts_end() -> None:
+    producer = Producer(NOBODY, close_timeout_ms=CLOSE_MS)
+    parts = of_a_producer(producer)
+    stuck = Stuck()
+    cast(Any, producer)._pipeline.flush = stuck.end
+    begun = host.monotonic_s()
+    with pytest.raises(ClosedError, match="close_timeout_ms=300 passed"):
+        await producer.close()
+    assert host.monotonic_s() - begun <= CLOSE_MS / 1000 + 0.001
+    assert all(part.is_told for part in [stuck, *parts])
 
 
 async def test_a_member_whose_heartbeats_do_not_end_closes_in_time() -> None:
@@ -174,62 +170,56 @@ class Machine:
 
 
 @pytest.mark.parametrize("stuck", range(3))
-def test_a_stream_that_does_not_end_leaves_no_other_one_open(stuck: int) -> None:
-    async def story() -> None:
-        tasks = Tasks(asyncio.get_running_loop(), "test")
-        streams = BrokerStreams(
-            ConnectedCluster(),
-            cast(Any, Machine()),
-            lock=nullcontext(),
-            tasks=tasks,
-            open_stream=lambda broker_id, _: cast(Any, EndingStream(is_stuck=broker_id == stuck)),
-            on_told=lambda: None,
-            on_looked_up=lambda: None,
-        )
-        for number in range(3):
-            streams.perform(Connect(BrokerId(number)))
-        await asyncio.sleep(1)
-        opened = streams.open_streams()
-        assert len(opened) == 3
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await streams.close()
-        assert all(stream.is_told for stream in opened)
-        await tasks.end()
-
-    run_in_virtual_time(story())
+@in_virtual_time
+async def test_a_stream_that_does_not_end_leaves_no_other_one_open(stuck: int) -> None:
+    tasks = Tasks(asyncio.get_running_loop(), "test")
+    streams = BrokerStreams(
+        ConnectedCluster(),
+        cast(Any, Machine()),
+        lock=nullcontext(),
+        tasks=tasks,
+        open_stream=lambda broker_id, _: cast(Any, EndingStream(is_stuck=broker_id == stuck)),
+        on_told=lambda: None,
+        on_looked_up=lambda: None,
+    )
+    for number in range(3):
+        streams.perform(Connect(BrokerId(number)))
+    await asyncio.sleep(1)
+    opened = streams.open_streams()
+    assert len(opened) == 3
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await streams.close()
+    assert all(stream.is_told for stream in opened)
+    await tasks.end()
 
 
-def test_a_connection_that_does_not_open_or_close_leaves_no_other_one_open() -> None:
-    async def story() -> None:
-        cluster = ConnectedCluster()
-        connecting = asyncio.create_task(cluster.connection("never:1"))
-        await asyncio.sleep(0)
-        for number in range(3):
-            await cluster.broker(BrokerId(number))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await cluster.close()
-        assert all(channel.is_told for channel in cluster.channels)
-        connecting.cancel()
-
-    run_in_virtual_time(story())
+@in_virtual_time
+async def test_a_connection_that_does_not_open_or_close_leaves_no_other_one_open() -> None:
+    cluster = ConnectedCluster()
+    connecting = asyncio.create_task(cluster.connection("never:1"))
+    await asyncio.sleep(0)
+    for number in range(3):
+        await cluster.broker(BrokerId(number))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await cluster.close()
+    assert all(channel.is_told for channel in cluster.channels)
+    connecting.cancel()
 
 
 @pytest.mark.parametrize("is_past", [False, True])
-def test_what_is_open_is_closed_though_the_time_to_close_is_over(is_past: bool) -> None:
-    async def story() -> None:
-        cluster = ConnectedCluster()
-        for number in range(3):
-            await cluster.broker(BrokerId(number))
-        stuck = [Stuck(), Stuck()]
-        begun = host.monotonic_s()
-        await let_go(begun - 1 if is_past else begun, *(part.end for part in stuck), cluster.close)
-        assert all(part.is_told for part in stuck)
-        assert all(channel.is_told for channel in cluster.channels)
-        assert host.monotonic_s() - begun < 0.1
-
-    run_in_virtual_time(story())
+@in_virtual_time
+async def test_what_is_open_is_closed_though_the_time_to_close_is_over(is_past: bool) -> None:
+    cluster = ConnectedCluster()
+    for number in range(3):
+        await cluster.broker(BrokerId(number))
+    stuck = [Stuck(), Stuck()]
+    begun = host.monotonic_s()
+    await let_go(begun - 1 if is_past else begun, *(part.end for part in stuck), cluster.close)
+    assert all(part.is_told for part in stuck)
+    assert all(channel.is_told for channel in cluster.channels)
+    assert host.monotonic_s() - begun < 0.1
 
 
 class MineError(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.fakes.virtual_loop import run_in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 from millrace.client import Admin
 from millrace.client._cluster import wire
@@ -104,40 +104,38 @@ async def test_a_silent_coordinator_that_answered_last_is_not_asked_again_before
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_a_silent_coordinator_that_others_still_name_is_given_a_short_time(is_known: bool) -> None:
+@in_virtual_time
+async def test_a_silent_coordinator_that_others_still_name_is_given_a_short_time(
+    is_known: bool,
+) -> None:
     """The cluster takes seconds to notice that a broker has lost its power."""
 
-    async def story() -> None:
-        cluster = Brokers({CURRENT: names(SILENT)}, (SILENT, CURRENT))
-        coordinators = Coordinators(cluster)
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        if is_known:
-            assert coordinators._learn("g", names(SILENT))
-        asked = asyncio.create_task(coordinators.ask("g", cluster.answer, silence_s=lambda: 2.0))
-        await asyncio.sleep(2.2)
-        assert cluster.asked == [SILENT, CURRENT, SILENT]
-        await asyncio.sleep(0.4)
-        del cluster._refusals[CURRENT]
-        answer = await asked
-        assert list(answer.member_ids) == [CURRENT]
-        assert loop.time() - begun < 3.5
-
-    run_in_virtual_time(story())
+    cluster = Brokers({CURRENT: names(SILENT)}, (SILENT, CURRENT))
+    coordinators = Coordinators(cluster)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    if is_known:
+        assert coordinators._learn("g", names(SILENT))
+    asked = asyncio.create_task(coordinators.ask("g", cluster.answer, silence_s=lambda: 2.0))
+    await asyncio.sleep(2.2)
+    assert cluster.asked == [SILENT, CURRENT, SILENT]
+    await asyncio.sleep(0.4)
+    del cluster._refusals[CURRENT]
+    answer = await asked
+    assert list(answer.member_ids) == [CURRENT]
+    assert loop.time() - begun < 3.5
 
 
-def test_a_silent_coordinator_that_goes_on_is_found_again() -> None:
-    async def story() -> None:
-        cluster = Brokers({CURRENT: names(SILENT)}, (SILENT, CURRENT))
-        asked = asyncio.create_task(Coordinators(cluster).ask("g", cluster.answer))
-        await asyncio.sleep(7)
-        cluster.goes_on.set()
-        answer = await asked
-        assert list(answer.member_ids) == [SILENT]
-        assert cluster.order.silent_s(SILENT) is None
-        assert cluster.dropped == [SILENT], "it may not know the connection any more"
-
-    run_in_virtual_time(story())
+@in_virtual_time
+async def test_a_silent_coordinator_that_goes_on_is_found_again() -> None:
+    cluster = Brokers({CURRENT: names(SILENT)}, (SILENT, CURRENT))
+    asked = asyncio.create_task(Coordinators(cluster).ask("g", cluster.answer))
+    await asyncio.sleep(7)
+    cluster.goes_on.set()
+    answer = await asked
+    assert list(answer.member_ids) == [SILENT]
+    assert cluster.order.silent_s(SILENT) is None
+    assert cluster.dropped == [SILENT], "it may not know the connection any more"
 
 
 class Refusing(Cluster):
@@ -153,18 +151,16 @@ class Refusing(Cluster):
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_a_refusal_of_a_whole_call_ends_the_silence_of_a_broker(is_known: bool) -> None:
-    async def story() -> None:
-        cluster = Refusing(CURRENT, client_id="c", timeout_ms=1_000)
-        coordinators = Coordinators(cluster)
-        if is_known:
-            assert coordinators._learn("g", names(CURRENT))
-        cluster.order.on_silence(CURRENT)
-        with pytest.raises(CoordinatorLoadInProgressError):
-            await coordinators.ask("g", cluster.refuse)
-        assert cluster.order.silent_s(CURRENT) is None
-
-    run_in_virtual_time(story())
+@in_virtual_time
+async def test_a_refusal_of_a_whole_call_ends_the_silence_of_a_broker(is_known: bool) -> None:
+    cluster = Refusing(CURRENT, client_id="c", timeout_ms=1_000)
+    coordinators = Coordinators(cluster)
+    if is_known:
+        assert coordinators._learn("g", names(CURRENT))
+    cluster.order.on_silence(CURRENT)
+    with pytest.raises(CoordinatorLoadInProgressError):
+        await coordinators.ask("g", cluster.refuse)
+    assert cluster.order.silent_s(CURRENT) is None
 
 
 async def test_others_are_asked_when_a_broker_knows_no_controller_for_long() -> None:

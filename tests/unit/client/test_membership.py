@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.fakes.virtual_loop import run_in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._consumer.assignment import Assignment, Begun
@@ -347,43 +347,41 @@ class Brokers(Cluster):
     ids=["alone", "with another broker", "of the release before"],
 )
 @pytest.mark.parametrize("loss_s", [0.1, 0.8, 1.5, 2.2, 2.9], ids=str)
-def test_a_coordinator_that_loses_its_power_at_any_moment_ends_no_session(
+@in_virtual_time
+async def test_a_coordinator_that_loses_its_power_at_any_moment_ends_no_session(
     loss_s: float, lost: int, tells_wait: bool
 ) -> None:
     """The group is idle: each heartbeat waits to its end. Others know of it after 4.5 s."""
 
-    async def story() -> None:
-        brokers, reading = Brokers(tells_wait=tells_wait), Reading()
-        member = Membership(
-            brokers,
-            parse(ConsumerConfig, {"group": "g", "enable_auto_commit": False}),
-            cast(Assignment, reading),
-            topics=["t"],
-            pattern="",
-            callbacks=Callbacks(),
-            counters=ConsumerCounters(),
-        )
+    brokers, reading = Brokers(tells_wait=tells_wait), Reading()
+    member = Membership(
+        brokers,
+        parse(ConsumerConfig, {"group": "g", "enable_auto_commit": False}),
+        cast(Assignment, reading),
+        topics=["t"],
+        pattern="",
+        callbacks=Callbacks(),
+        counters=ConsumerCounters(),
+    )
 
-        async def read(seconds: float) -> None:
-            until = host.monotonic_s() + seconds
-            while host.monotonic_s() < until:
-                if member.is_due:
-                    await member.poll()
-                assert reading.read or not brokers.waits.is_set(), "its session has ended"
-                await asyncio.sleep(0.05)
+    async def read(seconds: float) -> None:
+        until = host.monotonic_s() + seconds
+        while host.monotonic_s() < until:
+            if member.is_due:
+                await member.poll()
+            assert reading.read or not brokers.waits.is_set(), "its session has ended"
+            await asyncio.sleep(0.05)
 
-        await read(5)
-        brokers.waits.clear()
-        await brokers.waits.wait()  # A heartbeat has just begun to wait.
-        await read(loss_s)
-        for broker in brokers.all[:lost]:
-            broker.has_power = False
-        await read(4.5)
-        brokers.leader, brokers.epoch = brokers.all[lost], 2
-        await read(20)
-        await member.close()
-
-    run_in_virtual_time(story())
+    await read(5)
+    brokers.waits.clear()
+    await brokers.waits.wait()  # A heartbeat has just begun to wait.
+    await read(loss_s)
+    for broker in brokers.all[:lost]:
+        broker.has_power = False
+    await read(4.5)
+    brokers.leader, brokers.epoch = brokers.all[lost], 2
+    await read(20)
+    await member.close()
 
 
 async def test_a_member_that_gave_itself_up_leaves_before_it_joins_again() -> None:
@@ -614,32 +612,30 @@ async def test_a_revoked_partition_has_its_end_committed_before_another_member_h
         assert [10] in it.coordinator.commits
 
 
-def test_revoked_partitions_wait_for_a_silent_coordinator_for_one_request_at_most(
+@in_virtual_time
+async def test_revoked_partitions_wait_for_a_silent_coordinator_for_one_request_at_most(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The member has two commits to make, and one from before may be under way."""
 
-    async def story() -> None:
-        limits: Any = {"request_timeout_ms": 5_000, "auto_commit_interval_ms": 100}
-        it = Story(auto_offset_reset="latest", enable_auto_commit=True, **limits)
-        coordinator, member = it.coordinator, it.member
-        coordinator.decide = lambda _: given(1, 0, 1, session_ms=60_000)
-        await it.until(lambda: it.reading.read, polls=True)
-        coordinator.takes_requests.clear()
-        it.reading.read[place(0)] = Position(5, 0)
-        await asyncio.sleep(0.2)
-        await it.until(lambda: member.commits.is_committing, polls=True)
-        member.commits.on_end_found(place(1), Offset(10))
-        coordinator.decide = lambda _: given(2, session_ms=60_000)
-        await it.until(lambda: member.heartbeats.has_work)
-        begun = host.monotonic_s()
-        await member.poll()
-        assert host.monotonic_s() - begun <= 5.001
-        assert not it.reading.read
-        coordinator.takes_requests.set()
-        await it.close()
-
-    run_in_virtual_time(story())
+    limits: Any = {"request_timeout_ms": 5_000, "auto_commit_interval_ms": 100}
+    it = Story(auto_offset_reset="latest", enable_auto_commit=True, **limits)
+    coordinator, member = it.coordinator, it.member
+    coordinator.decide = lambda _: given(1, 0, 1, session_ms=60_000)
+    await it.until(lambda: it.reading.read, polls=True)
+    coordinator.takes_requests.clear()
+    it.reading.read[place(0)] = Position(5, 0)
+    await asyncio.sleep(0.2)
+    await it.until(lambda: member.commits.is_committing, polls=True)
+    member.commits.on_end_found(place(1), Offset(10))
+    coordinator.decide = lambda _: given(2, session_ms=60_000)
+    await it.until(lambda: member.heartbeats.has_work)
+    begun = host.monotonic_s()
+    await member.poll()
+    assert host.monotonic_s() - begun <= 5.001
+    assert not it.reading.read
+    coordinator.takes_requests.set()
+    await it.close()
     assert "5 s" in caplog.text
 
 

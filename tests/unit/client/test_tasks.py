@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from tests.fakes.virtual_loop import run_in_virtual_time
+from tests.fakes.virtual_loop import in_virtual_time
 
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
@@ -72,29 +72,27 @@ async def test_a_task_that_its_owner_ends_does_not_start_again() -> None:
     assert others() == []
 
 
-def test_a_task_that_does_not_end_holds_up_nobody_who_ends_it() -> None:
+@in_virtual_time
+async def test_a_task_that_does_not_end_holds_up_nobody_who_ends_it() -> None:
     """As a user's callback may, which swallows cancellations."""
 
-    async def story() -> None:
-        loop, may_end = asyncio.get_running_loop(), asyncio.Event()
-        tasks = Tasks(loop, "client")
+    loop, may_end = asyncio.get_running_loop(), asyncio.Event()
+    tasks = Tasks(loop, "client")
 
-        async def work() -> None:
-            while not may_end.is_set():
-                with suppress(asyncio.CancelledError):
-                    await may_end.wait()
+    async def work() -> None:
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
 
-        tasks.spawn(work)
-        await asyncio.sleep(0)
-        begun = loop.time()
-        await let_go(begun + 1, tasks.end, tasks.end)
-        assert loop.time() - begun < 1.001
-        may_end.set()
-        await tasks.end()
-        await tasks.end()
-        assert others() == []
-
-    run_in_virtual_time(story())
+    tasks.spawn(work)
+    await asyncio.sleep(0)
+    begun = loop.time()
+    await let_go(begun + 1, tasks.end, tasks.end)
+    assert loop.time() - begun < 1.001
+    may_end.set()
+    await tasks.end()
+    await tasks.end()
+    assert others() == []
 
 
 def test_a_stream_is_told_when_others_cancel_one_of_its_tasks() -> None:
