@@ -53,6 +53,12 @@ def test_records_are_a_sequence_over_partitions() -> None:
         records[3]
 
 
+def test_each_record_is_reached_by_its_index_without_a_look_at_all_others() -> None:
+    records = make()
+    records.add("v", 0, batch(*[b"%d" % number for number in range(20_000)]))
+    assert [records[index] for index in range(len(records))] == list(records)
+
+
 def test_lent_records_that_no_loop_came_to_are_for_the_next_one() -> None:
     lent = LentRecords(Record, "t", 0, batch(b"a", b"b", None, b"d", start=5))
     assert len(lent) == lent.count == 4

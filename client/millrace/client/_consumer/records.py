@@ -135,8 +135,7 @@ class Records(Sequence[Record]):
         index %= self._count
         for columns in self._columns:
             if index < columns.record_count:
-                rows = columns.rows(columns.offsets.to_pylist())
-                return next(islice(map(partial(tuple.__new__, self._kind), rows), index, None))
+                return tuple.__new__(self._kind, columns.row(index))
             index -= columns.record_count
         raise IndexError(index)
 
@@ -249,6 +248,18 @@ class _Columns:
     keys: list[bytes | None] | None
     values: list[bytes | None] | None
     headers: pa.Array | None
+
+    def row(self, index: int) -> tuple[Any, ...]:
+        """Return the fields of one record, without a look at the others."""
+        return (
+            self.topic,
+            self.partition,
+            self.offsets[index].as_py(),
+            self.timestamps[index].as_py(),
+            None if self.keys is None else self.keys[index],
+            None if self.values is None else self.values[index],
+            _NO_HEADERS if self.headers is None else _headers(self.headers.slice(index, 1))[0],
+        )
 
     def rows(self, offsets: Iterable[int]) -> Iterator[tuple[Any, ...]]:
         """Return the fields of each record, for their decoded offsets: no loop in Python."""
