@@ -177,8 +177,8 @@ def test_close_of_a_client_whose_thread_is_blocked_ends_in_time(
             client.close()
     assert time.monotonic() - begun < 20
     is_over.set()
-    for client in (producer, admin, consumer):
-        client.close()
+    for closed in (producer, admin, consumer):
+        closed.close()
 
 
 def test_close_of_a_member_ends_in_time_when_its_brokers_are_gone(
