@@ -23,7 +23,7 @@ import asyncio
 import logging
 import queue
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
 from typing import Any, Final, Protocol, TypeVar
@@ -132,7 +132,8 @@ class Appender(Submissions):
         self._on_failed = on_failed
         self._failure: LogDirFailedError | None = None
         self._work: host.Queue = host.current.new_queue()
-        self._unflushed: dict[Target, None] = {}  # Their flush could not be tried.
+        # Their flush could not be tried. A replica that moves meanwhile leaves its log behind.
+        self._unflushed: dict[Target, PartitionLog] = {}
         self._flush_again_at = 0.0
         self._busy_since: MonotonicMs | None = None
         self._flushes_ms: deque[int] = deque(maxlen=FLUSHES_JUDGED)
@@ -189,7 +190,7 @@ class Appender(Submissions):
             try:
                 work = self._work.get(timeout=_FLUSH_AGAIN_SECONDS if self._unflushed else None)
             except queue.Empty:
-                self._flush(list(self._unflushed))
+                self._flush()
                 continue
             appends: dict[Target, tuple[int, list[StampedBatch]]] = {}
             calls: list[_Call] = []
@@ -220,7 +221,7 @@ class Appender(Submissions):
             for job, args, done in calls:
                 self._call(job, args, done)
             if self._unflushed and host.monotonic_s() >= self._flush_again_at:
-                self._flush(list(self._unflushed))  # Calls may come for ever without a pause.
+                self._flush()  # Calls may come for ever without a pause.
             if is_last:
                 return
 
@@ -255,7 +256,7 @@ class Appender(Submissions):
         self._flusher.submit(done, self._do, self._checkpoint, (monotonic_now(),))
 
     def _round(self, appends: dict[Target, tuple[int, list[StampedBatch]]]) -> None:
-        to_flush: list[Target] = []
+        written_now: list[Target] = []
         for target, (generation, batches) in appends.items():
             if generation != target.generation_written:
                 continue  # Their offsets were taken back when an earlier write failed.
@@ -265,14 +266,12 @@ class Appender(Submissions):
                     self._checkpoint_beside()
                 self._report(target, Written(target.log.log_end_offset))
                 if target.is_flushed_before_ack:
-                    to_flush.append(target)
+                    written_now.append(target)
             if error is not None:
                 target.generation_written += 1
                 self._report(target, Failed(batches[written].base_offset, error))
                 self._on_refused(target, error)
-        self._flush(
-            [*self._unflushed, *(target for target in to_flush if target not in self._unflushed)]
-        )
+        self._flush(written_now)
 
     def _write(
         self, target: Target, batches: list[StampedBatch]
@@ -297,32 +296,33 @@ class Appender(Submissions):
             written += len(part)
         return written, None
 
-    def _flush(self, targets: list[Target]) -> None:
+    def _flush(self, written_now: Sequence[Target] = ()) -> None:
+        """Flush what a round has written, and what could not be flushed before."""
         owed, self._unflushed = self._unflushed, {}
-        for target in targets:
-            if target.log.is_closed:
+        for target, log in (owed | {target: target.log for target in written_now}).items():
+            if log.is_closed:
                 continue
             try:
                 if self._failure is not None:
                     raise self._failure
-                flushed = self._flush_one(target)
+                flushed_offset = self._flush_one(log)
             except StorageBusyError as error:
-                self._unflushed[target] = None
+                self._unflushed[target] = log
                 self._flush_again_at = host.monotonic_s() + _FLUSH_AGAIN_SECONDS
                 if target not in owed:
                     events.FLUSH_NOT_DONE.log(_log, error=error.message)
             except StorageError as error:
                 self._on_refused(target, error)  # The log is dead, and so are all its appends.
             else:
-                self._report(target, Flushed(target.log.log_end_offset, flushed))
+                self._report(target, Flushed(flushed_offset))
 
-    def _flush_one(self, target: Target) -> Offset:
+    def _flush_one(self, log: PartitionLog) -> Offset:
         begun = host.monotonic_s()
-        flushed = self._measured(target.log.flusher.flush)
+        flushed_offset = self._measured(log.flusher.flush)
         seconds = host.monotonic_s() - begun
         self._flushes_ms.append(ceil(seconds * 1000))
         self.observe_flush(seconds)
-        return flushed
+        return flushed_offset
 
     def _measured(self, job: Callable[..., _T], *args: Any) -> _T:
         self._busy_since = monotonic_now()

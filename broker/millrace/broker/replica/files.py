@@ -303,7 +303,7 @@ class ReplicaFiles:
             if flushed is not None:
                 self._jobs.on_done(job)
                 partition.unchanged = None
-                self._on_disk(partition, Flushed(flushed, flushed))
+                self._on_disk(partition, Flushed(flushed))
             elif isinstance(error, MillraceError):
                 self._on_failed(job, error)
             else:
@@ -431,7 +431,7 @@ class ReplicaFiles:
             partition.replica.log = log
             # Retention may have run just before.
             self._on_disk(partition, partition.changed(Change.ADVANCE_START))
-            self._on_disk(partition, Flushed(log.log_end_offset, log.flushed_offset))
+            self._on_disk(partition, Flushed(log.flushed_offset))
 
 
 def _nothing() -> None:

@@ -38,11 +38,22 @@ class NotedTarget:
         match event:
             case Written(end_offset):
                 self.written.append(end_offset)
-            case Flushed(end_offset, flushed_offset):
-                assert flushed_offset <= end_offset
+            case Flushed():
                 self.flushed.set()
             case Failed(_, error) | Corrupt(error):
                 self.failed.append(error)
+
+
+def appender_of(opened: LogOnDisk, failures: list[LogDirFailedError] | None = None) -> Appender:
+    """Return the threads of a log's directory; they add its failure to `failures`."""
+    return Appender(
+        "test",
+        Mailbox(asyncio.get_running_loop()),
+        opened.directory.checkpoint,
+        on_disk=NotedTarget.on_disk,
+        on_failed=([] if failures is None else failures).append,
+        check_room=opened.directory.ballast.check,
+    )
 
 
 class DiskOfFewDescriptors(Disk):
@@ -63,14 +74,7 @@ async def test_a_flush_that_could_not_be_tried_is_tried_again_and_not_acknowledg
     opened.append(stamped_batch(0))
     opened.log.flusher.flush()
     failures: list[LogDirFailedError] = []
-    mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender(
-        "test",
-        mailbox,
-        opened.directory.checkpoint,
-        on_disk=NotedTarget.on_disk,
-        on_failed=failures.append,
-    )
+    appender = appender_of(opened, failures)
     target = NotedTarget(opened.log)
     disk.flushes_to_refuse = 2
     appender.append(target, stamped_batch(1), 0)
@@ -87,14 +91,7 @@ async def test_a_flush_that_is_owed_does_not_wait_until_calls_pause() -> None:
     opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))
     opened.append(stamped_batch(0))
     opened.log.flusher.flush()
-    mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender(
-        "test",
-        mailbox,
-        opened.directory.checkpoint,
-        on_disk=NotedTarget.on_disk,
-        on_failed=lambda error: None,
-    )
+    appender = appender_of(opened)
     target = NotedTarget(opened.log)
     disk.flushes_to_refuse = 2
     appender.append(target, stamped_batch(1), 0)
@@ -108,22 +105,38 @@ async def test_a_flush_that_is_owed_does_not_wait_until_calls_pause() -> None:
     assert opened.log.flushed_offset == 2
 
 
+async def test_a_flush_that_is_owed_is_not_made_for_the_log_that_replaces_it_after_a_move() -> None:
+    """The other directory's thread writes there: only its reports are in the order of the log."""
+    disk = DiskOfFewDescriptors()
+    opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))  # Its first segment is of long ago.
+    moved, other = LogOnDisk(Disk()), LogOnDisk(Disk())
+    opened.append(stamped_batch(0))
+    opened.log.flusher.flush()
+    appender = appender_of(opened)
+    target = NotedTarget(opened.log)
+    disk.flushes_to_refuse = 10**6
+    appender.append(target, stamped_batch(1), 0)
+    await appender.call(lambda: None)  # It runs after the round.
+    moved.append(stamped_batch(0), stamped_batch(1))
+    target.log = moved.log
+    opened.log.close(clean=False)
+    beside = NotedTarget(other.log)
+    appender.append(beside, stamped_batch(0), 0)
+    await asyncio.wait_for(beside.flushed.wait(), 10)  # Owed flushes are made before it.
+    appender.close()
+    assert not target.flushed.is_set()
+    assert (moved.log.flushed_offset, moved.log.log_end_offset) == (0, 2)
+
+
 async def test_what_comes_for_a_log_that_was_set_aside_fails_and_takes_nothing_else_along() -> None:
     opened = LogOnDisk(Disk())
     failures: list[LogDirFailedError] = []
-    mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender(
-        "test",
-        mailbox,
-        opened.directory.checkpoint,
-        on_disk=NotedTarget.on_disk,
-        on_failed=failures.append,
-    )
+    appender = appender_of(opened, failures)
     target = NotedTarget(opened.log)
     opened.log.close(clean=False)
     appender.append(target, stamped_batch(0), 0)
     assert await appender.call(lambda: 7) == 7
-    assert {type(each) for each in target.failed} == {CorruptLogError}
+    assert {type(error) for error in target.failed} == {CorruptLogError}
     assert failures == []
     appender.close()
 
@@ -133,14 +146,7 @@ async def test_what_gathers_for_one_round_makes_no_segment_larger_than_its_setti
     length = batches[0].length
     disk = Disk()
     opened = LogOnDisk(disk, LogConfig(segment_bytes=length * 3))
-    mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender(
-        "test",
-        mailbox,
-        opened.directory.checkpoint,
-        on_disk=NotedTarget.on_disk,
-        on_failed=lambda error: None,
-    )
+    appender = appender_of(opened)
     target = NotedTarget(opened.log)
     is_busy = threading.Event()
     appender.call(is_busy.wait, 10)
@@ -183,13 +189,7 @@ class DiskThatHangs(Disk):
 async def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes() -> None:
     disk = DiskThatHangs()
     opened = LogOnDisk(disk)
-    appender = Appender(
-        "test",
-        Mailbox(asyncio.get_running_loop()),
-        opened.directory.checkpoint,
-        on_disk=NotedTarget.on_disk,
-        on_failed=lambda error: None,
-    )
+    appender = appender_of(opened)
     target = NotedTarget(opened.log)
     appender.append(target, stamped_batch(0), 0)
     await asyncio.wait_for(target.flushed.wait(), 10)
@@ -213,14 +213,7 @@ async def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes
 async def test_followers_may_fetch_what_is_written_while_the_flush_is_under_way() -> None:
     disk = DiskThatHangs()
     opened = LogOnDisk(disk)
-    mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender(
-        "test",
-        mailbox,
-        opened.directory.checkpoint,
-        on_disk=NotedTarget.on_disk,
-        on_failed=lambda error: None,
-    )
+    appender = appender_of(opened)
     target = NotedTarget(opened.log)
     appender.append(target, stamped_batch(0), 0)  # It makes the files, which is flushed too.
     await asyncio.wait_for(target.flushed.wait(), 10)
@@ -240,19 +233,11 @@ async def test_an_append_is_refused_while_there_is_no_room_for_the_ballast() -> 
     """What is left of it is for the checkpoints."""
     disk = Disk()
     opened = LogOnDisk(disk, ballast_bytes=2000)
-    directory = opened.directory
-    appender = Appender(
-        "test",
-        Mailbox(asyncio.get_running_loop()),
-        directory.checkpoint,
-        on_disk=NotedTarget.on_disk,
-        on_failed=lambda error: None,
-        check_room=directory.ballast.check,
-    )
+    appender = appender_of(opened)
     target = NotedTarget(opened.log)
     try:
         disk.capacity = sum(map(disk.size, disk.files()))
-        directory.begin_life(BrokerId(1), BrokerEpoch(7))
+        opened.directory.begin_life(BrokerId(1), BrokerEpoch(7))
         appender.append(target, stamped_batch(0), 0)
         await appender.call(lambda: None)
         await asyncio.sleep(0)

@@ -21,10 +21,9 @@ class Written:
 
 @dataclass(slots=True)
 class Flushed:
-    """Likewise, and all before `flushed_offset` survive a power cut."""
+    """Likewise, and they survive a power cut."""
 
     end_offset: Offset
-    flushed_offset: Offset
 
 
 @dataclass(slots=True)

@@ -103,8 +103,8 @@ class Role:
         match event:
             case Written(end_offset):
                 return self.on_written(end_offset, now)
-            case Flushed(end_offset, flushed_offset):
-                return self.on_written(end_offset, now) + self.on_flushed(flushed_offset)
+            case Flushed(end_offset):
+                return self.on_written(end_offset, now) + self.on_flushed(end_offset)
             case Failed(base_offset, error):
                 return self.on_write_failed(base_offset, error)
             case Changed():

@@ -714,7 +714,7 @@ def test_an_append_is_completed_when_all_in_sync_replicas_have_it(leader: World)
     waiter = machine.append(header_of(2), Acks.ALL, "owner", WALL)
     leader.log.end_at(2)
     leader.machine.on_disk(leader.partition, Written(Offset(2)), NOW)
-    assert leader.machine.on_disk(leader.partition, Flushed(Offset(2), Offset(2)), NOW) == []
+    assert leader.machine.on_disk(leader.partition, Flushed(Offset(2)), NOW) == []
     others = [n for n in leader.cluster.state(leader.topic_id).replicas if n != leader.here]
     assert report(leader, others[0], 2) == []
     effects = report(leader, others[1], 2)
@@ -761,7 +761,7 @@ def test_one_that_leads_only_once_its_disk_is_done_knows_who_may_join_by_then(
     follower.learn()
     follower.log.end_at(3)
     follower.machine.on_disk(follower.partition, Written(Offset(3)), NOW)
-    follower.machine.on_disk(follower.partition, Flushed(Offset(3), Offset(3)), NOW)
+    follower.machine.on_disk(follower.partition, Flushed(Offset(3)), NOW)
     machine = follower.machine.get(follower.partition).leader
     assert machine is not None
     effects = report(follower, back, 3)
@@ -792,7 +792,7 @@ def test_readers_hear_of_what_is_committed_because_nobody_waits_for_the_silent(
     leader.cluster.change_isr(leader.topic_id, leader.here, member)
     leader.learn()
     silent(leader)  # A proposal is in flight, so that the joiner cannot be proposed.
-    leader.machine.on_disk(leader.partition, Flushed(Offset(1), Offset(1)), MonotonicMs(1500))
+    leader.machine.on_disk(leader.partition, Flushed(Offset(1)), MonotonicMs(1500))
     report(leader, member, 1, now=1500)
     report(leader, joiner, 1, now=1500)
     machine = leader.machine.get(leader.partition).leader
@@ -800,7 +800,7 @@ def test_readers_hear_of_what_is_committed_because_nobody_waits_for_the_silent(
     machine.append(header_of(1), Acks.LEADER, "owner", WALL)
     leader.log.end_at(2)
     leader.machine.on_disk(leader.partition, Written(Offset(2)), MonotonicMs(1500))
-    leader.machine.on_disk(leader.partition, Flushed(Offset(2), Offset(2)), MonotonicMs(1500))
+    leader.machine.on_disk(leader.partition, Flushed(Offset(2)), MonotonicMs(1500))
     report(leader, member, 2, now=1500)
     assert machine.high_watermark == 1
     effects: list[Effect] = []
@@ -880,7 +880,7 @@ def test_a_topic_that_becomes_durable_is_so_for_all_once_its_last_flush_is_done(
     world.learn(MonotonicMs(2000))
     for at in range(2100, 5000, 100):
         assert world.machine.tick(MonotonicMs(at)) == []
-    world.machine.on_disk(world.partition, Flushed(Offset(2), Offset(2)), MonotonicMs(5000))
+    world.machine.on_disk(world.partition, Flushed(Offset(2)), MonotonicMs(5000))
     effects: list[Effect] = []
     for at in range(5000, 5300, 100):
         effects += world.machine.tick(MonotonicMs(at))
