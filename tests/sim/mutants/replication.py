@@ -69,8 +69,8 @@ TRUNCATION: Final[tuple[Mutant, ...]] = (
 HIGH_WATERMARK: Final[tuple[Mutant, ...]] = (
     mutant("what a follower reported in an earlier leader epoch counts", "P9",
            f"{_IN_SYNC}._begin_epoch",
-           "each: Follower(each, now)",
-           "each: getattr(self, '_followers', {}).get(each) or Follower(each, now)"),
+           "broker_id: Follower(broker_id, now)",
+           "broker_id: getattr(self, '_followers', {}).get(broker_id) or Follower(broker_id, now)"),
     mutant("reports of sessions of another leader epoch count", "P9",
            f"{_LEADER}.on_follower_fetch",
            "self.check_epoch(leader_epoch)", "",

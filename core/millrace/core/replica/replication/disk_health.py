@@ -82,7 +82,7 @@ class DiskHealth:
         return self.reluctance
 
     def _trouble(self, reading: DiskReading, now: MonotonicMs, *, has_room: bool) -> Reluctance:
-        seen = [self._is_slow(each) for each in reading.flushes_ms]
+        seen = [self._is_slow(flush_ms) for flush_ms in reading.flushes_ms]
         if self._is_slow(reading.under_way_ms):
             seen.append(True)
         self._flushes.extend((now, is_slow) for is_slow in seen)

@@ -117,7 +117,7 @@ class FileJobs:
         if isinstance(job, ChangeLog | DeleteTopics):
             return False
         files = self._files.get(job.topic_partition)
-        return files is not None and any(isinstance(each, OpenLog) for each in files.queue)
+        return files is not None and any(isinstance(queued, OpenLog) for queued in files.queue)
 
     def is_void(self, job: OpenLog | ChangeLog) -> bool:
         """Return whether a job that is under way has no effect any more."""
@@ -141,7 +141,7 @@ class FileJobs:
         While the disk refuses to advance the log's start, one job is tried again: the latest start.
         """
         changes = self._files.setdefault(job.topic_partition, _Files()).changes
-        if not any(_covers(each, job) for each in changes):
+        if not any(_covers(change, job) for change in changes):
             changes.append(job)
             self._begin(job)
 
@@ -155,11 +155,11 @@ class FileJobs:
         files = self._files.get(topic_partition)
         if files is None:
             return
-        files.retries = [each for each in files.retries if not isinstance(each, ChangeLog)]
+        files.retries = [waiting for waiting in files.retries if not isinstance(waiting, ChangeLog)]
         files.changes.clear()
         if files.queue:
             first, *others = files.queue
-            waiting = (each for each in others if not isinstance(each, OpenLog))
+            waiting = (queued for queued in others if not isinstance(queued, OpenLog))
             files.queue = deque([first, *waiting])
             if isinstance(first, OpenLog):
                 if files.retries:
@@ -269,24 +269,24 @@ class FileJobs:
 
     def _may_delete(self, topic_ids: Sequence[TopicId]) -> bool:
         """Whether no log is being opened, and none of the topics moves or is closed or deleted."""
-        is_leaving = any(each.topic_id in topic_ids for each in self._leaving)
+        is_leaving = any(leaving.topic_id in topic_ids for leaving in self._leaving)
         return self._deleting is None and not self._opening and not is_leaving
 
 
 def _holds(jobs: Iterable[Job], job: Job) -> bool:
-    return any(each is job for each in jobs)
+    return any(known is job for known in jobs)
 
 
 def _without(jobs: Iterable[_J], job: Job) -> list[_J]:
-    return [each for each in jobs if each is not job]
+    return [kept for kept in jobs if kept is not job]
 
 
 def _forget_covered(files: _Files, job: ChangeLog) -> None:
     """Forget the changes that wait to be tried again, and that this one makes needless."""
-    for each in files.retries:
-        if isinstance(each, ChangeLog) and _covers(job, each):
-            files.retries = _without(files.retries, each)
-            files.changes = _without(files.changes, each)
+    for waiting in files.retries:
+        if isinstance(waiting, ChangeLog) and _covers(job, waiting):
+            files.retries = _without(files.retries, waiting)
+            files.changes = _without(files.changes, waiting)
 
 
 def _covers(change: ChangeLog, other: ChangeLog) -> bool:

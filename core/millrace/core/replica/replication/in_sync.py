@@ -178,9 +178,9 @@ class InSyncReplicas:
         # Earlier reports do not count: followers must have reached this epoch (P9, P22, KIP-320),
         # and a replica that was removed and added again may be empty (P33).
         self._followers = {
-            each: Follower(each, now)
-            for each in self.state.replicas
-            if each != self._broker.broker_id
+            broker_id: Follower(broker_id, now)
+            for broker_id in self.state.replicas
+            if broker_id != self._broker.broker_id
         }
         self._settle(now)
         self._await(())
@@ -276,7 +276,8 @@ class InSyncReplicas:
         others.pop(self._broker, None)
         found = [self._follower(life) for life in others]
         starts = [
-            UNKNOWN_OFFSET if each is None else each.progress.log_start_offset for each in found
+            UNKNOWN_OFFSET if follower is None else follower.progress.log_start_offset
+            for follower in found
         ]
         return min([log_start_offset, *starts])
 
@@ -465,7 +466,8 @@ class InSyncReplicas:
         committed = max(ends.high_watermark, ends.leader_epoch_start_offset)
         others = [self._follower(life) for life in members if life != self._broker]
         return ends.flushed_offset >= committed and all(
-            each is not None and each.progress.flushed_offset >= committed for each in others
+            follower is not None and follower.progress.flushed_offset >= committed
+            for follower in others
         )
 
     def _joiners(
@@ -538,9 +540,9 @@ class InSyncReplicas:
             return
         if state.partition_epoch > before.partition_epoch:
             self._followers = {
-                each: self._followers.get(each) or Follower(each, now)
-                for each in state.replicas
-                if each != self._broker.broker_id
+                broker_id: self._followers.get(broker_id) or Follower(broker_id, now)
+                for broker_id in state.replicas
+                if broker_id != self._broker.broker_id
             }
             self._settle(now)
         self._await(self._joining(rules, now))

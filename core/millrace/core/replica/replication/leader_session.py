@@ -195,12 +195,12 @@ class LeaderSession:
 
         Their followers may have received more since, and open new ones. The others stay.
         """
-        lost = {handle: each for handle, each in self._open.items() if each.is_said}
-        for handle, each in lost.items():
+        lost = {handle: opened for handle, opened in self._open.items() if opened.is_said}
+        for handle, opened in lost.items():
             del self._open[handle]
-            del self._handles[each.position.topic_partition]
+            del self._handles[opened.position.topic_partition]
         self._progress.clear()
         self._removed = []
         self._granted = 0
         self._is_begun = False
-        return [each.position for each in lost.values()]
+        return [opened.position for opened in lost.values()]

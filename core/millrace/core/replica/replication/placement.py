@@ -92,9 +92,9 @@ class ReplicaPlacement(Generic[_D]):
 
     def holder(self, topic_partition: TopicPartition) -> _D | None:
         """Return the directory that has a replica, or will get it."""
-        for each in self.directories:
-            if topic_partition in each.replicas:
-                return each
+        for directory in self.directories:
+            if topic_partition in directory.replicas:
+                return directory
         return None
 
     def media_of(self, topic_partition: TopicPartition) -> Media:
@@ -106,28 +106,30 @@ class ReplicaPlacement(Generic[_D]):
     @property
     def working(self) -> list[_D]:
         """The directories that have not failed."""
-        return [each for each in self.directories if each.failure is None]
+        return [directory for directory in self.directories if directory.failure is None]
 
     def working_media(self) -> tuple[Media, ...]:
         """Return the media of the working directories."""
-        there = {each.media for each in self.working}
-        return tuple(each for each in Media if each in there)
+        there = {directory.media for directory in self.working}
+        return tuple(media for media in Media if media in there)
 
     def of_topics(
         self, topic_ids: Collection[TopicId]
     ) -> Iterator[tuple[_D, list[TopicPartition]]]:
         """Yield each working directory that has replicas of some topics, with these replicas."""
-        for each in self.working:
-            found = sorted(replica for replica in each.replicas if replica.topic_id in topic_ids)
+        for directory in self.working:
+            found = sorted(
+                replica for replica in directory.replicas if replica.topic_id in topic_ids
+            )
             if found:
-                yield each, found
+                yield directory, found
 
     def unassigned(self, image: MetadataImage) -> list[TopicPartition]:
         """Return the replicas that the metadata does not assign to this broker.
 
         The cluster does not rely on them: other brokers have the partition, or it does not exist.
         """
-        here = sorted(set().union(*(each.replicas for each in self.directories)))
+        here = sorted(set().union(*(directory.replicas for directory in self.directories)))
         states = ((replica, image.partition(replica)) for replica in here)
         return [
             replica
@@ -178,18 +180,21 @@ class ReplicaPlacement(Generic[_D]):
         None: there is no working one for it, or the replica itself lies on an HDD.
         """
         home = self.holder(topic_partition)
-        known = next((each for each in self.directories if topic_partition in each.tiers), None)
+        known = next(
+            (directory for directory in self.directories if topic_partition in directory.tiers),
+            None,
+        )
         if known is not None:
             return known if known.failure is None else None
         if home is None or home.media is Media.HDD:
             return None
-        fitting = [each for each in self.working if each.media is Media.HDD]
-        return min(fitting, key=lambda each: len(each.tiers), default=None)
+        fitting = [directory for directory in self.working if directory.media is Media.HDD]
+        return min(fitting, key=lambda directory: len(directory.tiers), default=None)
 
     def on_tier(self, topic_partition: TopicPartition, directory: _D | None) -> None:
         """A replica has its oldest segments in another directory, or in its own from now on."""
-        for each in self.directories:
-            each.tiers.discard(topic_partition)
+        for known in self.directories:
+            known.tiers.discard(topic_partition)
         if directory is not None:
             directory.tiers.add(topic_partition)
 
@@ -225,8 +230,12 @@ class ReplicaPlacement(Generic[_D]):
         for topic_partition in self.moves.begin(self.working_media(), now) if self.moves else ():
             source = self.holder(topic_partition)
             assert source is not None
-            fitting = [each for each in self.working if self.is_to_move(topic_partition, each)]
-            target = min(fitting, key=lambda each: len(each.replicas))
+            fitting = [
+                directory
+                for directory in self.working
+                if self.is_to_move(topic_partition, directory)
+            ]
+            target = min(fitting, key=lambda directory: len(directory.replicas))
             begun.append(Move(topic_partition, source, target))
         return begun
 
@@ -243,5 +252,6 @@ class ReplicaPlacement(Generic[_D]):
 
 def _fewest(directories: Sequence[_D], wanted: TopicMedia) -> _D:
     return min(
-        directories, key=lambda each: (not wanted.is_home_on(each.media), len(each.replicas))
+        directories,
+        key=lambda directory: (not wanted.is_home_on(directory.media), len(directory.replicas)),
     )

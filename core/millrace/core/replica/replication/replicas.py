@@ -236,7 +236,7 @@ class Replicas:
             return []
         self._leave(replica)
         replica.repay(replica.log.log_end_offset, is_void=True)
-        return [each for each in replica.resign(error) if not isinstance(each, StopFetching)]
+        return [effect for effect in replica.resign(error) if not isinstance(effect, StopFetching)]
 
     # --- Events of logs ----------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class Replicas:
             session.on_done(fetched.size)
             return []
         effects = replica.on_fetched(position, fetched)
-        appended = next((each for each in effects if isinstance(each, Append)), None)
+        appended = next((effect for effect in effects if isinstance(effect, Append)), None)
         if appended is None:
             session.on_done(fetched.size)
         else:

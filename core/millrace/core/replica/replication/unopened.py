@@ -130,7 +130,7 @@ class UnopenedReplicas:
         """Let damaged replicas start over, if they may now (P65)."""
         if self.image is None or not self._renewals:
             return []
-        effects: list[Effect] = [SetAside(each) for each in self._renewals.to_set_aside(now)]
+        effects: list[Effect] = [SetAside(granted) for granted in self._renewals.to_set_aside(now)]
         if renewals := self._renewals.to_ask(self.image, now):
             effects.append(ProposeRenewals(renewals))
         return effects
