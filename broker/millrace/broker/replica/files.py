@@ -269,10 +269,11 @@ class ReplicaFiles:
             )
             next(failed, opened).appender.fail(error)
             raise
+        if self._jobs.is_void(job):
+            return
         opened.check()  # It may have failed before this log was open.
         self._note_tier(topic_partition, log)
-        if not self._jobs.is_void(job):
-            self._on_done(job, Opened(log, opened.appender))
+        self._on_done(job, Opened(log, opened.appender))
 
     def _note_tier(self, topic_partition: TopicPartition, log: PartitionLog) -> None:
         """Note in which log directory the oldest segments of a replica lie.
@@ -295,7 +296,7 @@ class ReplicaFiles:
             self._on_disk(partition, partition.changed(job.change))
 
     def _flush(self, job: ChangeLog) -> None:
-        """Make a log durable; that is reported before any later write."""
+        """Make a log durable; no later write is reported before that."""
         partition = self._open_here.find(job.topic_partition)
         assert partition is not None
 

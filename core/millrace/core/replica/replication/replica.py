@@ -202,10 +202,12 @@ class Replica:
     def log_end(self) -> LogEnd | None:
         """Return the end of a log without a leader, and whether it reaches `committed_end` (P26).
 
-        None: a leader is known here, or an earlier batch is still being written.
+        None: a leader is known here, or a batch is still being written, perhaps one that this
+        broker took when it led.
         """
-        log, state = self.log, self.state
-        if state is None or state.leader != NO_BROKER or self.unwritten:
+        log, state, role = self.log, self.state, self.role
+        is_written = role.written_offset == role.next_offset
+        if state is None or state.leader != NO_BROKER or not is_written:
             return None
         return LogEnd(
             self.topic_partition,

@@ -229,8 +229,9 @@ class Replicas:
         return [self.unopened.open(topic_partition, is_first=is_first)]
 
     def _give_up(self, topic_partition: TopicPartition, error: MillraceError) -> list[Effect]:
-        """Give a partition up."""
+        """Forget a replica, and what it was about to propose: it has no log to lead with."""
         self.unopened.give_up(topic_partition)
+        self._to_propose.pop(topic_partition, None)
         replica = self._open.pop(topic_partition, None)
         if replica is None:
             return []
@@ -382,9 +383,7 @@ class Replicas:
                 as in `PartitionLeader.on_follower_fetch`.
         """
         replica = self.get(topic_partition)
-        leader = replica.leader
-        if leader is None:
-            raise NotLeaderError("this broker does not lead it", topic_partition=topic_partition)
+        leader = replica.require_leader()
         done = leader.on_follower_fetch(
             life,
             leader_epoch,
@@ -502,7 +501,7 @@ class Replicas:
                 case Halted():
                     self._leave(replica)
                     said.append(effect)
-                case Wake():  # Its role has changed.
+                case Wake():  # Its role may be another one.
                     self._schedule(replica, now)
                     said.append(effect)
                 case _:

@@ -45,6 +45,7 @@ class Role:
 
     Attributes:
         high_watermark: everything below it is committed.
+        next_offset: where the next batch begins; the batches before it may not be written yet.
         written_offset: everything before it is in the file, by the events so far.
         generation: counts failed writes: work of an earlier generation is void.
     """
@@ -54,6 +55,7 @@ class Role:
     topic_partition: TopicPartition
     leader_epoch: LeaderEpoch
     high_watermark: Offset
+    next_offset: Offset
     written_offset: Offset
     generation: int
 

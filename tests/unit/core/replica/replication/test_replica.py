@@ -16,6 +16,7 @@ from millrace.core.ids import (
     PartitionEpoch,
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.requests import LogEnd
 from millrace.core.replica.replication.appends import Acks
 from millrace.core.replica.replication.effects import (
     Append,
@@ -274,6 +275,19 @@ def test_what_a_leader_committed_is_void_only_by_an_unclean_election_after_it(
     else:
         (halted,) = made.on_fetched(position, diverging)
         assert isinstance(halted, Halted)  # P5
+
+
+def test_a_log_end_is_not_told_while_appends_of_the_time_as_leader_are_being_written() -> None:
+    """P31. The end, and its epoch, would be those of a log that grows meanwhile."""
+    log = FakeReplicaLog()
+    made = leading(log)
+    assert made.leader is not None
+    made.leader.append(header_of(2), Acks.LEADER, "owner", WALL)
+    made.on_state(state_of(None, 2), STANDINGS, NOW)
+    assert made.log_end() is None
+    log.end_at(2, epoch=1)
+    made.on_disk(Written(Offset(2)), NOW)
+    assert made.log_end() == LogEnd(PARTITION, LeaderEpoch(1), Offset(2), Offset(0))
 
 
 def test_failed_writes_are_counted_on_from_role_to_role() -> None:

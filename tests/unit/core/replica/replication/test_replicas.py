@@ -818,6 +818,35 @@ def test_one_request_with_proposals_is_in_flight_at_a_time(leader: World) -> Non
     assert [life.broker_id for life in proposal.isr] == [leader.here]
 
 
+def test_a_proposal_that_waits_is_forgotten_with_the_log_that_its_leader_had(leader: World) -> None:
+    """It could make a broker the only member that has nothing of the partition any more."""
+    led = [leader.partition]
+    for number in range(12):
+        topic = leader.cluster.create(f"t{number}")
+        if leader.cluster.state(topic).leader == leader.here:
+            led.append(TopicPartition(topic, 0))
+    leader.machine.configure(request_partitions_max=1)
+    leader.learn()
+    for partition in led[1:]:
+        leader.machine.on_opened(partition, FakeReplicaLog(), Offset(0), NOW)
+    for partition in led:
+        machine = leader.machine.get(partition).leader
+        assert machine is not None
+        machine.append(header_of(1), Acks.LEADER, "owner", WALL)
+        leader.machine.on_disk(partition, Written(Offset(1)), NOW)
+    effects: list[Effect] = []
+    for at in range(0, 1500, 100):
+        effects += leader.machine.tick(MonotonicMs(at))
+    (asked,) = effects
+    assert isinstance(asked, ProposeIsr)
+    ((first, _),) = asked.proposals
+    assert len(led) > 1
+    for partition in led:
+        if partition != first:
+            leader.machine.on_failed(partition, CorruptLogError("damaged"))
+    assert leader.machine.on_isr_answers([NotControllerError("later")], MonotonicMs(1500)) == []
+
+
 def test_an_accepted_proposal_rests_on_the_metadata_that_came_before(leader: World) -> None:
     silent(leader)
     leader.cluster.change_isr(leader.topic_id, leader.here)
