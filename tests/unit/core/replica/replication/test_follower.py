@@ -408,6 +408,15 @@ def test_a_log_that_lies_before_and_after_all_that_the_leader_shares_is_lost_as_
     assert effects == [lost(4, 9, committed=4), start_over(0)]
 
 
+def test_a_log_is_not_cut_before_what_this_broker_deleted_when_it_led() -> None:
+    """The disk may finish a deletion after its leader has become a follower."""
+    unclean = state_of(unclean_epoch=5)
+    machine = follower((1, 0), (2, 5), end=9, high_watermark=8, state=unclean)
+    machine.on_changed(advanced(6))
+    effects = machine.on_fetched(*response(machine, diverging=(1, 4)))
+    assert effects == [lost(6, 9, committed=8), start_over(0)]
+
+
 def test_a_tail_that_was_never_committed_is_nothing_lost() -> None:
     """No unclean election, or none since: what goes lay above the high watermark (P5)."""
     for unclean_epoch in (-1, 3):
