@@ -10,6 +10,15 @@ import pytest
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
+from tests.fakes.two_replicas import (
+    HERE,
+    THERE,
+    complete,
+    lead,
+    partition_of,
+    raise_it,
+    replica_of,
+)
 
 from millrace.broker.coordinator.coordinators import CoordinatorLimits, _read_records
 from millrace.broker.coordinator.groups import Assignment, Groups, _Look
@@ -35,8 +44,6 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import (
     NO_BROKER,
-    BrokerEpoch,
-    BrokerId,
     LeaderEpoch,
     Offset,
     PartitionEpoch,
@@ -54,25 +61,15 @@ from millrace.core.metadata.model import (
     Topic,
     shard_of,
 )
-from millrace.core.metadata.topic_config import TopicConfig
-from millrace.core.replica.replication.effects import Complete, Effect
+from millrace.core.replica.replication.effects import Effect
 from millrace.core.replica.replication.events import Corrupt, DiskEvent
-from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.core.replica.replication.replica import Replica
-from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 from millrace.core.topics import TopicName
 from millrace.runtime.clock import monotonic_now, wall_now
 from millrace.runtime.mailbox import Mailbox
 from millrace.runtime.turns import Turns
 
-HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
-STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
 PLACE = TopicPartition(TopicId(b"t" * 16), 0)
-
-
-def raise_it(error: BaseException) -> None:
-    raise error
 
 
 ANYONE = Member()
@@ -113,22 +110,7 @@ class Stage:
         self.groups = groups or GroupsConfig()
         self.image: Any = None
         self.log_starts: list[Offset] = []
-        self.partition = Partition(
-            topic="__positions",
-            topic_partition=TOPIC_PARTITION,
-            config=TopicConfig(),
-            replica=Replica(
-                TOPIC_PARTITION,
-                HERE,
-                self.log,
-                AppendRules(),
-                high_watermark=Offset(0),
-                config=ReplicationConfig(),
-            ),
-            log=self.log,
-            appender=self.appender,
-            inflated_bytes_max=1 << 20,
-        )
+        self.partition = partition_of(self.log, self.appender, "__positions")
         self._epoch = 0
         self.open()
 
@@ -163,14 +145,7 @@ class Stage:
 
     def lead(self, leader: BrokerLife | None = HERE) -> None:
         self._epoch += 1
-        state = PartitionState(
-            replicas=(HERE.broker_id, THERE.broker_id),
-            leader=NO_BROKER if leader is None else leader.broker_id,
-            leader_epoch=LeaderEpoch(self._epoch),
-            partition_epoch=PartitionEpoch(self._epoch),
-            isr=(HERE, THERE),
-        )
-        self.perform(self.partition.replica.on_state(state, STANDINGS, monotonic_now()))
+        self.perform(lead(self.partition, leader, self._epoch))
 
     def replicate(self) -> None:
         """Let the follower have everything that is in the log."""
@@ -193,10 +168,7 @@ class Stage:
         self.perform(partition.replica.on_disk(event, monotonic_now()))
 
     def perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Complete):
-                for waiter in effect.waiters:
-                    waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
+        complete(effects)
         self.partition.on_readers_concerned()
 
     # --- What is asked ---
@@ -428,14 +400,7 @@ async def test_a_log_that_a_later_release_wrote_is_not_served() -> None:
     async with stage() as the:
         the.log.writer.append([stamped_batch(0)], wall_now())
         the.log.flusher.flush()
-        the.partition.replica = Replica(
-            TOPIC_PARTITION,
-            HERE,
-            the.log,
-            AppendRules(),
-            high_watermark=Offset(0),
-            config=ReplicationConfig(),
-        )
+        the.partition.replica = replica_of(the.log, TOPIC_PARTITION)
         the.lead()
         async with asyncio.timeout(10):
             while True:

@@ -6,88 +6,37 @@ from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.sender import Sender
 from tests.fakes.stamped_batches import TOPIC_PARTITION
+from tests.fakes.two_replicas import HERE, THERE, complete, lead, partition_of, raise_it
 
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.partition import Partition
-from millrace.broker.storage.log import PartitionLog
-from millrace.core.errors import MillraceError, StorageFullError
+from millrace.core.errors import StorageFullError
 from millrace.core.ids import (
     NO_PRODUCER_ID,
-    BrokerEpoch,
-    BrokerId,
     LeaderEpoch,
     Offset,
-    PartitionEpoch,
     ProducerEpoch,
     ProducerId,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState
-from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
 from millrace.core.replica.replication.appends import Acks, Waiter
-from millrace.core.replica.replication.effects import Complete
 from millrace.core.replica.replication.events import Corrupt, DiskEvent
-from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.core.replica.replication.replica import Replica
-from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 from millrace.runtime.clock import monotonic_now, wall_now
 from millrace.runtime.mailbox import Mailbox
-
-HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
-STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
 
 
 def on_disk(partition: Partition, event: DiskEvent) -> None:
     """Bring what became of the files to the machine, and its answers to the senders."""
     assert not isinstance(event, Corrupt)
-    for effect in partition.replica.on_disk(event, monotonic_now()):
-        if isinstance(effect, Complete):
-            for waiter in effect.waiters:
-                assert isinstance(waiter.owner, Sender)
-                waiter.owner.on_append_done(waiter)
+    complete(partition.replica.on_disk(event, monotonic_now()))
 
 
 def appender_of() -> Appender:
     mailbox = Mailbox(asyncio.get_running_loop())
     return Appender("a", mailbox, lambda _: None, on_disk=on_disk, on_failed=raise_it)
-
-
-def raise_it(error: MillraceError) -> None:
-    raise error
-
-
-def partition_of(log: PartitionLog, appender: Appender) -> Partition:
-    """Return a replica that has no role yet."""
-    return Partition(
-        topic="t",
-        topic_partition=TOPIC_PARTITION,
-        config=TopicConfig(),
-        replica=Replica(
-            TOPIC_PARTITION,
-            HERE,
-            log,
-            AppendRules(),
-            high_watermark=Offset(0),
-            config=ReplicationConfig(),
-        ),
-        log=log,
-        appender=appender,
-        inflated_bytes_max=1 << 20,
-    )
-
-
-def lead(partition: Partition, leader: BrokerLife, epoch: int) -> None:
-    state = PartitionState(
-        replicas=(HERE.broker_id, THERE.broker_id),
-        leader=leader.broker_id,
-        leader_epoch=LeaderEpoch(epoch),
-        partition_epoch=PartitionEpoch(epoch),
-        isr=(HERE, THERE),
-    )
-    partition.replica.on_state(state, STANDINGS, monotonic_now())
 
 
 async def append(partition: Partition) -> Waiter:

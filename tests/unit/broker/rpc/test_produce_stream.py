@@ -14,6 +14,7 @@ from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.quotas import follow, limit, no_quotas, owe
 from tests.fakes.stamped_batches import TOPIC_PARTITION
+from tests.fakes.two_replicas import HERE, THERE, complete, lead, partition_of, raise_it
 
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.early_requests import EarlyRequests
@@ -25,44 +26,28 @@ from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import (
     BrokerShuttingDownError,
     FencedLeaderEpochError,
-    MillraceError,
     NotLeaderError,
     UnknownProducerIdError,
 )
 from millrace.core.ids import (
-    BrokerEpoch,
-    BrokerId,
-    LeaderEpoch,
-    Offset,
-    PartitionEpoch,
     ProducerEpoch,
     ProducerId,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState
-from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.metadata.model import BrokerLife
 from millrace.core.quotas.config import QuotasConfig
 from millrace.core.quotas.quota import QuotaEntity, QuotaKind
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.replica.replication.appends import Waiter
-from millrace.core.replica.replication.effects import Complete, Effect, Wake
+from millrace.core.replica.replication.effects import Effect, Wake
 from millrace.core.replica.replication.events import Corrupt, DiskEvent, Failed
-from millrace.core.replica.replication.in_sync import BrokerStanding
-from millrace.core.replica.replication.replica import Replica
-from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 from millrace.proto.codec import encode_produce_request
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import produce_pb2 as pb
 from millrace.runtime.clock import monotonic_now, wall_now
 from millrace.runtime.mailbox import Mailbox, Worker
 
-HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
-STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
 PRODUCER = ProducerId(9)
-
-
-def raise_it(error: MillraceError) -> None:
-    raise error
 
 
 class Call(CallContext):
@@ -102,22 +87,7 @@ class Served:
             "a", mailbox, lambda _: None, on_disk=self.on_disk, on_failed=raise_it
         )
         self.checker = Worker("check", mailbox)
-        self.partition = Partition(
-            topic="t",
-            topic_partition=TOPIC_PARTITION,
-            config=TopicConfig(),
-            replica=Replica(
-                TOPIC_PARTITION,
-                HERE,
-                self.log,
-                AppendRules(),
-                high_watermark=Offset(0),
-                config=ReplicationConfig(),
-            ),
-            log=self.log,
-            appender=self.appender,
-            inflated_bytes_max=1 << 20,
-        )
+        self.partition = partition_of(self.log, self.appender)
         partitions: Any = SimpleNamespace(
             get=lambda _: self.partition,
             find=lambda _: self.partition,
@@ -139,26 +109,16 @@ class Served:
 
     def lead(self, leader: BrokerLife, epoch: int) -> None:
         """Let the broker hear who leads."""
-        state = PartitionState(
-            replicas=(HERE.broker_id, THERE.broker_id),
-            leader=leader.broker_id,
-            leader_epoch=LeaderEpoch(epoch),
-            partition_epoch=PartitionEpoch(epoch),
-            isr=(HERE, THERE),
-        )
-        self.perform(self.partition.replica.on_state(state, STANDINGS, monotonic_now()))
+        self.perform(lead(self.partition, leader, epoch))
 
     def on_disk(self, partition: Partition, event: DiskEvent) -> None:
         assert not isinstance(event, Corrupt | Failed)
         self.perform(partition.replica.on_disk(event, monotonic_now()))
 
     def perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Complete):
-                for waiter in effect.waiters:
-                    waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
-            elif isinstance(effect, Wake):
-                self.partition.on_readers_concerned()
+        complete(effects)
+        if any(isinstance(effect, Wake) for effect in effects):
+            self.partition.on_readers_concerned()
 
 
 @contextlib.asynccontextmanager

@@ -3,19 +3,17 @@
 import pytest
 from tests.fakes.batch import PARTITION, WALL, Batch, header_of
 from tests.fakes.replica_log import FakeReplicaLog
+from tests.fakes.two_replicas import HERE, STANDINGS, THERE, replica_of, state_of
 
 from millrace.core.errors import NotLeaderError, StorageFullError
 from millrace.core.ids import (
-    NO_BROKER,
     BrokerEpoch,
-    BrokerId,
     EpochEnd,
     LeaderEpoch,
     MonotonicMs,
     Offset,
-    PartitionEpoch,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.requests import LogEnd
 from millrace.core.replica.replication.appends import Acks
 from millrace.core.replica.replication.effects import (
@@ -29,51 +27,19 @@ from millrace.core.replica.replication.effects import (
     Wake,
 )
 from millrace.core.replica.replication.events import Changed, Failed, Fetched, Written
-from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.replica import Replica
-from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
 
-HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
-STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
 NOW = MonotonicMs(0)
 
 
-def state_of(
-    leader: BrokerLife | None,
-    epoch: int,
-    *,
-    here: BrokerLife = HERE,
-    unclean_epoch: int = -1,
-) -> PartitionState:
-    return PartitionState(
-        replicas=(HERE.broker_id, THERE.broker_id),
-        leader=NO_BROKER if leader is None else leader.broker_id,
-        leader_epoch=LeaderEpoch(epoch),
-        partition_epoch=PartitionEpoch(epoch),
-        isr=(here, THERE),
-        unclean_epoch=LeaderEpoch(unclean_epoch),
-    )
-
-
-def replica(log: FakeReplicaLog, high_watermark: int = 0) -> Replica:
-    return Replica(
-        PARTITION,
-        HERE,
-        log,
-        AppendRules(),
-        high_watermark=Offset(high_watermark),
-        config=ReplicationConfig(),
-    )
-
-
 def leading(log: FakeReplicaLog) -> Replica:
-    made = replica(log)
+    made = replica_of(log, PARTITION)
     made.on_state(state_of(HERE, 1), STANDINGS, NOW)
     return made
 
 
 def following(log: FakeReplicaLog, high_watermark: int = 0) -> tuple[Replica, FetchFrom]:
-    made = replica(log, high_watermark)
+    made = replica_of(log, PARTITION, high_watermark)
     (position,) = made.on_state(state_of(THERE, 1), STANDINGS, NOW)
     assert isinstance(position, FetchFrom)
     return made, position
@@ -105,14 +71,14 @@ def answer(
 
 
 def test_it_leads_if_the_state_names_this_life() -> None:
-    made = replica(FakeReplicaLog())
+    made = replica_of(FakeReplicaLog(), PARTITION)
     assert Wake(PARTITION) in made.on_state(state_of(HERE, 1), STANDINGS, NOW)
     assert made.leads
     assert made.follower is None
 
 
 def test_a_state_of_an_earlier_life_makes_it_no_leader() -> None:
-    made = replica(FakeReplicaLog())
+    made = replica_of(FakeReplicaLog(), PARTITION)
     earlier = BrokerLife(HERE.broker_id, BrokerEpoch(9))
     made.on_state(state_of(earlier, 1, here=earlier), STANDINGS, NOW)
     assert not made.leads
@@ -125,13 +91,13 @@ def test_only_one_that_leads_has_a_leader_to_ask() -> None:
     assert made.require_leader() is made.leader
     made.leader.append(header_of(2), Acks.ALL, "owner", WALL)
     made.on_state(state_of(THERE, 2), STANDINGS, NOW)
-    for replica_ in (made, replica(FakeReplicaLog())):  # The first one has resigned.
+    for replica_ in (made, replica_of(FakeReplicaLog(), PARTITION)):  # The first one has resigned.
         with pytest.raises(NotLeaderError, match="this broker does not lead it"):
             replica_.require_leader()
 
 
 def test_without_a_leader_it_waits() -> None:
-    made = replica(FakeReplicaLog())
+    made = replica_of(FakeReplicaLog(), PARTITION)
     assert made.on_state(state_of(None, 1), STANDINGS, NOW) == [StopFetching(PARTITION)]
     assert made.follower is not None
 
@@ -260,7 +226,7 @@ def test_what_a_leader_committed_is_void_only_by_an_unclean_election_after_it(
 ) -> None:
     log = FakeReplicaLog()
     log.end_at(5, epoch=1)
-    made = replica(log, high_watermark=5)
+    made = replica_of(log, PARTITION, 5)
     made.on_state(state_of(HERE, 1, unclean_epoch=min(unclean_epoch, 1) - 1), STANDINGS, NOW)
     (position,) = (
         each

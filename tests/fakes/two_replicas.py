@@ -1,0 +1,88 @@
+"""A partition with two replicas, one here and one there: its states, and the one that is here."""
+
+from millrace.broker.replica.appender import Appender
+from millrace.broker.replica.partition import Partition
+from millrace.broker.storage.log import PartitionLog
+from millrace.core.ids import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TopicPartition,
+)
+from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.replica.replication.effects import Complete, Effect
+from millrace.core.replica.replication.in_sync import BrokerStanding
+from millrace.core.replica.replication.replica import Replica
+from millrace.core.replica.replication.role import ReplicaLog
+from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
+from millrace.runtime.clock import monotonic_now
+
+HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
+STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
+
+
+def state_of(
+    leader: BrokerLife | None,
+    epoch: int,
+    *,
+    here: BrokerLife = HERE,
+    unclean_epoch: int = -1,
+) -> PartitionState:
+    """Return the state of a leader epoch; both are in sync."""
+    return PartitionState(
+        replicas=(HERE.broker_id, THERE.broker_id),
+        leader=NO_BROKER if leader is None else leader.broker_id,
+        leader_epoch=LeaderEpoch(epoch),
+        partition_epoch=PartitionEpoch(epoch),
+        isr=(here, THERE),
+        unclean_epoch=LeaderEpoch(unclean_epoch),
+    )
+
+
+def replica_of(
+    log: ReplicaLog, topic_partition: TopicPartition, high_watermark: int = 0
+) -> Replica:
+    """Return the replica that is here; it has no role yet."""
+    return Replica(
+        topic_partition,
+        HERE,
+        log,
+        AppendRules(),
+        high_watermark=Offset(high_watermark),
+        config=ReplicationConfig(),
+    )
+
+
+def partition_of(log: PartitionLog, appender: Appender, topic: str = "t") -> Partition:
+    """Return it with its files."""
+    return Partition(
+        topic=topic,
+        topic_partition=log.topic_partition,
+        config=TopicConfig(),
+        replica=replica_of(log, log.topic_partition),
+        log=log,
+        appender=appender,
+        inflated_bytes_max=1 << 20,
+    )
+
+
+def lead(partition: Partition, leader: BrokerLife | None, epoch: int) -> list[Effect]:
+    """Let the broker hear who leads from an epoch on."""
+    return partition.replica.on_state(state_of(leader, epoch), STANDINGS, monotonic_now())
+
+
+def complete(effects: list[Effect]) -> None:
+    """Tell the owners of appends how they ended."""
+    for effect in effects:
+        if isinstance(effect, Complete):
+            for waiter in effect.waiters:
+                waiter.owner.on_append_done(waiter)  # type: ignore[attr-defined]
+
+
+def raise_it(error: BaseException) -> None:
+    """Fail the test: for what must not fail."""
+    raise error
