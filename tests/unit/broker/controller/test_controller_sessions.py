@@ -17,6 +17,7 @@ from tests.fakes.call_context import CALLER, CallContext, calls_of, serve_call
 from tests.fakes.controller_driver import ControllerDriver
 from tests.fakes.coordination_store import MemoryStore
 from tests.fakes.quotas import no_quotas
+from tests.fakes.until import until
 
 from millrace.broker.controller.broker_lifecycle import BrokerLifecycle
 from millrace.broker.controller.channel import (
@@ -127,12 +128,6 @@ class Running:
         finally:
             session.cancel()
             await asyncio.gather(session, return_exceptions=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - nobody signals what a test looks at.
-            await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager

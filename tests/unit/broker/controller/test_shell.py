@@ -15,6 +15,7 @@ import pytest
 from tests.fakes.controller_driver import ControllerDriver
 from tests.fakes.coordination_store import MemoryStore
 from tests.fakes.observing import Observing
+from tests.fakes.until import until
 
 from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.coordination.store import (
@@ -96,13 +97,6 @@ class Running:
                 epoch = self.shell.metadata.epoch
                 await self.shell.request(Heartbeat(life=life, metadata_epoch=epoch))
             await asyncio.sleep(0.01)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        # Nobody signals what a test looks at.
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 @contextlib.asynccontextmanager

@@ -19,6 +19,7 @@ from tests.fakes.two_replicas import (
     raise_it,
     replica_of,
 )
+from tests.fakes.until import until
 
 from millrace.broker.coordinator.coordinators import CoordinatorLimits, _read_records
 from millrace.broker.coordinator.groups import Assignment, Groups, _Look
@@ -208,9 +209,7 @@ class Stage:
         assert await stored == offset
 
     async def written(self, end: int) -> None:
-        async with asyncio.timeout(10):
-            while self.partition.replica.role.written_offset < end:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(lambda: self.partition.replica.role.written_offset >= end)
 
 
 @contextlib.asynccontextmanager
@@ -322,9 +321,7 @@ async def test_what_was_cut_off_meanwhile_is_not_remembered() -> None:
         (shard,) = the.positions.runtime._shards.values()
         assert shard._replayed is not None
         the.lead()
-        async with asyncio.timeout(10):
-            while the.reader.starts[:1] != [0]:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(lambda: the.reader.starts[:1] == [0])
 
 
 async def test_an_epoch_that_begins_while_the_log_is_read_begins_nothing_again() -> None:

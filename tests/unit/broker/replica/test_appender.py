@@ -7,6 +7,7 @@ import threading
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.stamped_batches import stamped_batch
+from tests.fakes.until import until
 
 from millrace.broker.replica.appender import Appender
 from millrace.broker.storage.log import PartitionLog
@@ -154,10 +155,7 @@ async def test_what_gathers_for_one_round_makes_no_segment_larger_than_its_setti
         appender.append(target, batch, 0)
     disk.capacity = sum(map(disk.size, disk.files())) + 13 * length
     is_busy.set()
-    async with asyncio.timeout(10):
-        await target.flushed.wait()
-        while not target.failed:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await until(lambda: target.flushed.is_set() and target.failed)
     assert [type(error) for error in target.failed] == [StorageFullError]
     assert target.written == [opened.end]
     assert 3 <= opened.end <= 13
@@ -165,9 +163,7 @@ async def test_what_gathers_for_one_round_makes_no_segment_larger_than_its_setti
     target.flushed.clear()
     for batch in batches[opened.end :]:
         appender.append(target, batch, target.generation_written)
-    async with asyncio.timeout(10):
-        while opened.end < len(batches):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await until(lambda: opened.end == len(batches))
     sizes = [disk.size(name) for name in disk.files() if name.endswith(".log")]
     assert max(sizes) <= 3 * length
     appender.close()
@@ -220,9 +216,7 @@ async def test_followers_may_fetch_what_is_written_while_the_flush_is_under_way(
     target.flushed.clear()
     disk.may_go_on.clear()
     appender.append(target, stamped_batch(1), 0)
-    async with asyncio.timeout(10):
-        while len(target.written) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await until(lambda: len(target.written) == 2)
     assert (target.written, target.flushed.is_set()) == ([1, 2], False)
     disk.may_go_on.set()
     await asyncio.wait_for(target.flushed.wait(), 10)

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,6 +13,7 @@ from tests.fakes.cluster import Cluster
 from tests.fakes.disk import Disk, Entry
 from tests.fakes.sender import Sender
 from tests.fakes.stamped_batches import stamped_batch
+from tests.fakes.until import until
 
 from millrace.broker.replica.appender import HeldAppends
 from millrace.broker.replica.partition import Partition
@@ -73,13 +74,6 @@ from millrace.runtime.clock import wall_now
 from millrace.runtime.mailbox import Mailbox
 
 HERE = BrokerId(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        # Nobody signals what a test looks at.
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
 
 
 def send(partition: Partition, value: bytes) -> asyncio.Future[Waiter]:

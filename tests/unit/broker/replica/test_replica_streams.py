@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.fakes.until import until
 
 from millrace.broker.replica.fetcher import ReplicaFetcher
 from millrace.broker.rpc.server import make_server
@@ -127,12 +128,6 @@ async def following(port: int) -> AsyncIterator[Following]:
     assert failures == []
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nobody signals what a test looks at.
-            await asyncio.sleep(0.002)
-
-
 def test_a_leader_that_cannot_be_reached_is_told_of_once_and_again_when_it_can(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -164,9 +159,8 @@ async def test_a_stream_that_worked_is_opened_again_without_a_pause() -> None:
     leader = Leader(answer)  # And then the stream ends.
     await leader.start()
     try:
-        async with following(leader.port), asyncio.timeout(1.9):  # Pauses alone: 2 s.
-            while leader.opened <= 20:  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        async with following(leader.port):
+            await until(lambda: leader.opened > 20, 1.9)  # Pauses alone: 2 s.
     finally:
         await leader.stop()
 

@@ -1,7 +1,8 @@
 """A fetch stream whose disk answers when the test says so."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,12 @@ import grpc
 import pytest
 from tests.fakes.call_context import CALLER, CallContext, calls_of
 from tests.fakes.quotas import follow, limit, no_quotas, owe
+from tests.fakes.until import until
 
+from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
+from millrace.broker.rpc.fetch_sessions import SessionService
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import UnknownLeaderEpochError
@@ -111,70 +115,93 @@ class Disk:
         return [bytes(plan.length) for _, plan in reads]
 
 
-async def _news_while_another_waits_for_the_disk() -> None:
-    warm, cold = Partition(is_cold=False), Partition(is_cold=True)
-    found = {TopicPartition(TOPIC, 0): warm, TopicPartition(TOPIC, 1): cold}
-    partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get, image=None)
-    disk: Any = Disk()
-    service = FetchService(
-        partitions=partitions,
-        reader=disk,
-        early=EarlyRequests(500),
+class Session(CallContext):
+    """The stream; the test is its reader."""
+
+    def send(self, *partitions: pb.FetchPartition, credit: int = 0, **fields: Any) -> None:
+        request = pb.FetchRequest(partitions=partitions, credit_bytes=credit, **fields)
+        self.requests.put_nowait(request.SerializeToString())
+
+    async def response(self, seconds: float = 5) -> pb.FetchHeader:
+        return decode_fetch_response(await asyncio.wait_for(self.responses.get(), seconds))[0]
+
+
+def service_of(
+    partitions: list[Partition],
+    *,
+    early_wait_ms: int = 500,
+    disk: Disk | None = None,
+    quotas: Quotas | None = None,
+) -> FetchService:
+    found = {
+        TopicPartition(TOPIC, number): partition for number, partition in enumerate(partitions)
+    }
+    stand_in: Any = SimpleNamespace(get=found.__getitem__, find=found.get, image=None)
+    return FetchService(
+        partitions=stand_in,
+        reader=disk or Disk(),  # type: ignore[arg-type]
+        early=EarlyRequests(early_wait_ms),
         turns=Turns(),
         limits=LimitsConfig(),
         metrics=BrokerMetrics(),
-        quotas=no_quotas(),
+        quotas=quotas or no_quotas(),
         calls=calls_of(),
     )
-    call: Any = CallContext()
-    serving = asyncio.create_task(service.fetch(call, CALLER))
-
-    async def response() -> dict[int, int]:
-        header, _ = decode_fetch_response(await asyncio.wait_for(call.responses.get(), 5))
-        return {partition.handle: partition.length for partition in header.partitions}
-
-    asked = [
-        pb.FetchPartition(handle=number, topic_id=TOPIC, partition=number) for number in (0, 1)
-    ]
-    settings = pb.FetchSettings(min_bytes=0)
-    request = pb.FetchRequest(partitions=asked, credit_bytes=1000, settings=settings)
-    call.requests.put_nowait(request.SerializeToString())
-    assert await response() == {0: 0, 1: 0}
-
-    # The broker looks at both, and finds nothing new in the warm one; but there is before the disk
-    # has answered for the other.
-    warm.concern()
-    cold.advance()
-    future, job = await asyncio.wait_for(disk.waiting.get(), 5)
-    warm.advance()
-    future.set_result(job())
-    lengths = {**await response()}
-    if 0 not in lengths:
-        lengths |= await response()
-    assert lengths == {0: 10, 1: 10}
-
-    call.requests.put_nowait(grpc.aio.EOF)
-    await asyncio.wait_for(serving, 5)
 
 
-def test_news_that_come_while_another_partition_waits_for_the_disk_are_not_forgotten() -> None:
-    asyncio.run(_news_while_another_waits_for_the_disk())
+@contextlib.asynccontextmanager
+async def session(service: SessionService) -> AsyncIterator[Session]:
+    call = Session()
+    serving = asyncio.create_task(service.fetch(call, CALLER))  # type: ignore[arg-type]
+    try:
+        yield call
+        call.requests.put_nowait(grpc.aio.EOF)
+        await asyncio.wait_for(serving, 5)
+    finally:
+        serving.cancel()
 
 
-async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
+AT_ONCE = pb.FetchSettings(min_bytes=0)
+
+
+def asked(number: int, handle: int | None = None, epoch: int = -1) -> pb.FetchPartition:
+    return pb.FetchPartition(
+        handle=number if handle is None else handle,
+        topic_id=TOPIC,
+        partition=number,
+        current_leader_epoch=epoch,
+    )
+
+
+async def test_news_that_come_while_another_partition_waits_for_the_disk_are_not_forgotten() -> (
+    None
+):
+    warm, cold, disk = Partition(is_cold=False), Partition(is_cold=True), Disk()
+    async with session(service_of([warm, cold], disk=disk)) as call:
+
+        async def lengths() -> dict[int, int]:
+            header = await call.response()
+            return {partition.handle: partition.length for partition in header.partitions}
+
+        call.send(asked(0), asked(1), credit=1000, settings=AT_ONCE)
+        assert await lengths() == {0: 0, 1: 0}
+        # The broker looks at both, and finds nothing new in the warm one; but there is before the
+        # disk has answered for the other.
+        warm.concern()
+        cold.advance()
+        future, job = await asyncio.wait_for(disk.waiting.get(), 5)
+        warm.advance()
+        future.set_result(job())
+        found = await lengths()
+        if 0 not in found:
+            found |= await lengths()
+        assert found == {0: 10, 1: 10}
+
+
+async def test_a_reader_that_comes_before_the_leader_has_heard_of_its_election_is_waited_with() -> (
+    None
+):
     partition = Partition(is_cold=False)
-    found = {TopicPartition(TOPIC, 0): partition}
-    partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get, image=None)
-    service = FetchService(
-        partitions=partitions,
-        reader=Disk(),  # type: ignore[arg-type]
-        early=EarlyRequests(30_000),
-        turns=Turns(),
-        limits=LimitsConfig(),
-        metrics=BrokerMetrics(),
-        quotas=no_quotas(),
-        calls=calls_of(),
-    )
     epoch = LeaderEpoch(EPOCH + 1)
 
     def check_epoch(expected: LeaderEpoch) -> None:
@@ -182,37 +209,20 @@ async def _a_reader_of_an_epoch_that_has_yet_to_begin_here() -> None:
             raise UnknownLeaderEpochError("not yet")
 
     partition.leader.check_epoch = check_epoch
-    call: Any = CallContext()
-    serving = asyncio.create_task(service.fetch(call, CALLER))
-    request = pb.FetchRequest(
-        partitions=[
-            pb.FetchPartition(handle=7, topic_id=TOPIC, partition=0, current_leader_epoch=epoch)
-        ],
-        credit_bytes=1000,
-        settings=pb.FetchSettings(min_bytes=0),
-    )
-    call.requests.put_nowait(request.SerializeToString())
-    async with asyncio.timeout(5):
-        while not partition.is_followed:  # noqa: ASYNC110 - nobody signals it.
-            await asyncio.sleep(0.001)
-    partition.advance()  # News, but not the ones that it waits for.
-    await asyncio.sleep(0)
-    assert call.responses.empty(), "it was refused, and would come again after a pause"
-    partition.leader_epoch = epoch
-    partition.concern()
-    header, _ = decode_fetch_response(await asyncio.wait_for(call.responses.get(), 5))
-    (told,) = header.partitions
-    assert (told.handle, told.length, told.HasField("error")) == (7, 10, False)
-    call.requests.put_nowait(grpc.aio.EOF)
-    await asyncio.wait_for(serving, 5)
+    async with session(service_of([partition], early_wait_ms=30_000)) as call:
+        call.send(asked(0, handle=7, epoch=epoch), credit=1000, settings=AT_ONCE)
+        await until(lambda: partition.is_followed)
+        partition.advance()  # News, but not the ones that it waits for.
+        await asyncio.sleep(0)
+        assert call.responses.empty(), "it was refused, and would come again after a pause"
+        partition.leader_epoch = epoch
+        partition.concern()
+        (told,) = (await call.response()).partitions
+        assert (told.handle, told.length, told.HasField("error")) == (7, 10, False)
     assert not partition.is_followed
 
 
-def test_a_reader_that_comes_before_the_leader_has_heard_of_its_election_is_waited_with() -> None:
-    asyncio.run(_a_reader_of_an_epoch_that_has_yet_to_begin_here())
-
-
-async def _a_follower_of_more_than_strangers_may_have() -> None:
+async def test_a_follower_is_not_held_to_what_strangers_may_follow_and_say() -> None:
     found = {TopicPartition(TOPIC, number): Partition(is_cold=False) for number in range(3)}
     reported = []
     partitions: Any = SimpleNamespace(
@@ -233,97 +243,52 @@ async def _a_follower_of_more_than_strangers_may_have() -> None:
         calls=calls_of(Listener.BROKERS),
     )
     service.configure(broker_partitions_max=3)
-    call: Any = CallContext()
-    serving = asyncio.create_task(service.fetch(call, CALLER))
-    request = pb.FetchRequest(
-        partitions=[
-            pb.FetchPartition(handle=number, topic_id=TOPIC, partition=number)
-            for number in range(3)
-        ],
-        progress=[pb.FollowerProgress(handle=number) for number in range(3)],
-        settings=pb.FetchSettings(replica_id=1, features=[BROKER_PROTOCOL]),
-    )
-    call.requests.put_nowait(request.SerializeToString())
-    call.requests.put_nowait(grpc.aio.EOF)
-    await asyncio.wait_for(serving, 5)
+    async with session(service) as call:
+        call.send(
+            *map(asked, range(3)),
+            progress=[pb.FollowerProgress(handle=number) for number in range(3)],
+            settings=pb.FetchSettings(replica_id=1, features=[BROKER_PROTOCOL]),
+        )
     assert reported == list(found)
 
 
-def test_a_follower_is_not_held_to_what_strangers_may_follow_and_say() -> None:
-    asyncio.run(_a_follower_of_more_than_strangers_may_have())
-
-
-async def _a_reader_that_exceeds_a_quota() -> None:
-    partition = Partition(is_cold=False)
-    found = {TopicPartition(TOPIC, 0): partition}
-    partitions: Any = SimpleNamespace(get=found.__getitem__, find=found.get, image=None)
-    quotas = no_quotas()
+async def test_a_reader_that_exceeds_a_quota_is_told_and_waits_but_not_for_errors() -> None:
+    partition, quotas = Partition(is_cold=False), no_quotas()
     follow(quotas, limit(fetch=1024))
-    disk: Any = Disk()
-    service = FetchService(
-        partitions=partitions,
-        reader=disk,
-        early=EarlyRequests(500),
-        turns=Turns(),
-        limits=LimitsConfig(),
-        metrics=BrokerMetrics(),
-        quotas=quotas,
-        calls=calls_of(),
-    )
-    call: Any = CallContext()
-    serving = asyncio.create_task(service.fetch(call, CALLER))
+    service = service_of([partition], quotas=quotas)
+    async with session(service) as call:
+        call.send(asked(0), credit=1 << 20, settings=AT_ONCE)
+        assert (await call.response()).throttle_time_ms == 0  # There was nothing yet.
 
-    async def response() -> pb.FetchHeader:
-        message = await asyncio.wait_for(call.responses.get(), 5)
-        return decode_fetch_response(message)[0]
+        owe(quotas, QuotaKind.FETCH, CALLER, 100_000)
+        partition.advance()
+        first = await call.response()
+        assert first.partitions[0].length == 10
+        assert first.throttle_time_ms > 50_000
 
-    asked = pb.FetchPartition(handle=0, topic_id=TOPIC, partition=0)
-    settings = pb.FetchSettings(min_bytes=0)
-    request = pb.FetchRequest(partitions=[asked], credit_bytes=1 << 20, settings=settings)
-    call.requests.put_nowait(request.SerializeToString())
-    assert (await response()).throttle_time_ms == 0  # There was nothing yet.
+        partition.advance()
+        with pytest.raises(TimeoutError):
+            await call.response(0.05)
+        # An error does not wait, and costs nothing: neither is the delay longer, nor told again.
+        owe(quotas, QuotaKind.FETCH, CALLER, 100_000)
+        call.send(pb.FetchPartition(handle=7, topic_id=TOPIC[:3], partition=0))
+        refused = await call.response()
+        assert [partition.handle for partition in refused.partitions] == [7]
+        assert refused.throttle_time_ms == 0
+        (stream,) = service._streams
+        assert stream._throttle is not None
+        assert stream._throttle.delay_ms() <= first.throttle_time_ms
 
-    owe(quotas, QuotaKind.FETCH, CALLER, 100_000)
-    partition.advance()
-    first = await response()
-    assert first.partitions[0].length == 10
-    assert first.throttle_time_ms > 50_000
+        follow(quotas)
+        last = await call.response()
+        assert last.partitions[0].length == 10
+        assert last.throttle_time_ms == 0
 
-    partition.advance()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(call.responses.get(), 0.05)
-    # An error does not wait, and costs nothing: neither is the delay longer, nor told again.
-    owe(quotas, QuotaKind.FETCH, CALLER, 100_000)
-    unknown = pb.FetchPartition(handle=7, topic_id=TOPIC[:3], partition=0)
-    request = pb.FetchRequest(partitions=[unknown])
-    call.requests.put_nowait(request.SerializeToString())
-    refused = await response()
-    assert [partition.handle for partition in refused.partitions] == [7]
-    assert refused.throttle_time_ms == 0
-    (stream,) = service._streams
-    assert stream._throttle is not None
-    assert stream._throttle.delay_ms() <= first.throttle_time_ms
-
-    follow(quotas)
-    last = await response()
-    assert last.partitions[0].length == 10
-    assert last.throttle_time_ms == 0
-
-    # Another session is no way around the quota.
-    follow(quotas, limit(fetch=1024))
-    owe(quotas, QuotaKind.FETCH, CALLER, 100_000)
-    another: Any = CallContext()
-    waiting = asyncio.create_task(service.fetch(another, CALLER))
-    told = decode_fetch_response(await asyncio.wait_for(another.responses.get(), 5))[0]
-    assert not told.partitions
-    assert told.throttle_time_ms > 50_000
-    another.requests.put_nowait(grpc.aio.EOF)
-    await asyncio.wait_for(waiting, 5)
-
-    call.requests.put_nowait(grpc.aio.EOF)
-    await asyncio.wait_for(serving, 5)
+        # Another session is no way around the quota.
+        follow(quotas, limit(fetch=1024))
+        owe(quotas, QuotaKind.FETCH, CALLER, 100_000)
+        async with session(service) as another:
+            told = await another.response()
+            assert not told.partitions
+            assert told.throttle_time_ms > 50_000
     assert not quotas._delayed
-
-
-def test_a_reader_that_exceeds_a_quota_is_told_and_waits_but_not_for_errors() -> None:
-    asyncio.run(_a_reader_that_exceeds_a_quota())

@@ -15,6 +15,7 @@ from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.quotas import follow, limit, no_quotas, owe
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 from tests.fakes.two_replicas import HERE, THERE, complete, lead, partition_of, raise_it
+from tests.fakes.until import until
 
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.early_requests import EarlyRequests
@@ -141,11 +142,8 @@ async def serving(early_wait_ms: int = 30_000) -> AsyncIterator[tuple[Served, Ca
 
 
 async def until_waiting(the: Served, count: int) -> None:
-    async with asyncio.timeout(10):
-        queues = the.service.early._queues
-        # Nobody signals what a test looks at.
-        while sum(len(queue.judgements) for queue in queues.values()) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    queues = the.service.early._queues
+    await until(lambda: sum(len(queue.judgements) for queue in queues.values()) >= count)
 
 
 async def test_batches_that_come_before_the_news_of_an_election_wait_for_them_in_their_order() -> (

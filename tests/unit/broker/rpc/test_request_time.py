@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.fakes.call_context import CALLER, CallContext, serve_call
 from tests.fakes.quotas import follow, no_quotas
+from tests.fakes.until import until
 
 from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.audit import AuditLog
@@ -77,8 +78,7 @@ async def test_a_call_waits_for_a_second_at_the_most_and_less_when_the_quota_is_
     await call(served, "busy")
     assert 0.9 < time.monotonic() - began < 1.9
     waiting = asyncio.create_task(call(served, "busy"))
-    while not quotas._delayed:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
+    await until(lambda: quotas._delayed)
     follow(quotas)
     began = time.monotonic()
     await waiting
