@@ -46,7 +46,7 @@ class Asked:
         return None if views is None else [bytes(view) for view in views]  # type: ignore[arg-type]
 
 
-async def _asked() -> None:
+async def test_what_was_read_last_is_not_read_again() -> None:
     asked = Asked()
     one, other = object(), object()
     try:
@@ -67,10 +67,6 @@ async def _asked() -> None:
         await asyncio.to_thread(asked.reader.close)
 
 
-def test_what_was_read_last_is_not_read_again() -> None:
-    asyncio.run(_asked())
-
-
 class Disk:
     """The disk of a log directory; reads of its logs wait until it answers."""
 
@@ -85,7 +81,7 @@ class Disk:
         return self._content[plan.position : plan.position + plan.length]
 
 
-async def _two_disks() -> None:
+async def test_a_disk_that_hangs_keeps_no_reads_of_another_waiting() -> None:
     first, second = Disk("/0", b"abcdef"), Disk("/1", b"123456")
     reader = LogReader(Mailbox(asyncio.get_running_loop()), threads=2, buffer_bytes=10)
 
@@ -107,7 +103,3 @@ async def _two_disks() -> None:
     finally:
         first.answers.set()
         await asyncio.to_thread(reader.close)
-
-
-def test_a_disk_that_hangs_keeps_no_reads_of_another_waiting() -> None:
-    asyncio.run(_two_disks())
