@@ -54,10 +54,6 @@ class UnopenedReplicas:
         """Whether a replica is being opened, or is offline."""
         return topic_partition in self._opening or topic_partition in self.errors
 
-    def is_opening(self, topic_partition: TopicPartition) -> bool:
-        """Return whether a log is being opened, and `Replicas.on_opened` will follow."""
-        return topic_partition in self._opening
-
     def offline(self) -> list[TopicPartition]:
         """Return the damaged or lost replicas that the metadata counts on (P65).
 

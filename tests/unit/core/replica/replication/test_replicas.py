@@ -329,7 +329,6 @@ def test_a_replica_whose_log_cannot_be_opened_yet_is_offline_until_it_is() -> No
     world = World(leads=True)
     world.learn()
     world.machine.unopened.on_refused(world.partition, StorageFullError("full"))
-    assert world.machine.unopened.is_opening(world.partition)
     assert world.machine.unopened.offline() == [world.partition]
     with pytest.raises(StorageFullError):
         world.machine.get(world.partition)
@@ -347,7 +346,6 @@ def test_a_replica_that_is_given_up_is_not_waited_for_any_more() -> None:
         DeleteTopics(deleted_at=WallMs(1), topics=[TopicRef(topic_id=world.topic_id)])
     )
     world.learn()
-    assert not world.machine.unopened.is_opening(world.partition)
     world.machine.unopened.on_refused(world.partition, StorageFullError("full"))
     assert list(world.machine.unopened.errors) == []
 
