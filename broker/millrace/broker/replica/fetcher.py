@@ -122,7 +122,7 @@ class _LeaderStream:
     def wake_if_concerned(self) -> None:
         """Send the session's requests if there are any; called after every event."""
         session = self._session
-        if session.has_something_to_say or session.next_due() != self._waits_until:
+        if session.has_news or session.next_due() != self._waits_until:
             self._wake.set()
 
     async def run(self) -> None:

@@ -505,7 +505,7 @@ class PartitionFollower(Role):
                 return self._on_truncated(event.log_end_offset)
             case Change.START_OVER:
                 return self._on_started_over(event.log_start_offset)
-        # It may be what this broker deleted when it led. While the log changes, it begins elsewhere.
+        # This broker may have deleted records when it led. A log that changes begins elsewhere.
         if self.phase is not Phase.CHANGING and event.log_start_offset < self.written_offset:
             self.log_start_offset = max(self.log_start_offset, event.log_start_offset)
         self.durable_log_start_offset = min(event.log_start_offset, self.log_start_offset)

@@ -52,7 +52,7 @@ class _Open:
     position: FetchFrom
     progress: FollowerProgress
     """As it was sent last; until the position is sent, the current one."""
-    is_said: bool = False
+    is_sent: bool = False
 
 
 class LeaderSession:
@@ -71,7 +71,7 @@ class LeaderSession:
         "_open",
         "_progress",
         "_removed",
-        "_to_say",
+        "_to_send",
         "_unwritten",
         "_window",
     )
@@ -83,7 +83,7 @@ class LeaderSession:
         self._handles: dict[TopicPartition, int] = {}
         self._removed: list[int] = []
         self._progress: dict[int, FollowerProgress] = {}  # News of positions that were sent.
-        self._to_say: dict[int, None] = {}
+        self._to_send: dict[int, None] = {}
         # Positions that pause before they are sent: (when, handle).
         self._due: list[tuple[MonotonicMs, int]] = []
         self._granted = 0
@@ -103,7 +103,7 @@ class LeaderSession:
         if position.pause_ms:
             heapq.heappush(self._due, (MonotonicMs(now + position.pause_ms), handle))
         else:
-            self._to_say[handle] = None
+            self._to_send[handle] = None
 
     def close(self, topic_partition: TopicPartition) -> None:
         """Leave a partition."""
@@ -111,8 +111,8 @@ class LeaderSession:
         if handle is None:
             return
         self._progress.pop(handle, None)
-        self._to_say.pop(handle, None)
-        if self._open.pop(handle).is_said:
+        self._to_send.pop(handle, None)
+        if self._open.pop(handle).is_sent:
             self._removed.append(handle)
 
     def on_progress(self, topic_partition: TopicPartition, progress: FollowerProgress) -> None:
@@ -121,7 +121,7 @@ class LeaderSession:
         if handle is None:
             return
         found = self._open[handle]
-        if not found.is_said:
+        if not found.is_sent:
             found.progress = progress
         elif progress != found.progress:
             self._progress[handle] = progress
@@ -147,9 +147,9 @@ class LeaderSession:
         return self._due[0][0] if self._due else None
 
     @property
-    def has_something_to_say(self) -> bool:
-        """Whether `take_request` would return a message, pauses that end aside."""
-        if self._to_say or self._removed or self._progress:
+    def has_news(self) -> bool:
+        """Whether `take_request` would return a message, apart from pauses that end."""
+        if self._to_send or self._removed or self._progress:
             return True
         # Credit alone is no reason to open a stream, as while positions pause.
         return self._is_begun and self._is_worth_granting
@@ -168,17 +168,17 @@ class LeaderSession:
         while self._due and self._due[0][0] <= now:
             _, handle = heapq.heappop(self._due)
             if handle in self._open:
-                self._to_say[handle] = None
-        if not self.has_something_to_say:
+                self._to_send[handle] = None
+        if not self.has_news:
             return None
         request = SessionRequest(removed=self._removed[:ENTRIES_IN_REQUEST])
         del self._removed[:ENTRIES_IN_REQUEST]
         # A partition closes its old position before it opens another.
-        to_say = [] if self._removed else list(islice(self._to_say, _POSITIONS_IN_REQUEST))
-        for handle in to_say:
-            del self._to_say[handle]
+        to_send = [] if self._removed else list(islice(self._to_send, _POSITIONS_IN_REQUEST))
+        for handle in to_send:
+            del self._to_send[handle]
             found = self._open[handle]
-            found.is_said = True
+            found.is_sent = True
             request.added.append((handle, found.position, found.progress))
         self._is_begun = True
         for handle in list(islice(self._progress, ENTRIES_IN_REQUEST)):
@@ -195,7 +195,7 @@ class LeaderSession:
 
         Their followers may have received more since, and open new ones. The others stay.
         """
-        lost = {handle: opened for handle, opened in self._open.items() if opened.is_said}
+        lost = {handle: opened for handle, opened in self._open.items() if opened.is_sent}
         for handle, opened in lost.items():
             del self._open[handle]
             del self._handles[opened.position.topic_partition]

@@ -491,28 +491,27 @@ class Replicas:
 
     def _note(self, replica: Replica, effects: Sequence[Effect], now: MonotonicMs) -> list[Effect]:
         """Update the sessions; return the effects for the shell."""
-        said: list[Effect] = []
+        for_shell: list[Effect] = []
         for effect in effects:
             match effect:
                 case FetchFrom():
                     self._enter(replica, effect, now)
+                    continue
                 case StopFetching():
                     self._leave(replica)
+                    continue
                 case Halted():
                     self._leave(replica)
-                    said.append(effect)
                 case Wake():  # Its role may be another one.
                     self._schedule(replica, now)
-                    said.append(effect)
-                case _:
-                    said.append(effect)
+            for_shell.append(effect)
         if replica.session is not None and replica.follower is not None:
             replica.session.on_progress(replica.topic_partition, replica.follower.progress)
         if (news := replica.take_news()) is not None:
-            said.append(news)
+            for_shell.append(news)
             if replica.turn is None:
                 self._schedule(replica, now)
-        return said
+        return for_shell
 
 
 def _altered(old: Topic | None, topic: Topic) -> Iterator[int]:

@@ -217,7 +217,7 @@ def test_credit_alone_is_no_reason_to_open_a_stream() -> None:
 
 
 def speaks(session: LeaderSession) -> bool:
-    return session.has_something_to_say
+    return session.has_news
 
 
 def test_it_is_known_without_asking_whether_there_is_something_to_say() -> None:
