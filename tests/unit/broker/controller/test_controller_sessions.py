@@ -7,13 +7,14 @@ import logging
 import socket
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf.message import DecodeError
 from tests.fakes.call_context import CALLER, CallContext, calls_of, serve_call
+from tests.fakes.cluster import registration
 from tests.fakes.controller_driver import ControllerDriver
 from tests.fakes.coordination_store import MemoryStore
 from tests.fakes.quotas import no_quotas
@@ -51,7 +52,7 @@ from millrace.core.metadata.objects.store_versions import (
     RememberedVersions,
     StoreVersions,
 )
-from millrace.core.metadata.requests import AllocateProducerIds, RegisterBroker
+from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.proto.errors import error_from_wire
 from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import cluster_pb2
@@ -180,17 +181,7 @@ async def running(
     try:
         async with asyncio.timeout(30):
             await channel.ready()
-            life = await channel.register(
-                RegisterBroker(
-                    name="a",
-                    rack="",
-                    host="h",
-                    port=1,
-                    incarnation_id="1",
-                    directory_ids=["d"],
-                    broker_id=None,
-                )
-            )
+            life = await channel.register(replace(registration(0), name="a"))
             the.lifecycle = BrokerLifecycle(
                 channel,
                 life,

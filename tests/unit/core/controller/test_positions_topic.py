@@ -1,6 +1,7 @@
 """The topic of positions: made when the first one is to be kept, and the cluster's own."""
 
 import pytest
+from tests.fakes.cluster import registration
 from tests.fakes.controller_driver import ControllerDriver, Objects
 
 from millrace.core.errors import (
@@ -23,7 +24,6 @@ from millrace.core.metadata.requests import (
     NewTopic,
     Reassignment,
     ReassignPartitions,
-    RegisterBroker,
     TopicChange,
     TopicRef,
 )
@@ -38,22 +38,8 @@ def asked(number: int = 1) -> CreatePositionsTopic:
 def cluster(brokers: int, config: ClusterConfig | None = None) -> ControllerDriver:
     driver = ControllerDriver(Objects(), config).take_over()
     for number in range(brokers):
-        start(driver, number)
+        driver.start_broker(registration(number))
     return driver
-
-
-def start(driver: ControllerDriver, number: int) -> None:
-    driver.start_broker(
-        RegisterBroker(
-            name=f"b{number}",
-            rack="",
-            host="h",
-            port=7092,
-            incarnation_id=str(number),
-            directory_ids=[f"d{number}"],
-            broker_id=None,
-        )
-    )
 
 
 def only(answers: object) -> object:
@@ -85,7 +71,7 @@ def test_it_waits_for_the_brokers_that_it_is_to_have() -> None:
     driver = cluster(1, config)
     assert isinstance(driver.ask(asked()), InvalidReplicationFactorError)
     assert not driver.image.topics
-    start(driver, 1)
+    driver.start_broker(registration(1))
     topic = driver.ask(asked())
     assert isinstance(topic, Topic)
     assert (len(topic.partitions), topic.replication_factor) == (3, 2)
@@ -152,7 +138,7 @@ def test_it_gets_more_replicas_when_more_brokers_come() -> None:
     driver = cluster(1, ClusterConfig(positions_partitions=2))
     driver.ask(asked())
     for number in (1, 2, 3):
-        start(driver, number)
+        driver.start_broker(registration(number))
         driver.pass_time(600)
         join(driver, number)
     assert [len(partition.replicas) for partition in positions(driver).partitions] == [3, 3]
@@ -212,7 +198,7 @@ def test_it_has_fewer_replicas_while_a_broker_is_drained_and_is_raised_again_aft
 def test_a_controller_that_takes_over_raises_what_the_last_one_did_not() -> None:
     driver = cluster(1, ClusterConfig(positions_partitions=2))
     driver.ask(asked())
-    start(driver, 1)
+    driver.start_broker(registration(1))
     successor = ControllerDriver(driver.objects, ClusterConfig(positions_partitions=2)).take_over()
     for life in driver.live():
         successor.beat(life)
@@ -227,7 +213,7 @@ def test_a_drained_broker_or_one_that_is_away_gets_no_more_replicas_of_it() -> N
     driver.ask(asked())
     for number in (1, 2):
         driver.now += 1  # Both come at once, before the controller looks.
-        start(driver, number)
+        driver.start_broker(registration(number))
     driver.ask(DrainBroker(broker_id=BrokerId(1), is_drained=True))
     kill(driver, 2)
     driver.pass_time(1200)
@@ -250,7 +236,7 @@ def test_a_cluster_that_is_just_starting_lets_the_first_position_wait() -> None:
     error = driver.ask(asked())
     assert isinstance(error, BrokerBusyError)
     assert "2 of its first 3 brokers have registered" in error.message
-    start(driver, 2)
+    driver.start_broker(registration(2))
     topic = driver.ask(asked())
     assert isinstance(topic, Topic)
     assert topic.replication_factor == 3

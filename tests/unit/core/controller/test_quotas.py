@@ -1,5 +1,6 @@
 """Quotas at the controller: set, deleted, kept over controllers, divided with heartbeats."""
 
+from tests.fakes.cluster import registration
 from tests.fakes.controller_driver import ControllerDriver, Objects
 
 from millrace.core.errors import (
@@ -15,7 +16,6 @@ from millrace.core.metadata.requests import (
     DeleteQuotas,
     Heartbeat,
     HeartbeatAnswer,
-    RegisterBroker,
     SetQuotas,
 )
 from millrace.core.quotas.quota import Bucket, Quota, QuotaEntity, QuotaKind
@@ -33,17 +33,7 @@ def quota(name: str = "q", limit: int = 9000, **whom: str) -> Quota:
 def cluster(brokers: int = 1, config: ClusterConfig | None = None) -> ControllerDriver:
     driver = ControllerDriver(Objects(), config).take_over()
     for number in range(brokers):
-        driver.start_broker(
-            RegisterBroker(
-                name=f"b{number}",
-                rack="",
-                host="h",
-                port=7092,
-                incarnation_id=str(number),
-                directory_ids=[f"d{number}"],
-                broker_id=None,
-            )
-        )
+        driver.start_broker(registration(number))
     return driver
 
 
