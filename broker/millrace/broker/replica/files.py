@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, assert_never
 
 from millrace.broker import events
 from millrace.broker.replica.appender import Appender, HeldAppends
@@ -232,6 +232,8 @@ class ReplicaFiles:
                     await self._move(job)
                 case DeleteTopics(topic_ids):
                     await self._delete_topics(topic_ids)
+                case _:
+                    assert_never(job)
         except MillraceError as error:
             self._on_failed(job, error)
         else:

@@ -17,7 +17,7 @@ is logged, and the damaged files are left for people.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from millrace.broker import events
 from millrace.broker.replica.files import Opened, ReplicaFiles
@@ -59,12 +59,14 @@ from millrace.core.replica.replication.effects import (
     Configure,
     DropReplica,
     Effect,
+    FetchFrom,
     Halted,
     OpenLog,
     ProposeIsr,
     ProposeRenewals,
     RecordsLost,
     SetAside,
+    StopFetching,
     Wake,
 )
 from millrace.core.replica.replication.events import Corrupt, DiskEvent
@@ -285,13 +287,8 @@ class Partitions(OpenPartitions):
                     self._configure(topic_partition, topic.config)
                 case OpenLog() | SetAside():
                     self._files.want(effect)
-                case CloseReplica(topic_partition, may_return):
-                    self._close(topic_partition)
-                    if may_return:
-                        self._files.want(effect)
-                case DropReplica(topic_partition):
-                    self._close(topic_partition)
-                    self._files.want(effect)
+                case CloseReplica() | DropReplica():
+                    self._close(effect)
                 case Halted(topic_partition, error):
                     events.REPLICA_HALTED.log(
                         _log, partition=str(topic_partition), error=error.message
@@ -300,6 +297,10 @@ class Partitions(OpenPartitions):
                     self._report_lost(effect)
                 case ProposeIsr() | ProposeRenewals():
                     self._tasks.begin(self._ask(effect))
+                case FetchFrom() | StopFetching():
+                    raise AssertionError("the machine keeps the sessions with leaders itself")
+                case _:
+                    assert_never(effect)
         self._tell_sessions()
 
     def _tell_sessions(self) -> None:
@@ -318,11 +319,13 @@ class Partitions(OpenPartitions):
         if (seconds := partition.take_replication_seconds()) is not None:
             self._on_replicated(seconds)
 
-    def _close(self, topic_partition: TopicPartition) -> None:
+    def _close(self, effect: CloseReplica | DropReplica) -> None:
         """Stop serving a partition; its log is closed later, in a job or with its directory."""
-        partition = self._forget(topic_partition)
+        partition = self._forget(effect.topic_partition)
         if partition is not None:
             partition.on_readers_concerned()
+        if isinstance(effect, DropReplica) or effect.may_return:
+            self._files.want(effect)
 
     async def _ask(self, effect: ProposeIsr | ProposeRenewals) -> None:
         """Ask the controller, and pass its answers to the machine."""
