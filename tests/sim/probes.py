@@ -29,6 +29,7 @@ from millrace.broker.storage.log.tiering import LogTiering
 from millrace.broker.storage.log.truncation import LogTruncation
 from millrace.broker.storage.log.writer import LogWriter
 from millrace.broker.storage.log_directory import LogDirectory
+from millrace.broker.storage.log_directory.retired import RetiredLogs
 from millrace.broker.storage.segment import Segment
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.controller.controller import Controller
@@ -169,8 +170,8 @@ class Probes:
                 self._on_partition_open,
                 failed=self._on_partition_refused,
             )
-            probe(LogDirectory, "delete_partitions", before=self._before_delete)
-            probe(LogDirectory, "set_aside", before=self._before_set_aside)
+            probe(RetiredLogs, "delete", before=self._before_delete)
+            probe(RetiredLogs, "set_aside", before=self._before_set_aside)
             probe(LogDirectory, "checkpoint", self._on_checkpoint)
             probe(LogDirectory, "close", self._on_directory_close)
             probe(LogDirectory, "begin_life", self._on_life, self._before_life)
@@ -536,14 +537,14 @@ class Probes:
             self._logs.on_refused(process.machine, path, error)
 
     def _before_delete(
-        self, process: BrokerProcess, _: LogDirectory, topic_partitions: Any, *__: Any
+        self, process: BrokerProcess, _: RetiredLogs, topic_partitions: Any, *__: Any
     ) -> None:
         for topic_partition in topic_partitions:
             self._cluster.invariants.on_deleting(process.machine.name, topic_partition)
             self._logs.on_cutting(process.machine, topic_partition)
 
     def _before_set_aside(
-        self, process: BrokerProcess, _: LogDirectory, topic_partition: Any, *__: Any
+        self, process: BrokerProcess, _: RetiredLogs, topic_partition: Any, *__: Any
     ) -> None:
         self._cluster.invariants.on_deleting(process.machine.name, topic_partition)
         self._logs.on_cutting(process.machine, topic_partition)

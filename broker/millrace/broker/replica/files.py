@@ -333,7 +333,7 @@ class ReplicaFiles:
                 # The time since the deletion, when they could be brought back, counts already.
                 await self._delete_files(opened, some, WallMs(max(wall_now() - self.kept_ms, 0)))
         left = {
-            directory.directory.path: directory.directory.left_of(frozenset(topic_ids))
+            directory.directory.path: directory.directory.retired.left_of(frozenset(topic_ids))
             for directory in self.placement.working
         }
         await self._retire_tiers(left, wall_now())
@@ -346,7 +346,7 @@ class ReplicaFiles:
             directory, call = opened.directory, opened.appender.call
             # First the other disks: a crash leaves what names them.
             await self._retire_tiers(await call(directory.let_go, topic_partitions), since)
-            await call(directory.delete_partitions, topic_partitions, since)
+            await call(directory.retired.delete, topic_partitions, since)
             self.placement.on_deleted(opened, topic_partitions)
 
     async def _retire_tiers(
@@ -366,7 +366,7 @@ class ReplicaFiles:
                 continue
             try:
                 opened.check()
-                retire = opened.directory.retire_tiers
+                retire = opened.directory.retired.retire_tiers
                 await opened.appender.call(retire, there, now, is_damaged)
             except StorageError as error:
                 events.TIERS_KEPT.log(
@@ -383,7 +383,7 @@ class ReplicaFiles:
         assert opened is not None
         directory, call, now = opened.directory, opened.appender.call, wall_now()
         tiers = await call(directory.tiers_of, [topic_partition])
-        path: str = await call(directory.set_aside, topic_partition, now)
+        path: str = await call(directory.retired.set_aside, topic_partition, now)
         await self._retire_tiers(tiers, now, is_damaged=True)
         self._on_done(job, path)
 

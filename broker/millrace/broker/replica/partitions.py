@@ -461,7 +461,7 @@ class Partitions(OpenPartitions):
         return [
             path
             for directory in self.directories
-            for path in directory.directory.damaged_of(topic_partition)
+            for path in directory.directory.retired.damaged_of(topic_partition)
         ]
 
     def damaged(self) -> list[TopicPartition]:
@@ -469,7 +469,7 @@ class Partitions(OpenPartitions):
         kept = {
             found
             for directory in self.directories
-            for path in directory.directory.damaged
+            for path in directory.directory.retired.damaged
             if (found := parse_topic_partition(path.rpartition("/")[2].split(".")[0])) is not None
         }
         return sorted({*self.replicas.unopened.errors, *self.replicas.lacking(), *kept})

@@ -104,7 +104,7 @@ class Housekeeping:
         """Delete old segments and empty the trash."""
         now = wall_now()
         await self._retain_logs_of(opened, now)
-        await opened.appender.call(opened.directory.empty_trash, now)
+        await opened.appender.call(opened.directory.retired.empty_trash, now)
         await opened.appender.call(opened.directory.ballast.take)
 
     async def _retain_logs_of(self, opened: OpenDirectory, now: WallMs) -> None:
@@ -183,7 +183,7 @@ class Housekeeping:
         self._metrics.moving_replicas.set(self._partitions.placement.moves.under_way)
         for opened in self._directories:
             kept = self._metrics.damaged_logs.labels(opened.directory.path)
-            kept.set(len(opened.directory.damaged))
+            kept.set(len(opened.directory.retired.damaged))
 
     async def _measure_sizes(self) -> None:
         topics, directories = await measure_sizes(self._partitions.all())

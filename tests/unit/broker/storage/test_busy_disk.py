@@ -67,8 +67,8 @@ def test_what_is_refused_changes_nothing_and_succeeds_later(code: int) -> None:
         partial(log.scrubber.scrub, 10**6),
         partial(log.reader.offset_for_timestamp, WallMs(0)),
         partial(directory.checkpoint, MonotonicMs(10**6)),
-        partial(directory.empty_trash, NOW),
-        partial(directory.set_aside, TOPIC_PARTITION, NOW),
+        partial(directory.retired.empty_trash, NOW),
+        partial(directory.retired.set_aside, TOPIC_PARTITION, NOW),
     ]
     for job in jobs:
         opened.disk.lack = code

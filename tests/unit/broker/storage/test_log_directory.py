@@ -325,7 +325,7 @@ def test_a_deleted_partition_is_kept_under_another_name_for_a_while() -> None:
     opened.append(stamped_batch(0))
     opened.checkpoint()
     directory = opened.directory
-    directory.delete_partitions([TOPIC_PARTITION], WallMs(5000))
+    directory.retired.delete([TOPIC_PARTITION], WallMs(5000))
     trash = f"{PARTITION}.5000.deleted"
     assert opened.disk.exists(trash)
     opened.disk.cut_power()
@@ -333,8 +333,8 @@ def test_a_deleted_partition_is_kept_under_another_name_for_a_while() -> None:
     directory = open_directory(opened.disk)
     assert directory.found == []
     delay = DirectoryConfig().file_delete_delay_ms
-    assert directory.empty_trash(WallMs(5000 + delay - 1)) == 0
-    assert directory.empty_trash(WallMs(5000 + delay)) == 1
+    assert directory.retired.empty_trash(WallMs(5000 + delay - 1)) == 0
+    assert directory.retired.empty_trash(WallMs(5000 + delay)) == 1
     assert not opened.disk.exists(trash)
 
 
@@ -343,12 +343,12 @@ def test_a_damaged_log_is_set_aside_and_another_begins_in_its_place() -> None:
     opened.append(stamped_batch(0), stamped_batch(1))
     opened.checkpoint()
     directory, disk = opened.directory, opened.disk
-    kept = directory.set_aside(TOPIC_PARTITION, WallMs(5000))
+    kept = directory.retired.set_aside(TOPIC_PARTITION, WallMs(5000))
     assert kept == f"{PARTITION}.5000.damaged"
     disk.cut_power()
     assert disk.exists(f"{kept}/{0:020}.log")
     directory = open_directory(disk)
-    assert directory.damaged_of(TOPIC_PARTITION) == [kept]
+    assert directory.retired.damaged_of(TOPIC_PARTITION) == [kept]
     log = directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
     assert (log.log_end_offset, log.high_watermark) == (0, 0)
     log.writer.append([stamped_batch(0)], NOW)
@@ -362,7 +362,7 @@ def test_a_checkpoint_that_is_under_way_does_not_speak_for_the_log_that_comes_ne
     opened = LogOnDisk(Disk())
     opened.append(stamped_batch(0), stamped_batch(1))
     old = opened.log
-    opened.directory.set_aside(TOPIC_PARTITION, WallMs(5000))
+    opened.directory.retired.set_aside(TOPIC_PARTITION, WallMs(5000))
     log = opened.directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
     log.flusher.flush()
     old.flusher.advance_point(Offset(2), 0)
@@ -375,15 +375,17 @@ def test_only_so_many_damaged_logs_are_set_aside() -> None:
     opened = LogOnDisk(Disk())
     directory = opened.directory
     for number in range(DirectoryConfig().damaged_logs_max):
-        directory.set_aside(TOPIC_PARTITION, WallMs(5000))  # Of clocks that stand still, too.
+        directory.retired.set_aside(
+            TOPIC_PARTITION, WallMs(5000)
+        )  # Of clocks that stand still, too.
         directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
-        assert len(directory.damaged) == number + 1
+        assert len(directory.retired.damaged) == number + 1
     with pytest.raises(CorruptLogError, match="damaged_logs_max"):
-        directory.set_aside(TOPIC_PARTITION, WallMs(6000))
+        directory.retired.set_aside(TOPIC_PARTITION, WallMs(6000))
     assert TOPIC_PARTITION in directory.logs  # It stays where it is.
-    people = directory.damaged[0]
+    people = directory.retired.damaged[0]
     opened.disk.rename(people, f"{ROOT}/looked-at")
-    directory.set_aside(TOPIC_PARTITION, WallMs(6000))
+    directory.retired.set_aside(TOPIC_PARTITION, WallMs(6000))
 
 
 def test_many_partitions_are_deleted_with_as_many_flushes_as_one() -> None:
@@ -396,7 +398,7 @@ def test_many_partitions_are_deleted_with_as_many_flushes_as_one() -> None:
 
     def flushes_to_delete(some: list[TopicPartition]) -> int:
         before = disk.flushes
-        directory.delete_partitions(some, WallMs(5000))
+        directory.retired.delete(some, WallMs(5000))
         return disk.flushes - before
 
     assert flushes_to_delete(partitions[:1]) == flushes_to_delete(partitions[1:])
@@ -410,13 +412,13 @@ def test_a_deleted_partition_takes_its_damaged_logs_to_the_trash() -> None:
     opened = LogOnDisk(Disk())
     directory = opened.directory
     for now in (1000, 2000):
-        directory.set_aside(TOPIC_PARTITION, WallMs(now))
+        directory.retired.set_aside(TOPIC_PARTITION, WallMs(now))
         directory.open_partition(TOPIC_PARTITION, LogConfig(), NOW)
-    directory.delete_partitions([TOPIC_PARTITION], WallMs(5000))
-    assert directory.damaged == []
+    directory.retired.delete([TOPIC_PARTITION], WallMs(5000))
+    assert directory.retired.damaged == []
     delay = DirectoryConfig().file_delete_delay_ms
-    assert directory.empty_trash(WallMs(4999 + delay)) == 0
-    assert directory.empty_trash(WallMs(5002 + delay)) == 3
+    assert directory.retired.empty_trash(WallMs(4999 + delay)) == 0
+    assert directory.retired.empty_trash(WallMs(5002 + delay)) == 3
 
 
 class SharedDisk(Disk):
@@ -459,10 +461,10 @@ def test_trash_that_somebody_removes_at_the_same_time_is_gone_and_the_disk_is_so
         other = opened.directory.open_partition(OTHER, LogConfig(), NOW)
         other.writer.append([stamped_batch(0, topic_partition=OTHER)], NOW)
         for partition in (TOPIC_PARTITION, OTHER):
-            opened.directory.delete_partitions([partition], WallMs(5000))
+            opened.directory.retired.delete([partition], WallMs(5000))
         trash = [f"{ROOT}/{name}" for name in disk.list(ROOT) if name.endswith(".deleted")]
         disk.doomed, disk.removed_at = trash[0], removed_at
-        opened.directory.empty_trash(WallMs(10**15))
+        opened.directory.retired.empty_trash(WallMs(10**15))
         assert not any(map(disk.exists, trash))
         if disk.steps < removed_at:
             break
@@ -474,10 +476,10 @@ def test_what_people_put_into_the_trash_stays_there_and_the_rest_goes() -> None:
     opened.append(stamped_batch(0))
     opened.directory.open_partition(OTHER, LogConfig(), NOW)
     for partition in (TOPIC_PARTITION, OTHER):
-        opened.directory.delete_partitions([partition], WallMs(5000))
+        opened.directory.retired.delete([partition], WallMs(5000))
     opened.disk.make_directory(f"{PARTITION}.5000.deleted/0-looked-at")
     opened.disk.write(f"{PARTITION}.1.deleted", b"no directory")
-    assert opened.directory.empty_trash(WallMs(10**15)) == 1
+    assert opened.directory.retired.empty_trash(WallMs(10**15)) == 1
     assert opened.disk.list(f"{PARTITION}.5000.deleted") == ["0-looked-at"]
     assert opened.disk.exists(f"{PARTITION}.1.deleted")
     assert not opened.disk.exists(f"{ROOT}/{OTHER}.5000.deleted")
@@ -486,18 +488,18 @@ def test_what_people_put_into_the_trash_stays_there_and_the_rest_goes() -> None:
 def test_a_damaged_log_that_somebody_removes_meanwhile_does_not_hold_a_deletion_up() -> None:
     disk = SharedDisk()
     opened = LogOnDisk(disk)
-    disk.doomed = opened.directory.set_aside(TOPIC_PARTITION, WallMs(1000))
+    disk.doomed = opened.directory.retired.set_aside(TOPIC_PARTITION, WallMs(1000))
     disk.removed_at = 1
-    opened.directory.delete_partitions([TOPIC_PARTITION], WallMs(5000))
+    opened.directory.retired.delete([TOPIC_PARTITION], WallMs(5000))
     assert disk.steps == 1
-    assert opened.directory.damaged == []
+    assert opened.directory.retired.damaged == []
 
 
 def test_a_log_directory_that_is_gone_has_failed_when_its_trash_is_to_be_emptied() -> None:
     opened = LogOnDisk(Disk())
     opened.disk.remove(ROOT)
     with pytest.raises(LogDirFailedError):
-        opened.directory.empty_trash(NOW)
+        opened.directory.retired.empty_trash(NOW)
 
 
 def test_directories_that_nobody_knows_are_left_alone() -> None:
@@ -506,7 +508,7 @@ def test_directories_that_nobody_knows_are_left_alone() -> None:
     for name in strangers:
         disk.make_directory(f"{ROOT}/{name}")
     directory = open_directory(disk)
-    assert directory.empty_trash(WallMs(10**15)) == 0
+    assert directory.retired.empty_trash(WallMs(10**15)) == 0
     assert set(strangers) <= set(disk.list(ROOT))
 
 

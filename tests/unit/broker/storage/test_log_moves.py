@@ -247,7 +247,7 @@ def test_a_copy_does_not_count_while_the_directory_of_its_log_is_away() -> None:
     with pytest.raises(CorruptLogError, match="may be older than that one: bring the directory"):
         alone.open_partition(TOPIC_PARTITION, CONFIG, NOW)
     # Others have the partition, and it is fetched anew.
-    alone.set_aside(TOPIC_PARTITION, NOW)
+    alone.retired.set_aside(TOPIC_PARTITION, NOW)
     assert alone.open_partition(TOPIC_PARTITION, CONFIG, NOW).log_end_offset == 0
 
 

@@ -226,11 +226,11 @@ def test_nothing_at_home_waits_for_an_hdd_that_hangs() -> None:
     log.truncation.truncate_to(Offset(11), NOW)
     opened.write(11, 14)
     ssd.let_go([TOPIC_PARTITION])
-    ssd.delete_partitions([TOPIC_PARTITION], NOW)
-    ssd.empty_trash(WallMs(NOW + 90_000_000))
+    ssd.retired.delete([TOPIC_PARTITION], NOW)
+    ssd.retired.empty_trash(WallMs(NOW + 90_000_000))
     disk.hangs = False
-    opened.hdd.retire_tiers([TOPIC_PARTITION], NOW, False)
-    opened.hdd.empty_trash(WallMs(NOW + 90_000_000))
+    opened.hdd.retired.retire_tiers([TOPIC_PARTITION], NOW, False)
+    opened.hdd.retired.empty_trash(WallMs(NOW + 90_000_000))
     assert not _names_of(disk)
 
 
@@ -465,10 +465,12 @@ def test_what_a_log_that_started_over_has_left_goes_with_its_topic() -> None:
     opened = tiered(2)
     opened.log.truncation.start_over(Offset(100))
     _delete(opened)
-    opened.hdd.retire_tiers(opened.hdd.left_of([TOPIC_PARTITION.topic_id]), NOW, False)
+    opened.hdd.retired.retire_tiers(
+        opened.hdd.retired.left_of([TOPIC_PARTITION.topic_id]), NOW, False
+    )
     later = WallMs(NOW + 90_000_000)
-    opened.ssd.empty_trash(later)
-    opened.hdd.empty_trash(later)
+    opened.ssd.retired.empty_trash(later)
+    opened.hdd.retired.empty_trash(later)
     assert not _names_of(opened.disk)
 
 
@@ -689,8 +691,8 @@ def test_a_log_that_is_being_moved_keeps_its_segments() -> None:
 def _delete(opened: TieredLog) -> None:
     for path, there in opened.ssd.let_go([TOPIC_PARTITION]).items():
         assert path == HDD
-        opened.hdd.retire_tiers(there, NOW, False)
-    opened.ssd.delete_partitions([TOPIC_PARTITION], NOW)
+        opened.hdd.retired.retire_tiers(there, NOW, False)
+    opened.ssd.retired.delete([TOPIC_PARTITION], NOW)
 
 
 def test_a_log_that_is_deleted_goes_into_the_trash_of_both_disks() -> None:
@@ -699,26 +701,28 @@ def test_a_log_that_is_deleted_goes_into_the_trash_of_both_disks() -> None:
     assert not opened.disk.exists(HOME)
     assert not opened.disk.exists(TIER)
     later = WallMs(NOW + 90_000_000)
-    assert (opened.ssd.empty_trash(later), opened.hdd.empty_trash(later)) == (1, 1)
+    assert (opened.ssd.retired.empty_trash(later), opened.hdd.retired.empty_trash(later)) == (1, 1)
     assert not _names_of(opened.disk)
 
 
 def test_segments_that_were_set_aside_go_with_their_topic() -> None:
     opened = tiered(2)
     tiers = opened.ssd.tiers_of([TOPIC_PARTITION])
-    kept = opened.ssd.set_aside(TOPIC_PARTITION, NOW)
-    opened.hdd.retire_tiers(tiers[HDD], NOW, True)
+    kept = opened.ssd.retired.set_aside(TOPIC_PARTITION, NOW)
+    opened.hdd.retired.retire_tiers(tiers[HDD], NOW, True)
     assert opened.disk.exists(f"{kept}/tier")
-    assert opened.hdd.damaged == [f"{HDD}/{TOPIC_PARTITION}.{NOW}.damaged"]
-    assert opened.hdd.left_of([TOPIC_PARTITION.topic_id]) == [TOPIC_PARTITION]
+    assert opened.hdd.retired.damaged == [f"{HDD}/{TOPIC_PARTITION}.{NOW}.damaged"]
+    assert opened.hdd.retired.left_of([TOPIC_PARTITION.topic_id]) == [TOPIC_PARTITION]
     log = opened.ssd.open_partition(TOPIC_PARTITION, CONFIG, NOW)
     assert (log.log_end_offset, log.tier) == (0, None)
     _delete(opened)
-    opened.hdd.retire_tiers(opened.hdd.left_of([TOPIC_PARTITION.topic_id]), NOW, False)
-    assert opened.hdd.damaged == []
+    opened.hdd.retired.retire_tiers(
+        opened.hdd.retired.left_of([TOPIC_PARTITION.topic_id]), NOW, False
+    )
+    assert opened.hdd.retired.damaged == []
     later = WallMs(NOW + 90_000_000)
-    opened.ssd.empty_trash(later)
-    opened.hdd.empty_trash(later)
+    opened.ssd.retired.empty_trash(later)
+    opened.hdd.retired.empty_trash(later)
     assert not _names_of(opened.disk)
 
 
@@ -729,9 +733,9 @@ def test_segments_whose_log_is_lost_are_known_until_it_is_opened() -> None:
     ssd = _open(opened.disk, SSD, Media.SSD, "another")
     hdd = _open(opened.disk, HDD, Media.HDD, "hdd")
     connect([ssd.moves, hdd.moves])
-    assert hdd.left_of([TOPIC_PARTITION.topic_id]) == [TOPIC_PARTITION]
+    assert hdd.retired.left_of([TOPIC_PARTITION.topic_id]) == [TOPIC_PARTITION]
     ssd.open_partition(TOPIC_PARTITION, CONFIG, NOW)
-    assert hdd.left_of([TOPIC_PARTITION.topic_id]) == []
+    assert hdd.retired.left_of([TOPIC_PARTITION.topic_id]) == []
     assert not opened.disk.exists(TIER)
 
 
@@ -930,7 +934,7 @@ def _move_whole(opened: TieredLog) -> PartitionLog:
     taken = opened.hdd.moves.take_in(copy, opened.ssd.moves, CONFIG, NOW)
     opened.ssd.moves.part_with(TOPIC_PARTITION, NOW)
     opened.hdd.moves.settle(TOPIC_PARTITION)
-    opened.hdd.retire_tiers([TOPIC_PARTITION], NOW, False)
+    opened.hdd.retired.retire_tiers([TOPIC_PARTITION], NOW, False)
     return taken
 
 

@@ -116,6 +116,7 @@ class Directory:
         self.error = error
         self.path = path
         self.media = Media.HDD
+        self.retired = self
         self.damaged: list[str] = []
         self.corrupt: dict[Any, CorruptLogError] = {}
         self.done: list[str] = []

@@ -30,7 +30,6 @@ from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
     MonotonicMs,
-    TopicId,
     TopicPartition,
     WallMs,
 )
@@ -63,6 +62,7 @@ class LogDirectory:
         path: the directory.
         media: of its disk.
         ballast: space for small files when the disk is full.
+        retired: the logs that were deleted, or set aside as damaged.
         moves: the logs that come from, and go to, other directories of the broker.
     """
 
@@ -84,7 +84,7 @@ class LogDirectory:
         self._partitions = Partitions(
             files, path, self._checkpoints, IndexCache(config.index_cache_bytes)
         )
-        self._retired = RetiredLogs(
+        self.retired = RetiredLogs(
             self._partitions,
             delete_delay_ms=config.file_delete_delay_ms,
             damaged_max=config.damaged_logs_max,
@@ -158,7 +158,7 @@ class LogDirectory:
         self.moves.remove_unfinished(names)
         self._partitions.look_for(names)
         self.moves.look_for_unsettled()
-        self._retired.look_for_damaged(names)
+        self.retired.look_for_damaged(names)
         self.ballast.take()
 
     # --- Identity, and the last shutdown -----------------------------------------------------
@@ -250,15 +250,6 @@ class LogDirectory:
         """Those that could not be opened, or were found damaged, and why."""
         return self._partitions.corrupt
 
-    @property
-    def damaged(self) -> list[str]:
-        """Paths of the logs that were set aside, the oldest of each partition first."""
-        return self._retired.damaged
-
-    def damaged_of(self, topic_partition: TopicPartition) -> list[str]:
-        """Return the paths of a partition's logs that were set aside, the oldest first."""
-        return self._retired.damaged_of(topic_partition)
-
     def open_partition(
         self, topic_partition: TopicPartition, config: LogConfig, now: WallMs
     ) -> PartitionLog:
@@ -282,21 +273,6 @@ class LogDirectory:
         """
         self._partitions.close(topic_partition)
 
-    def delete_partitions(self, topic_partitions: Collection[TopicPartition], now: WallMs) -> None:
-        """Put partitions into the trash; the caller holds tombstones of their topic ids (P70).
-
-        Args:
-            topic_partitions: which.
-            now: the time from which `file_delete_delay_ms` counts.
-
-        The checkpoint is written once for all, and the directory flushed once. After a refusal the
-        caller tries all of them again.
-
-        Raises:
-            LogDirFailedError, StorageFullError: the disk refused.
-        """
-        self._retired.delete(topic_partitions, now)
-
     def let_go(
         self, topic_partitions: Collection[TopicPartition]
     ) -> dict[str, list[TopicPartition]]:
@@ -316,48 +292,6 @@ class LogDirectory:
             return self._partitions.tiers_of(topic_partitions)
         except OSError as error:
             raise refusal(error, f"looking for segments of {self.path} elsewhere") from error
-
-    def retire_tiers(
-        self,
-        topic_partitions: Collection[TopicPartition],
-        now: WallMs,
-        is_damaged: bool,
-    ) -> None:
-        """Put the segments here of logs that lie elsewhere into the trash, or set them aside.
-
-        The logs are closed. Theirs is the last disk whose files are renamed: they name this one.
-
-        Raises:
-            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
-        """
-        self._retired.retire_tiers(topic_partitions, now, is_damaged=is_damaged)
-
-    def left_of(self, topic_ids: Collection[TopicId]) -> list[TopicPartition]:
-        """Return the partitions of topics that left segments here, or damaged logs.
-
-        Their logs have not been opened in this life of the broker.
-        """
-        return self._retired.left_of(topic_ids)
-
-    def empty_trash(self, now: WallMs) -> int:
-        """Remove partitions deleted `file_delete_delay_ms` ago; return how many.
-
-        Raises:
-            LogDirFailedError: the disk refused.
-        """
-        return self._retired.empty_trash(now)
-
-    def set_aside(self, topic_partition: TopicPartition, now: WallMs) -> str:
-        """Rename a damaged log, durably; return its new path.
-
-        A new one may replace it. The caller knows that the metadata does not count on this replica
-        (P65).
-
-        Raises:
-            CorruptLogError: as many were set aside as may be; the log stays where it is.
-            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
-        """
-        return self._retired.set_aside(topic_partition, now)
 
     # --- Keeping in order --------------------------------------------------------------------
 

@@ -43,7 +43,18 @@ class RetiredLogs:
         self.damaged: list[str] = []
 
     def delete(self, topic_partitions: Collection[TopicPartition], now: WallMs) -> None:
-        """Give the directories of partitions, and those set aside, the names of deleted ones."""
+        """Put partitions into the trash; the caller holds tombstones of their topic ids (P70).
+
+        The checkpoint is written once for all, and the directory flushed once. After a refusal the
+        caller tries all of them again.
+
+        Args:
+            topic_partitions: which; also their logs that were set aside.
+            now: the time from which the delay counts.
+
+        Raises:
+            LogDirFailedError, StorageFullError: the disk refused.
+        """
         self._partitions.let_go(topic_partitions)
         try:
             self._partitions.forget(topic_partitions)
@@ -58,9 +69,15 @@ class RetiredLogs:
             raise refusal(error, f"deleting partitions of {self._path}") from error
 
     def retire_tiers(
-        self, topic_partitions: Collection[TopicPartition], now: WallMs, *, is_damaged: bool
+        self, topic_partitions: Collection[TopicPartition], now: WallMs, is_damaged: bool
     ) -> None:
-        """Do the same, or set aside, with segments here of logs that lie elsewhere."""
+        """Put the segments here of logs that lie elsewhere into the trash, or set them aside.
+
+        The logs are closed. Theirs is the last disk whose files are renamed: they name this one.
+
+        Raises:
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
+        """
         suffix = _DAMAGED if is_damaged else DELETED
         moved: list[str] = []
         try:
@@ -77,7 +94,10 @@ class RetiredLogs:
             raise refusal(error, f"retiring segments in {self._path}") from error
 
     def left_of(self, topic_ids: Collection[TopicId]) -> list[TopicPartition]:
-        """Return the partitions of topics of which segments, or damaged logs, are here."""
+        """Return the partitions of topics that left segments here, or damaged logs.
+
+        Their logs have not been opened in this life of the broker.
+        """
         names = (path.rpartition("/")[2].split(".")[0] for path in self.damaged)
         damaged = (found for name in names if (found := parse_topic_partition(name)) is not None)
         here = {*self._partitions.tiers, *damaged}
@@ -93,7 +113,15 @@ class RetiredLogs:
         return paths
 
     def set_aside(self, topic_partition: TopicPartition, now: WallMs) -> str:
-        """Rename a damaged log, durably; return its new path."""
+        """Rename a damaged log, durably; return its new path.
+
+        A new one may replace it. The caller knows that the metadata does not count on this replica
+        (P65).
+
+        Raises:
+            CorruptLogError: as many were set aside as may be; the log stays where it is.
+            LogDirFailedError, StorageFullError, StorageBusyError: the disk refused.
+        """
         try:
             self.look_for_damaged(self._files.list(self._path))
         except OSError as error:
@@ -128,7 +156,11 @@ class RetiredLogs:
         ]
 
     def empty_trash(self, now: WallMs) -> int:
-        """Remove partitions deleted long enough ago; return how many."""
+        """Remove partitions deleted long enough ago; return how many.
+
+        Raises:
+            LogDirFailedError: the disk refused.
+        """
         removed = 0
         try:
             names = self._files.list(self._path)
