@@ -4,27 +4,20 @@ import asyncio
 
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
-from tests.fakes.sender import Sender
-from tests.fakes.stamped_batches import TOPIC_PARTITION
+from tests.fakes.sender import send
 from tests.fakes.two_replicas import HERE, THERE, complete, lead, partition_of, raise_it
 
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.partition import Partition
 from millrace.core.errors import StorageFullError
 from millrace.core.ids import (
-    NO_PRODUCER_ID,
     LeaderEpoch,
     Offset,
-    ProducerEpoch,
-    ProducerId,
 )
-from millrace.core.records.batch import prepare
-from millrace.core.records.columns import Columns
-from millrace.core.records.header import parse_header
-from millrace.core.replica.replication.appends import Acks, Waiter
+from millrace.core.replica.replication.appends import Waiter
 from millrace.core.replica.replication.events import Corrupt, DiskEvent
 from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.clock import monotonic_now
 from millrace.runtime.mailbox import Mailbox
 
 
@@ -41,13 +34,7 @@ def appender_of() -> Appender:
 
 async def append(partition: Partition) -> Waiter:
     """Append a client's batch; return how that ended."""
-    columns = Columns(1, wall_now(), values=[b"value"])
-    prepared = prepare(TOPIC_PARTITION, columns)
-    sealed = prepared.finish(ProducerId(NO_PRODUCER_ID), ProducerEpoch(-1), -1)
-    sender = Sender()
-    batch = memoryview(sealed + bytes(prepared.body))
-    partition.append(parse_header(sealed), batch, Acks.LEADER, sender)
-    return await asyncio.wait_for(sender.done, 10)
+    return await asyncio.wait_for(send(partition, b"value"), 10)
 
 
 async def test_after_a_failed_write_appends_go_on_in_the_next_role_too() -> None:

@@ -11,12 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.fakes.cluster import Cluster
 from tests.fakes.disk import Disk, Entry
-from tests.fakes.sender import Sender
+from tests.fakes.sender import send
 from tests.fakes.stamped_batches import stamped_batch
 from tests.fakes.until import until
 
 from millrace.broker.replica.appender import HeldAppends
-from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.storage.log_config import LogConfig
@@ -37,13 +36,10 @@ from millrace.core.errors import (
     StorageFullError,
 )
 from millrace.core.ids import (
-    NO_PRODUCER_ID,
     BrokerEpoch,
     BrokerId,
     MonotonicMs,
     Offset,
-    ProducerEpoch,
-    ProducerId,
     TopicId,
     TopicPartition,
     WallMs,
@@ -63,10 +59,6 @@ from millrace.core.metadata.requests import (
     TopicRef,
     UndeleteTopics,
 )
-from millrace.core.records.batch import prepare
-from millrace.core.records.columns import Columns
-from millrace.core.records.header import parse_header
-from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.effects import Change, ChangeLog
 from millrace.core.replica.replication.file_jobs import Outcome
 from millrace.core.replica.replication.rules import ReplicationConfig
@@ -74,16 +66,6 @@ from millrace.runtime.clock import wall_now
 from millrace.runtime.mailbox import Mailbox
 
 HERE = BrokerId(0)
-
-
-def send(partition: Partition, value: bytes) -> asyncio.Future[Waiter]:
-    """Append a client's batch of one record; return what will tell how that ended."""
-    columns = Columns(1, wall_now(), values=[value])
-    prepared = prepare(partition.topic_partition, columns)
-    sealed = prepared.finish(ProducerId(NO_PRODUCER_ID), ProducerEpoch(-1), -1)
-    batch, sender = memoryview(sealed + bytes(prepared.body)), Sender()
-    partition.append(parse_header(sealed), batch, Acks.LEADER, sender)
-    return sender.done
 
 
 class CrowdedDisk(Disk):
