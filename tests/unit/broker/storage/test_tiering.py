@@ -1,8 +1,9 @@
 """Closed segments move from an SSD to an HDD and back: what is read, and what any crash leaves."""
 
 import errno
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -851,28 +852,33 @@ def _trim(opened: TieredLog) -> None:
     opened.log.tiering.remove_leftovers()
 
 
-@pytest.mark.parametrize("power", [False, True])
-@pytest.mark.parametrize("story", [_out, _back, _out_again, _cut, _trim])
-def test_after_a_crash_at_any_step_the_whole_log_is_there_once(story: Story, power: bool) -> None:
-    crashes, at = 0, 0
-    while True:
-        opened = tiered(3 if story is not _out else 1)
-        opened.log.flusher.flush()
+def crashes(
+    moved: int, story: Callable[[TieredLog], object], *, power: bool
+) -> Iterator[tuple[int, Disk]]:
+    """Crash at one step of a story after the other; yield each step, and the disk after it."""
+    for at in itertools.count(1):
+        opened = tiered(moved)
         opened.log.flusher.checkpoint()
         opened.ssd.checkpoint(MonotonicMs(0))
         disk = opened.disk
-        at += 1
         disk.cut_power_at = disk.calls + at
         try:
             story(opened)
         except PowerCut:
-            crashes += 1
+            if power:
+                disk.cut_power()
+            else:
+                disk.restart()
+            yield at, disk
         else:
-            break
-        if power:
-            disk.cut_power()
-        else:
-            disk.restart()
+            return
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("story", [_out, _back, _out_again, _cut, _trim])
+def test_after_a_crash_at_any_step_the_whole_log_is_there_once(story: Story, power: bool) -> None:
+    at = 0
+    for at, disk in crashes(3 if story is not _out else 1, story, power=power):
         again = TieredLog(disk)
         end = again.log.log_end_offset
         assert end == 14 or (story is _cut and end >= 4), at
@@ -886,7 +892,7 @@ def test_after_a_crash_at_any_step_the_whole_log_is_there_once(story: Story, pow
         again.check(again.log.log_start_offset)
         again.close()
         TieredLog(disk).check(again.log.log_start_offset)
-    assert crashes > 5
+    assert at > 5
 
 
 def test_how_much_stays_on_the_ssd_is_the_topics_choice() -> None:
@@ -902,27 +908,13 @@ def test_how_much_stays_on_the_ssd_is_the_topics_choice() -> None:
 
 
 def test_a_folder_that_does_not_count_goes_into_the_trash_when_its_log_is_opened() -> None:
-    for at in range(1, 200):
-        opened = tiered(1)
-        opened.log.flusher.checkpoint()
-        opened.ssd.checkpoint(MonotonicMs(0))
-        disk = opened.disk
-        disk.cut_power_at = disk.calls + at
-        try:
-            opened.bring_back()
-        except PowerCut:
-            pass
-        else:
-            break
-        disk.cut_power()
+    for at, disk in crashes(1, TieredLog.bring_back, power=True):
         again = TieredLog(disk)
         again.check()
         is_there = disk.exists(TIER)
         assert is_there == (again.log.tier is not None), at
         again.bring_back()
         again.check()
-    else:
-        raise AssertionError("the segment never came back")
 
 
 def _move_whole(opened: TieredLog) -> PartitionLog:
@@ -951,31 +943,15 @@ def test_a_log_moves_to_another_directory_with_what_lies_in_its_tier() -> None:
 def test_after_a_crash_while_a_tiered_log_moves_as_a_whole_one_log_has_everything(
     power: bool,
 ) -> None:
-    crashes, at = 0, 0
-    while True:
-        opened = tiered(3)
-        opened.log.flusher.flush()
-        opened.ssd.checkpoint(MonotonicMs(0))
-        disk = opened.disk
-        at += 1
-        disk.cut_power_at = disk.calls + at
-        try:
-            _move_whole(opened)
-        except PowerCut:
-            crashes += 1
-        else:
-            break
-        if power:
-            disk.cut_power()
-        else:
-            disk.restart()
+    at = 0
+    for at, disk in crashes(3, _move_whole, power=power):
         ssd, hdd = _open(disk, SSD, Media.SSD, "ssd"), _open(disk, HDD, Media.HDD, "hdd")
         connect([ssd.moves, hdd.moves])
         settle_moves([ssd.moves, hdd.moves])
         (holder,) = (each for each in (ssd, hdd) if TOPIC_PARTITION in each.found)
         log = holder.open_partition(TOPIC_PARTITION, CONFIG, NOW)
         assert batches_of(log) == {base: EXPECTED[base] for base in range(14)}, at
-    assert crashes > 10
+    assert at > 10
 
 
 def test_nothing_is_written_where_the_log_directory_is_not_any_more() -> None:
