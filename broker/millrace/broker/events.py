@@ -280,7 +280,8 @@ REPLICA_HALTED: Final = Event(
     name="replica_halted",
     level=Level.ERROR,
     text="replica is halted",
-    meaning="Going on would cut committed records off, so this replica follows no more.",
+    meaning="Going on would cut committed records off, so this replica stops until its partition "
+    "has another leader.",
     action="Do what the error says.",
     fields=("partition", "error"),
 )

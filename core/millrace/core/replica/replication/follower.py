@@ -6,7 +6,8 @@ with the last epoch that both may share (P4). Then the follower cuts its log bac
 epoch ends in the shorter of the two, and asks again, until nothing diverges (P3). Its high
 watermark plays no part in that: it is always a step behind, and records above it may well be
 committed (P5). Below it nothing may ever be cut, unless the partition had an unclean election; a
-follower that would have to cut there halts and keeps everything. An empty log, whose records were
+follower that would have to cut there halts and keeps everything, until there is another leader: the
+present one may be the replica that is wrong. An empty log, whose records were
 all given up, has nothing to cut: if its leader cannot tell whether it may continue from there, it
 starts over.
 
@@ -120,6 +121,7 @@ class PartitionFollower(Role):
         "_config",
         "_epochs",
         "_high_watermark_epoch",
+        "_lacks_committed",
         "_leader_high_watermark",
         "_leader_log_start_offset",
         "_opened",
@@ -173,6 +175,7 @@ class PartitionFollower(Role):
         self._unclean_epoch = NO_LEADER_EPOCH
         self._opened = 0
         self._pause_ms = 0
+        self._lacks_committed = False  # A cut took committed records along: it is halted for good.
         # The start of the leader's log, if that lies within the first batch of this empty log.
         self._starts_within: Offset = log.log_start_offset
         self._forget_leader()
@@ -209,8 +212,7 @@ class PartitionFollower(Role):
 
     @property
     def is_settled(self) -> bool:
-        """Whether no append or cut is on its way to the disk. A halted follower never is
-        settled."""
+        """Whether no append or cut is on its way to the disk, and the follower is not halted."""
         is_changing = self.phase in (Phase.CHANGING, Phase.HALTED)
         return not is_changing and self.next_offset == self.written_offset
 
@@ -262,8 +264,11 @@ class PartitionFollower(Role):
         standings: Mapping[BrokerId, BrokerStanding],
         now: MonotonicMs,
     ) -> list[Effect]:
-        """Follow the controller's state; a state older than the known one is ignored (P39)."""
-        if self.phase is Phase.HALTED or state.partition_epoch < self._partition_epoch:
+        """Follow the controller's state; a state older than the known one is ignored (P39).
+
+        A halted follower goes on with another leader, or in another leader epoch.
+        """
+        if self._lacks_committed or state.partition_epoch < self._partition_epoch:
             return []
         self._partition_epoch = state.partition_epoch
         self._unclean_epoch = state.unclean_epoch
@@ -279,8 +284,6 @@ class PartitionFollower(Role):
 
     def stop(self) -> list[Effect]:
         """Follow no leader from now on; work on its way to the disk still reports back."""
-        if self.phase is Phase.HALTED:
-            return []
         self.leader = NO_BROKER
         self.leader_epoch = NO_LEADER_EPOCH
         self._forget_leader()
@@ -438,16 +441,8 @@ class PartitionFollower(Role):
         start_offset = max(end_offset, self.log_start_offset)
         if not self._is_void or start_offset >= self.next_offset:
             return []
-        committed_offset = max(start_offset, self.high_watermark)
-        return [
-            RecordsLost(
-                self.topic_partition,
-                self.leader_epoch,
-                start_offset,
-                self.next_offset,
-                committed_offset,
-            )
-        ]
+        offsets = start_offset, self.next_offset, max(start_offset, self.high_watermark)
+        return [RecordsLost(self.topic_partition, self.leader_epoch, *offsets)]
 
     def _guard(self, end_offset: Offset) -> None:
         """Halt rather than cut committed records (P5)."""
@@ -458,7 +453,8 @@ class PartitionFollower(Role):
             f"following broker {self.leader} in leader epoch "
             f"{self.leader_epoch} would end the log at {end_offset}, but everything before "
             f"{self.high_watermark} is committed, and no unclean election since is on record. "
-            "Nothing was deleted; find out which replica is right before this one is removed",
+            "Find out which replica is right before this one is removed: it keeps its records, and "
+            "goes on when there is another leader",
             topic_partition=self.topic_partition,
         )
 
@@ -475,8 +471,7 @@ class PartitionFollower(Role):
     def on_flushed(self, flushed_offset: Offset) -> list[Effect]:
         """Note that all before `flushed_offset` is durable."""
         assert flushed_offset <= self.written_offset or self.phase is Phase.CHANGING
-        flushed_offset = min(flushed_offset, self.written_offset)
-        self.flushed_offset = max(self.flushed_offset, flushed_offset)
+        self.flushed_offset = max(self.flushed_offset, min(flushed_offset, self.written_offset))
         return []
 
     def on_write_failed(self, base_offset: Offset, error: MillraceError) -> list[Effect]:
@@ -513,7 +508,9 @@ class PartitionFollower(Role):
 
     def _on_truncated(self, log_end_offset: Offset) -> list[Effect]:
         assert self.phase is Phase.CHANGING
+        self._lacks_committed = True  # If it raises.
         self._guard(log_end_offset)
+        self._lacks_committed = False
         self._epochs.truncate_from_end(log_end_offset)
         self._starts_within = min(self.log_start_offset, log_end_offset)
         return self._changed(self.log_start_offset, log_end_offset)

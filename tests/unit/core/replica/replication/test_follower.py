@@ -365,10 +365,26 @@ def test_below_the_high_watermark_nothing_is_cut_and_the_replica_is_halted() -> 
     with pytest.raises(SafetyViolationError):
         machine.on_fetched(*response(machine, diverging=(2, 5)))
     assert machine.phase is Phase.HALTED
-    assert machine.on_state(state_of(OTHER, 6, 8), {}, NOW) == []
+    assert machine.on_state(state_of(partition_epoch=8), {}, NOW) == []
     assert machine.position is None
     with pytest.raises(NotLeaderError):
         machine.check_readable(Offset(1))
+
+
+def test_a_halted_replica_goes_on_with_another_leader_or_leads_itself() -> None:
+    """The leader may have been wrong; Kafka tries a failed partition again in a new epoch, too."""
+    machine = follower((1, 0), (2, 3), end=9, high_watermark=6)
+    with pytest.raises(SafetyViolationError):
+        machine.on_fetched(*response(machine, diverging=(2, 5)))
+    assert machine.phase is Phase.HALTED
+    (opened,) = machine.on_state(state_of(OTHER, 6, 8), {}, NOW)
+    assert opened == machine.position
+    with pytest.raises(SafetyViolationError):
+        machine.on_fetched(*response(machine, diverging=(2, 5)))
+    itself = state_of(LIVES[0].broker_id, 7, 9)
+    assert machine.on_state(itself, {}, NOW) == [StopFetching(PARTITION)]
+    assert machine.is_settled
+    assert (machine.next_offset, machine.high_watermark) == (9, 6)
 
 
 def test_a_committed_batch_that_would_be_cut_through_halts_the_replica_too() -> None:
@@ -376,6 +392,10 @@ def test_a_committed_batch_that_would_be_cut_through_halts_the_replica_too() -> 
     machine.on_fetched(*response(machine, diverging=(1, 5)))
     with pytest.raises(SafetyViolationError):
         machine.on_changed(truncated(4))
+    assert machine.on_state(state_of(OTHER, 6, 8), {}, NOW) == [], (
+        "its log lacks what was committed"
+    )
+    assert not machine.is_settled
 
 
 def test_after_an_unclean_election_the_high_watermark_goes_back_with_the_log() -> None:

@@ -243,6 +243,19 @@ def test_what_a_leader_committed_is_void_only_by_an_unclean_election_after_it(
         assert isinstance(halted, Halted)  # P5
 
 
+def test_a_halted_replica_that_is_elected_leads_with_all_that_it_has() -> None:
+    log = FakeReplicaLog()
+    log.end_at(5)
+    made, position = following(log, 5)
+    (halted,) = made.on_fetched(
+        position, answer(position, diverging=EpochEnd(LeaderEpoch(0), Offset(2)))
+    )
+    assert isinstance(halted, Halted)
+    made.on_state(state_of(HERE, 2), STANDINGS, NOW)
+    assert made.leads
+    assert made.require_leader().next_offset == 5
+
+
 def test_a_log_end_is_not_told_while_appends_of_the_time_as_leader_are_being_written() -> None:
     """P31. The end, and its epoch, would be those of a log that grows meanwhile."""
     log = FakeReplicaLog()
