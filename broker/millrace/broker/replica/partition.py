@@ -36,17 +36,17 @@ class Reader(Protocol):
 
 
 class Partition:
-    """What streams and upkeep see of one replica. All methods are called on the event loop. The
-    appender reports to it.
+    """What streams and upkeep see of one replica, and the target of its appends. All methods are
+    called on the event loop.
 
-    Roles change only while nothing is on its way to the disk, so outcomes always concern the
-    present role.
+    Roles change only while nothing is on its way to the disk, so events of the disk always concern
+    the present role.
 
     Attributes:
         replica: the machine that decides.
         log: the files; changed only by the appender's thread. Another object once it has moved.
         appender: writes them; while they move it holds the writes.
-        generation_written: see `Target`; it goes on counting over role changes.
+        generation_written: failed writes so far, in all roles; the append thread's own count.
         is_internal: the topic is the cluster's own; clients only read it.
         limits: for batches of clients; the checking thread reads them, too.
         unchanged: why its log could not be cut, trimmed or flushed; None: it could.

@@ -17,7 +17,8 @@ reports what it did only when that is durable in its turn:
 |                | this replica                         | `on_set_aside_failed`                 |
 | `Append`       | nothing                              | `Written`; `Flushed`: the batches;    |
 |                |                                      | `Failed`                              |
-| `ChangeLog`    | nothing                              | `Changed`, `Flushed`: the change      |
+| `ChangeLog`    | the commit of what `ADVANCE_START`   | `Changed`, `Flushed`: the change      |
+|                | deletes (P71); else nothing          |                                       |
 | `FetchFrom`    | nothing: a follower reports apart    | `on_fetched`, `on_fetch_error`,       |
 |                | what is written and what is flushed  | `on_session_broken`                   |
 | `StopFetching` | nothing                              |                                       |

@@ -37,9 +37,9 @@ Appends are pipelined: the position moves on when a batch is handed over, not wh
 the credit that the shell grants bounds the bytes under way. Before it opens a position at another
 leader, the machine waits until everything is written or has failed.
 
-After a write, a flush, a truncation and an advance of the log start the shell sends `progress` to
-the leader: the high watermark depends only on that, and so do deletions of records (P71). After a
-failed write the shell drops the appends that it has not done yet.
+After a write, a flush, a truncation and an advance of the log start the session with the leader
+sends `progress`: the high watermark depends only on that, and so do deletions of records (P71).
+After a failed write the shell drops the appends that it has not done yet.
 
 Invariants: `high_watermark <= written_offset <= next_offset`; the high watermark goes back only
 after an unclean election, and when an empty log starts over.

@@ -94,7 +94,7 @@ class LeaderEnds(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class IsrProposal:
-    """Effect: ask the controller for these in-sync replicas, and report its answer.
+    """The in-sync replicas that a leader asks the controller for. Its answer decides what follows.
 
     | the controller's answer                        | goes to           | because                 |
     |------------------------------------------------|-------------------|-------------------------|

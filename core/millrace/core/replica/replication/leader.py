@@ -20,9 +20,9 @@ leader's own end passes it, with `acks=all` when the high watermark does (P15). 
 acknowledged before it is durable here: the topic decides the durability, and the producer the
 number of replicas to wait for.
 
-The shell makes the machine when the controller's state names this life of the broker as the leader,
-passes on every newer state (`on_state`), asks it for proposals in time (`tick`, `due_at`), and
-discards it when it has resigned.
+`Replica` makes the machine when the controller's state names this life of the broker as the leader,
+passes on every newer state (`on_state`), and discards it when it has resigned. `Replicas` asks it
+for proposals in time (`tick`, `due_at`).
 
 Invariants: `high_watermark <= durable end <= written_offset <= next_offset`, and within one leader
 epoch the high watermark never goes back. After the leader has resigned nothing advances (P17).
