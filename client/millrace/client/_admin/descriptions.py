@@ -215,7 +215,7 @@ class TierDescription:
     """The oldest closed segments of a log, which lie on another disk than the rest."""
 
     log_dir: str
-    """Where they are on the broker; empty: there are none."""
+    """The directory on the broker in which they are; empty: there are none."""
     end_offset: Offset
     """The later segments, which begin there, are where the log is."""
     size_bytes: int
@@ -237,7 +237,7 @@ class LogDescription:
     size_bytes: int
     segments: int
     log_dir: str
-    """Where it is on the broker."""
+    """The directory on the broker in which it is."""
     leads: bool = False
     """The broker leads the partition."""
     followers: tuple[FollowerDescription, ...] = ()
@@ -247,7 +247,7 @@ class LogDescription:
     compaction: CompactionDescription | None = None
     """How far it is compacted; None: its topic is not."""
     tier: TierDescription | None = None
-    """What of it lies on another disk; None: its topic is not tiered, and was not."""
+    """The part of it on another disk; None: its topic is not tiered, and was not."""
     appended_bytes: int = 0
     """Bytes that producers appended while the broker led; it counts as long as it has the log
     open. The difference of two descriptions is a rate."""

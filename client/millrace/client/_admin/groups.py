@@ -63,15 +63,15 @@ class MemberDescription:
     """The address of its process, as the broker sees it."""
     zone: str
     topics: tuple[str, ...]
-    """What it subscribed to."""
+    """The topics that it subscribed to, by name."""
     pattern: str
     """A regular expression of the names of more topics; empty: none."""
     assigned: tuple[PartitionName, ...]
-    """What it reads."""
+    """The partitions that it reads."""
     revoking: tuple[PartitionName, ...]
-    """What it has not given up yet."""
+    """Partitions that it has to give up, and still has."""
     target: tuple[PartitionName, ...]
-    """What it should read."""
+    """The partitions that it should read."""
     is_behind: bool
     """It has not confirmed its assignment yet."""
     is_away: bool
@@ -92,7 +92,7 @@ class GroupDescription:
     epoch: int = 0
     """Rises with each change of its members or topics; 0: no consumer ever joined it."""
     assignor: str = ""
-    """What computes its assignments; empty: nothing does."""
+    """The assignor that computes its assignments; empty: it needs none now."""
     members: tuple[MemberDescription, ...] = ()
     committed: dict[PartitionName, Position] = field(default_factory=dict)
     """How far it has read."""
@@ -101,7 +101,7 @@ class GroupDescription:
 
     @property
     def state(self) -> GroupState:
-        """What it does."""
+        """Whether it has members, and whether each of them has what it should have."""
         if not self.members:
             return "empty"
         return "stable" if all(member.is_stable for member in self.members) else "reconciling"
@@ -115,7 +115,7 @@ class GroupDescription:
 
     @property
     def owners(self) -> dict[PartitionName, MemberDescription]:
-        """The member that reads a partition, or has not given it up yet."""
+        """The member that reads each partition, or has not given it up yet."""
         return {
             place: member
             for member in self.members
@@ -124,7 +124,7 @@ class GroupDescription:
 
     @property
     def topics(self) -> set[str]:
-        """What it has read, or owns partitions of."""
+        """The topics that it has read, or of which it owns partitions."""
         return {topic for topic, _ in (*self.positions, *self.owners)}
 
     def partitions(self, topics: Mapping[str, TopicDescription]) -> list[PartitionName]:

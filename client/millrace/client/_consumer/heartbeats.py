@@ -80,7 +80,7 @@ class Heartbeats:
         self.confirmed = 0
         self.member_id = _new_id()
         self._former = ""
-        """What it was before it lost its place, as long as the group may not know that."""
+        """The id of the member before it lost its place, as long as the group may not know that."""
         self._has_joined = self._has_been_member = False
         self.session_s = _SESSION_S
         self._wait_s = 1.0

@@ -50,7 +50,7 @@ Callback: TypeAlias = Callable[[list[PartitionName]], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What the user wants to hear."""
+    """The functions by which the user hears of changes; None: the user does not want to."""
 
     on_assigned: Callback | None = None
     on_revoked: Callback | None = None

@@ -29,7 +29,7 @@ _LOOP_IS_CLOSED: Final = "its event loop was closed before"
 
 
 class Open(Protocol):
-    """What is needed of a producer."""
+    """A producer, as far as this module uses it."""
 
     loop: asyncio.AbstractEventLoop
     is_closed: bool
