@@ -1,8 +1,5 @@
 """A partition with two replicas, one here and one there: its states, and the one that is here."""
 
-from millrace.broker.replica.appender import Appender
-from millrace.broker.replica.partition import Partition
-from millrace.broker.storage.log import PartitionLog
 from millrace.core.ids import (
     NO_BROKER,
     BrokerEpoch,
@@ -13,13 +10,11 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
-from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.replica.replication.effects import Complete, Effect
 from millrace.core.replica.replication.in_sync import BrokerStanding
 from millrace.core.replica.replication.replica import Replica
 from millrace.core.replica.replication.role import ReplicaLog
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
-from millrace.runtime.clock import monotonic_now
 
 HERE, THERE = BrokerLife(BrokerId(0), BrokerEpoch(10)), BrokerLife(BrokerId(1), BrokerEpoch(11))
 STANDINGS = {life.broker_id: BrokerStanding(life.broker_epoch, True) for life in (HERE, THERE)}
@@ -55,24 +50,6 @@ def replica_of(
         high_watermark=Offset(high_watermark),
         config=ReplicationConfig(),
     )
-
-
-def partition_of(log: PartitionLog, appender: Appender, topic: str = "t") -> Partition:
-    """Return it with its files."""
-    return Partition(
-        topic=topic,
-        topic_partition=log.topic_partition,
-        config=TopicConfig(),
-        replica=replica_of(log, log.topic_partition),
-        log=log,
-        appender=appender,
-        inflated_bytes_max=1 << 20,
-    )
-
-
-def lead(partition: Partition, leader: BrokerLife | None, epoch: int) -> list[Effect]:
-    """Let the broker hear who leads from an epoch on."""
-    return partition.replica.on_state(state_of(leader, epoch), STANDINGS, monotonic_now())
 
 
 def complete(effects: list[Effect]) -> None:

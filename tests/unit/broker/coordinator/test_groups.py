@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.open_partition import lead, partition_of
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
-from tests.fakes.two_replicas import (
-    HERE,
-    THERE,
-    complete,
-    lead,
-    partition_of,
-    raise_it,
-    replica_of,
-)
+from tests.fakes.two_replicas import HERE, THERE, complete, raise_it, replica_of
 from tests.fakes.until import until
 
 from millrace.broker.coordinator.coordinators import CoordinatorLimits, _read_records

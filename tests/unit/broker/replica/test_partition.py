@@ -4,8 +4,8 @@ import asyncio
 
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
-from tests.fakes.sender import send
-from tests.fakes.two_replicas import HERE, THERE, complete, lead, partition_of, raise_it
+from tests.fakes.open_partition import lead, partition_of, send
+from tests.fakes.two_replicas import HERE, THERE, complete, raise_it
 
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.partition import Partition

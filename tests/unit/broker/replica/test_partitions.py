@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.fakes.cluster import Cluster
 from tests.fakes.disk import Disk, Entry
-from tests.fakes.sender import send
+from tests.fakes.open_partition import send
 from tests.fakes.stamped_batches import stamped_batch
 from tests.fakes.until import until
 

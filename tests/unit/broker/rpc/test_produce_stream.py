@@ -12,9 +12,10 @@ import pytest
 from tests.fakes.call_context import CALLER, CallContext, calls_of
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.open_partition import lead, partition_of
 from tests.fakes.quotas import follow, limit, no_quotas, owe
 from tests.fakes.stamped_batches import TOPIC_PARTITION
-from tests.fakes.two_replicas import HERE, THERE, complete, lead, partition_of, raise_it
+from tests.fakes.two_replicas import HERE, THERE, complete, raise_it
 from tests.fakes.until import until
 
 from millrace.broker.replica.appender import Appender

@@ -1,14 +1,39 @@
-"""A producer's request that waits for one append."""
+"""A replica with its files, and a producer that sends to it."""
 
 import asyncio
 
+from tests.fakes.two_replicas import STANDINGS, replica_of, state_of
+
+from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.partition import Partition
+from millrace.broker.storage.log import PartitionLog
 from millrace.core.ids import NO_PRODUCER_ID, ProducerEpoch, ProducerId
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
 from millrace.core.replica.replication.appends import Acks, Waiter
-from millrace.runtime.clock import wall_now
+from millrace.core.replica.replication.effects import Effect
+from millrace.runtime.clock import monotonic_now, wall_now
+
+
+def partition_of(log: PartitionLog, appender: Appender, topic: str = "t") -> Partition:
+    """Return the replica that is here with its files; it has no role yet."""
+    return Partition(
+        topic=topic,
+        topic_partition=log.topic_partition,
+        config=TopicConfig(),
+        replica=replica_of(log, log.topic_partition),
+        log=log,
+        appender=appender,
+        inflated_bytes_max=1 << 20,
+    )
+
+
+def lead(partition: Partition, leader: BrokerLife | None, epoch: int) -> list[Effect]:
+    """Let the broker hear who leads from an epoch on."""
+    return partition.replica.on_state(state_of(leader, epoch), STANDINGS, monotonic_now())
 
 
 class Sender:
