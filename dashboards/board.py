@@ -42,19 +42,6 @@ WATCH: Final = "orange"
 BAD: Final = "red"
 
 
-@dataclass(frozen=True)
-class Query:
-    """A query and what its series are called.
-
-    Attributes:
-        expr: PromQL; `scoped` completes it.
-        legend: with `{{label}}`.
-    """
-
-    expr: str
-    legend: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Panel:
     """One panel.
@@ -62,7 +49,8 @@ class Panel:
     Attributes:
         title: what it shows.
         description: what that means, and when to worry.
-        queries: one or more; a table has one.
+        queries: PromQL, which `scoped` completes, by the legend of its series, with `{{label}}`. A
+            table has one.
         unit: of all values.
         kind: how it looks.
         steps: from which value on it has which colour; the first value counts from minus infinity.
@@ -71,8 +59,8 @@ class Panel:
 
     title: str
     description: str
-    queries: Sequence[Query]
-    unit: Unit
+    queries: Mapping[str, str]
+    unit: Unit = Unit.COUNT
     kind: Kind = Kind.GRAPH
     steps: Sequence[tuple[float, str]] = ()
     runbook: str | None = None
@@ -122,9 +110,9 @@ class Board:
         for row in self.rows.values():
             yield from row
 
-    def expr(self, query: Query) -> str:
+    def expr(self, query: str) -> str:
         """Return the PromQL of a query, with Grafana's variables."""
-        return scoped(query.expr, self.variables)
+        return scoped(query, self.variables)
 
     def choices(self, variable: Variable) -> str:
         """Return Grafana's query for the choices of a variable."""

@@ -11,7 +11,6 @@ from dashboards.board import (
     Board,
     Kind,
     Panel,
-    Query,
     Unit,
     p99,
 )
@@ -30,14 +29,13 @@ BOARD: Final = Board(
                 title="Brokers",
                 description="Id, name and zone of each broker, its release of Millrace and its "
                 "version of Python. During an upgrade there are two releases.",
-                queries=[
-                    Query(
+                queries={
+                    "{{instance}}": (
                         "sum by (instance, broker_id, name, zone, version, python) "
                         "(millrace_build_info * on (namespace, instance) "
-                        "group_left (broker_id, name, zone) millrace_broker_info)",
-                        "{{instance}}",
+                        "group_left (broker_id, name, zone) millrace_broker_info)"
                     )
-                ],
+                },
                 unit=Unit.NONE,
                 kind=Kind.TABLE,
             ),
@@ -45,26 +43,23 @@ BOARD: Final = Board(
                 title="CPU",
                 description="Processors that each broker uses. One event loop and some threads "
                 "share one interpreter, so little more than one is possible.",
-                queries=[
-                    Query("rate(process_cpu_seconds_total[$__rate_interval])", "{{instance}}")
-                ],
-                unit=Unit.COUNT,
+                queries={"{{instance}}": "rate(process_cpu_seconds_total[$__rate_interval])"},
                 steps=((0, GOOD), (0.9, WATCH)),
             ),
             Panel(
                 title="Memory",
                 description="Resident memory, without the page cache. Of it: bytes of requests "
                 "that are held, which limits.request_memory_bytes_max bounds.",
-                queries=[
-                    Query("process_resident_memory_bytes", "{{instance}}"),
-                    Query("millrace_request_memory_bytes", "{{instance}} requests"),
-                ],
+                queries={
+                    "{{instance}}": "process_resident_memory_bytes",
+                    "{{instance}} requests": "millrace_request_memory_bytes",
+                },
                 unit=Unit.BYTES,
             ),
             Panel(
                 title="Open files and connections",
                 description="Share of the file descriptors that the process may have.",
-                queries=[Query("process_open_fds / process_max_fds", "{{instance}}")],
+                queries={"{{instance}}": "process_open_fds / process_max_fds"},
                 unit=Unit.SHARE,
                 steps=((0, GOOD), (0.8, WATCH), (0.95, BAD)),
             ),
@@ -72,7 +67,7 @@ BOARD: Final = Board(
                 title="Event loop delay, 99th percentile",
                 description="How late the loop runs its timers. All requests of a broker wait "
                 "that long.",
-                queries=[Query(p99("millrace_loop_lag_seconds", "instance"), "{{instance}}")],
+                queries={"{{instance}}": p99("millrace_loop_lag_seconds", "instance")},
                 unit=Unit.SECONDS,
                 steps=((0, GOOD), (0.1, WATCH), (0.5, BAD)),
                 runbook="event-loop-slow",
@@ -80,8 +75,7 @@ BOARD: Final = Board(
             Panel(
                 title="Restarts",
                 description="Starts of each broker in the time that is shown.",
-                queries=[Query("changes(process_start_time_seconds[$__range])", "{{instance}}")],
-                unit=Unit.COUNT,
+                queries={"{{instance}}": "changes(process_start_time_seconds[$__range])"},
                 kind=Kind.NUMBER,
                 steps=ANY_IS_TO_WATCH,
                 runbook="broker-down",
@@ -92,33 +86,29 @@ BOARD: Final = Board(
                 title="Connections by listener",
                 description="limits.connections_max bounds them; when few are left, those without "
                 "a call are closed.",
-                queries=[
-                    Query(
-                        "sum by (instance, listener) (millrace_connections)",
-                        "{{instance}} {{listener}}",
+                queries={
+                    "{{instance}} {{listener}}": (
+                        "sum by (instance, listener) (millrace_connections)"
                     )
-                ],
-                unit=Unit.COUNT,
+                },
             ),
             Panel(
                 title="Streams",
                 description="Open streams of producers, and of readers and followers.",
-                queries=[
-                    Query("millrace_produce_streams", "{{instance}} produce"),
-                    Query("millrace_fetch_streams", "{{instance}} fetch"),
-                ],
-                unit=Unit.COUNT,
+                queries={
+                    "{{instance}} produce": "millrace_produce_streams",
+                    "{{instance}} fetch": "millrace_fetch_streams",
+                },
             ),
             Panel(
                 title="Calls by method",
                 description="The ten most frequent methods with one request and one response.",
-                queries=[
-                    Query(
+                queries={
+                    "{{method}}": (
                         "topk(10, sum by (method) "
-                        "(rate(millrace_call_seconds_count[$__rate_interval])))",
-                        "{{method}}",
+                        "(rate(millrace_call_seconds_count[$__rate_interval])))"
                     )
-                ],
+                },
                 unit=Unit.PER_SECOND,
                 kind=Kind.STACKED,
             ),
@@ -126,41 +116,35 @@ BOARD: Final = Board(
                 title="Mean time of calls by method",
                 description="The ten slowest methods, without heartbeats of groups, which wait for "
                 "an assignment. Others may wait for news, such as ListOffsets of Spark's driver.",
-                queries=[
-                    Query(
+                queries={
+                    "{{method}}": (
                         "topk(10, sum by (method) "
                         f"(rate(millrace_call_seconds_sum{_TIMED}[$__rate_interval])) / "
                         "sum by (method) "
-                        f"(rate(millrace_call_seconds_count{_TIMED}[$__rate_interval])))",
-                        "{{method}}",
+                        f"(rate(millrace_call_seconds_count{_TIMED}[$__rate_interval])))"
                     )
-                ],
+                },
                 unit=Unit.SECONDS,
             ),
             Panel(
                 title="Refusals by broker and method",
                 description="One broker that refuses much more than the others is worth a look "
                 "at its log.",
-                queries=[
-                    Query(
+                queries={
+                    "{{instance}} {{method}}": (
                         "sum by (instance, method) "
-                        "(rate(millrace_refusals_total[$__rate_interval]))",
-                        "{{instance}} {{method}}",
+                        "(rate(millrace_refusals_total[$__rate_interval]))"
                     )
-                ],
+                },
                 unit=Unit.PER_SECOND,
             ),
             Panel(
                 title="Reasons not to lead",
                 description="1 while a broker lets others lead: its disk is slow or full, or its "
                 "address is new.",
-                queries=[
-                    Query(
-                        "sum by (instance, reason) (millrace_reluctance)",
-                        "{{instance}} {{reason}}",
-                    )
-                ],
-                unit=Unit.COUNT,
+                queries={
+                    "{{instance}} {{reason}}": "sum by (instance, reason) (millrace_reluctance)"
+                },
                 steps=ANY_IS_TO_WATCH,
                 runbook="disk-slow",
             ),
@@ -169,12 +153,11 @@ BOARD: Final = Board(
             Panel(
                 title="Free space",
                 description="Share of each log directory's file system. None: it does not answer.",
-                queries=[
-                    Query(
-                        "millrace_log_dir_free_bytes / millrace_log_dir_size_bytes",
-                        "{{instance}} {{log_dir}}",
+                queries={
+                    "{{instance}} {{log_dir}}": (
+                        "millrace_log_dir_free_bytes / millrace_log_dir_size_bytes"
                     )
-                ],
+                },
                 unit=Unit.SHARE,
                 steps=((0, BAD), (0.1, WATCH), (0.2, GOOD)),
                 runbook="disk-full",
@@ -182,12 +165,11 @@ BOARD: Final = Board(
             Panel(
                 title="Free space in four days",
                 description="If it goes on as in the last six hours. Below 0: it will be full.",
-                queries=[
-                    Query(
-                        "predict_linear(millrace_log_dir_free_bytes[6h], 4 * 86400)",
-                        "{{instance}} {{log_dir}}",
+                queries={
+                    "{{instance}} {{log_dir}}": (
+                        "predict_linear(millrace_log_dir_free_bytes[6h], 4 * 86400)"
                     )
-                ],
+                },
                 unit=Unit.BYTES,
                 steps=((0, BAD), (1, GOOD)),
                 runbook="disk-fills-up",
@@ -195,12 +177,9 @@ BOARD: Final = Board(
             Panel(
                 title="Flushes, 99th percentile",
                 description="A flush of one log before its acknowledgements.",
-                queries=[
-                    Query(
-                        p99("millrace_flush_seconds", "instance", "log_dir"),
-                        "{{instance}} {{log_dir}}",
-                    )
-                ],
+                queries={
+                    "{{instance}} {{log_dir}}": p99("millrace_flush_seconds", "instance", "log_dir")
+                },
                 unit=Unit.SECONDS,
                 steps=((0, GOOD), (0.1, WATCH), (1, BAD)),
                 runbook="disk-slow",
@@ -209,21 +188,19 @@ BOARD: Final = Board(
                 title="Flushes",
                 description="Flushes of logs in each second. A group commit flushes a log once "
                 "for all batches that wait.",
-                queries=[
-                    Query(
+                queries={
+                    "{{instance}} {{log_dir}}": (
                         "sum by (instance, log_dir) "
-                        "(rate(millrace_flush_seconds_count[$__rate_interval]))",
-                        "{{instance}} {{log_dir}}",
+                        "(rate(millrace_flush_seconds_count[$__rate_interval]))"
                     )
-                ],
+                },
                 unit=Unit.PER_SECOND,
             ),
             Panel(
                 title="Replicas that are offline",
                 description="Replicas that are damaged, or on a log directory that failed. They "
                 "are fetched again if that is possible.",
-                queries=[Query("millrace_offline_replicas", "{{instance}}")],
-                unit=Unit.COUNT,
+                queries={"{{instance}}": "millrace_offline_replicas"},
                 steps=ANY_IS_TO_WATCH,
                 runbook="replicas-offline",
             ),
@@ -231,12 +208,11 @@ BOARD: Final = Board(
                 title="Replicas on other media than asked for, and moving",
                 description="Replicas that lie on an SSD and should lie on an HDD, or the other "
                 "way; those that move now; and damaged logs that were kept for inspection.",
-                queries=[
-                    Query("millrace_misplaced_replicas", "{{instance}} misplaced"),
-                    Query("millrace_moving_replicas", "{{instance}} moving"),
-                    Query("sum by (instance) (millrace_damaged_logs)", "{{instance}} set aside"),
-                ],
-                unit=Unit.COUNT,
+                queries={
+                    "{{instance}} misplaced": "millrace_misplaced_replicas",
+                    "{{instance}} moving": "millrace_moving_replicas",
+                    "{{instance}} set aside": "sum by (instance) (millrace_damaged_logs)",
+                },
             ),
         ],
     },

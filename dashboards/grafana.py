@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dashboards.board import Board, Kind, Panel, Query, Unit, Variable
+from dashboards.board import Board, Kind, Panel, Unit, Variable
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import prometheus, stat, table, timeseries
@@ -118,8 +118,12 @@ def _panel(board: Board, panel: Panel, number: int, width: int) -> _Builder:
         made.links([link.type(dashboard.DashboardLinkType.LINK).target_blank(True)])
     if panel.steps:
         made.thresholds(_thresholds(panel))
-    for letter, query in zip("ABCDEFGH", panel.queries, strict=False):
-        made.with_target(_target(board, query, letter, panel.kind))
+    for letter, (legend, query) in zip("ABCDEFGH", panel.queries.items(), strict=False):
+        target = prometheus.Dataquery().ref_id(letter).datasource(_SOURCE).expr(board.expr(query))
+        if panel.kind is Kind.TABLE:
+            made.with_target(target.instant().format(PromQueryFormat.TABLE))
+        else:
+            made.with_target(target.range().legend_format(legend))
     return made
 
 
@@ -167,10 +171,3 @@ def _thresholds(panel: Panel) -> builders.ThresholdsConfig:
         for number, (value, color) in enumerate(panel.steps)
     ]
     return builders.ThresholdsConfig().mode(dashboard.ThresholdsMode.ABSOLUTE).steps(steps)
-
-
-def _target(board: Board, query: Query, letter: str, kind: Kind) -> prometheus.Dataquery:
-    made = prometheus.Dataquery().ref_id(letter).datasource(_SOURCE).expr(board.expr(query))
-    if kind is Kind.TABLE:
-        return made.instant().format(PromQueryFormat.TABLE)
-    return made.range().legend_format(query.legend)

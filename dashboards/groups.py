@@ -10,20 +10,14 @@ from dashboards.board import (
     Board,
     Kind,
     Panel,
-    Query,
     Unit,
 )
 
 _CHOSEN: Final = '{group=~"$group",topic=~"$topic"}'
 
 
-def _worst(metric: str) -> list[Query]:
-    return [
-        Query(
-            f"topk(20, max by (group, topic) ({metric}{_CHOSEN}))",
-            "{{group}} in {{topic}}",
-        )
-    ]
+def _worst(metric: str) -> dict[str, str]:
+    return {"{{group}} in {{topic}}": f"topk(20, max by (group, topic) ({metric}{_CHOSEN}))"}
 
 
 BOARD: Final = Board(
@@ -48,7 +42,6 @@ BOARD: Final = Board(
                 description="In all partitions of a topic. Offsets count what was written: "
                 "compaction may have removed some of it.",
                 queries=_worst("millrace_group_lag_records"),
-                unit=Unit.COUNT,
                 runbook="group-lag",
             ),
             Panel(
@@ -63,7 +56,6 @@ BOARD: Final = Board(
                 description="Much of all unread records in one partition: its keys are frequent, "
                 "or its reader is stuck.",
                 queries=_worst("millrace_group_lag_records_max"),
-                unit=Unit.COUNT,
                 runbook="group-lag",
             ),
         ],
@@ -72,21 +64,18 @@ BOARD: Final = Board(
                 title="Partitions whose lag is unknown",
                 description="The position is beyond the end of the log, or the leader does not "
                 "answer.",
-                queries=[
-                    Query(
-                        f"sum by (group, topic) (millrace_group_lag_unknown_partitions{_CHOSEN})",
-                        "{{group}} in {{topic}}",
+                queries={
+                    "{{group}} in {{topic}}": (
+                        f"sum by (group, topic) (millrace_group_lag_unknown_partitions{_CHOSEN})"
                     )
-                ],
-                unit=Unit.COUNT,
+                },
                 steps=ANY_IS_TO_WATCH,
                 runbook="group-lag",
             ),
             Panel(
                 title="Groups that are not measured",
                 description="groups.lag_series_max leaves no room for them.",
-                queries=[Query("sum(millrace_group_lag_left_out_groups)", "groups")],
-                unit=Unit.COUNT,
+                queries={"groups": "sum(millrace_group_lag_left_out_groups)"},
                 kind=Kind.NUMBER,
                 steps=ANY_IS_TO_WATCH,
             ),
@@ -95,15 +84,13 @@ BOARD: Final = Board(
             Panel(
                 title="Positions kept",
                 description="By the broker that coordinates the groups.",
-                queries=[Query("millrace_positions", "{{instance}}")],
-                unit=Unit.COUNT,
+                queries={"{{instance}}": "millrace_positions"},
                 kind=Kind.STACKED,
             ),
             Panel(
                 title="Partitions of positions that are not ready",
                 description="Their log is not read yet, or cannot be. The groups in them wait.",
-                queries=[Query("millrace_positions_unready_partitions", "{{instance}}")],
-                unit=Unit.COUNT,
+                queries={"{{instance}}": "millrace_positions_unready_partitions"},
                 steps=ANY_IS_TO_WATCH,
                 runbook="partitions-offline",
             ),

@@ -15,7 +15,6 @@ from dashboards.board import (
     Board,
     Kind,
     Panel,
-    Query,
     Unit,
     p99,
 )
@@ -30,8 +29,7 @@ BOARD: Final = Board(
             Panel(
                 title="Operators that act",
                 description="Exactly one holds the Lease; the others wait.",
-                queries=[Query("sum(millrace_operator_acts)", "acting")],
-                unit=Unit.COUNT,
+                queries={"acting": "sum(millrace_operator_acts)"},
                 kind=Kind.NUMBER,
                 steps=((0, BAD), (1, GOOD), (2, BAD)),
                 runbook="operator-stuck",
@@ -40,13 +38,12 @@ BOARD: Final = Board(
                 title="Time since the last success",
                 description="Of each cluster, and of its topics and quotas. Each is looked at "
                 "after a change, and again after minutes without one.",
-                queries=[
-                    Query(
+                queries={
+                    "{{work}} of {{namespace}}/{{name}}": (
                         "time() - max by (work, namespace, name) "
-                        "(millrace_operator_last_success_timestamp_seconds)",
-                        "{{work}} of {{namespace}}/{{name}}",
+                        "(millrace_operator_last_success_timestamp_seconds)"
                     )
-                ],
+                },
                 unit=Unit.SECONDS,
                 steps=((0, GOOD), (900, WATCH), (1800, BAD)),
                 runbook="operator-stuck",
@@ -55,13 +52,12 @@ BOARD: Final = Board(
                 title="Failures",
                 description="Looks that failed and were tried again, by kind of work. The "
                 "operator's log and the status of the resource say why.",
-                queries=[
-                    Query(
+                queries={
+                    "{{work}}": (
                         "sum by (work) (rate(millrace_operator_reconcile_failures_total"
-                        "[$__rate_interval]))",
-                        "{{work}}",
+                        "[$__rate_interval]))"
                     )
-                ],
+                },
                 unit=Unit.PER_SECOND,
                 kind=Kind.STACKED,
                 runbook="operator-stuck",
@@ -71,13 +67,12 @@ BOARD: Final = Board(
             Panel(
                 title="Looks",
                 description="Looks at clusters, topics and quotas.",
-                queries=[
-                    Query(
+                queries={
+                    "{{work}}": (
                         "sum by (work) (rate(millrace_operator_reconcile_seconds_count"
-                        "[$__rate_interval]))",
-                        "{{work}}",
+                        "[$__rate_interval]))"
                     )
-                ],
+                },
                 unit=Unit.PER_SECOND,
                 kind=Kind.STACKED,
             ),
@@ -85,26 +80,24 @@ BOARD: Final = Board(
                 title="Time of a look, 99th percentile",
                 description="A look at a cluster that restarts brokers ends before they are "
                 "ready: the next look goes on.",
-                queries=[Query(p99("millrace_operator_reconcile_seconds", "work"), "{{work}}")],
+                queries={"{{work}}": p99("millrace_operator_reconcile_seconds", "work")},
                 unit=Unit.SECONDS,
             ),
             Panel(
                 title="Waiting",
                 description="Clusters that wait to be looked at, or are just now.",
-                queries=[Query("millrace_operator_waiting", "{{instance}}")],
-                unit=Unit.COUNT,
+                queries={"{{instance}}": "millrace_operator_waiting"},
                 steps=ANY_IS_TO_WATCH,
             ),
             Panel(
                 title="Requests to the API server",
                 description="By method, watches left out.",
-                queries=[
-                    Query(
+                queries={
+                    "{{method}}": (
                         "sum by (method) (rate(millrace_operator_api_requests_total"
-                        "[$__rate_interval]))",
-                        "{{method}}",
+                        "[$__rate_interval]))"
                     )
-                ],
+                },
                 unit=Unit.PER_SECOND,
                 kind=Kind.STACKED,
             ),
@@ -113,16 +106,13 @@ BOARD: Final = Board(
             Panel(
                 title="Memory",
                 description="Resident memory of each operator.",
-                queries=[Query("process_resident_memory_bytes", "{{instance}}")],
+                queries={"{{instance}}": "process_resident_memory_bytes"},
                 unit=Unit.BYTES,
             ),
             Panel(
                 title="CPU",
                 description="Processors that each operator uses.",
-                queries=[
-                    Query("rate(process_cpu_seconds_total[$__rate_interval])", "{{instance}}")
-                ],
-                unit=Unit.COUNT,
+                queries={"{{instance}}": "rate(process_cpu_seconds_total[$__rate_interval])"},
                 steps=((0, GOOD), (0.9, WATCH)),
             ),
         ],

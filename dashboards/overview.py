@@ -12,7 +12,6 @@ from dashboards.board import (
     Board,
     Kind,
     Panel,
-    Query,
     Unit,
     p99,
 )
@@ -27,16 +26,14 @@ BOARD: Final = Board(
             Panel(
                 title="Brokers",
                 description="Brokers that Prometheus reaches.",
-                queries=[Query("count(millrace_build_info)", "brokers")],
-                unit=Unit.COUNT,
+                queries={"brokers": "count(millrace_build_info)"},
                 kind=Kind.NUMBER,
             ),
             Panel(
                 title="Brokers that are down",
                 description="Registered brokers whose session has ended. Their replicas are "
                 "missing elsewhere; unregister those that will not come back.",
-                queries=[Query("sum(millrace_fenced_brokers)", "fenced")],
-                unit=Unit.COUNT,
+                queries={"fenced": "sum(millrace_fenced_brokers)"},
                 kind=Kind.NUMBER,
                 steps=ANY_IS_TO_WATCH,
                 runbook="broker-down",
@@ -45,8 +42,7 @@ BOARD: Final = Board(
                 title="Controllers",
                 description="One for each cluster. Without one nothing is elected or changed; "
                 "partitions that have a leader go on.",
-                queries=[Query("sum(millrace_controller_active)", "controllers")],
-                unit=Unit.COUNT,
+                queries={"controllers": "sum(millrace_controller_active)"},
                 kind=Kind.NUMBER,
                 steps=((0, BAD), (1, GOOD)),
                 runbook="no-controller",
@@ -54,8 +50,7 @@ BOARD: Final = Board(
             Panel(
                 title="Offline partitions",
                 description="Partitions that can neither be written nor read.",
-                queries=[Query("sum(millrace_offline_partitions)", "offline")],
-                unit=Unit.COUNT,
+                queries={"offline": "sum(millrace_offline_partitions)"},
                 kind=Kind.NUMBER,
                 steps=ANY_IS_BAD,
                 runbook="partitions-offline",
@@ -64,8 +59,7 @@ BOARD: Final = Board(
                 title="Partitions that refuse writes",
                 description="Partitions with fewer in-sync replicas than min.insync.replicas: "
                 "writes with acks=all are refused, reads go on.",
-                queries=[Query("sum(millrace_under_min_isr_partitions)", "under min ISR")],
-                unit=Unit.COUNT,
+                queries={"under min ISR": "sum(millrace_under_min_isr_partitions)"},
                 kind=Kind.NUMBER,
                 steps=ANY_IS_BAD,
                 runbook="writes-refused",
@@ -73,8 +67,7 @@ BOARD: Final = Board(
             Panel(
                 title="Under-replicated partitions",
                 description="Everything works, but fewer brokers may fail than planned.",
-                queries=[Query("sum(millrace_under_replicated_partitions)", "under-replicated")],
-                unit=Unit.COUNT,
+                queries={"under-replicated": "sum(millrace_under_replicated_partitions)"},
                 kind=Kind.NUMBER,
                 steps=ANY_IS_TO_WATCH,
                 runbook="under-replicated",
@@ -83,8 +76,7 @@ BOARD: Final = Board(
                 title="Failed log directories",
                 description="Log directories whose disk failed. Other brokers lead their "
                 "partitions.",
-                queries=[Query("sum(millrace_offline_log_dirs)", "failed")],
-                unit=Unit.COUNT,
+                queries={"failed": "sum(millrace_offline_log_dirs)"},
                 kind=Kind.NUMBER,
                 steps=ANY_IS_TO_WATCH,
                 runbook="log-directory-offline",
@@ -93,13 +85,9 @@ BOARD: Final = Board(
                 title="Unclean elections",
                 description="Elections, in the time that is shown, in which acknowledged records "
                 "may have been lost. They happen only in topics that allow them, or on request.",
-                queries=[
-                    Query(
-                        "sum(increase(millrace_unclean_leader_elections_total[$__range]))",
-                        "unclean",
-                    )
-                ],
-                unit=Unit.COUNT,
+                queries={
+                    "unclean": "sum(increase(millrace_unclean_leader_elections_total[$__range]))"
+                },
                 kind=Kind.NUMBER,
                 steps=ANY_IS_BAD,
                 runbook="records-lost",
@@ -110,56 +98,43 @@ BOARD: Final = Board(
                 title="Bytes written and read",
                 description="Bytes of batches, as they are stored. Reads include those of "
                 "followers.",
-                queries=[
-                    Query(
-                        "sum(rate(millrace_topic_appended_bytes_total[$__rate_interval]))",
-                        "written",
-                    ),
-                    Query(
-                        "sum(rate(millrace_topic_fetched_bytes_total[$__rate_interval]))", "read"
-                    ),
-                ],
+                queries={
+                    "written": "sum(rate(millrace_topic_appended_bytes_total[$__rate_interval]))",
+                    "read": "sum(rate(millrace_topic_fetched_bytes_total[$__rate_interval]))",
+                },
                 unit=Unit.BYTES_PER_SECOND,
             ),
             Panel(
                 title="Records written",
                 description="Records that leaders appended.",
-                queries=[
-                    Query(
-                        "sum(rate(millrace_topic_appended_records_total[$__rate_interval]))",
-                        "records",
-                    )
-                ],
+                queries={
+                    "records": "sum(rate(millrace_topic_appended_records_total[$__rate_interval]))"
+                },
                 unit=Unit.PER_SECOND,
             ),
             Panel(
                 title="Requests",
                 description="Produce requests, fetch responses (followers' too), and calls with "
                 "one request and one response.",
-                queries=[
-                    Query(
+                queries={
+                    "produce": (
                         'sum(rate(millrace_produce_seconds_count{phase="append"}'
-                        "[$__rate_interval]))",
-                        "produce",
+                        "[$__rate_interval]))"
                     ),
-                    Query(
-                        'sum(rate(millrace_fetch_seconds_count{phase="send"}[$__rate_interval]))',
-                        "fetch",
+                    "fetch": (
+                        'sum(rate(millrace_fetch_seconds_count{phase="send"}[$__rate_interval]))'
                     ),
-                    Query("sum(rate(millrace_call_seconds_count[$__rate_interval]))", "calls"),
-                ],
+                    "calls": "sum(rate(millrace_call_seconds_count[$__rate_interval]))",
+                },
                 unit=Unit.PER_SECOND,
             ),
             Panel(
                 title="Refusals",
                 description="Calls, requests and batches that were refused, by error. Some errors "
                 "are part of normal life: clients that meet NOT_LEADER look up the new leader.",
-                queries=[
-                    Query(
-                        "sum by (error) (rate(millrace_refusals_total[$__rate_interval]))",
-                        "{{error}}",
-                    )
-                ],
+                queries={
+                    "{{error}}": "sum by (error) (rate(millrace_refusals_total[$__rate_interval]))"
+                },
                 unit=Unit.PER_SECOND,
                 kind=Kind.STACKED,
             ),
@@ -169,21 +144,21 @@ BOARD: Final = Board(
                 title="Produce requests by phase",
                 description="check: checking of batches, with waiting for memory and a thread. "
                 "append: write, flush and replication. send: until gRPC has taken the answer.",
-                queries=[Query(p99("millrace_produce_seconds", "phase"), "{{phase}}")],
+                queries={"{{phase}}": p99("millrace_produce_seconds", "phase")},
                 unit=Unit.SECONDS,
             ),
             Panel(
                 title="Fetch responses by phase",
                 description="read: from page cache or disk. send: until gRPC has taken the "
                 "response; readers that take their time make it long.",
-                queries=[Query(p99("millrace_fetch_seconds", "phase"), "{{phase}}")],
+                queries={"{{phase}}": p99("millrace_fetch_seconds", "phase")},
                 unit=Unit.SECONDS,
             ),
             Panel(
                 title="Flushes",
                 description="A flush of one log before its acknowledgements. Topics with "
                 "durability=replicated make none.",
-                queries=[Query(p99("millrace_flush_seconds", "instance"), "{{instance}}")],
+                queries={"{{instance}}": p99("millrace_flush_seconds", "instance")},
                 unit=Unit.SECONDS,
                 steps=((0, GOOD), (0.1, WATCH), (1, BAD)),
                 runbook="disk-slow",
@@ -192,7 +167,7 @@ BOARD: Final = Board(
                 title="Event loop delay",
                 description="How late the loop runs its timers. All requests of a broker wait "
                 "that long.",
-                queries=[Query(p99("millrace_loop_lag_seconds", "instance"), "{{instance}}")],
+                queries={"{{instance}}": p99("millrace_loop_lag_seconds", "instance")},
                 unit=Unit.SECONDS,
                 steps=((0, GOOD), (0.1, WATCH), (0.5, BAD)),
                 runbook="event-loop-slow",
@@ -203,12 +178,11 @@ BOARD: Final = Board(
                 title="Groups that are behind most",
                 description="Age of the oldest record that a group has not read, of the ten "
                 "groups that are behind most.",
-                queries=[
-                    Query(
-                        "topk(10, max by (group, topic) (millrace_group_lag_seconds_max))",
-                        "{{group}} in {{topic}}",
+                queries={
+                    "{{group}} in {{topic}}": (
+                        "topk(10, max by (group, topic) (millrace_group_lag_seconds_max))"
                     )
-                ],
+                },
                 unit=Unit.SECONDS,
                 runbook="group-lag",
             ),
@@ -216,14 +190,12 @@ BOARD: Final = Board(
                 title="Time that quotas delay clients",
                 description="Seconds of delay in each second, by quota: 2 is two clients that "
                 "wait all the time.",
-                queries=[
-                    Query(
+                queries={
+                    "{{quota}}": (
                         "sum by (quota) "
-                        "(rate(millrace_quota_throttled_seconds_total[$__rate_interval]))",
-                        "{{quota}}",
+                        "(rate(millrace_quota_throttled_seconds_total[$__rate_interval]))"
                     )
-                ],
-                unit=Unit.COUNT,
+                },
             ),
         ],
     },

@@ -11,7 +11,6 @@ from dashboards.board import (
     Board,
     Kind,
     Panel,
-    Query,
     Unit,
 )
 
@@ -27,27 +26,24 @@ BOARD: Final = Board(
                 title="Time that quotas delay clients",
                 description="Seconds of delay in each second, by quota and kind of limit: 2 is "
                 "two clients that wait all the time.",
-                queries=[
-                    Query(
+                queries={
+                    "{{quota}} {{kind}}": (
                         "sum by (quota, kind) (rate(millrace_quota_throttled_seconds_total"
-                        '{quota=~"$quota"}[$__rate_interval]))',
-                        "{{quota}} {{kind}}",
+                        '{quota=~"$quota"}[$__rate_interval]))'
                     )
-                ],
-                unit=Unit.COUNT,
+                },
                 kind=Kind.STACKED,
             ),
             Panel(
                 title="Present delays",
                 description="Of the clients and topics that are delayed most; each broker names "
                 "twenty. A delay ends after quotas.throttle_ms_max.",
-                queries=[
-                    Query(
+                queries={
+                    "{{client_id}}{{topic}}{{topic_namespace}}": (
                         "topk(20, max by (quota, kind, principal, client_id, topic, "
-                        'topic_namespace) (millrace_quota_delay_seconds{quota=~"$quota"}))',
-                        "{{client_id}}{{topic}}{{topic_namespace}}",
+                        'topic_namespace) (millrace_quota_delay_seconds{quota=~"$quota"}))'
                     )
-                ],
+                },
                 unit=Unit.SECONDS,
                 kind=Kind.TABLE,
             ),
@@ -55,8 +51,7 @@ BOARD: Final = Board(
                 title="Clients and topics that are counted",
                 description="Of each broker. Beyond quotas.buckets_max, 10,000 by default, others "
                 "share one limit.",
-                queries=[Query("millrace_quota_buckets", "{{instance}}")],
-                unit=Unit.COUNT,
+                queries={"{{instance}}": "millrace_quota_buckets"},
                 steps=((0, GOOD), (8000, WATCH), (10_000, BAD)),
             ),
         ],

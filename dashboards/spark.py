@@ -13,7 +13,6 @@ from dashboards.board import (
     Board,
     Kind,
     Panel,
-    Query,
     Unit,
 )
 
@@ -28,15 +27,13 @@ BOARD: Final = Board(
             Panel(
                 title="Queries that run",
                 description="As Spark's drivers tell.",
-                queries=[Query('sum(millrace_spark_active{query=~"$query"})', "running")],
-                unit=Unit.COUNT,
+                queries={"running": 'sum(millrace_spark_active{query=~"$query"})'},
                 kind=Kind.NUMBER,
             ),
             Panel(
                 title="Queries that failed",
                 description="Queries that ended with an error, while their driver lives.",
-                queries=[Query('sum(millrace_spark_failed{query=~"$query"})', "failed")],
-                unit=Unit.COUNT,
+                queries={"failed": 'sum(millrace_spark_failed{query=~"$query"})'},
                 kind=Kind.NUMBER,
                 steps=ANY_IS_BAD,
                 runbook="spark-query-failed",
@@ -44,9 +41,7 @@ BOARD: Final = Board(
             Panel(
                 title="Time since the last progress",
                 description="Since a running query ended a micro-batch, or found nothing to do.",
-                queries=[
-                    Query('millrace_spark_last_progress_age_seconds{query=~"$query"}', "{{query}}")
-                ],
+                queries={"{{query}}": 'millrace_spark_last_progress_age_seconds{query=~"$query"}'},
                 unit=Unit.SECONDS,
                 steps=((0, GOOD), (300, WATCH), (900, BAD)),
                 runbook="spark-query-stalled",
@@ -57,54 +52,47 @@ BOARD: Final = Board(
                 title="Rows",
                 description="Rows that came and rows that were processed, by the last "
                 "micro-batch. More that come than are processed: the query falls behind.",
-                queries=[
-                    Query(
-                        'millrace_spark_input_rows_per_second{query=~"$query"}', "{{query}} came"
+                queries={
+                    "{{query}} came": 'millrace_spark_input_rows_per_second{query=~"$query"}',
+                    "{{query}} processed": (
+                        'millrace_spark_processed_rows_per_second{query=~"$query"}'
                     ),
-                    Query(
-                        'millrace_spark_processed_rows_per_second{query=~"$query"}',
-                        "{{query}} processed",
-                    ),
-                ],
+                },
                 unit=Unit.PER_SECOND,
             ),
             Panel(
                 title="Unread records",
                 description="Records of each topic that the last micro-batch left unread.",
-                queries=[
-                    Query(
-                        'sum by (query, topic) (millrace_spark_lag_records{query=~"$query"})',
-                        "{{query}} in {{topic}}",
+                queries={
+                    "{{query}} in {{topic}}": (
+                        'sum by (query, topic) (millrace_spark_lag_records{query=~"$query"})'
                     )
-                ],
-                unit=Unit.COUNT,
+                },
                 runbook="group-lag",
             ),
             Panel(
                 title="Micro-batches and rows",
                 description="Done, in each second.",
-                queries=[
-                    Query(
-                        'rate(millrace_spark_batches_total{query=~"$query"}[$__rate_interval])',
-                        "{{query}} micro-batches",
+                queries={
+                    "{{query}} micro-batches": (
+                        'rate(millrace_spark_batches_total{query=~"$query"}[$__rate_interval])'
                     ),
-                    Query(
-                        'rate(millrace_spark_rows_total{query=~"$query"}[$__rate_interval])',
-                        "{{query}} rows",
+                    "{{query}} rows": (
+                        'rate(millrace_spark_rows_total{query=~"$query"}[$__rate_interval])'
                     ),
-                ],
+                },
                 unit=Unit.PER_SECOND,
             ),
             Panel(
                 title="Last micro-batch by phase",
                 description="latestOffset and queryPlanning are the driver's work, addBatch is "
                 "the job, walCommit and commitOffsets are the checkpoint's.",
-                queries=[
-                    Query(
-                        'millrace_spark_batch_duration_seconds{query=~"$query",phase!="triggerExecution"}',
-                        "{{query}} {{phase}}",
+                queries={
+                    "{{query}} {{phase}}": (
+                        "millrace_spark_batch_duration_seconds"
+                        '{query=~"$query",phase!="triggerExecution"}'
                     )
-                ],
+                },
                 unit=Unit.SECONDS,
                 kind=Kind.STACKED,
             ),
@@ -114,26 +102,23 @@ BOARD: Final = Board(
                 title="Rows of state",
                 description="Of aggregations, joins and deduplications. Without a watermark they "
                 "only grow.",
-                queries=[Query('millrace_spark_state_rows{query=~"$query"}', "{{query}}")],
-                unit=Unit.COUNT,
+                queries={"{{query}}": 'millrace_spark_state_rows{query=~"$query"}'},
             ),
             Panel(
                 title="Memory of state",
                 description="As the state store tells.",
-                queries=[Query('millrace_spark_state_memory_bytes{query=~"$query"}', "{{query}}")],
+                queries={"{{query}}": 'millrace_spark_state_memory_bytes{query=~"$query"}'},
                 unit=Unit.BYTES,
             ),
             Panel(
                 title="Position reports that failed",
                 description="Reports to the brokers, in the time that is shown. The checkpoint "
                 "counts, so nothing is lost; the brokers show an older lag.",
-                queries=[
-                    Query(
-                        "sum(increase(millrace_spark_position_report_failures_total[$__range]))",
-                        "failed",
+                queries={
+                    "failed": (
+                        "sum(increase(millrace_spark_position_report_failures_total[$__range]))"
                     )
-                ],
-                unit=Unit.COUNT,
+                },
                 kind=Kind.NUMBER,
                 steps=ANY_IS_TO_WATCH,
             ),

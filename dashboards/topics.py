@@ -12,7 +12,6 @@ from dashboards.board import (
     Board,
     Kind,
     Panel,
-    Query,
     Unit,
 )
 
@@ -29,39 +28,36 @@ BOARD: Final = Board(
             Panel(
                 title="Bytes written",
                 description="The ten topics with the most, as they are stored.",
-                queries=[
-                    Query(
+                queries={
+                    "{{topic}}": (
                         "topk(10, sum by (topic) (rate(millrace_topic_appended_bytes_total"
-                        f"{_OF_TOPIC}[$__rate_interval])))",
-                        "{{topic}}",
+                        f"{_OF_TOPIC}[$__rate_interval])))"
                     )
-                ],
+                },
                 unit=Unit.BYTES_PER_SECOND,
                 kind=Kind.STACKED,
             ),
             Panel(
                 title="Records written",
                 description="The ten topics with the most.",
-                queries=[
-                    Query(
+                queries={
+                    "{{topic}}": (
                         "topk(10, sum by (topic) (rate(millrace_topic_appended_records_total"
-                        f"{_OF_TOPIC}[$__rate_interval])))",
-                        "{{topic}}",
+                        f"{_OF_TOPIC}[$__rate_interval])))"
                     )
-                ],
+                },
                 unit=Unit.PER_SECOND,
                 kind=Kind.STACKED,
             ),
             Panel(
                 title="Bytes read",
                 description="The ten topics with the most; by readers and followers.",
-                queries=[
-                    Query(
+                queries={
+                    "{{topic}}": (
                         "topk(10, sum by (topic) (rate(millrace_topic_fetched_bytes_total"
-                        f"{_OF_TOPIC}[$__rate_interval])))",
-                        "{{topic}}",
+                        f"{_OF_TOPIC}[$__rate_interval])))"
                     )
-                ],
+                },
                 unit=Unit.BYTES_PER_SECOND,
                 kind=Kind.STACKED,
             ),
@@ -69,15 +65,14 @@ BOARD: Final = Board(
                 title="Stored bytes of a record",
                 description="Bytes written for each record, with the batch's header and after "
                 "compression. Small batches make it large.",
-                queries=[
-                    Query(
+                queries={
+                    "{{topic}}": (
                         "sum by (topic) (rate(millrace_topic_appended_bytes_total"
                         f"{_OF_TOPIC}[$__rate_interval])) / sum by (topic) "
                         f"(rate(millrace_topic_appended_records_total{_OF_TOPIC}"
-                        "[$__rate_interval]) > 0)",
-                        "{{topic}}",
+                        "[$__rate_interval]) > 0)"
                     )
-                ],
+                },
                 unit=Unit.BYTES,
             ),
         ],
@@ -85,12 +80,9 @@ BOARD: Final = Board(
             Panel(
                 title="Stored bytes",
                 description="The twenty topics with the most, all replicas together.",
-                queries=[
-                    Query(
-                        f"topk(20, sum by (topic) (millrace_topic_log_bytes{_OF_TOPIC}))",
-                        "{{topic}}",
-                    )
-                ],
+                queries={
+                    "{{topic}}": f"topk(20, sum by (topic) (millrace_topic_log_bytes{_OF_TOPIC}))"
+                },
                 unit=Unit.BYTES,
                 kind=Kind.TABLE,
             ),
@@ -98,10 +90,7 @@ BOARD: Final = Board(
                 title="Fewest in-sync replicas",
                 description="Of each topic's partition with the fewest. Compare it with the "
                 "topic's replication factor and min.insync.replicas.",
-                queries=[
-                    Query(f"min by (topic) (millrace_topic_isr_size_min{_OF_TOPIC})", "{{topic}}")
-                ],
-                unit=Unit.COUNT,
+                queries={"{{topic}}": f"min by (topic) (millrace_topic_isr_size_min{_OF_TOPIC})"},
                 steps=((0, BAD), (1, WATCH), (2, GOOD)),
                 runbook="under-replicated",
             ),
@@ -109,13 +98,11 @@ BOARD: Final = Board(
                 title="Records lost",
                 description="Records that unclean elections removed in the time that is shown. "
                 "Each replica that had them counts them.",
-                queries=[
-                    Query(
-                        "sum(increase(millrace_topic_lost_records_total[$__range])) or vector(0)",
-                        "records",
+                queries={
+                    "records": (
+                        "sum(increase(millrace_topic_lost_records_total[$__range])) or vector(0)"
                     )
-                ],
-                unit=Unit.COUNT,
+                },
                 kind=Kind.NUMBER,
                 steps=ANY_IS_BAD,
                 runbook="records-lost",
@@ -125,16 +112,14 @@ BOARD: Final = Board(
             Panel(
                 title="Replicas by broker",
                 description="Partitions of which each broker holds a replica.",
-                queries=[Query("millrace_partitions", "{{instance}}")],
-                unit=Unit.COUNT,
+                queries={"{{instance}}": "millrace_partitions"},
                 kind=Kind.STACKED,
             ),
             Panel(
                 title="Leaders by broker",
                 description="Partitions that each broker leads. Leaderships go back to preferred "
                 "leaders by themselves.",
-                queries=[Query("millrace_led_partitions", "{{instance}}")],
-                unit=Unit.COUNT,
+                queries={"{{instance}}": "millrace_led_partitions"},
                 kind=Kind.STACKED,
             ),
         ],
