@@ -1,12 +1,10 @@
-"""Disks that are full, go away, fail to flush, or forget what was written to them."""
+"""Disks that are full, go away, or forget what was written to them."""
 
 import os
-import re
 import resource
 import shutil
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient, batch_of
-from tests.integration.running_broker import RunningBroker, failed_start, flip, wait_until
+from tests.integration.running_broker import RunningBroker, flip, wait_until
 
 from millrace.client import SyncConsumer
 from millrace.core.ids import TopicPartition
@@ -101,62 +99,6 @@ def test_the_last_directory_takes_the_process_with_it(
                 client.produce_batch(partition, big_batch(partition))
     assert broker.wait() == 1
     assert broker.log_has("log directory failed")
-
-
-@pytest.fixture
-def strace(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes of strace that are ended afterwards; skips where it cannot attach."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    victim = subprocess.Popen(["sleep", "60"])
-    trial = subprocess.run(
-        ["timeout", "-s", "INT", "0.5", "strace", "-qq", "-p", str(victim.pid)],
-        capture_output=True,
-        check=False,
-    )
-    victim.kill()
-    victim.wait()
-    if b"Operation not permitted" in trial.stderr or b"ptrace" in trial.stderr:
-        pytest.skip(f"strace may not attach to a process: {trial.stderr.decode().strip()}")
-    started: list[subprocess.Popen[bytes]] = []
-    yield started
-    for process in started:
-        process.send_signal(signal.SIGINT)
-        process.wait(10)
-        assert process.stderr is not None
-        process.stderr.close()
-
-
-def test_a_flush_that_fails_is_never_repeated_and_ends_its_directory(
-    start_broker: StartBroker, tmp_path: Path, strace: list[subprocess.Popen[bytes]]
-) -> None:
-    broker = two_directories(start_broker, tmp_path)
-    with RawClient(broker.address) as client:
-        topic_id = client.create_topic("flushed", partitions=2)
-        partitions = by_directory(client, topic_id, 2)
-        (good,), (bad,) = partitions["good"], partitions["bad"]
-        for partition in (good, bad):
-            assert not client.produce_batch(partition, batch_of(partition)).error.code
-        segment = broker.partition_directory(topic_id, bad.partition) / f"{0:020}.log"
-        strace.append(
-            subprocess.Popen(
-                [
-                    *("strace", "-f", "-p", str(broker.pid), "-P", str(segment)),
-                    *("-e", "inject=fdatasync:error=EIO:when=1", "-e", "trace=fdatasync"),
-                ],
-                stderr=subprocess.PIPE,
-            )
-        )
-        stderr = strace[0].stderr
-        assert stderr is not None
-        while b"attached" not in stderr.readline():
-            assert strace[0].poll() is None, "strace did not attach"
-        failed = client.produce_batch(bad, batch_of(bad))
-        assert failed.error.code == FAILED
-        assert failed.error.appended != APPENDED_NO, "it may be on the disk"
-        refused = client.produce_batch(bad, batch_of(bad))
-        assert (refused.error.code, refused.error.appended) == (FAILED, APPENDED_NO)
-        assert client.produce_batch(good, batch_of(good)).base_offset == 1
 
 
 def fill_and_recover(
@@ -341,55 +283,15 @@ def test_a_reader_that_gets_a_flipped_bit_takes_the_partition_offline_and_no_oth
         assert consumer.poll(10_000)[0].offset == 0
 
 
-def test_a_damaged_header_is_found_when_it_is_read_and_ends_the_partition(
-    start_broker: StartBroker,
+def test_a_lost_replica_directory_is_not_begun_anew(
+    start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    broker = start_broker({"storage.scrub_bytes_per_second": -1})
-    with RawClient(broker.address) as client:
-        topic_id = client.create_topic("headers", partitions=2)
-        damaged, other = TopicPartition(topic_id, 0), TopicPartition(topic_id, 1)
-        batch = [b"value"] * 3
-        for _ in range(10):
-            for partition in (damaged, other):
-                client.produce_batch(partition, batch_of(partition, batch))
-        # An offset inside of a batch is found by going from header to header.
-        (segment,) = broker.partition_directory(topic_id).glob("*.log")
-        flip(segment, 2 * len(batch_of(damaged, batch)) + 80)
-        session = client.fetch()
-        session.ask([(1, damaged, 16), (2, other, 16)], credit=MIB)
-        assert session.next_error().code == CORRUPT
-        assert next(news.length for news, _ in session.answers() if news.handle == 2) > 0
-        assert client.produce_batch(damaged, batch_of(damaged)).error.code == CORRUPT
-        assert client.list_offset(damaged, latest=True).error.code == CORRUPT
-        assert client.produce_batch(other, batch_of(other)).base_offset == 30
-        session.close()
-
-
-def test_damage_that_a_look_up_finds_ends_the_partition(start_broker: StartBroker) -> None:
-    broker = start_broker({"storage.scrub_bytes_per_second": -1})
-    with RawClient(broker.address) as client:
-        damaged, other = with_segments(client, "looked-up")
-        flip(closed_segment(broker, damaged.topic_id), HEADER_BYTES + 5000)
-        assert client.list_offset(damaged, timestamp=0).error.code == CORRUPT
-        assert client.produce_batch(damaged, batch_of(damaged)).error.code == CORRUPT
-        assert client.produce_batch(other, batch_of(other)).base_offset == 1000
-
-
-def one_on_each(broker: RunningBroker) -> tuple[TopicPartition, TopicPartition]:
-    """Return two partitions with a record, one on the directory `good` and one on `bad`."""
+    broker = two_directories(start_broker, tmp_path)
     with RawClient(broker.address) as client:
         partitions = by_directory(client, client.create_topic("lost", partitions=2), 2)
         (good,), (bad,) = partitions["good"], partitions["bad"]
         for partition in (good, bad):
             client.produce_batch(partition, batch_of(partition))
-    return good, bad
-
-
-def test_a_lost_replica_directory_is_not_begun_anew(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
-    broker = two_directories(start_broker, tmp_path)
-    good, bad = one_on_each(broker)
     broker.stop()
     shutil.rmtree(tmp_path / "bad")
     broker.start()
@@ -399,35 +301,3 @@ def test_a_lost_replica_directory_is_not_begun_anew(
         assert client.list_offset(bad, latest=True).error.code == CORRUPT
         assert client.produce_batch(bad, batch_of(bad)).error.code == CORRUPT
         assert client.produce_batch(good, batch_of(good)).base_offset == 1
-
-
-@pytest.mark.nightly
-def test_what_was_on_a_directory_that_is_left_out_is_not_begun_anew_on_another(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
-    """Its only copy would never be served again, and nobody would be told."""
-    broker = two_directories(start_broker, tmp_path)
-    good, bad = one_on_each(broker)
-    both, broker.log_dirs = broker.log_dirs, [tmp_path / "good"]
-    for end in (1, 2):  # The second time, too, nobody has said that it is gone for good.
-        broker.stop()
-        broker.start()
-        with RawClient(broker.address) as client:
-            wait_until(
-                lambda: client.produce_batch(good, batch_of(good)).error.code == 0, "it leads"
-            )
-            assert client.end_offset(good) == end + 1
-            assert client.list_offset(bad, latest=True).error.code == CORRUPT
-            assert client.produce_batch(bad, batch_of(bad)).error.code == CORRUPT
-    assert broker.log_has("is not among its log_dirs")
-    broker.stop()
-    broker.log_dirs = both
-    _, said = failed_start(broker)
-    told = re.search(r"node\.accept_older_copy = '(\d+/\d+)'", said)
-    assert told is not None, said
-    broker.settings["node.accept_older_copy"] = told[1]
-    broker.start()
-    with RawClient(broker.address) as client:
-        wait_until(lambda: client.end_offset(bad) == 1, "it is back")
-        assert client.end_offset(good) == 3
-        assert client.produce_batch(bad, batch_of(bad)).base_offset == 1

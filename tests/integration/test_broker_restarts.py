@@ -9,8 +9,8 @@ from itertools import islice
 
 import pytest
 from tests.integration.conftest import StartBroker
-from tests.integration.raw_client import PRODUCE, RawClient, RawStream, batch_of, request_of
-from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.raw_client import RawClient, batch_of
+from tests.integration.running_broker import wait_until
 
 from millrace.client import RecordHandle, SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.ids import TopicPartition
@@ -128,24 +128,6 @@ def test_sigterm_under_load_loses_nothing_that_was_acknowledged(start_broker: St
     assert_all_is_there_once(broker.address, "load", load)
 
 
-def test_a_graceful_stop_leaves_a_marker_that_a_crash_does_not(start_broker: StartBroker) -> None:
-    broker = start_broker()
-    marker = broker.log_dirs[0] / "clean-shutdown"
-    with RawClient(broker.address) as client:
-        partition = TopicPartition(client.create_topic("marked", durability="replicated"), 0)
-        client.produce_batch(partition, batch_of(partition))
-    assert not marker.exists()
-    broker.stop()
-    assert marker.exists()
-    broker.start()
-    assert not marker.exists()
-    broker.kill()
-    assert not marker.exists()
-    broker.start()
-    with RawClient(broker.address) as client:
-        assert client.end_offset(partition) == 1
-
-
 def test_a_repeated_batch_whose_original_lies_in_the_recovered_tail_is_acknowledged(
     start_broker: StartBroker,
 ) -> None:
@@ -191,28 +173,6 @@ def test_idle_clients_do_not_hold_up_a_stop(start_broker: StartBroker) -> None:
         broker.start()
         assert producer.send("idle", b"y").result(20).offset == 1
         assert consumer.poll(20_000).values() == [b"y"]
-
-
-@pytest.mark.nightly
-def test_streams_that_come_and_go_leave_nothing_behind(shared_broker: RunningBroker) -> None:
-    with RawClient(shared_broker.address) as client:
-        partition = TopicPartition(client.create_topic("comers-and-goers"), 0)
-        client.produce_batch(partition, batch_of(partition))
-    before = shared_broker.threads()
-    for _ in range(20):
-        with RawClient(shared_broker.address) as client:
-            sessions = [client.fetch() for _ in range(5)]
-            for session in sessions:
-                session.ask([(1, partition, 0)], credit=1 << 20)
-            for session in sessions[:3]:
-                assert next(session.answers())[0].length > 0
-            stream = RawStream(client.channel, PRODUCE)
-            for _ in range(5):
-                stream.send(request_of((partition, batch_of(partition, [bytes(100_000)]))))
-    wait_until(lambda: shared_broker.metrics()["millrace_fetch_streams"] == 0, "no fetch stream")
-    wait_until(lambda: shared_broker.metrics()["millrace_produce_streams"] == 0, "no stream")
-    wait_until(lambda: shared_broker.metrics()["millrace_request_memory_bytes"] == 0, "no memory")
-    assert shared_broker.threads() <= before + 2
 
 
 def test_a_broker_comes_back_once_another_program_gives_its_port_back(

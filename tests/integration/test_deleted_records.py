@@ -15,7 +15,6 @@ from millrace.core.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import NO_BROKER
 
 TOPIC = "clicks"
 PLACE = (TOPIC, 0)
@@ -47,41 +46,6 @@ def read(bootstrap: str, start: int, count: int) -> list[int]:
 
 def starts_on_all(admin: SyncAdmin) -> set[int]:
     return {log.log_start_offset for log in admin.describe_logs(TOPIC)}
-
-
-def kill_the_leader(cluster: RunningCluster, admin: SyncAdmin) -> RunningBroker:
-    """Kill it; return it once another one leads."""
-    leader = state(admin).leader
-    cluster[leader].kill()
-    wait_until(lambda: state(admin).leader not in (NO_BROKER, leader), "another one leads")
-    return cluster[leader]
-
-
-@pytest.mark.nightly
-def test_records_do_not_come_back_when_each_broker_in_turn_is_killed_after_the_answer(
-    cluster: RunningCluster,
-) -> None:
-    with SyncAdmin(cluster.bootstrap) as admin:
-        admin.create_topic(TOPIC, partitions=1, replication_factor=3)
-        end = start = 0
-        for _ in cluster.brokers:
-            produce(cluster.bootstrap, end)
-            end += COUNT
-            start = end - 333
-            assert admin.delete_records({PLACE: start}) == {PLACE: start}
-            killed = kill_the_leader(cluster, admin)
-            assert earliest(admin) == start
-            assert read(cluster.bootstrap, 0, 333) == list(range(start, end))
-            killed.start()
-            wait_until(lambda: len(state(admin).isr) == 3, "all are in sync again")
-            assert starts_on_all(admin) == {start}
-        for broker in cluster.brokers:
-            broker.kill()
-        for broker in cluster.brokers:
-            broker.start()
-        wait_until(lambda: len(state(admin).isr) == 3, "all are in sync again", 40)
-        assert earliest(admin) == start
-        assert starts_on_all(admin) == {start}
 
 
 def test_who_was_away_deletes_before_it_is_in_sync(cluster: RunningCluster) -> None:

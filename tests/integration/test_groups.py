@@ -1,4 +1,4 @@
-"""Consumer groups on three brokers: members come, go and die, and so does their coordinator."""
+"""Consumer groups on three brokers: what members share, what they are told, what they may do."""
 
 import asyncio
 import threading
@@ -9,9 +9,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 
-import grpc
 import pytest
-from google.protobuf.message import Message
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
@@ -30,7 +28,6 @@ from millrace.client import (
     SyncProducer,
     UnknownMemberIdError,
 )
-from millrace.proto.v1 import groups_pb2, positions_pb2
 
 PARTITIONS = 6
 SESSION_MS = 5_000
@@ -113,16 +110,6 @@ class Group:
         member.is_stopped = True
         await self.tasks.pop(member)
 
-    async def die(self, member: Member) -> None:
-        """End it where it is, as a killed process would: it neither commits nor leaves."""
-        task = self.tasks.pop(member)
-        coroutine = task.get_coro()
-        consumer = coroutine.cr_frame.f_locals["consumer"]  # type: ignore[union-attr]
-        consumer._core.membership._tasks.cancel()
-        consumer._core.membership = None
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
     async def is_shared(self) -> None:
         """Wait until the members own all partitions, each about as many."""
 
@@ -185,39 +172,6 @@ async def test_members_share_what_is_read_and_nothing_is_read_twice(
         assert committed == {("t", number): Position(500, 0) for number in range(PARTITIONS)}
 
 
-async def test_a_group_goes_on_when_its_coordinator_dies(cluster: RunningCluster) -> None:
-    async with with_topic(cluster) as (group, admin, producer):
-        for _ in range(3):
-            group.join()
-        await group.is_shared()
-        for round_ in range(2):
-            coordinator = (await admin.describe_topic("__positions")).partitions[0].leader
-            await asyncio.to_thread(cluster[coordinator].kill)
-            await send(producer, range(300 * round_, 300 * (round_ + 1)))
-            group.join()
-            await group.is_shared()
-            await asyncio.to_thread(cluster[coordinator].start)
-        await until(lambda: len(group.read) == 600, "all are read")
-        assert not any(member.lost for member in group.tasks), "sessions outlive a coordinator"
-
-
-async def test_what_a_dead_member_had_goes_to_others_after_its_session(
-    cluster: RunningCluster,
-) -> None:
-    async with with_topic(cluster) as (group, _, producer):
-        victim = group.join(auto_commit_interval_ms="1 h")
-        await group.is_shared()
-        await send(producer, range(60))
-        await until(lambda: len(group.read) == 60, "all are read")
-        idle = [group.join() for _ in range(PARTITIONS)]
-        await group.is_shared()
-        began = time.monotonic()
-        await group.die(victim)
-        await group.is_shared()
-        assert SESSION_MS / 1000 - 0.5 < time.monotonic() - began < DEADLINE_S
-        assert sum(map(len, (member.owned for member in idle))) == PARTITIONS
-
-
 async def test_a_member_that_is_too_slow_loses_its_partitions(cluster: RunningCluster) -> None:
     async with with_topic(cluster) as (group, _, _):
         slow = group.join(max_poll_interval_ms=1_000)
@@ -243,64 +197,6 @@ async def test_strangers_cannot_commit(cluster: RunningCluster) -> None:
                 await consumer.commit()
             with pytest.raises(InvalidRequestError, match="set group"):
                 await consumer.subscribe(["t"], on_lost=print)
-
-
-def test_an_attempt_to_commit_that_comes_late_takes_nothing_back_also_after_a_failover(
-    tmp_path: Path,
-) -> None:
-    # The member sends no heartbeats.
-    settings = {"cluster.positions_partitions": 1, "groups.session_timeout_ms": 600_000}
-    with RunningCluster(tmp_path, settings) as cluster:
-        commit_late(cluster)
-
-
-def commit_late(cluster: RunningCluster) -> None:
-    with SyncAdmin(cluster.bootstrap) as admin:
-        topic_id = admin.create_topic("t", replication_factor=3).topic_id
-        admin.commit_positions("g", {("t", 0): Position(0)})  # So that `__positions` is there.
-
-        def ask(service: str, method: str, request: Message, answer: type[Message]) -> Message:
-            leader = cluster[admin.describe_topic("__positions").partitions[0].leader]
-            with grpc.insecure_channel(leader.address) as channel:
-                call = channel.unary_unary(
-                    f"/millrace.proto.v1.{service}/{method}",
-                    request_serializer=type(request).SerializeToString,
-                    response_deserializer=answer.FromString,
-                )
-                response: Message = call(request, timeout=20)
-                assert not response.HasField("error"), response
-                return response
-
-        joining = groups_pb2.GroupHeartbeatRequest(
-            group="g", member_id="m", member=groups_pb2.GroupMember(topics=["t"])
-        )
-        joined = ask("Groups", "GroupHeartbeat", joining, groups_pb2.GroupHeartbeatResponse)
-        assert isinstance(joined, groups_pb2.GroupHeartbeatResponse)
-        assert [assigned.topic_id for assigned in joined.assigned] == [topic_id]
-
-        def commit(offset: int, number: int) -> None:
-            request = positions_pb2.CommitPositionsRequest(
-                name="g", member_id="m", epoch=joined.epoch, number=number
-            )
-            place = {"topic_id": topic_id, "partition": 0}
-            request.positions.add(topic_partition=place, offset=offset, leader_epoch=-1)
-            ask("Positions", "CommitPositions", request, positions_pb2.CommitPositionsResponse)
-
-        commit(5, number=1)
-        commit(9, number=2)
-        commit(5, number=1)
-        assert admin.fetch_positions("g") == {("t", 0): Position(9)}
-        before = admin.describe_topic("__positions").partitions[0].leader
-        cluster[before].kill()
-        wait_until(
-            lambda: admin.describe_topic("__positions").partitions[0].leader not in (before, -1),
-            "another coordinator",
-        )
-        assert admin.fetch_positions("g") == {("t", 0): Position(9)}
-        commit(5, number=1)
-        assert admin.fetch_positions("g") == {("t", 0): Position(9)}
-        commit(4, number=3)
-        assert admin.fetch_positions("g") == {("t", 0): Position(4)}
 
 
 def test_a_synchronous_member_uses_the_consumer_in_its_callbacks(cluster: RunningCluster) -> None:

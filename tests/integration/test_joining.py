@@ -86,37 +86,6 @@ def test_a_running_broker_refuses_peers_of_another_release_and_goes_on(
         assert admin.describe_health().is_healthy
 
 
-def test_a_topic_is_not_compacted_while_a_broker_of_an_earlier_release_is_there(
-    cluster: RunningCluster, tmp_path: Path
-) -> None:
-    cluster.start()
-    store = SqliteStore(tmp_path / "coordination.sqlite", is_exclusive=False)
-    lease = store.read_lease()
-    store.close()
-    assert lease is not None
-    opening = controller_pb2.SessionOpening(features=features("broker-protocol", 1, 1))
-    registering = controller_pb2.RegisterBrokerRequest(
-        name="earlier",
-        host="h",
-        port=1,
-        replica_host="h",
-        replica_port=2,
-        incarnation_id="i",
-        directory_ids=["d"],
-    )
-    with grpc.insecure_channel(lease.address) as channel:
-        stream = RawStream(channel, SESSION)
-        stream.send(controller_pb2.SessionRequest(opening=opening).SerializeToString())
-        request = controller_pb2.ControllerRequest(correlation_id=1, register_broker=registering)
-        stream.send(controller_pb2.SessionRequest(request=request).SerializeToString())
-        while not controller_pb2.SessionResponse.FromString(stream.receive()).HasField("response"):
-            pass  # Metadata.
-        with SyncAdmin(cluster.bootstrap) as admin:
-            with pytest.raises(UnsupportedFeatureError, match="upgrade 'earlier' first"):
-                admin.create_topic("t", config={"cleanup.policy": "compact"})
-            assert admin.create_topic("t").name == "t"
-
-
 def test_a_broker_ends_when_the_controller_is_of_another_release(tmp_path: Path) -> None:
     def refuse(_: object, context: grpc.ServicerContext) -> None:
         error = UnsupportedFeatureError("upgrade the broker that calls")

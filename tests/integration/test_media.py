@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -211,53 +211,3 @@ def test_replicas_move_to_the_media_that_their_topic_asks_for_by_themselves(
                 assert broker.log_has("a replica has moved")
                 assert not list(broker.log_dirs[0].glob(f"{described.topic_id.hex()}-?"))
         assert numbers(running.bootstrap, "t", len(took)) == list(range(len(took)))
-
-
-@pytest.mark.timeout(300)  # It starts a broker several times.
-@pytest.mark.nightly
-def test_a_broker_that_is_killed_again_and_again_while_its_only_replicas_move_loses_nothing(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
-    broker = start_broker(
-        {"replication.catch_up_bytes_per_second": 2 << 20},
-        log_dirs=[tmp_path / "ssd", tmp_path / "hdd"],
-        media=["ssd", "hdd"],
-    )
-    ssd, hdd = broker.log_dirs
-    config = {"media": "ssd", "segment.bytes": "1MiB"}
-    with SyncAdmin(broker.address) as admin:
-        topic_id = admin.create_topic("t", partitions=2, config=config).topic_id
-    there = kills = 0
-
-    def named(path: Path) -> set[str]:
-        return {each.name for each in path.glob(f"{topic_id.hex()}-?")}
-
-    def moved() -> int:
-        return len(named(hdd) - named(ssd))
-
-    # When it is killed: in a copy, when a log is in both places, and when it has moved.
-    moments: tuple[Callable[[], bool], ...] = (
-        lambda: len(list(hdd.glob("*.moving/*.log"))) > 1,
-        lambda: len(named(hdd)) > there,
-        lambda: False,
-    )
-    with SyncAdmin(broker.address) as admin:
-        with SyncProducer(broker.address, acks="all") as producer:
-            for number in range(2000):
-                producer.send("t", (b"%d " % number).ljust(2000), partition=number % 2)
-        with producing(broker.address, "t", partitions=2, first=2000) as took:
-            admin.alter_topic("t", set_config={"media": "hdd"})
-            while (there := moved()) < 2:
-                moment = moments[kills % len(moments)]
-                wait_until(lambda: moment() or moved() > there, "it is time", 60)  # noqa: B023
-                broker.kill()
-                kills += 1
-                broker.start()
-                assert named(ssd) | named(hdd) == {
-                    f"{topic_id.hex()}-{number}" for number in (0, 1)
-                }
-            wait_until(lambda: lies_on(admin, "t") == {(0, HDD)}, "all have moved")
-        assert kills >= 2
-        count = 2000 + len(took)
-        assert numbers(broker.address, "t", count) == list(range(count))
-    assert broker.stop() == 0

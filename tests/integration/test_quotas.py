@@ -3,15 +3,13 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import wait_until
-from tests.integration.running_cluster import RunningCluster
 
 from millrace.cli.console.failures import ExitCode
 from millrace.client import InvalidQuotaError, SyncAdmin, SyncConsumer, SyncProducer
@@ -179,51 +177,6 @@ def test_a_topics_quota_is_for_all_its_producers_together(start_broker: StartBro
             assert first + second == pytest.approx(RATE, rel=0.1)
             assert min(first, second) > RATE / 4
             assert third > 4 * RATE
-
-
-@pytest.mark.nightly
-def test_a_limit_for_the_cluster_is_one_limit_whoever_leads_and_outlives_the_controller(
-    tmp_path: Path,
-) -> None:
-    with (
-        RunningCluster(tmp_path, {"cluster.broker_session_timeout_ms": 2000}) as cluster,
-        SyncAdmin(cluster.bootstrap) as admin,
-    ):
-        admin.create_topic("t", partitions=3, replication_factor=1)
-        quota = admin.set_quota("app", client_id="app", produce_bytes_per_second=3 * RATE)
-        assert not quota.per_broker
-        with load(cluster.bootstrap, "t", "app") as app:
-            wait_until(lambda: app.producer.metrics()["throttled_ms"] > 0, "it is told")
-            time.sleep(2)  # The shares settle.
-            (rate,) = rates_of(app, seconds=5)
-            assert rate == pytest.approx(3 * RATE, rel=0.1)
-
-        # One partition alone: its broker gets the shares of the others.
-        leader = next(iter(admin.describe_topic("t").partitions)).leader
-        admin.create_topic("one", partitions=1, replication_factor=1)
-        with load(cluster.bootstrap, "one", "app") as app:
-            wait_until(_has_all(admin, 3 * RATE), "one broker has the whole limit")
-            (rate,) = rates_of(app, seconds=4)
-            assert rate == pytest.approx(3 * RATE, rel=0.1)
-
-        controller = admin.describe_cluster().controller_id
-        cluster[controller].kill()
-        wait_until(
-            lambda: admin.describe_cluster().controller_id not in (-1, controller),
-            "there is another controller",
-        )
-        assert leader >= 0
-        assert admin.list_quotas() == [quota]
-        admin.set_quota("other", client_id="other", produce_bytes_per_second=RATE)
-        assert [quota.name for quota in admin.list_quotas()] == ["app", "other"]
-
-
-def _has_all(admin: SyncAdmin, limit: int) -> Callable[[], bool]:
-    def look() -> bool:
-        uses = admin.describe_quotas(["app"])["app"].uses
-        return any(use.limit_per_second > 0.9 * limit for use in uses)
-
-    return look
 
 
 def test_the_command_line_sets_lists_describes_and_deletes(start_broker: StartBroker) -> None:

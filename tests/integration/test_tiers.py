@@ -1,6 +1,5 @@
 """A tiered topic on real files: closed segments lie on the HDD, and readers do not notice."""
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,6 @@ from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster, read_all
 
-from millrace.cli.console.failures import ExitCode
 from millrace.client import InvalidReplicationFactorError, MillraceError, SyncAdmin, SyncProducer
 
 TOPIC = "orders"
@@ -79,43 +77,6 @@ def test_closed_segments_move_to_the_hdd_and_come_back(
         wait_until(lambda: segments(hdd) == [], "all segments have come back")
         assert broker.metrics()[CAME_BACK] >= 10
         assert read_all(broker.address, TOPIC, 2 * COUNT) == VALUES
-
-
-@pytest.mark.nightly
-def test_a_broker_whose_hdd_is_missing_does_not_serve_a_part_of_the_log(
-    broker: RunningBroker, tmp_path: Path
-) -> None:
-    ssd, hdd = tmp_path / "ssd", tmp_path / "hdd"
-    with SyncAdmin(broker.address) as admin:
-        admin.create_topic(TOPIC, partitions=1, config=TIERED)
-        admin.create_topic("fast", partitions=1, config={"media": "ssd"})
-    write(broker.address, 0, COUNT)
-    with SyncProducer(broker.address) as producer:
-        producer.send("fast", b"there").result(30)
-    wait_until(lambda: len(segments(ssd)) == 2, "all closed segments have moved")
-    before = segments(ssd)
-    broker.stop()
-    hdd.rename(tmp_path / "away")
-    broker.start()  # With an empty disk in its place.
-    wait_until(lambda: broker.metrics()["millrace_offline_replicas"] == 1, "it is refused")
-    assert broker.log_has("which is not here: bring it back into log_dirs")
-    assert read_all(broker.address, "fast", 1) == [b"there"]
-    assert segments(ssd) == before
-    broker.stop()
-    for path in sorted(hdd.rglob("*"), reverse=True):
-        path.unlink()
-    hdd.rmdir()
-    (tmp_path / "away").rename(hdd)
-    broker.start()
-    assert read_all(broker.address, TOPIC, COUNT) == VALUES[:COUNT]
-    broker.stop()
-    millrace = CommandLine(broker.address)
-    assert "sound" in millrace.ok("log", "verify", str(ssd), "--log-dir", str(hdd))
-    alone = millrace.run("log", "verify", str(ssd))
-    assert alone.exit_code == ExitCode.DAMAGED
-    assert "--log-dir names that directory" in alone.output
-    dumped = millrace.ok("log", "dump", str(ssd), "--log-dir", str(hdd), "-o", "json")
-    assert sum(json.loads(line)["records"] for line in dumped.splitlines()) >= COUNT
 
 
 def test_an_hdd_that_fails_takes_the_replicas_with_segments_there_and_no_others(

@@ -8,7 +8,6 @@ from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.client import (
-    Position,
     SyncAdmin,
     SyncConsumer,
     SyncProducer,
@@ -46,47 +45,6 @@ def is_led(admin: SyncAdmin, in_sync: int) -> bool:
 def has_files(broker: RunningBroker, topic_id: bytes) -> bool:
     """Whether a broker has any directory of a topic, under whatever name."""
     return any(path.name.startswith(topic_id.hex()) for path in broker.log_dirs[0].iterdir())
-
-
-@pytest.mark.nightly
-def test_a_topic_comes_back_whichever_brokers_were_killed_meanwhile(
-    cluster: RunningCluster,
-) -> None:
-    with SyncAdmin(cluster.bootstrap) as admin:
-        made = admin.create_topic(
-            TOPIC, partitions=1, replication_factor=3, config={"retention.ms": "-1"}
-        )
-        end = 0
-        for round_ in range(3):
-            produce(cluster.bootstrap, end)
-            end += COUNT
-            admin.commit_positions("readers", {PLACE: Position(end - 7)})
-            admin.delete_topic(TOPIC)
-            (deleted,) = admin.list_deleted_topics()
-            assert (deleted.name, deleted.topic_id) == (TOPIC, made.topic_id)
-            assert deleted.gone_at_ms == deleted.deleted_at_ms + 86_400_000
-            with pytest.raises(UnknownTopicOrPartitionError):
-                admin.describe_topic(TOPIC)
-            # One is killed, and then stopped in order by a life that has not opened the log; in the
-            # last round all are killed.
-            one = cluster.brokers[round_]
-            for broker in cluster.brokers if round_ == 2 else [one]:
-                broker.kill()
-                broker.start()
-            one.stop()
-            if round_ != 1:  # Else it is away when the topic comes back.
-                one.start()
-            back = admin.undelete_topic(TOPIC)
-            if round_ == 1:
-                one.start()
-            assert back.topic_id == made.topic_id
-            assert back.config["retention.ms"].value == "-1"
-            assert admin.list_deleted_topics() == []
-            wait_until(lambda: is_led(admin, in_sync=3), "all are in sync again", 40)
-            assert read(cluster.bootstrap, end) == list(range(end))
-            assert admin.fetch_positions("readers")[PLACE].offset == end - 7
-        produce(cluster.bootstrap, end)
-        assert read(cluster.bootstrap, end + COUNT) == list(range(end + COUNT))
 
 
 def test_a_broker_that_is_away_from_the_deletion_to_the_return_catches_up(
