@@ -14,7 +14,7 @@ from tests.checkers.history import OK, Recorder, Run
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
 from tests.sim.coordination import StoreWeather
-from tests.sim.faults import MEDIA_CHANGE, Family, Scene, Undo
+from tests.sim.faults import MEDIA_CHANGE, Family, Scene, Undo, all_of
 from tests.sim.scenarios import Scenario, ScenarioCluster, again
 from tests.sim.settings import Settings
 from tests.sim.world import MILLISECOND, SECOND, Violation
@@ -108,20 +108,6 @@ class Unclean(Explored):
         return measures
 
 
-class PositionsKept(ScenarioCluster):
-    """One client commits positions all the time."""
-
-    topics = (
-        TopicPlan(
-            partitions=1,
-            loads=(Load(every_us=5 * _SOON),),
-            polls_every_us=_SOON // 5,
-            keeps_positions=True,
-            is_explored=True,
-        ),
-    )
-
-
 class OnTwoMedia(ScenarioCluster):
     """Brokers have log directories on both media."""
 
@@ -180,8 +166,7 @@ def _when_a_topic_is_made(scene: Scene, *, dies: bool) -> Undo:
     def undo() -> None:
         undos.append(lambda: None)
         store.weather = StoreWeather()
-        for each in undos:
-            each()
+        all_of(undos)()
 
     look()
     return undo
@@ -232,20 +217,14 @@ CLIENT_SCENARIOS: Final = (
                       "a follower does not hear that its stream broke"]),
     Scenario("P16", "leaders are killed, and clients call all there is", Explored,
              again("F02", 4, 4, 7, 2), seeds=2, quiet_s=15),
-    Scenario("P16", "leaders stand still, and clients call all there is", Explored,
-             again("F08", 4, 9, 4, 7), seeds=2, quiet_s=15),
     Scenario("P30", "all machines lose power, and the first ones back may lead", Unclean,
              again("F06", 5, 5, 6, 1), by_day=True, seeds=2, quiet_s=15,
              mutants=["a consumer does not hear that its log and the leader's part",
                       "a consumer does not show which epoch it has read"]),
-    Scenario("P33", "logs move to the other media and back, while leaders are killed", OnTwoMedia,
-             [*again(MEDIA_CHANGE, 4, 2, 16, 0.1), *again("F02", 5, 4, 8, 1)], seeds=2, quiet_s=25),
     Scenario("P33",
              "logs move to the other media and back, while power goes in the middle of writes",
              OnTwoMedia, [*again(MEDIA_CHANGE, 4, 2, 16, 0.1), *again("F27", 5, 4, 8, 0.1)],
              by_day=True, seeds=2, quiet_s=25),
-    Scenario("P55", "leaders are cut off and come back, and positions are kept", PositionsKept,
-             again("F12", 4, 5, 6, 3), seeds=2, quiet_s=15),
     Scenario("P63", "flushes fail and disks fill, and clients call all there is", Explored,
              [*again("F24", 4, 8, 4, 0.1), *again("F23", 6, 8, 4, 2)], seeds=2, quiet_s=15,
              mutants=["appends after a failed one are written all the same",

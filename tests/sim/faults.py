@@ -9,7 +9,7 @@ cluster in which every copy of a record is damaged can only report it.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from tests.fakes.disk import SECTOR_BYTES
 from tests.sim import coordination
 from tests.sim.admin import TrimRecords
 from tests.sim.coordination import SimulatedStore, StoreWeather
+from tests.sim.disk import SimulatedDisk
 from tests.sim.machine import BrokerMachine, ClientMachine
 from tests.sim.network import Network, Weather
 from tests.sim.world import MILLISECOND, MINUTE, SECOND, World
@@ -191,14 +192,24 @@ def _freeze(machine: BrokerMachine | None) -> Undo | None:
     return machine.thaw
 
 
-def _together(undos: list[Undo | None]) -> Undo | None:
-    found = [undo for undo in undos if undo is not None]
+def all_of(undos: Sequence[Undo | None]) -> Undo:
+    """Undo all that has gathered by then."""
 
     def undo_all() -> None:
-        for undo in found:
-            undo()
+        for undo in undos:
+            if undo is not None:
+                undo()
 
-    return undo_all if found else None
+    return undo_all
+
+
+def started(machines: Iterable[BrokerMachine]) -> Undo:
+    """Start some machines."""
+    return all_of([machine.start for machine in machines])
+
+
+def _together(undos: Sequence[Undo | None]) -> Undo | None:
+    return all_of(undos) if any(undos) else None
 
 
 @family("F01", "a follower is killed")
@@ -238,13 +249,7 @@ def pause_and_cut_power(scene: Scene) -> Undo | None:
 
     event = scene.world.after(step, "F05 goes on", cut_second)
 
-    def undo() -> None:
-        event.cancel()
-        done = _together(steps)
-        if done is not None:
-            done()
-
-    return undo
+    return all_of([event.cancel, all_of(steps)])
 
 
 @family("F06", "all machines lose power", _SHORT)
@@ -266,13 +271,7 @@ def cut_power_of_the_last_in_sync(scene: Scene) -> Undo | None:
 
     event = scene.world.after(scene.duration_us * 2 // 3, "F07 goes on", cut_leader)
 
-    def undo() -> None:
-        event.cancel()
-        done = _together(steps)
-        assert done is not None
-        done()
-
-    return undo
+    return all_of([event.cancel, all_of(steps)])
 
 
 @family("F08", "a leader stands still", (SECOND, MINUTE))
@@ -306,10 +305,18 @@ def _terminate(scene: Scene, patience_us: int) -> Undo | None:
         return None
     machine.terminate()
     event = scene.world.after(patience_us, f"{machine.name} has to be gone", machine.kill)
+    return all_of([event.cancel, machine.kill, machine.start])
+
+
+def _cut_power_soon(scene: Scene, soon: Callable[[SimulatedDisk], None]) -> Undo | None:
+    """Let the power of a machine go when its disk does what `soon` says."""
+    machine = scene.any_machine()
+    if machine.node is None:
+        return None
+    soon(machine.disk)
 
     def undo() -> None:
-        event.cancel()
-        machine.kill()
+        machine.disk.cut_power_at = None
         machine.start()
 
     return undo
@@ -317,47 +324,26 @@ def _terminate(scene: Scene, patience_us: int) -> Undo | None:
 
 @family("F27", "power goes in the middle of a write", _SHORT)
 def cut_power_in_a_write(scene: Scene) -> Undo | None:
-    machine = scene.any_machine()
-    if machine.node is None:
-        return None
-    machine.disk.cut_power_soon(1 + scene.dice.randrange(20))
+    return _cut_power_soon(scene, lambda disk: disk.cut_power_soon(1 + scene.dice.randrange(20)))
 
-    def undo() -> None:
-        machine.disk.cut_power_at = None
-        machine.start()
 
-    return undo
+def _cut_power_after_rename(scene: Scene, name: str, calls_max: int) -> Undo | None:
+    return _cut_power_soon(
+        scene,
+        lambda disk: disk.cut_power_after_rename(name, 1 + scene.dice.randrange(calls_max)),
+    )
 
 
 @family("F69", "power goes while cleaned segments replace others")
 def cut_power_in_a_replacement(scene: Scene) -> Undo | None:
-    machine = scene.any_machine()
-    if machine.node is None:
-        return None
-    machine.disk.cut_power_after_rename(SWAP, 1 + scene.dice.randrange(12))
-
-    def undo() -> None:
-        machine.disk.cut_power_at = None
-        machine.start()
-
-    return undo
-
-
-def _cut_power_in_a_move(scene: Scene) -> Undo | None:
-    machine = scene.any_machine()
-    if machine.node is None:
-        return None
-    machine.disk.cut_power_after_rename(f"/{TIER}", 1 + scene.dice.randrange(6))
-
-    def undo() -> None:
-        machine.disk.cut_power_at = None
-        machine.start()
-
-    return undo
+    return _cut_power_after_rename(scene, SWAP, 12)
 
 
 MOVE_CUT: Final = Family(
-    "F75", "power goes while a segment moves to an HDD", _cut_power_in_a_move, _SHORT
+    "F75",
+    "power goes while a segment moves to an HDD",
+    partial(_cut_power_after_rename, name=f"/{TIER}", calls_max=6),
+    _SHORT,
 )
 """For tiered topics."""
 
@@ -582,9 +568,9 @@ def _trusted_bytes(machine: BrokerMachine, path: str) -> int:
     return trusted
 
 
-def _flip(scene: Scene, files: Sequence[str]) -> Undo | None:
+def _flip(scene: Scene, sizes: Mapping[str, int]) -> Undo | None:
+    """Flip a bit in the first bytes of a file, as many as are given for each."""
     disk = scene.victim.disk
-    sizes = {path: _trusted_bytes(scene.victim, path) for path in files}
     found = [path for path, size in sizes.items() if size]
     if not found:
         return None
@@ -598,25 +584,20 @@ def _flip(scene: Scene, files: Sequence[str]) -> Undo | None:
 @family("F28", "a bit flips in a closed segment", _SHORT)
 def flip_in_closed_segment(scene: Scene) -> Undo | None:
     active = _active(scene.victim)
-    return _flip(scene, [path for path in _segments(scene.victim) if path not in active])
+    closed = [path for path in _segments(scene.victim) if path not in active]
+    return _flip(scene, {path: scene.victim.disk.size(path) for path in closed})
 
 
 @family("F29", "a bit flips in an active segment", _SHORT)
 def flip_in_active_segment(scene: Scene) -> Undo | None:
-    return _flip(scene, _active(scene.victim))
+    active = _active(scene.victim)
+    return _flip(scene, {path: _trusted_bytes(scene.victim, path) for path in active})
 
 
 @family("F30", "a bit flips in a file that is no segment", _SHORT)
 def flip_elsewhere(scene: Scene) -> Undo | None:
-    disk = scene.victim.disk
-    files = [path for path in _files(scene.victim) if not path.endswith(".log") and disk.size(path)]
-    if not files:
-        return None
-    path = scene.dice.choice(files)
-    disk.damaged.append(path)
-    disk.flip_bit(path, scene.dice.randrange(disk.size(path)), scene.dice.randrange(8))
-    scene.world.note(f"a bit of {path} of {scene.victim.name} flips")
-    return lambda: None
+    files = [path for path in _files(scene.victim) if not path.endswith(".log")]
+    return _flip(scene, {path: scene.victim.disk.size(path) for path in files})
 
 
 _CHECKPOINT: Final = "recovery-checkpoint"
@@ -754,6 +735,21 @@ def _any_partition(scene: Scene) -> tuple[TopicPartition, PartitionState] | None
     return topic_partition, scene.administered.states[topic_partition]
 
 
+def move(
+    topic_partition: TopicPartition, replicas: tuple[BrokerId, ...] | None
+) -> ReassignPartitions:
+    """Return the request that a partition gets these replicas; None: that it stays as it was."""
+    return ReassignPartitions(
+        reassignments=[
+            Reassignment(
+                topic_id=topic_partition.topic_id,
+                partition=topic_partition.partition,
+                replicas=replicas,
+            )
+        ]
+    )
+
+
 @family("F71", "replicas are moved, and perhaps soon moved back", (100 * MILLISECOND, 8 * SECOND))
 def move_replicas(scene: Scene) -> Undo | None:
     found, administered = _any_partition(scene), scene.administered
@@ -765,27 +761,14 @@ def move_replicas(scene: Scene) -> Undo | None:
     moves_back = count < len(state.target) or scene.dice.random() < 0.5
     goal = tuple(scene.dice.sample(brokers, count))
 
-    def move(replicas: tuple[BrokerId, ...] | None) -> None:
-        administered.administer(
-            ReassignPartitions(
-                reassignments=[
-                    Reassignment(
-                        topic_id=topic_partition.topic_id,
-                        partition=topic_partition.partition,
-                        replicas=replicas,
-                    )
-                ]
-            )
-        )
-
     def undo() -> None:
         now = administered.states.get(topic_partition)
         if moves_back and now is not None:
             if now.adding:
-                move(None)
-            move(state.target)
+                administered.administer(move(topic_partition, None))
+            administered.administer(move(topic_partition, state.target))
 
-    move(goal)
+    administered.administer(move(topic_partition, goal))
     return undo
 
 

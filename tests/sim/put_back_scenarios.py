@@ -5,7 +5,7 @@ from typing import Final
 
 from tests.fakes.disk import Disk
 from tests.sim.cluster import TopicPlan
-from tests.sim.faults import Family, Scene, Undo
+from tests.sim.faults import Family, Scene, Undo, started
 from tests.sim.machine import BrokerMachine
 from tests.sim.scenarios import AWAY, CUT_A_FOLLOWER, Busy, Scenario, ScenarioCluster, again
 from tests.sim.settings import Settings
@@ -134,11 +134,7 @@ def _let_only_an_eligible_one_live(
     scene.world.after(3 * SECOND, "the last follower dies", eligible.kill)
     scene.world.after(4 * SECOND, "the leader may have said it", look)
 
-    def undo() -> None:
-        leader.start()
-        third.start()
-
-    return undo
+    return started((leader, third))
 
 
 def _put_a_snapshot_back(scene: Scene) -> Undo | None:

@@ -266,7 +266,7 @@ class ReadersLimited(Limited):
             raise Violation(f"readers are {self.behind} records behind: no quota delays them (P73)")
 
 
-def _change_limit(scene: Scene, name: str = "") -> Undo | None:
+def _change_limit(scene: Scene) -> Undo | None:
     administered = scene.administered
     if administered is None or administered.stored_cluster is None:
         return None

@@ -14,7 +14,7 @@ from tests.sim.admin import TrimRecords
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
 from tests.sim.coordination import BlockingStore, SimulatedStore
-from tests.sim.faults import Family, Scene, Undo
+from tests.sim.faults import Family, Scene, Undo, all_of, started
 from tests.sim.machine import BrokerMachine
 from tests.sim.network import Weather
 from tests.sim.scenarios import (
@@ -34,7 +34,6 @@ from tests.sim.scenarios import (
 from tests.sim.settings import CLUSTER, Settings
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
-from millrace.broker.storage.epoch_checkpoint import FILE_NAME as EPOCHS
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
 from millrace.core.controller.lease import LeaseRecord
 from millrace.core.ids import TopicPartition
@@ -64,12 +63,6 @@ class Everyday(BusyOfFour):
             reads_followers=True,
         ),
     )
-
-
-class Late(Restless):
-    """Four brokers, so that the controller may be a broker without a replica."""
-
-    brokers = 4
 
 
 class HeedlessStore(BlockingStore):
@@ -354,11 +347,7 @@ def _two_die(scene: Scene, *, is_slow: bool) -> Undo | None:
     scene.world.after(150 * MILLISECOND, "the leader dies, too", leader.kill)
     scene.world.after(scene.duration_us * 2 // 3, "the follower is back", follower.start)
 
-    def undo() -> None:
-        for each in undos:
-            each()
-
-    return undo
+    return all_of(undos)
 
 
 def _two_are_away(scene: Scene) -> Undo:
@@ -367,11 +356,7 @@ def _two_are_away(scene: Scene) -> Undo:
     for each in away:
         each.kill()
 
-    def undo() -> None:
-        for each in away:
-            each.start()
-
-    return undo
+    return started(away)
 
 
 TWO_ARE_AWAY: Final = Family("F02", "two brokers are away", _two_are_away, _ANY)
@@ -457,24 +442,6 @@ def _cut_a_closed_segment(scene: Scene) -> Undo | None:
 CUT_CLOSED: Final = Family("F31", "a closed segment is cut short", _cut_a_closed_segment, _ANY)
 
 
-def _flip_in_a_small_file(scene: Scene) -> Undo | None:
-    """Flip a bit in a small file of a sealed segment, while its process is dead."""
-    disk = scene.victim.disk
-    names = ("broker-epoch", "controller-epoch", CHECKPOINT, EPOCHS)
-    files = [path for path in disk.files() if path.rpartition("/")[2] in names]
-    if disk.is_damaged or not files or scene.victim.node is None:
-        return None
-    scene.victim.kill()
-    path = scene.dice.choice(files)
-    head = disk.contents(path).index(b"\n") + 1
-    disk.damaged.append(path)
-    disk.flip_bit(path, scene.dice.randrange(head, disk.size(path)), scene.dice.randrange(4))
-    return scene.victim.start
-
-
-FLIP_SMALL: Final = Family("F30", "a bit of a small file flips", _flip_in_a_small_file, _ANY)
-
-
 def _flip_after_a_follower(scene: Scene) -> Undo | None:
     """Damage records at the leader that a follower has yet to fetch."""
     leader, follower = scene.pick("leader"), _follower(scene)
@@ -534,13 +501,8 @@ def _only_the_oldest_is_back(scene: Scene) -> Undo | None:
             other.kill()
         behind.start()
 
-    def undo() -> None:
-        behind.start()
-        for other in others:
-            other.start()
-
     scene.world.after(scene.duration_us * 2 // 3, "the others die", exchange)
-    return undo
+    return started([behind, *others])
 
 
 OLDEST_IS_BACK: Final = Family(
@@ -592,11 +554,7 @@ def _join_and_start_again(scene: Scene) -> Undo | None:
 
     scene.world.after(SECOND, "is it back?", look_for_life, 10_000)
 
-    def undo() -> None:
-        for each in undos:
-            each()
-
-    return undo
+    return all_of(undos)
 
 
 JOIN_AND_START_AGAIN: Final = Family(
@@ -650,11 +608,7 @@ def _best_says_its_end(scene: Scene, *, loses_disk: bool) -> Undo | None:
     scene.world.after(9 * SECOND, "the best one is gone", lose_the_best)
     scene.world.after(12 * SECOND, "the first one is back again", first.start)
 
-    def undo() -> None:
-        for machine in (best, first, other):
-            machine.start()
-
-    return undo
+    return started((best, first, other))
 
 
 BEST_IS_DEAD: Final = Family(
@@ -704,11 +658,7 @@ def _trim(scene: Scene) -> Undo | None:
     scene.world.after(scene.duration_us // 3, "and is back", first.start)
     scene.world.after(scene.duration_us // 3 + 300 * MILLISECOND, "one dies", second.kill)
 
-    def undo() -> None:
-        for each in (first, second):
-            each.start()
-
-    return undo
+    return started((first, second))
 
 
 TRIMMED: Final = Family("F01", "records are deleted, and brokers are killed", _trim, _ANY)
@@ -765,7 +715,8 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
                       "small files are renamed before they are flushed",
                       "a renamed file's directory is not flushed",
                       "a new segment's name is not flushed"]),
-    Scenario("P19, P21", "what leaders ask for is looked at late, when much is otherwise", Late,
+    Scenario("P19, P21", "what leaders ask for is looked at late, when much is otherwise",
+             RestlessOfFour,
              [AWAY, *again("F01", 7, 1.3, 14, 0.3), *again("F02", 9.5, 4, 4, 0.6),
               *again("F17", 8, 1.7, 9, 0.1), *again("F71", 12, 3, 4, 0.6)], seeds=6,
              mutants=["a proposal on an older state is applied",
@@ -843,13 +794,6 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
              mutants=["what came damaged is sent again without a look at it"]),
     Scenario("P27", "the marker of an earlier stop is put back", Busy, [(6, OLD_MARKER, 12)],
              mutants=["any clean-shutdown marker counts"]),
-    Scenario("P27", "machines are stopped in order, started, and die soon after", Busy,
-             [
-                 step
-                 for at in (6.0, 10.0, 14.0, 18.0, 22.0)
-                 for step in ((at, "F47", 1.5), *again("F01", at + 2.5, 0.5, 2, 0.1))
-             ],
-             mutants=["the clean-shutdown marker stays when the directory is used again"]),
     Scenario("P32", "one follower lags, and the other one wants to stop", NeverShort,
              [AWAY, (12, LAG_AND_STOP, 5)], by_day=True, seeds=6,
              mutants=["who stops leaves the in-sync replicas though too few remain"]),
@@ -862,9 +806,6 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
                  "the recovery point is the checkpoint's alone, not the highest of its witnesses"]),
     Scenario("P68", "a closed segment is cut short", Busy, [(10, CUT_CLOSED, 0.3)], by_day=True,
              mutants=["a closed segment is what its index says, whatever the file is"]),
-    Scenario("P68", "bits of small files flip while their broker is dead", Busy,
-             again(FLIP_SMALL, 7, 3.3, 5, 0.3), seeds=6,
-             mutants=["small files are believed whatever their checksum"]),
     Scenario("P75", "topics are deleted and brought back, and brokers die meanwhile", BroughtBack,
              again("F74", 6, 9, 5, 6), by_day=True, seeds=6,
              mutants=["no replica stays eligible when its topic is deleted",

@@ -40,22 +40,6 @@ class Tiered(ScenarioCluster):
     )
 
 
-class TieredAndCompacted(ScenarioCluster):
-    settings = Settings(has_hdd=True)
-    topics = (
-        TopicPlan(
-            partitions=1,
-            config={
-                **_CONFIG,
-                "cleanup.policy": "compact",
-                "min.cleanable.dirty.ratio": "0",
-                "delete.retention.ms": "1000",
-            },
-            loads=(Load(every_us=150 * MILLISECOND),),
-        ),
-    )
-
-
 class TieredAndAnyMayLead(AllDeadAndAnyMayLead):
     settings = Settings(has_hdd=True)
     topics = (
@@ -90,7 +74,5 @@ TIER_SCENARIOS: Final = (
              [*again(TIER_CHANGE, 8, 3, 8, 0.1), *again("F04", 9, 2.6, 9, 0.7)],
              mutants=["the other disk is forgotten when the first segment has come back",
                       "a segment that comes back counts before it has its name"]),
-    Scenario("P76", "segments are cleaned and move, while power goes", TieredAndCompacted,
-             [*again("F04", 7, 2.3, 8, 0.7)]),
 )
 # fmt: on
