@@ -453,10 +453,7 @@ class Invariants:
         state: PartitionState,
         logs: dict[BrokerLife, _Logs],
     ) -> None:
-        """Everything below the high watermark is on every replica that counts as in sync,
-
-        except for records that a leader has deleted.
-        """
+        """Each replica in sync has all below the high watermark that no leader has deleted."""
         given_up = self._given_up.get(topic_partition, Offset(0))
         for life in state.isr:
             log = logs.get(life, _NONE_OPEN).get(topic_partition)
