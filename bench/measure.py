@@ -208,6 +208,11 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     return [our / their for our, their in zip(ours, theirs, strict=True)]
 
 
+def details(runs: Sequence[Run], what: str) -> list[float]:
+    """Return what each run's load says of something in its details."""
+    return [run.moved.detail[what] for run in runs]
+
+
 def median_ratio(ours: Sequence[Run], theirs: Sequence[Run]) -> float:
     """Return the median over the rounds of our records per second over theirs."""
     return median(

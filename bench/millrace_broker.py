@@ -2,14 +2,12 @@
 
 import json
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.request import urlopen
 
-from bench.processes import LoadFailedError, start, stop
+from bench.processes import announced, start, stop
 
 from millrace.client import SyncAdmin
 
@@ -67,14 +65,6 @@ class Millrace:
             admin.delete_topic(name)
 
 
-def metrics_of(millrace: Millrace) -> dict[str, float]:
-    """Return the metrics page: samples by their names with labels."""
-    with urlopen(f"http://{millrace.metrics_address}/metrics", timeout=10) as page:
-        lines = page.read().decode().splitlines()
-    samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
-    return {name: float(value) for name, _, value in samples}
-
-
 @contextmanager
 def running_millrace(
     directory: Path, *, storage: str = "", media: Sequence[str] = ()
@@ -101,25 +91,9 @@ def running_millrace(
     ]  # fmt: skip
     process = start(command, log)
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while (announced := _announced(log)) is None:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise LoadFailedError(
-                    f"Millrace did not start:\n{log.read_text(errors='replace')[-4000:]}"
-                )
-            time.sleep(0.005)
+        said = announced(process, log, "metrics_address", START_TIMEOUT_S)
         yield Millrace(
-            address=announced["address"],
-            metrics_address=announced["metrics_address"],
-            pid=process.pid,
+            address=said["address"], metrics_address=said["metrics_address"], pid=process.pid
         )
     finally:
         stop(process)
-
-
-def _announced(log: Path) -> dict[str, str] | None:
-    for line in log.read_text(errors="replace").splitlines():
-        if line.startswith("{") and line.endswith("}") and '"metrics_address"' in line:
-            facts: dict[str, str] = json.loads(line)
-            return facts
-    return None

@@ -2,7 +2,6 @@
 restarts when it ends.
 """
 
-import json
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from bench.processes import LoadFailedError, children, start, stop, until
+from bench.processes import LoadFailedError, announced, children, start, stop, until
 
 from millrace.client import PartitionDescription, RetriableError, SyncAdmin
 
@@ -96,6 +95,10 @@ class MillraceCluster:
         self.admin.create_topic(name, partitions, self.replication, config)
         self.wait_until_in_sync([name])
 
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Return the leader of each partition of a topic."""
+        return {number: found.leader for (_, number), found in self.partitions([topic]).items()}
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic; its files disappear a second later."""
         self.admin.delete_topic(name)
@@ -169,18 +172,12 @@ def running_millrace_cluster(
     # It ends its brokers on SIGTERM, and would leave them behind on SIGKILL.
     process = start(command, log, ends_by="TERM", settings={**SETTINGS, **settings})
     try:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while (announced := _announced(log)) is None:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise LoadFailedError(
-                    f"the cluster did not start:\n{log.read_text(errors='replace')[-4000:]}"
-                )
-            time.sleep(0.005)
-        address = ",".join(each["address"] for each in announced)
+        brokers = announced(process, log, "brokers", START_TIMEOUT_S)["brokers"]
+        address = ",".join(broker["address"] for broker in brokers)
         with SyncAdmin(address, request_timeout_ms=ADMIN_TIMEOUT_MS) as admin:
             yield MillraceCluster(
                 address=address,
-                metrics_addresses=tuple(each["metrics_address"] for each in announced),
+                metrics_addresses=tuple(broker["metrics_address"] for broker in brokers),
                 admin=admin,
                 supervisor=process.pid,
                 replication=REPLICATION,
@@ -188,11 +185,3 @@ def running_millrace_cluster(
             )
     finally:
         stop(process, STOP_TIMEOUT_S)
-
-
-def _announced(log: Path) -> list[dict[str, str]] | None:
-    for line in log.read_text(errors="replace").splitlines():
-        if line.startswith('{"brokers"') and line.endswith("}"):
-            brokers: list[dict[str, str]] = json.loads(line)["brokers"]
-            return brokers
-    return None

@@ -5,17 +5,14 @@
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from statistics import median
 
 import numpy
-from bench.loads.paced import WARM_UP_S
-from bench.loads.spec import Load, Moved, command_line
-from bench.measure import Bench, Outcome
+from bench.measure import Bench, Outcome, say
 from bench.millrace_broker import Millrace
-from bench.processes import last_json, run_loads
 from bench.settings import MILLRACE_TOPIC
-from bench.sides import GRACE_S, fresh_topic
+from bench.sides import Paced, fresh_topic
 from bench.steady_load import steady_load
 
 RATE = 1000
@@ -31,11 +28,22 @@ def latencies(bench: Bench, millrace: Millrace) -> dict[str, float]:
     return dict(zip(_COMPARED, found, strict=True))
 
 
-def over(found: Mapping[str, Sequence[Mapping[str, float]]], beside: str) -> Outcome:
-    """Return the worse of both latencies over that of idle runs; the median of all rounds."""
+def compare(bench: Bench, busy: str, run: Callable[[bool], Mapping[str, float]]) -> Outcome:
+    """Return the worse of both latencies over that of idle runs; the median of all rounds.
+
+    Args:
+        busy: a name for runs with the other work.
+        run: measures one run, with the other work or without.
+    """
+    found: dict[str, list[Mapping[str, float]]] = {IDLE: [], busy: []}
+    for number in range(bench.rounds):
+        for name in list(found)[:: 1 if number % 2 else -1]:
+            found[name].append(run(name == busy))
+            say(f"round {number + 1}/{bench.rounds} {name:8} {found[name][-1]}")
     times = {
         what: median(
-            busy[what] / idle[what] for busy, idle in zip(found[beside], found[IDLE], strict=True)
+            with_it[what] / idle[what]
+            for with_it, idle in zip(found[busy], found[IDLE], strict=True)
         )
         for what in _COMPARED
     }
@@ -54,25 +62,16 @@ def over(found: Mapping[str, Sequence[Mapping[str, float]]], beside: str) -> Out
 
 def _end_to_end(bench: Bench, millrace: Millrace) -> float:
     """Return the p99 from due time to receipt."""
-    with fresh_topic(millrace, PARTITIONS, MILLRACE_TOPIC["replicated"]) as topic:
-        commands = [
-            command_line(
-                "latency_millrace",
-                Load(
-                    address=millrace.address,
-                    topic=topic,
-                    partitions=PARTITIONS,
-                    seconds=bench.seconds,
-                    rate=RATE,
-                    way=way,
-                    settings=settings,
-                ),
-            )
-            for way, settings in (("consume", {}), ("produce", {"linger_ms": 0}))
-        ]
-        log = bench.directory / "latency.log"
-        (printed, _), _ = run_loads(commands, log, bench.seconds + WARM_UP_S + GRACE_S)
-        return float(Moved(**last_json(printed)).detail["p99_ms"])
+    run = Paced(
+        broker=millrace,
+        module="latency_millrace",
+        rate=RATE,
+        topic_config=MILLRACE_TOPIC["replicated"],
+        settings={"linger_ms": 0},
+        log=bench.directory / "latency.log",
+        partitions=PARTITIONS,
+    )(bench.seconds)
+    return float(run.moved.detail["p99_ms"])
 
 
 def _produce(bench: Bench, millrace: Millrace) -> float:

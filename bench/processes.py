@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -224,6 +225,41 @@ def until(found: Callable[[], T | None], what: str, timeout_s: float, poll_s: fl
             raise LoadFailedError(f"{what} did not come in {timeout_s:.0f} s")
         time.sleep(poll_s)
     return answer
+
+
+def announced(
+    process: subprocess.Popen[bytes], log: Path, field: str, timeout_s: float
+) -> dict[str, Any]:
+    """Return what a process says of itself once it serves: a line of JSON with a field.
+
+    Raises:
+        LoadFailedError: it did not; the message has the end of its log.
+    """
+
+    def said() -> dict[str, Any] | None:
+        printed = log.read_text(errors="replace")
+        for line in printed.splitlines():
+            if line.startswith("{") and line.endswith("}") and f'"{field}"' in line:
+                found: dict[str, Any] = json.loads(line)
+                return found
+        if process.poll() is not None:
+            raise LoadFailedError(f"{log.stem} did not start:\n{printed[-4000:]}")
+        return None
+
+    return until(said, f"the start of {log.stem}", timeout_s, 0.005)
+
+
+def summed_up(module: str, *options: str) -> dict[str, Any]:
+    """Run a program of the checkout; return the object on the last line that it prints.
+
+    Raises:
+        LoadFailedError: it printed nothing.
+    """
+    command = [sys.executable, "-m", module, *options]
+    done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout:
+        raise LoadFailedError(f"{' '.join(command)} ended with {done.returncode}")
+    return last_json(done.stdout)
 
 
 def last_json(printed: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from bench.measure import say
 from bench.processes import LoadFailedError
 from e2e.cluster import providers
 from e2e.cluster.commands import CommandError
+from e2e.cluster.native import NativeCluster
 from e2e.cluster.providers import Cluster
 from e2e.installed import Namespace, install_operator
 
@@ -36,6 +37,19 @@ def running_kubernetes() -> Iterator[Cluster]:
                 cluster.down()
     except CommandError as error:
         raise LoadFailedError(str(error)) from error
+
+
+@contextmanager
+def native_kubernetes() -> Iterator[NativeCluster]:
+    """Yield a cluster whose nodes are at hand: what runs on them can be killed, cut off and read.
+
+    Raises:
+        LoadFailedError: as `running_kubernetes`, or another provider was chosen.
+    """
+    with running_kubernetes() as cluster:
+        if not isinstance(cluster, NativeCluster):
+            raise LoadFailedError("it takes the nodes of the native provider")
+        yield cluster
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from bench.loads.paced import WARM_UP_S
 from bench.loads.spec import Load, Moved, command_line
 from bench.measure import Run, say
 from bench.peers import kafka_tools
@@ -33,6 +34,7 @@ GRACE_S = 120
 """How much longer than its time a load may take, for start and flush."""
 JOIN_S = 12
 """How long the members of a group may take to start and to join."""
+FILL_S_MAX = 600
 JAVA_MARGIN = 1.25
 """A Java tool gets more records than its last rate needs, by this factor."""
 
@@ -95,16 +97,28 @@ class Produce:
     def __call__(self, seconds: float) -> Run:
         """Produce for so many seconds to a fresh topic."""
         with fresh_topic(self.broker, self.partitions, self.topic_config) as topic:
-            load = Load(
-                address=self.broker.address,
-                topic=topic,
-                partitions=self.partitions,
-                seconds=seconds,
-                records_file=str(self.records_file),
-                way=self.way,
-                settings=dict(self.settings),
-            )
-            return run_client(self.broker, self.module, load, self.records_file.with_suffix(".log"))
+            return self.to(topic, seconds)
+
+    def to(self, topic: str, seconds: float, records_max: int = 0) -> Run:
+        """Produce to a topic that is there, for so many seconds or until it has so many records."""
+        load = Load(
+            address=self.broker.address,
+            topic=topic,
+            partitions=self.partitions,
+            seconds=seconds,
+            records_file=str(self.records_file),
+            way=self.way,
+            records_max=records_max,
+            settings=dict(self.settings),
+        )
+        return run_client(self.broker, self.module, load, self.records_file.with_suffix(".log"))
+
+    def fill(self, topic: str, records: int) -> int:
+        """Create a topic and fill it for consumers; return how many records it holds."""
+        self.broker.create_topic(topic, self.partitions, self.topic_config)
+        moved = self.to(topic, FILL_S_MAX, records).moved
+        say(f"filled {topic} with {moved.records:,} records in {moved.seconds:.0f} s")
+        return moved.records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,6 +269,49 @@ class JavaConsume:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Paced:
+    """A producer at a steady rate and a consumer of its records, each a process of its own.
+
+    The `Run` has the consumer's latencies and resources.
+    """
+
+    broker: Broker
+    module: str
+    rate: float
+    topic_config: Mapping[str, str]
+    settings: Mapping[str, Any]
+    """Of the producer."""
+    log: Path
+    partitions: int = 4
+
+    def __call__(self, seconds: float) -> Run:
+        """Send for so many seconds to a fresh topic."""
+        with fresh_topic(self.broker, self.partitions, self.topic_config) as topic:
+            commands = [
+                command_line(
+                    self.module,
+                    Load(
+                        address=self.broker.address,
+                        topic=topic,
+                        partitions=self.partitions,
+                        seconds=seconds,
+                        rate=self.rate,
+                        way=way,
+                        settings=dict(settings),
+                    ),
+                )
+                for way, settings in (("consume", {}), ("produce", self.settings))
+            ]
+            before = usage(*self.broker.pids)
+            (printed, used), _ = run_loads(commands, self.log, seconds + WARM_UP_S + GRACE_S)
+            return Run(
+                moved=Moved(**last_json(printed)),
+                client=used,
+                broker=usage(*self.broker.pids).since(before),
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RawStream:
     """A client of the raw gRPC server: the ceiling."""
 
@@ -281,32 +338,3 @@ class RawStream:
             client=used,
             broker=usage(self.server.pid).since(before),
         )
-
-
-def fill(
-    broker: Broker,
-    module: str,
-    way: str,
-    *,
-    topic: str,
-    partitions: int,
-    config: Mapping[str, str],
-    records_file: Path,
-    records: int,
-    settings: Mapping[str, Any],
-) -> int:
-    """Create a topic and fill it for consumers; return how many records it holds."""
-    broker.create_topic(topic, partitions, config)
-    load = Load(
-        address=broker.address,
-        topic=topic,
-        partitions=partitions,
-        seconds=600,
-        records_file=str(records_file),
-        way=way,
-        records_max=records,
-        settings=dict(settings),
-    )
-    run = run_client(broker, module, load, records_file.with_suffix(".log"))
-    say(f"filled {topic} with {run.moved.records:,} records in {run.moved.seconds:.0f} s")
-    return run.moved.records

@@ -9,18 +9,29 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from bench.directories import run_directory
 from bench.loads.spec import Load, command_line
-from bench.measure import ratios
-from bench.millrace_broker import Millrace
-from bench.processes import LoadFailedError, start, stop, usage
+from bench.measure import Bench, Outcome, ratios
+from bench.millrace_broker import Millrace, running_millrace
+from bench.processes import LoadFailedError, start, stop, until, usage
+from bench.records import write_random_records
 from bench.settings import MILLRACE_PRODUCER, MILLRACE_TOPIC
-from bench.sides import GRACE_S
+from bench.sides import GRACE_S, fresh_topic
+
+from millrace.client import SyncAdmin
 
 MEMORY = Path("/dev/shm")
+RECORD_BYTES = 1000
+PARTITIONS = 4
+WARM_UP_S = 2.0
+START_TIMEOUT_S = 30
+SWITCH_S = 0.2
+"""How long it may take to turn on or off."""
 TOPIC_CONFIG = {
     **MILLRACE_TOPIC["replicated"],
     "segment.bytes": str(64 << 20),
@@ -48,6 +59,42 @@ class Sides:
 
     on: list[Slice] = field(default_factory=list)
     off: list[Slice] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        broker: Millrace,
+        records: Path,
+        seconds: float,
+        slice_s: float,
+        *,
+        appended: Callable[[SyncAdmin, str], float],
+        switch: Callable[[SyncAdmin, bool], None],
+    ) -> "Sides":
+        """Measure for so many seconds with it on, and for as many with it off.
+
+        Args:
+            appended: how much was appended to a topic so far.
+            switch: turns it on or off.
+
+        Raises:
+            LoadFailedError: the producer ended too early.
+        """
+        pairs = max(1, round(seconds / slice_s))
+        sides = cls()
+        with (
+            SyncAdmin(broker.address) as admin,
+            fresh_topic(broker, PARTITIONS, TOPIC_CONFIG) as topic,
+            _producing(broker, topic, records, WARM_UP_S + 2 * pairs * (slice_s + SWITCH_S)),
+        ):
+            until(lambda: appended(admin, topic) or None, "the first record", START_TIMEOUT_S)
+            time.sleep(WARM_UP_S)
+            sides.add_pairs(
+                pairs,
+                partial(switch, admin),
+                lambda: measured(lambda: appended(admin, topic), broker.pids, slice_s),
+            )
+        return sides
 
     @classmethod
     def together(cls, rounds: "Sequence[Sides]") -> "Sides":
@@ -83,6 +130,25 @@ class Sides:
         return 1 - _cpu(self.off) / _cpu(self.on)
 
 
+def cost(what: str, rounds: Sequence[Sides], rate: str, **detail: Any) -> Outcome:
+    """Return the share of the throughput that it costs, over the slices of all rounds.
+
+    Args:
+        rate: the name of the rate without it, with its unit.
+    """
+    both = Sides.together(rounds)
+    return Outcome(
+        values={f"share of the throughput that {what}": both.lost()},
+        detail={
+            "rounds": [sides.lost() for sides in rounds],
+            "pairs": len(both.off),
+            rate: median(part.rate for part in both.off),
+            "broker_cpu_lost": both.cpu_lost(),
+            **detail,
+        },
+    )
+
+
 def measured(size: Callable[[], float], pids: Sequence[int], seconds: float) -> Slice:
     """Measure a slice of so many seconds.
 
@@ -98,18 +164,23 @@ def measured(size: Callable[[], float], pids: Sequence[int], seconds: float) -> 
 
 
 @contextmanager
-def producing(
-    broker: Millrace, topic: str, partitions: int, records: Path, seconds: float
-) -> Iterator[None]:
-    """Produce to a topic in the block; at its end see that all has arrived.
+def broker_in_memory(bench: Bench) -> Iterator[tuple[Millrace, Path]]:
+    """Run a broker with its log in memory, where that is possible; yield it and some records."""
+    records = write_random_records(bench.directory / "records", RECORD_BYTES)
+    with (
+        run_directory(MEMORY if MEMORY.is_dir() else bench.directory) as directory,
+        running_millrace(directory / "millrace") as broker,
+    ):
+        yield broker, records
 
-    Raises:
-        LoadFailedError: it has not, or the block took longer.
-    """
+
+@contextmanager
+def _producing(broker: Millrace, topic: str, records: Path, seconds: float) -> Iterator[None]:
+    """Produce to a topic in the block; at its end see that all has arrived."""
     load = Load(
         address=broker.address,
         topic=topic,
-        partitions=partitions,
+        partitions=PARTITIONS,
         seconds=seconds,
         records_file=str(records),
         way="batch",

@@ -22,7 +22,7 @@ from bench.settings import (
     JAVA_CONSUMER_FETCH_BYTES,
     JAVA_PRODUCER,
 )
-from bench.sides import Consume, JavaConsume, JavaProduce, Produce, fill
+from bench.sides import Consume, JavaConsume, JavaProduce, Produce
 from rich.console import Console
 from rich.table import Table
 
@@ -88,14 +88,7 @@ def _sides(what: str, kafka: Kafka, records: Path, record_bytes: int) -> dict[st
     directory = records.parent / "kafka"
     if what == "produce":
         return {
-            f"{name}, {way}": Produce(
-                broker=kafka,
-                module="confluent_produce",
-                way=way,
-                records_file=records,
-                topic_config={},
-                settings=settings,
-            )
+            f"{name}, {way}": _producer(kafka, records, way, settings)
             for way in ("each", "batch")
             for name, settings in CONFLUENT_PRODUCERS.items()
         }
@@ -111,16 +104,8 @@ def _sides(what: str, kafka: Kafka, records: Path, record_bytes: int) -> dict[st
             )
             for name, settings in JAVA_PRODUCERS.items()
         }
-    filled = fill(
-        kafka,
-        "confluent_produce",
-        "keyed",
-        topic=TOPIC,
-        partitions=4,
-        config={},
-        records_file=records,
-        records=FILL_BYTES // (record_bytes + KEY_BYTES),
-        settings=CONFLUENT_PRODUCER,
+    filled = _producer(kafka, records, "keyed", CONFLUENT_PRODUCER).fill(
+        TOPIC, FILL_BYTES // (record_bytes + KEY_BYTES)
     )
     if what == "consume":
         return {
@@ -146,6 +131,17 @@ def _sides(what: str, kafka: Kafka, records: Path, record_bytes: int) -> dict[st
         )
         for name, (fetch_bytes, settings) in JAVA_CONSUMERS.items()
     }
+
+
+def _producer(kafka: Kafka, records: Path, way: str, settings: dict[str, Any]) -> Produce:
+    return Produce(
+        broker=kafka,
+        module="confluent_produce",
+        way=way,
+        records_file=records,
+        topic_config={},
+        settings=settings,
+    )
 
 
 def _print(title: str, runs: dict[str, list[Run]]) -> None:

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 from bench.measure import Bench, Outcome, say, settle
-from bench.millrace_broker import Millrace, metrics_of, running_millrace
+from bench.metrics_page import samples
+from bench.millrace_broker import Millrace, running_millrace
 from bench.peers.kafka import ADMIN_TIMEOUT_S, Kafka, running_kafka
 from bench.processes import LoadFailedError, reset_peak, status_bytes
 from bench.records import KEY_BYTES, SEED, read_records, write_random_records
@@ -113,7 +114,7 @@ class MillraceSide:
             producer.flush()
         settle()
         name = "millrace_cleaner_cleanings_total"
-        before, points = metrics_of(self.millrace)[name], self._cleaner_points()
+        before, points = samples(self.millrace.metrics_addresses)[name], self._cleaner_points()
         idle = status_bytes(self.millrace.pid, "VmRSS")
         reset_peak(self.millrace.pid)
         watch = _Disk(self.directory)
@@ -122,7 +123,9 @@ class MillraceSide:
             admin.alter_topic(topic, set_config=FREE)
         while self._cleaner_points() == points:  # A look at the metrics would slow the broker.
             watch.look()
-        while (now := metrics_of(self.millrace))[name] == before or now[DIRTIEST] > 0:
+        while (now := samples(self.millrace.metrics_addresses))[name] == before or now[
+            DIRTIEST
+        ] > 0:
             watch.look()
         seconds = time.perf_counter() - began_at
         peak = status_bytes(self.millrace.pid, "VmHWM")

@@ -10,12 +10,13 @@ and `acks=all`. Millrace flushes before it acknowledges, by default.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 from bench import acknowledgements
 from bench.acknowledgements import Records, percentile, seconds_until_acknowledged
@@ -49,20 +50,32 @@ class Kill:
     was_controller: bool
 
 
-class Victims(Protocol):
+class Victims(ABC):
     """One system under test."""
 
+    @abstractmethod
     def leaders(self) -> dict[int, int]:
         """Return the leader of each partition."""
 
+    @abstractmethod
     def controller(self) -> int:
         """Return the id of the controller."""
 
+    @abstractmethod
     def kill(self, broker_id: int) -> float:
         """Kill a broker, make sure that it restarts, and return the time of the kill."""
 
+    @abstractmethod
     def wait_until_in_sync(self) -> None:
         """Return once all replicas of all partitions are in sync."""
+
+    def wait_for_others(self, broker_id: int) -> None:
+        """Return once a broker leads nothing."""
+        until(
+            lambda: broker_id not in self.leaders().values() or None,
+            "other leaders",
+            RECOVERY_TIMEOUT_S,
+        )
 
 
 def measure(bench: Bench) -> dict[str, Outcome]:
@@ -157,32 +170,26 @@ def _summary(kills: Sequence[Kill], records: Records) -> dict[str, Any]:
     }
 
 
-class _Millrace:
+class _Millrace(Victims):
     def __init__(self, cluster: MillraceCluster) -> None:
         self._cluster = cluster
 
     def leaders(self) -> dict[int, int]:
-        return {
-            number: each.leader for (_, number), each in self._cluster.partitions([TOPIC]).items()
-        }
+        return self._cluster.leaders(TOPIC)
 
     def controller(self) -> int:
         return self._cluster.controller()
 
     def kill(self, broker_id: int) -> float:
         killed_at = self._cluster.kill(broker_id)
-        until(
-            lambda: broker_id not in self.leaders().values() or None,
-            "other leaders",
-            RECOVERY_TIMEOUT_S,
-        )
+        self.wait_for_others(broker_id)
         return killed_at
 
     def wait_until_in_sync(self) -> None:
         self._cluster.wait_until_in_sync([TOPIC], RECOVERY_TIMEOUT_S)
 
 
-class _Kafka:
+class _Kafka(Victims):
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
@@ -194,11 +201,7 @@ class _Kafka:
 
     def kill(self, broker_id: int) -> float:
         killed_at = self._kafka.nodes[broker_id].kill()
-        until(
-            lambda: broker_id not in self.leaders().values() or None,
-            "other leaders",
-            RECOVERY_TIMEOUT_S,
-        )
+        self.wait_for_others(broker_id)
         self._kafka.nodes[broker_id].start_again()
         return killed_at
 

@@ -19,7 +19,7 @@ from bench.settings import (
     MILLRACE_PRODUCER,
     MILLRACE_TOPIC,
 )
-from bench.sides import Broker, Consume, JavaConsume, JavaProduce, Produce, fill
+from bench.sides import Broker, Consume, JavaConsume, JavaProduce, Produce
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,23 +82,10 @@ class Pair:
 
     def fill(self, topic: str, partitions: int, records: int, codec: str = "") -> dict[str, int]:
         """Fill a topic with records with keys on both; return how many each has."""
-        sides = (
-            ("kafka", self.kafka, self.confluent_produce("keyed", codec=codec)),
-            ("millrace", self.millrace, self.produce("batch_keyed", codec=codec)),
-        )
+        options: Any = {"codec": codec, "partitions": partitions}
         return {
-            name: fill(
-                broker,
-                producer.module,
-                producer.way,
-                topic=topic,
-                partitions=partitions,
-                config=producer.topic_config,
-                records_file=self.records,
-                records=records,
-                settings=producer.settings,
-            )
-            for name, broker, producer in sides
+            "kafka": self.confluent_produce("keyed", **options).fill(topic, records),
+            "millrace": self.produce("batch_keyed", **options).fill(topic, records),
         }
 
     def consume(self, way: str, topic: str, partitions: int = 4) -> Consume:

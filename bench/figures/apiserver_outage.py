@@ -9,16 +9,12 @@ import time
 
 from bench.comparisons.kubernetes_load import cluster_under_load, longest_by_key, writes
 from bench.measure import Bench, Outcome, say
-from bench.processes import LoadFailedError
-from bench.real_kubernetes import running_kubernetes
-from e2e.cluster.native import NativeCluster
+from bench.real_kubernetes import native_kubernetes
 
 
 def measure(bench: Bench) -> Outcome:
     """Make the API server unreachable once a round, under one load."""
-    with running_kubernetes() as kubernetes, cluster_under_load(kubernetes) as (namespace, load):
-        if not isinstance(kubernetes, NativeCluster):
-            raise LoadFailedError("the native provider alone takes the API server away")
+    with native_kubernetes() as kubernetes, cluster_under_load(kubernetes) as (namespace, load):
         outages = []
         for number in range(1, bench.rounds + 1):
             with kubernetes.api_server_away():

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.comparisons.compaction import BACKOFF_MS, FREE, HELD, numbered_cells
-from bench.measure import Bench, Outcome, say, settle
-from bench.millrace_broker import Millrace, metrics_of, running_millrace
-from bench.paced_latency import latencies, over
+from bench.measure import Bench, Outcome, settle
+from bench.metrics_page import samples
+from bench.millrace_broker import Millrace, running_millrace
+from bench.paced_latency import compare, latencies
 from bench.processes import LoadFailedError
 from bench.records import KEY_BYTES, read_records, write_random_records
 from bench.settings import MILLRACE_TOPIC
@@ -32,23 +33,21 @@ _SECONDS = "millrace_cleaner_seconds_total"
 def measure(bench: Bench) -> Outcome:
     """Measure with and without, in turn."""
     values = read_records(write_random_records(bench.directory / "records", 100))
-    found: dict[str, list[dict[str, float]]] = {"idle": [], "cleaning": []}
     storage = f"cleaner_backoff_ms = {BACKOFF_MS}"
     with (
         running_millrace(bench.directory / "millrace", storage=storage) as millrace,
         SyncAdmin(millrace.address) as admin,
         _trickle(millrace, values),
     ):
-        for number in range(bench.rounds):
-            for name in list(found)[:: 1 if number % 2 else -1]:
-                settings = FREE if name == "cleaning" else HELD
-                lag = settings["min.compaction.lag.ms"]
-                admin.alter_topic(TOPIC, set_config={"min.compaction.lag.ms": lag})
-                settle()
-                time.sleep(2)  # A pass ends, or begins.
-                found[name].append(_latencies(bench, millrace, is_cleaning=name == "cleaning"))
-                say(f"round {number + 1}/{bench.rounds} {name:9} {found[name][-1]}")
-    return over(found, "cleaning")
+
+        def run(is_cleaning: bool) -> dict[str, float]:
+            lag = (FREE if is_cleaning else HELD)["min.compaction.lag.ms"]
+            admin.alter_topic(TOPIC, set_config={"min.compaction.lag.ms": lag})
+            settle()
+            time.sleep(2)  # A pass ends, or begins.
+            return _latencies(bench, millrace, is_cleaning=is_cleaning)
+
+        return compare(bench, "cleaning", run)
 
 
 @contextmanager
@@ -69,9 +68,9 @@ def _trickle(millrace: Millrace, values: list[bytes]) -> Iterator[None]:
 
 
 def _latencies(bench: Bench, millrace: Millrace, *, is_cleaning: bool) -> dict[str, float]:
-    began_at, before = time.monotonic(), metrics_of(millrace)[_SECONDS]
+    began_at, before = time.monotonic(), samples(millrace.metrics_addresses)[_SECONDS]
     found = latencies(bench, millrace)
-    share = (metrics_of(millrace)[_SECONDS] - before) / (time.monotonic() - began_at)
+    share = (samples(millrace.metrics_addresses)[_SECONDS] - before) / (time.monotonic() - began_at)
     if is_cleaning and share < CLEANING_SHARE_MIN:
         raise LoadFailedError(f"the cleaner was at work for {share:.0%} of the run only")
     return {**found, "cleaning_share": share}

@@ -11,11 +11,11 @@ from statistics import median
 
 from bench.loads.spec import Load, Moved, command_line
 from bench.measure import Bench, Outcome, Run, ratios, summaries
-from bench.millrace_broker import Millrace, running_millrace
+from bench.millrace_broker import running_millrace
 from bench.processes import Usage, last_json, run_load
 from bench.records import write_random_records
 from bench.settings import MILLRACE_TOPIC
-from bench.sides import GRACE_S, fresh_topic, run_client
+from bench.sides import GRACE_S, Produce
 
 SIZES = {"256KiB": 256 << 10, "1MiB": 1 << 20}
 PARTITIONS = 4
@@ -28,12 +28,24 @@ def measure(bench: Bench) -> Outcome:
     shares: dict[str, float] = {}
     detail = {}
     with running_millrace(bench.directory / "millrace") as millrace:
+
+        def sending(size: int, in_flight: int) -> Produce:
+            return Produce(
+                broker=millrace,
+                module="wire_millrace",
+                way="produce",
+                records_file=records,
+                topic_config=MILLRACE_TOPIC["fsync"],
+                settings={"message_bytes": size, "in_flight": in_flight},
+                partitions=PARTITIONS,
+            )
+
         for name, size in SIZES.items():
             runs = bench.interleave(
                 {
-                    "millrace": _broker(millrace, size, PARTITIONS, records),
+                    "millrace": sending(size, PARTITIONS),
                     "raw": _raw(size, bench.directory),
-                    "millrace_pipelined": _broker(millrace, size, PIPELINED_BYTES // size, records),
+                    "millrace_pipelined": sending(size, PIPELINED_BYTES // size),
                 }
             )
             raw = [run.bytes_per_second for run in runs["raw"]]
@@ -44,23 +56,6 @@ def measure(bench: Bench) -> Outcome:
         values={"smaller share": min(shares.values())},
         detail={"shares": shares, **detail},
     )
-
-
-def _broker(millrace: Millrace, size: int, in_flight: int, records: Path) -> Callable[[float], Run]:
-    def run(seconds: float) -> Run:
-        with fresh_topic(millrace, PARTITIONS, MILLRACE_TOPIC["fsync"]) as topic:
-            load = Load(
-                address=millrace.address,
-                topic=topic,
-                partitions=PARTITIONS,
-                seconds=seconds,
-                records_file=str(records),
-                way="produce",
-                settings={"message_bytes": size, "in_flight": in_flight},
-            )
-            return run_client(millrace, "wire_millrace", load, records.with_suffix(".log"))
-
-    return run
 
 
 def _raw(size: int, directory: Path) -> Callable[[float], Run]:

@@ -6,28 +6,16 @@ A fault counts when its effect was seen. Every pass applies a new Cluster and do
 and take about an hour: `--rounds` has no effect.
 """
 
-import json
-import subprocess
-import sys
-from typing import Any
-
-from bench.directories import CHECKOUT
 from bench.measure import Bench, Outcome
-from bench.processes import LoadFailedError
+from bench.processes import summed_up
 
 PASSES = 2
 
 
 def measure(bench: Bench) -> Outcome:
     """Run the passes one after another, each with its own dice."""
-    command = [
-        *(sys.executable, "-m", "e2e.faults", "--count", str(PASSES)),
-        *("--folder", str(bench.directory)),
-    ]
-    done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
-    if not done.stdout:
-        raise LoadFailedError(f"{' '.join(command)} ended with {done.returncode}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    options = ("--count", str(PASSES), "--folder", str(bench.directory))
+    found = summed_up("e2e.faults", *options)
     scenarios = found["scenarios"].values()
     return Outcome(
         values={

@@ -7,15 +7,11 @@ the clients saw, and the replicas' files. A round has so many passes that five r
 goal. Faults that this machine cannot inject are in `detail`.
 """
 
-import json
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
-from bench.directories import CHECKOUT
 from bench.measure import Bench, Outcome, say
-from bench.processes import LoadFailedError
+from bench.processes import summed_up
 
 PASSES_A_ROUND = 2
 TIMES_MIN = 10
@@ -25,7 +21,8 @@ def measure(bench: Bench) -> Outcome:
     """Run the passes one after another, each with its own dice."""
     passes: list[dict[str, Any]] = []
     for number in range(bench.rounds * PASSES_A_ROUND):
-        its = _pass(bench, number + 1)
+        options = ("--seed", str(number + 1), "--folder", str(bench.directory))
+        its = summed_up("tests.faults", *options)
         passes.append(its)
         bad = [*its["failures"], *its["anomalies"]]
         say(
@@ -52,15 +49,3 @@ def measure(bench: Bench) -> Outcome:
             "failures": [failure for each in passes for failure in each["failures"]],
         },
     )
-
-
-def _pass(bench: Bench, seed: int) -> dict[str, Any]:
-    command = [
-        *(sys.executable, "-m", "tests.faults"),
-        *("--seed", str(seed), "--folder", str(bench.directory)),
-    ]
-    done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
-    if not done.stdout:
-        raise LoadFailedError(f"{' '.join(command)} ended with {done.returncode}")
-    summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return summary

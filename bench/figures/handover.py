@@ -92,22 +92,18 @@ def _move(
         The moved partitions; the begin and the end of the time in which stalls count.
     """
     time.sleep(seconds)
-    before = _leaders(cluster)
+    before = cluster.leaders(TOPIC)
     started = time.monotonic()
     if back:
         cluster.admin.undrain_broker(broker_id)
     else:
         cluster.admin.drain_broker(broker_id)
     until(
-        lambda: (broker_id in _leaders(cluster).values()) is back or None,
+        lambda: (broker_id in cluster.leaders(TOPIC).values()) is back or None,
         "the move of leaderships",
         MOVE_TIMEOUT_S,
     )
     time.sleep(AFTERWARDS_S)
-    after = _leaders(cluster)
+    after = cluster.leaders(TOPIC)
     moved = [number for number, leader in before.items() if after[number] != leader]
     return moved, started, time.monotonic()
-
-
-def _leaders(cluster: MillraceCluster) -> dict[int, int]:
-    return {number: each.leader for (_, number), each in cluster.partitions([TOPIC]).items()}

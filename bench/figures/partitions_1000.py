@@ -4,17 +4,14 @@ Two brokers, one with a topic of 10 partitions and one with 1,000; the same prod
 batches of 64 KiB to all partitions in turn.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from statistics import median
 
-from bench.loads.spec import Load
-from bench.measure import Bench, Outcome, Run, ratios, summaries
-from bench.millrace_broker import Millrace, running_millrace
+from bench.measure import Bench, Outcome, details, ratios, summaries
+from bench.millrace_broker import running_millrace
 from bench.records import write_random_records
 from bench.settings import MILLRACE_PRODUCER, MILLRACE_TOPIC
-from bench.sides import fresh_topic, run_client
+from bench.sides import Produce
 
 FEW, MANY = 10, 1000
 BATCH_BYTES = 64 << 10
@@ -28,10 +25,14 @@ def measure(bench: Bench) -> Outcome:
     with ExitStack() as stack:
         runs = bench.interleave(
             {
-                str(partitions): _side(
-                    stack.enter_context(running_millrace(bench.directory / str(partitions))),
-                    partitions,
-                    records,
+                str(partitions): Produce(
+                    broker=stack.enter_context(running_millrace(bench.directory / str(partitions))),
+                    module="spread_millrace",
+                    way="",
+                    records_file=records,
+                    topic_config=MILLRACE_TOPIC["replicated"],
+                    settings={"batch_bytes": BATCH_BYTES, "producer": MILLRACE_PRODUCER},
+                    partitions=partitions,
                 )
                 for partitions in (FEW, MANY)
             }
@@ -51,25 +52,9 @@ def measure(bench: Bench) -> Outcome:
                 partitions: median(of_side) * 1e6 for partitions, of_side in cost.items()
             },
             "records_per_batch": {
-                partitions: median([run.moved.detail["records_per_batch"] for run in of_side])
+                partitions: median(details(of_side, "records_per_batch"))
                 for partitions, of_side in runs.items()
             },
             **summaries(runs),
         },
     )
-
-
-def _side(millrace: Millrace, partitions: int, records: Path) -> Callable[[float], Run]:
-    def run(seconds: float) -> Run:
-        with fresh_topic(millrace, partitions, MILLRACE_TOPIC["replicated"]) as topic:
-            load = Load(
-                address=millrace.address,
-                topic=topic,
-                partitions=partitions,
-                seconds=seconds,
-                records_file=str(records),
-                settings={"batch_bytes": BATCH_BYTES, "producer": MILLRACE_PRODUCER},
-            )
-            return run_client(millrace, "spread_millrace", load, records.with_suffix(".log"))
-
-    return run

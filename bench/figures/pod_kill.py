@@ -13,7 +13,7 @@ from statistics import median
 from bench.comparisons.kubernetes_load import TOPIC, Write, cluster_under_load, writes
 from bench.measure import Bench, Outcome, say
 from bench.processes import LoadFailedError
-from bench.real_kubernetes import running_kubernetes
+from bench.real_kubernetes import native_kubernetes
 from e2e.cluster.native import NativeCluster
 from e2e.installed import Namespace, until
 from e2e.load.pod import LoadPod
@@ -24,9 +24,7 @@ CONTROLLER_EVERY = 3
 
 def measure(bench: Bench) -> Outcome:
     """Kill one broker after another, once a round, under one load."""
-    with running_kubernetes() as kubernetes, cluster_under_load(kubernetes) as (namespace, load):
-        if not isinstance(kubernetes, NativeCluster):
-            raise LoadFailedError("the native provider alone kills what runs on its nodes")
+    with native_kubernetes() as kubernetes, cluster_under_load(kubernetes) as (namespace, load):
         namespace.make_client("logs")
         led, victims = [], []
         for number in range(1, KILLS_PER_ROUND * bench.rounds + 1):

@@ -8,9 +8,7 @@ import time
 from statistics import median
 
 from bench.measure import Bench, Outcome, say
-from bench.processes import LoadFailedError
-from bench.real_kubernetes import fresh_namespace, running_kubernetes
-from e2e.cluster.native import NativeCluster
+from bench.real_kubernetes import fresh_namespace, native_kubernetes
 from e2e.flights import produce_all
 from e2e.spark_job import SparkJob
 from tests.spark_jobs.flights import FLIGHTS, PARTITIONS, REPLICAS, read_source
@@ -21,9 +19,7 @@ DAYS = 30
 def measure(bench: Bench) -> Outcome:
     """Start one job after another, one a round."""
     seconds = []
-    with running_kubernetes() as kubernetes:
-        if not isinstance(kubernetes, NativeCluster):
-            raise LoadFailedError("what Spark writes is read on the nodes of a native cluster")
+    with native_kubernetes() as kubernetes:
         kubernetes.load_spark_image()
         with fresh_namespace(kubernetes) as namespace:
             namespace.make_cluster()

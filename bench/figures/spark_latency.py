@@ -14,7 +14,7 @@ import numpy
 from bench.comparisons.spark_read import read_options
 from bench.loads.paced import WARM_UP_S, percentiles
 from bench.loads.spec import Load, Moved, command_line
-from bench.measure import Bench, Outcome, Run, ratios
+from bench.measure import Bench, Outcome, Run, details, ratios
 from bench.millrace_broker import running_millrace
 from bench.peers.kafka import running_kafka
 from bench.processes import LoadFailedError, run_load, usage
@@ -44,21 +44,14 @@ def measure(bench: Bench) -> Outcome:
     return Outcome(
         values={
             "p50 of Spark's Kafka source over ours": median(
-                ratios(_p50(runs["kafka"]), _p50(runs["millrace"]))
+                ratios(*(details(runs[side], "p50_ms") for side in ("kafka", "millrace")))
             )
         },
         detail={
-            name: {
-                what: median([run.moved.detail[what] for run in side])
-                for what in side[0].moved.detail
-            }
+            name: {what: median(details(side, what)) for what in side[0].moved.detail}
             for name, side in runs.items()
         },
     )
-
-
-def _p50(runs: list[Run]) -> list[float]:
-    return [run.moved.detail["p50_ms"] for run in runs]
 
 
 def _side(

@@ -13,7 +13,7 @@ from bench.millrace_broker import running_millrace
 from bench.processes import status_bytes
 from bench.records import KEY_BYTES, write_random_records
 from bench.settings import MILLRACE_PRODUCER, MILLRACE_TOPIC
-from bench.sides import fill
+from bench.sides import Produce
 from bench.spark import running_spark
 
 TOPIC_BYTES = 10_000_000_000
@@ -29,11 +29,15 @@ def measure(bench: Bench) -> Outcome:
     peaks: list[list[float]] = []
     with ExitStack() as stack:
         millrace = stack.enter_context(running_millrace(bench.directory / "millrace"))
-        filled = fill(
-            millrace, "millrace_produce", "batch_keyed", topic=TOPIC, partitions=PARTITIONS,
-            config=MILLRACE_TOPIC["replicated"], records_file=records_file, records=wanted,
+        filled = Produce(
+            broker=millrace,
+            module="millrace_produce",
+            way="batch_keyed",
+            records_file=records_file,
+            topic_config=MILLRACE_TOPIC["replicated"],
             settings=MILLRACE_PRODUCER,
-        )  # fmt: skip
+            partitions=PARTITIONS,
+        ).fill(TOPIC, wanted)
         for number in range(bench.rounds):
             with running_spark(
                 bench.directory / f"spark-{number}",

@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bench.measure import Bench, Outcome, say, settle
-from bench.millrace_broker import Millrace, metrics_of, running_millrace
-from bench.paced_latency import IDLE, latencies, over
+from bench.measure import Bench, Outcome, settle
+from bench.metrics_page import samples
+from bench.millrace_broker import Millrace, running_millrace
+from bench.paced_latency import compare, latencies
 from bench.processes import LoadFailedError
 from bench.records import read_records, write_random_records
 from bench.settings import MILLRACE_TOPIC
@@ -23,8 +24,6 @@ from millrace.client import SyncAdmin, SyncProducer
 TOPIC = "tiered"
 MOVED_SHARE_MIN = 0.5
 """Bytes that must have moved, at least, of those written in a run with moves."""
-_MOVING = "moving"
-_RETENTION_MS = {IDLE: "-1", _MOVING: "0"}
 _BYTES_PER_SECOND = 8 << 20
 _STEP_S = 0.05
 _STORAGE = "tier_check_interval_ms = 100\ntier_free_bytes_min = 0"
@@ -34,7 +33,6 @@ _MOVED_BYTES = 'millrace_tier_moved_bytes_total{way="to"}'
 def measure(bench: Bench) -> Outcome:
     """Measure with and without, in turn."""
     values = read_records(write_random_records(bench.directory / "records", 1000))
-    found: dict[str, list[dict[str, float]]] = {IDLE: [], _MOVING: []}
     with (
         running_millrace(
             bench.directory / "millrace", storage=_STORAGE, media=["ssd", "hdd"]
@@ -42,15 +40,15 @@ def measure(bench: Bench) -> Outcome:
         SyncAdmin(millrace.address) as admin,
         _written(millrace, values),
     ):
-        for number in range(bench.rounds):
-            for name in list(found)[:: 1 if number % 2 else -1]:
-                kept = {"local.retention.ms": _RETENTION_MS[name]}
-                admin.alter_topic(TOPIC, set_config=kept)
-                settle()
-                time.sleep(2)  # A move ends, or begins.
-                found[name].append(_measured(bench, millrace, is_moving=name == _MOVING))
-                say(f"round {number + 1}/{bench.rounds} {name:6} {found[name][-1]}")
-    return over(found, _MOVING)
+
+        def run(is_moving: bool) -> dict[str, float]:
+            kept = {"local.retention.ms": "0" if is_moving else "-1"}
+            admin.alter_topic(TOPIC, set_config=kept)
+            settle()
+            time.sleep(2)  # A move ends, or begins.
+            return _measured(bench, millrace, is_moving=is_moving)
+
+        return compare(bench, "moving", run)
 
 
 @contextmanager
@@ -77,10 +75,10 @@ def _written(millrace: Millrace, values: list[bytes]) -> Iterator[None]:
 
 
 def _measured(bench: Bench, millrace: Millrace, *, is_moving: bool) -> dict[str, float]:
-    began_at, before = time.monotonic(), metrics_of(millrace).get(_MOVED_BYTES, 0)
+    began_at, before = time.monotonic(), samples(millrace.metrics_addresses).get(_MOVED_BYTES, 0)
     found = latencies(bench, millrace)
     # Each byte counts twice, as it is copied and verified.
-    moved = (metrics_of(millrace).get(_MOVED_BYTES, 0) - before) / 2
+    moved = (samples(millrace.metrics_addresses).get(_MOVED_BYTES, 0) - before) / 2
     share = moved / (_BYTES_PER_SECOND * (time.monotonic() - began_at))
     if share < MOVED_SHARE_MIN if is_moving else share > 0:
         raise LoadFailedError(f"{share:.0%} of what was written has moved in the run")

@@ -12,13 +12,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from bench.loads.spec import Load
 from bench.measure import Bench, Outcome, Run, ratios, summaries
 from bench.millrace_broker import Millrace, running_millrace
 from bench.peers.grpc_server import running_grpc_server
 from bench.records import write_random_records
 from bench.settings import GRPC_OPTIONS, MILLRACE_TOPIC
-from bench.sides import RawStream, fresh_topic, run_client
+from bench.sides import Consume, Produce, RawStream, fresh_topic
 
 SIZES = {"256KiB": 256 << 10, "1MiB": 1 << 20}
 DIRECTIONS = ("produce", "fetch")
@@ -26,6 +25,8 @@ KINDS = ("sync", "aio")
 IN_FLIGHT_BYTES = 16 << 20
 PARTITIONS = 4
 FILL_BYTES = 2 << 30
+
+Side = Callable[[float], Run]
 
 
 def measure(bench: Bench) -> Outcome:
@@ -43,9 +44,7 @@ def measure(bench: Bench) -> Outcome:
             for size_name, size in SIZES.items():
                 with fresh_topic(millrace, PARTITIONS, MILLRACE_TOPIC["replicated"]) as filled:
                     ours = _ours(millrace, direction, size, filled, records)
-                    if direction == "fetch":
-                        _fill(millrace, size, filled, records)
-                    sides: dict[str, Callable[[float], Run]] = {"millrace": ours}
+                    sides: dict[str, Side] = {"millrace": ours}
                     for kind, server in servers.items():
                         sides[kind] = RawStream(
                             server=server,
@@ -70,43 +69,28 @@ def measure(bench: Bench) -> Outcome:
     )
 
 
-def _ours(
-    millrace: Millrace, direction: str, size: int, filled: str, records: Path
-) -> Callable[[float], Run]:
-    def run(seconds: float) -> Run:
-        log = records.with_suffix(".log")
-        if direction == "fetch":
-            return run_client(
-                millrace,
-                "wire_millrace",
-                _load(millrace, "fetch", size, filled, seconds=seconds),
-                log,
-            )
-        with fresh_topic(millrace, PARTITIONS, MILLRACE_TOPIC["replicated"]) as topic:
-            load = _load(millrace, "produce", size, topic, seconds=seconds, records=records)
-            return run_client(millrace, "wire_millrace", load, log)
-
-    return run
-
-
-def _fill(millrace: Millrace, size: int, topic: str, records: Path) -> None:
+def _ours(millrace: Millrace, direction: str, size: int, filled: str, records: Path) -> Side:
+    settings = {"message_bytes": size, "in_flight": IN_FLIGHT_BYTES // size}
+    producing = Produce(
+        broker=millrace,
+        module="wire_millrace",
+        way="produce",
+        records_file=records,
+        topic_config=MILLRACE_TOPIC["replicated"],
+        settings=settings,
+        partitions=PARTITIONS,
+    )
+    if direction == "produce":
+        return producing
     moved = 0
     while moved < FILL_BYTES:
-        load = _load(millrace, "produce", size, topic, seconds=1.0, records=records)
-        moved += run_client(
-            millrace, "wire_millrace", load, records.with_suffix(".log")
-        ).moved.bytes
-
-
-def _load(
-    millrace: Millrace, way: str, size: int, topic: str, *, seconds: float, records: Path = Path()
-) -> Load:
-    return Load(
-        address=millrace.address,
-        topic=topic,
+        moved += producing.to(filled, 1.0).moved.bytes
+    return Consume(
+        broker=millrace,
+        module="wire_millrace",
+        way="fetch",
+        topic=filled,
+        settings=settings,
+        log=records.with_suffix(".log"),
         partitions=PARTITIONS,
-        seconds=seconds,
-        records_file=str(records),
-        way=way,
-        settings={"message_bytes": size, "in_flight": IN_FLIGHT_BYTES // size},
     )
