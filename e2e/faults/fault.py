@@ -146,14 +146,6 @@ class Scene(Seeing):
         name: str = self.view.cluster.brokers[broker_id].name  # type: ignore[index]
         return name
 
-    def wait_for_new_controller(self, before: View, seconds: float | None = None) -> str:
-        """Wait until the controller epoch has grown; return a description."""
-        old = before.cluster.controller_epoch
-        view = self.wait_for(
-            lambda view: view.cluster.controller_epoch > old, "a new controller epoch", seconds
-        )
-        return f"controller epoch {old}, then {view.cluster.controller_epoch} of {view.controller}"
-
     def any_topic(self) -> str:
         """The resource name of any of the load's topics."""
         return self.dice.choice(self.view.places.topics).rpartition("/")[2]

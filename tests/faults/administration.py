@@ -32,18 +32,7 @@ def steal_the_lease(scene: Scene) -> str:
     before = scene.cluster.look()
     with closing(sqlite3.connect(scene.cluster.store_file, isolation_level=None)) as store:
         store.execute("UPDATE lease SET holder = ?, version = version + 1", (_THIEF,))
-    view = scene.cluster.wait_for(
-        lambda view: (
-            view.cluster.controller_epoch > before.cluster.controller_epoch
-            and view.controller != _THIEF
-        ),
-        "a later controller epoch",
-        20,
-    )
-    return (
-        f"controller epoch {before.cluster.controller_epoch} of {before.controller}, then "
-        f"{view.cluster.controller_epoch} of {view.controller}"
-    )
+    return scene.cluster.wait_for_new_controller(before, but=_THIEF)
 
 
 @fault("F70", "a topic is deleted and made again under its name while a broker is down")

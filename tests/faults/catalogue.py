@@ -120,6 +120,25 @@ class Seeing(ABC):
             f"then {new.leader} in epoch {new.leader_epoch}"
         )
 
+    def wait_for_new_controller(
+        self, before: View, seconds: float | None = None, *, but: str = ""
+    ) -> str:
+        """Wait until another controller epoch has begun; return a description.
+
+        Args:
+            but: who must not be the controller.
+        """
+        old = before.cluster.controller_epoch
+        view = self.wait_for(
+            lambda view: view.cluster.controller_epoch > old and view.controller != but,
+            "a new controller epoch",
+            seconds,
+        )
+        return (
+            f"controller epoch {old} of {before.controller}, then "
+            f"{view.cluster.controller_epoch} of {view.controller}"
+        )
+
     def led_keys(self, name: str) -> list[int]:
         """The partitions that a broker leads.
 

@@ -9,15 +9,15 @@ import asyncio
 import itertools
 import operator
 import random
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tests.checkers.compacted import Read, Sent, problems, table
 from tests.checkers.history import FAIL, INFO, OK
+from tests.faults.clients import Clients
 from tests.integration.running_broker import wait_until
 
 from millrace.broker.storage import inspection
@@ -45,7 +45,7 @@ _POLL_MS: Final = 300
 _FINAL_SECONDS_MAX: Final = 90.0
 
 
-class Latest(threading.Thread):
+class Latest(Clients):
     """Clients of the compacted topic, on an event loop of their own.
 
     Attributes:
@@ -53,7 +53,7 @@ class Latest(threading.Thread):
     """
 
     def __init__(self, bootstrap: str, seed: int) -> None:
-        super().__init__(name="latest", daemon=True)
+        super().__init__("latest")
         self.acknowledged = 0
         self._addresses = bootstrap
         self._seed = seed
@@ -62,16 +62,13 @@ class Latest(threading.Thread):
         self._followed: list[list[list[Read]]] = []  # By life of the reader, and partition.
         self._final: list[list[Read]] = [[] for _ in range(PARTITIONS)]
         self._ends: list[int] = []
-        self._is_over = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
-        self._failure: BaseException | None = None
 
     # --- From other threads ------------------------------------------------------------------
 
     def begin(self) -> None:
         """Start the clients."""
         self.start()
-        self._call(self._begin())
+        self.begin_clients([*map(self._write, range(PARTITIONS)), self._follow()])
 
     def wait_for_more(self, count: int = 30, seconds: float = 30) -> None:
         """Return once so many more records are acknowledged.
@@ -81,24 +78,17 @@ class Latest(threading.Thread):
         """
         wanted = self.acknowledged + count
         wait_until(
-            lambda: self.acknowledged >= wanted or self._failure is not None,
+            lambda: self.acknowledged >= wanted or self.failure is not None,
             f"{TOPIC} takes {count} writes",
             seconds,
         )
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def read_all(self) -> None:
         """Stop all clients, then read the topic from its beginning to its end."""
-        self._call(self._stop_clients())
-        self._call(self._read_all())
-
-    def stop(self) -> None:
-        if self.is_alive():
-            with suppress(TimeoutError):
-                self._call(self._stop_clients())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self.join()
+        self.stop_clients()
+        self.call(self._read_all(), 2 * _FINAL_SECONDS_MAX)
 
     def judge(self, log_dirs: Mapping[str, Path], topic_id: TopicId) -> list[str]:
         """Return what breaks a promise.
@@ -131,33 +121,11 @@ class Latest(threading.Thread):
         left = sum(map(len, self._final))
         return f"compacted: of {self.acknowledged} records {left} were left"
 
-    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * _FINAL_SECONDS_MAX)
-
     # --- On the loop -------------------------------------------------------------------------
-
-    def run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.close()
-
-    async def _begin(self) -> None:
-        work = [self._write(partition) for partition in range(PARTITIONS)]
-        self._tasks = [asyncio.create_task(each) for each in (*work, self._follow())]
-        for task in self._tasks:
-            task.add_done_callback(self._on_done)
-
-    def _on_done(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self._failure = self._failure or task.exception()
-
-    async def _stop_clients(self) -> None:
-        self._is_over.set()
-        await asyncio.gather(*getattr(self, "_tasks", ()), return_exceptions=True)
 
     async def _write(self, partition: int) -> None:
         dice = random.Random(f"{self._seed} latest {partition}")
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             producer = Producer(
                 self._addresses,
                 linger_ms=1,
@@ -165,7 +133,7 @@ class Latest(threading.Thread):
                 request_timeout_ms=10_000,
             )
             try:
-                while not self._is_over.is_set():
+                while not self.is_over.is_set():
                     if not await self._send(producer, partition, dice):
                         break  # The outcome of its last record is unknown: it is retired.
                     await asyncio.sleep(dice.uniform(0, 2 * _PAUSE_SECONDS))
@@ -196,10 +164,10 @@ class Latest(threading.Thread):
         return is_all
 
     async def _follow(self) -> None:
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             self._followed.append([[] for _ in range(PARTITIONS)])
             with suppress(MillraceError):
-                await self._read(self._followed[-1], lambda _: self._is_over.is_set())
+                await self._read(self._followed[-1], lambda _: self.is_over.is_set())
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _read_all(self) -> None:

@@ -11,15 +11,14 @@ The load does not depend on how the brokers run: it works with processes and in 
 import asyncio
 import itertools
 import random
-import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
+from tests.faults.clients import Clients
 from tests.faults.history import History
 
 from millrace.client import Admin, Consumer, Producer
@@ -80,7 +79,7 @@ def value_of(record: bytes) -> int:
     return int(record[:_NUMBER_BYTES])
 
 
-class Load(threading.Thread):
+class Load(Clients):
     """All clients, on an event loop of their own.
 
     Args:
@@ -100,7 +99,6 @@ class Load(threading.Thread):
         acknowledged_of: number of values by key; unknown with `acks=0`.
         slowest_s: the longest time to an acknowledgement since it was last set to 0.
         repeated: batches that were acknowledged after a retry.
-        failure: an unexpected error of the clients.
     """
 
     def __init__(
@@ -115,11 +113,10 @@ class Load(threading.Thread):
         pause_s: float = 0.05,
         record_bytes: int = _SMALL,
     ) -> None:
-        super().__init__(name="load", daemon=True)
+        super().__init__("load")
         self.acknowledged = 0
         self.acknowledged_of = dict.fromkeys(places.keys, 0)
         self.slowest_s = 0.0
-        self.failure: BaseException | None = None
         self._addresses = bootstrap
         self._history = history
         self._seed = seed
@@ -132,15 +129,8 @@ class Load(threading.Thread):
         self._lives = itertools.count(1)
         self._producers: dict[int, Producer] = {}
         self._repeated = 0
-        self._loop = asyncio.new_event_loop()
-        self._is_over = asyncio.Event()
 
     # --- From other threads ------------------------------------------------------------------
-
-    def call(self, work: Coroutine[Any, Any, Any], seconds: float = 120) -> Any:
-        """Run a coroutine on the clients' loop."""
-        future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result(seconds)
 
     def fill(self, bytes_each: int) -> None:
         """Write so many bytes to every `acks=all` partition, in large records, before the load."""
@@ -153,7 +143,11 @@ class Load(threading.Thread):
 
     def begin(self) -> None:
         """Start the clients."""
-        self.call(self._begin())
+        work = [self._write(key) for key in self._places.keys]
+        work += [self._read(number, zone) for number, zone in enumerate(self._zones)]
+        if self._newest_epoch is not None:
+            work.append(self._ask_ends(self._newest_epoch))
+        self.begin_clients(work)
 
     def read_all(self) -> dict[int, int]:
         """Stop all clients, then read every partition from its beginning to its end.
@@ -161,16 +155,9 @@ class Load(threading.Thread):
         Returns:
             The end of each partition, by key.
         """
-        self.call(self._stop_clients(), 150)
+        self.stop_clients()
         ends: dict[int, int] = self.call(self._read_all(), 2 * _FINAL_SECONDS_MAX)
         return ends
-
-    def stop(self) -> None:
-        if self.is_alive():
-            with suppress(TimeoutError):
-                self.call(self._stop_clients(), 150)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self.join()
 
     def wait_for_more(self, count: int = 30, seconds: float = 30) -> None:
         """Return once so many more values are acknowledged.
@@ -208,28 +195,6 @@ class Load(threading.Thread):
 
     # --- On the loop -------------------------------------------------------------------------
 
-    def run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.close()
-
-    async def _begin(self) -> None:
-        work = [self._write(key) for key in self._places.keys]
-        work += [self._read(number, zone) for number, zone in enumerate(self._zones)]
-        if self._newest_epoch is not None:
-            work.append(self._ask_ends(self._newest_epoch))
-        self._tasks = [asyncio.create_task(each) for each in work]
-        for task in self._tasks:
-            task.add_done_callback(self._on_done)
-
-    def _on_done(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self.failure = self.failure or task.exception()
-
-    async def _stop_clients(self) -> None:
-        self._is_over.set()
-        await asyncio.gather(*getattr(self, "_tasks", ()), return_exceptions=True)
-
     async def _fill(self, key: int, size: int) -> None:
         producer = self._producer()
         name = f"fill{key}"
@@ -254,11 +219,11 @@ class Load(threading.Thread):
         dice = random.Random(f"{self._seed} writes {key}")
         acks = self._places.acks_of(key)
         pause = self._pause_s * (1 if acks == "all" else 4)
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             producer = self._producers[key] = self._producer(acks)
             name = f"w{key}.{next(self._lives)}"
             try:
-                while not self._is_over.is_set():
+                while not self.is_over.is_set():
                     count = dice.randint(1, _SENDS_MAX)
                     values = [next(self._values) for _ in range(count)]
                     if not await self._send(producer, name, key, values, self._record_bytes):
@@ -303,7 +268,7 @@ class Load(threading.Thread):
         return not failed
 
     async def _read(self, number: int, zone: str) -> None:
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             name = f"r{number}.{next(self._lives)}"
             consumer = Consumer(
                 self._addresses,
@@ -314,7 +279,7 @@ class Load(threading.Thread):
             try:
                 await consumer.assign(self._places.topics, start="beginning")
                 self._history.record(name, OK, "assign", details=list(self._places.keys))
-                while not self._is_over.is_set():
+                while not self.is_over.is_set():
                     self._history.record(name, INVOKE, "poll")
                     records = await consumer.poll(_POLL_MS)
                     self._history.record(name, OK, "poll", polled=[self._by_key(records)])
@@ -332,7 +297,7 @@ class Load(threading.Thread):
         name = f"asker.{next(self._lives)}"
         async with Admin(self._addresses, request_timeout_ms=5_000) as admin:
             for topic in itertools.cycle(self._places.topics):
-                if self._is_over.is_set():
+                if self.is_over.is_set():
                     return
                 keys = [
                     self._places.key_of(topic, number) for number in range(self._places.partitions)

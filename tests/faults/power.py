@@ -112,15 +112,9 @@ def break_the_store(scene: Scene) -> str:
         cut_power(cluster.nodes)
         cluster.start(cluster.nodes)
         what = "cut off from power"
-    view = cluster.wait_for(
-        lambda view: view.cluster.controller_epoch > before.cluster.controller_epoch,
-        "a later controller epoch",
-        20,
-    )
+    seen = cluster.wait_for_new_controller(before)
+    view = cluster.view
     for name, topic in before.topics.items():
         if view.topics.get(name) is None or view.topics[name].topic_id != topic.topic_id:
             raise AssertionError(f"the store forgot topic {name}")
-    return (
-        f"{what}; controller epoch {before.cluster.controller_epoch}, then "
-        f"{view.cluster.controller_epoch}"
-    )
+    return f"{what}; {seen}"

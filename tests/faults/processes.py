@@ -91,15 +91,7 @@ def kill_the_controller(scene: Scene) -> str:
     controller = scene.cluster.controller
     before = scene.view
     controller.kill()
-    view = scene.cluster.wait_for(
-        lambda view: view.cluster.controller_epoch > before.cluster.controller_epoch,
-        "another controller",
-        20,
-    )
-    return (
-        f"controller epoch {before.cluster.controller_epoch} of {controller.name}, "
-        f"then {view.cluster.controller_epoch} of {view.controller}"
-    )
+    return scene.cluster.wait_for_new_controller(before)
 
 
 @fault("F39", "SIGSTOP of the controller beyond its lease, then SIGCONT: two of them for a moment")
@@ -107,20 +99,13 @@ def pause_the_controller(scene: Scene) -> str:
     controller = scene.cluster.controller
     before, logged = scene.view, controller.log_size()
     controller.pause()
-    view = scene.cluster.wait_for(
-        lambda view: view.cluster.controller_epoch > before.cluster.controller_epoch,
-        "another controller",
-        20,
-    )
+    seen = scene.cluster.wait_for_new_controller(before)
     controller.resume()
     wait_until(
         lambda: "controller resigned" in controller.logged_since(logged),
         f"{controller.name} resigns",
     )
-    return (
-        f"controller epoch {before.cluster.controller_epoch}, then "
-        f"{view.cluster.controller_epoch}; {controller.name} resigned"
-    )
+    return f"{seen}; {controller.name} resigned"
 
 
 @fault("F47", "SIGTERM and start of every broker in turn")
