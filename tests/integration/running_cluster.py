@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.integration.running_broker import RunningBroker
 
-from millrace.client import SyncAdmin, SyncConsumer, TopicDescription
+from millrace.client import SyncAdmin, SyncConsumer, SyncProducer, TopicDescription
 from millrace.core.ids import BrokerId
 
 BROKERS = 3
@@ -22,6 +22,13 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
             if len(found) == count:
                 return found
     raise AssertionError(f"only {len(found)} records came")
+
+
+def write_numbers(bootstrap: str, topic: str, numbers: range, **settings: Any) -> None:
+    """Write numbers as texts, and have each acknowledged."""
+    with SyncProducer(bootstrap, **settings) as producer:
+        for handle in [producer.send(topic, b"%d" % number) for number in numbers]:
+            handle.result(60)
 
 
 class RunningCluster:

@@ -4,6 +4,7 @@ By Prometheus's own tests of rules (`promtool test rules`), on series that are m
 """
 
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -254,33 +255,50 @@ def said_of(tests: list[dict[str, Any]], folder: Path) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-def check(alert: Alert, folder: Path) -> str:
-    """Run Prometheus's tests of an alert; return what it says."""
-    case, name = CASES[alert.name], f"Millrace{alert.name}"
-    expected = {
-        "exp_labels": {**case.labels, "severity": str(alert.severity)},
+def told(name: str, labels: dict[str, str], summary: str) -> dict[str, Any]:
+    """Return what an alert says when it fires."""
+    (alert,) = (alert for alert in ALERTS if alert.name == name)
+    return {
+        "exp_labels": {**labels, "severity": str(alert.severity)},
         "exp_annotations": {
-            "summary": case.summary,
+            "summary": summary,
             "runbook_url": f"docs/runbooks/{alert.runbook}.md",
         },
     }
+
+
+def rule_test(
+    name: str, values: dict[str, str], expected: Iterable[tuple[int, list[Any]]]
+) -> dict[str, Any]:
+    """Return a test of an alert: its series, and what it says at some minutes."""
+    return {
+        "interval": "1m",
+        "input_series": [{"series": one, "values": of_one} for one, of_one in values.items()],
+        "alert_rule_test": [
+            {"eval_time": f"{minutes}m", "alertname": f"Millrace{name}", "exp_alerts": alerts}
+            for minutes, alerts in expected
+        ],
+    }
+
+
+def check(alert: Alert, folder: Path) -> str:
+    """Run Prometheus's tests of an alert; return what it says."""
+    case = CASES[alert.name]
+    fires = told(alert.name, case.labels, case.summary)
     outcomes: list[list[tuple[int, list[Any]]]] = [
-        list(zip(case.minutes, ([], [expected]), strict=True)),
+        list(zip(case.minutes, ([], [fires]), strict=True)),
         [(minutes, []) for minutes in (*case.minutes, 90)],
     ]
     tests = [
-        {
-            "interval": "1m",
-            "input_series": [
-                {"series": one, "values": values}
+        rule_test(
+            alert.name,
+            {
+                one: values
                 for one, both in case.series.items()
                 if (values := both if isinstance(both, str) else both[at])
-            ],
-            "alert_rule_test": [
-                {"eval_time": f"{minutes}m", "alertname": name, "exp_alerts": alerts}
-                for minutes, alerts in outcome
-            ],
-        }
+            },
+            outcome,
+        )
         for at, outcome in enumerate(outcomes)
     ]
     return said_of(tests, folder)
@@ -320,68 +338,26 @@ def test_every_alert_has_one_cause() -> None:
 def test_a_cluster_none_of_whose_brokers_answers_has_no_controller(
     known_by: str, value: str, tmp_path: Path
 ) -> None:
-    alert = next(alert for alert in ALERTS if alert.name == "NoController")
-    expected = {
-        "exp_labels": {**CLUSTER, "severity": "page"},
-        "exp_annotations": {
-            "summary": f"Controllers {OF_CLUSTER}: 0 instead of one.",
-            "runbook_url": f"docs/runbooks/{alert.runbook}.md",
-        },
-    }
-    test = {
-        "interval": "1m",
-        "input_series": [{"series": known_by, "values": f"{value}x10"}],
-        "alert_rule_test": [
-            {
-                "eval_time": "5m",
-                "alertname": "MillraceNoController",
-                "exp_alerts": [expected],
-            }
-        ],
-    }
+    fires = told("NoController", CLUSTER, f"Controllers {OF_CLUSTER}: 0 instead of one.")
+    test = rule_test("NoController", {known_by: f"{value}x10"}, [(5, [fires])])
     assert said_of([test], tmp_path) == ""
 
 
 def test_an_operator_that_is_gone_is_missed_and_one_that_never_was_is_not(tmp_path: Path) -> None:
-    alert = next(alert for alert in ALERTS if alert.name == "NoOperator")
-    missed = {
-        "exp_labels": {"severity": "ticket"},
-        "exp_annotations": {
-            "summary": "Operators that act: 0 instead of one.",
-            "runbook_url": f"docs/runbooks/{alert.runbook}.md",
-        },
-    }
+    missed = told("NoOperator", {}, "Operators that act: 0 instead of one.")
     tests = [
-        {
-            "interval": "1m",
-            "input_series": [{"series": series(name, instance="a"), "values": "1x10 stale"}],
-            "alert_rule_test": [
-                {"eval_time": "25m", "alertname": "MillraceNoOperator", "exp_alerts": expected}
-            ],
-        }
-        for name, expected in (("millrace_operator_acts", [missed]), ("another", []))
+        rule_test("NoOperator", {series(name, instance="a"): "1x10 stale"}, [(25, alerts)])
+        for name, alerts in (("millrace_operator_acts", [missed]), ("another", []))
     ]
     assert said_of(tests, tmp_path) == ""
 
 
 def test_an_unclean_election_of_a_broker_that_was_long_away_is_told(tmp_path: Path) -> None:
-    alert = next(alert for alert in ALERTS if alert.name == "RecordsLost")
-    told = {
-        "exp_labels": {**CLUSTER, "severity": "page"},
-        "exp_annotations": {
-            "summary": f"Unclean elections {OF_CLUSTER} may have lost acknowledged records.",
-            "runbook_url": f"docs/runbooks/{alert.runbook}.md",
-        },
-    }
+    summary = f"Unclean elections {OF_CLUSTER} may have lost acknowledged records."
+    lost = told("RecordsLost", CLUSTER, summary)
     counted = series("millrace_unclean_leader_elections_total", **BROKER)
-    test = {
-        "interval": "1m",
-        "input_series": [{"series": counted, "values": "0x5 stale _x30 1x60"}],
-        "alert_rule_test": [
-            {"eval_time": at, "alertname": "MillraceRecordsLost", "exp_alerts": alerts}
-            for at, alerts in (("4m", []), ("40m", [told]), ("70m", []))
-        ],
-    }
+    values = {counted: "0x5 stale _x30 1x60"}
+    test = rule_test("RecordsLost", values, [(4, []), (40, [lost]), (70, [])])
     assert said_of([test], tmp_path) == ""
 
 

@@ -5,9 +5,9 @@ from itertools import islice
 import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
-from tests.integration.running_cluster import RunningCluster
+from tests.integration.running_cluster import RunningCluster, write_numbers
 
-from millrace.client import PartitionDescription, Position, SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client import PartitionDescription, Position, SyncAdmin, SyncConsumer
 from millrace.core.errors import (
     InvalidRequestError,
     InvalidTopicError,
@@ -23,10 +23,8 @@ COUNT = 1000
 
 def produce(bootstrap: str, first: int, count: int = COUNT) -> None:
     """Write numbers in one batch, so that offsets lie inside of it, and have it acknowledged."""
-    with SyncProducer(bootstrap, linger_ms=100, batch_size="1MiB") as producer:
-        sent = [producer.send(TOPIC, b"%d" % number) for number in range(first, first + count)]
-        for future in sent:
-            future.result(60)
+    numbers = range(first, first + count)
+    write_numbers(bootstrap, TOPIC, numbers, linger_ms=100, batch_size="1MiB")
 
 
 def state(admin: SyncAdmin) -> PartitionDescription:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.running_broker import wait_until
-from tests.integration.running_cluster import RunningCluster, read_all
+from tests.integration.running_cluster import RunningCluster, read_all, write_numbers
 
-from millrace.client import PartitionDescription, SyncAdmin, SyncProducer
+from millrace.client import PartitionDescription, SyncAdmin
 from millrace.core.ids import ControllerEpoch
 from millrace.core.metadata.model import SHARD_KEYS
 from millrace.core.metadata.objects.encoding import decode_shard
@@ -21,13 +21,6 @@ from millrace.core.metadata.objects.stored_object import StoredObject
 
 TOPIC = "fs"
 COUNT = 300
-
-
-def produce(address: str, first: int) -> None:
-    """Write numbers, and have each acknowledged."""
-    with SyncProducer(address, acks="all") as producer:
-        for future in [producer.send(TOPIC, b"%d" % (first + at)) for at in range(COUNT)]:
-            future.result(60)
 
 
 class Loss:
@@ -52,12 +45,12 @@ class Loss:
                 cluster[replica] for replica in before.replicas
             )
             assert before.leader == before.replicas[0]
-            produce(cluster.bootstrap, 0)
+            write_numbers(cluster.bootstrap, TOPIC, range(COUNT))
             (log,) = self.eligible.log_dirs
             shutil.copytree(log, folder / "snapshot")
-            produce(cluster.bootstrap, COUNT)
+            write_numbers(cluster.bootstrap, TOPIC, range(COUNT, 2 * COUNT))
             self.third.kill()
-            produce(cluster.bootstrap, 2 * COUNT)
+            write_numbers(cluster.bootstrap, TOPIC, range(2 * COUNT, 3 * COUNT))
             self.eligible.kill()
             wait_until(lambda: self.state(admin).elr == before.replicas[1:2], "it is eligible")
         wait_until(lambda: self.committed() == 3 * COUNT, "its leader has said what is committed")
@@ -121,7 +114,7 @@ def test_one_that_lacks_records_does_not_lead_and_with_the_one_that_has_them_all
     assert values == [b"%d" % number for number in range(3 * COUNT)]
     with SyncAdmin(cluster.bootstrap) as admin:
         wait_until(lambda: len(loss.state(admin).isr) == 3, "all are in sync again", 60)
-    produce(cluster.bootstrap, 3 * COUNT)
+    write_numbers(cluster.bootstrap, TOPIC, range(3 * COUNT, 4 * COUNT))
 
 
 def test_a_person_may_go_on_without_what_it_lacks(cluster: RunningCluster, tmp_path: Path) -> None:

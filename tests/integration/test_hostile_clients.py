@@ -863,25 +863,27 @@ def test_a_storm_of_connections_passes(broker: RunningBroker) -> None:
     wait_until(lambda: broker.metrics()[CONNECTIONS] < 50, "the broker notices that they are gone")
 
 
+def is_served(broker: RunningBroker) -> bool:
+    """Whether there is room for one more client."""
+    with RawClient(broker.address) as client:
+        try:
+            return bool(client.cluster.Hello(common.HelloRequest(), timeout=2).cluster_id)
+        except grpc.RpcError:
+            return False
+
+
 @pytest.mark.nightly
 def test_connections_that_do_nothing_make_room_for_who_has_something_to_say(
     broker: RunningBroker,
 ) -> None:
     """They are more than the broker takes, they greet, and then they hold on."""
 
-    def is_served() -> bool:
-        with RawClient(broker.address) as client:
-            try:
-                return bool(client.cluster.Hello(common.HelloRequest(), timeout=2).cluster_id)
-            except grpc.RpcError:
-                return False
-
     before = broker.metrics()
     with ExitStack() as stack:
         for _ in range(400):
             stack.enter_context(Http2Connection(broker.address)).greet()
         wait_until(lambda: broker.metrics()[CONNECTIONS] > 200, "they are counted")
-        wait_until(is_served, "there is room while all of them hold on")
+        wait_until(lambda: is_served(broker), "there is room while all of them hold on")
         wait_until(
             lambda: broker.metrics()[CONNECTIONS] < 50, "those that never call are closed", 40
         )
@@ -902,11 +904,4 @@ def test_connections_beyond_the_bound_are_refused_until_others_leave(
         refused = sum(connection.is_closed_within(0.005) for connection in held[::-1][:100])
         assert refused > 20
 
-    def is_served() -> bool:
-        with RawClient(broker.address) as client:
-            try:
-                return bool(client.cluster.Hello(common.HelloRequest(), timeout=2).cluster_id)
-            except grpc.RpcError:
-                return False
-
-    wait_until(is_served, "there is room again")
+    wait_until(lambda: is_served(broker), "there is room again")

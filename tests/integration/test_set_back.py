@@ -10,15 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.integration.running_broker import RunningBroker, failed_start, wait_until
-from tests.integration.running_cluster import RunningCluster, read_all
+from tests.integration.running_cluster import RunningCluster, read_all, write_numbers
 
-from millrace.client import SyncAdmin, SyncProducer
-
-
-def produce(address: str, topic: str, count: int) -> None:
-    with SyncProducer(address, acks="all") as producer:
-        for handle in [producer.send(topic, b"%d" % number) for number in range(count)]:
-            handle.result(30)
+from millrace.client import SyncAdmin
 
 
 def stored(path: Path) -> dict[str, tuple[int, bytes]]:
@@ -50,7 +44,7 @@ def test_no_broker_starts_on_a_store_that_was_set_back_however_often_it_tries(
         admin.create_topic("a", replication_factor=3)
         copy_store(store, backup)
         admin.create_topic("b", replication_factor=3)
-    produce(cluster.bootstrap, "b", 50)
+    write_numbers(cluster.bootstrap, "b", range(50))
     for broker in reversed(cluster.brokers):
         broker.stop()
     copy_store(store, newest)
@@ -73,12 +67,12 @@ def test_an_older_copy_that_somebody_lets_count_as_a_lost_disk_is_caught_up(
 ) -> None:
     with SyncAdmin(cluster.bootstrap) as admin:
         admin.create_topic("t", replication_factor=3)
-        produce(cluster.bootstrap, "t", 5)
+        write_numbers(cluster.bootstrap, "t", range(5))
         (log,) = cluster[2].log_dirs
         cluster[2].stop()
         shutil.copytree(log, tmp_path / "old")
         cluster[2].start()
-        produce(cluster.bootstrap, "t", 5)
+        write_numbers(cluster.bootstrap, "t", range(5))
         cluster[2].stop()
         shutil.rmtree(log)
         shutil.copytree(tmp_path / "old", log)

@@ -1,16 +1,12 @@
 """Deleted topics come back with everything that was acknowledged, for as long as they are kept."""
 
-from itertools import islice
-
 import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
-from tests.integration.running_cluster import RunningCluster
+from tests.integration.running_cluster import RunningCluster, read_all, write_numbers
 
 from millrace.client import (
     SyncAdmin,
-    SyncConsumer,
-    SyncProducer,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -18,23 +14,14 @@ from millrace.core.errors import MalformedRequestError
 from millrace.core.ids import NO_BROKER, TopicId
 
 TOPIC = "orders"
-PLACE = (TOPIC, 0)
+
+
 COUNT = 500
 
 
-def produce(bootstrap: str, first: int, count: int = COUNT) -> None:
-    """Write numbers, and have them acknowledged."""
-    with SyncProducer(bootstrap) as producer:
-        sent = [producer.send(TOPIC, b"%d" % number) for number in range(first, first + count)]
-        for future in sent:
-            future.result(60)
-
-
-def read(bootstrap: str, count: int) -> list[int]:
+def numbers(bootstrap: str, count: int) -> list[int]:
     """Return the numbers of the first records."""
-    with SyncConsumer(bootstrap) as consumer:
-        consumer.assign({PLACE: 0})
-        return [int(record.value) for record in islice(consumer, count)]
+    return [int(value) for value in read_all(bootstrap, TOPIC, count)]
 
 
 def is_led(admin: SyncAdmin, in_sync: int) -> bool:
@@ -52,23 +39,23 @@ def test_a_broker_that_is_away_from_the_deletion_to_the_return_catches_up(
 ) -> None:
     with SyncAdmin(cluster.bootstrap) as admin:
         admin.create_topic(TOPIC, partitions=1, replication_factor=3)
-        produce(cluster.bootstrap, 0)
+        write_numbers(cluster.bootstrap, TOPIC, range(COUNT))
         (leader,) = (partition.leader for partition in admin.describe_topic(TOPIC).partitions)
         cluster[leader].kill()
         wait_until(lambda: is_led(admin, in_sync=2), "another one leads")
-        produce(cluster.bootstrap, COUNT)
+        write_numbers(cluster.bootstrap, TOPIC, range(COUNT, 2 * COUNT))
         admin.delete_topic(TOPIC)
         admin.undelete_topic(TOPIC)
         cluster[leader].start()
         wait_until(lambda: is_led(admin, in_sync=3), "all are in sync again", 40)
-        assert read(cluster.bootstrap, 2 * COUNT) == list(range(2 * COUNT))
+        assert numbers(cluster.bootstrap, 2 * COUNT) == list(range(2 * COUNT))
 
 
 def test_its_name_may_be_another_topics_by_then(start_broker: StartBroker) -> None:
     broker = start_broker()
     with SyncAdmin(broker.address) as admin:
         first = admin.create_topic(TOPIC)
-        produce(broker.address, 0)
+        write_numbers(broker.address, TOPIC, range(COUNT))
         admin.delete_topic(TOPIC)
         second = admin.create_topic(TOPIC)
         with pytest.raises(TopicAlreadyExistsError, match=second.topic_id.hex()):
@@ -83,7 +70,7 @@ def test_its_name_may_be_another_topics_by_then(start_broker: StartBroker) -> No
         assert admin.undelete_topic(TOPIC, topic_id=first.topic_id).topic_id == first.topic_id
         # It is there already: a repeated request changes nothing.
         assert admin.undelete_topic(TOPIC, topic_id=first.topic_id).topic_id == first.topic_id
-        assert read(broker.address, COUNT) == list(range(COUNT))
+        assert numbers(broker.address, COUNT) == list(range(COUNT))
         with pytest.raises(UnknownTopicOrPartitionError):
             admin.undelete_topic(TOPIC, topic_id=TopicId(bytes(15) + b"x"))
         with pytest.raises(UnknownTopicOrPartitionError):
