@@ -141,13 +141,13 @@ FIGURES = (
 def main() -> None:
     """Measure the figure that the command line names, and those of the same measurement."""
     name, options = (sys.argv[1] if sys.argv[1:] else ""), sys.argv[2:]
-    wanted = next((each for each in FIGURES if each.name == name), None)
+    wanted = next((figure for figure in FIGURES if figure.name == name), None)
     if wanted is None:
-        names = "\n".join(f"  {each.name}" for each in FIGURES)
+        names = "\n".join(f"  {figure.name}" for figure in FIGURES)
         print(f"Which figure? make figure NAME=x, where x is one of:\n{names}", file=sys.stderr)
         raise SystemExit(2)
     together = [
-        each for each in FIGURES if (each.by, each.settings) == (wanted.by, wanted.settings)
+        figure for figure in FIGURES if (figure.by, figure.settings) == (wanted.by, wanted.settings)
     ]
     figures(
         together, wanted=name, measure=wanted.measure(), seconds=wanted.seconds, options=options

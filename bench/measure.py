@@ -152,7 +152,7 @@ def figures(
         seconds: how long each run takes where the options do not say.
         options: of the command line.
     """
-    in_order = sorted(named, key=lambda each: each.name == wanted)
+    in_order = sorted(named, key=lambda figure: figure.name == wanted)
     last = in_order[-1]
     description = f"Measure the figure {last.name}: {last.goal} ({last.unit})."
     chosen = _parse(description, seconds, options)
@@ -168,8 +168,8 @@ def figures(
     if isinstance(outcomes, Outcome):
         outcomes = {wanted: outcomes}
     minutes = round((time.monotonic() - started) / 60, 1)
-    for each in in_order:
-        print(json.dumps(_answer(each, bench, outcomes[each.name], minutes)), flush=True)
+    for figure in in_order:
+        print(json.dumps(_answer(figure, bench, outcomes[figure.name], minutes)), flush=True)
 
 
 def _answer(named: Named, bench: Bench, outcome: Outcome, minutes: float) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def running_millrace(
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "broker.toml"
-    log_dirs = json.dumps([f"{each}:{directory / each}" for each in media] or [f"{directory}/log"])
+    log_dirs = json.dumps([f"{kind}:{directory / kind}" for kind in media] or [f"{directory}/log"])
     config.write_text(CONFIG.format(directory=directory, log_dirs=log_dirs) + f"{storage}\n")
     log = directory / "broker.log"
     log.unlink(missing_ok=True)

@@ -73,7 +73,7 @@ class MillraceCluster:
     def address_of(self, broker_id: int) -> str:
         """Return where clients connect to a broker, as it is now."""
         brokers = self.admin.describe_cluster().brokers
-        return next(each.address for each in brokers if each.broker_id == broker_id)
+        return next(broker.address for broker in brokers if broker.broker_id == broker_id)
 
     def kill(self, broker_id: int) -> float:
         """Kill a broker with -9; return the monotonic time of the kill."""
@@ -142,7 +142,10 @@ class MillraceCluster:
             except RetriableError:
                 return None
             return (
-                all(each.leader >= 0 and len(each.isr) == len(each.replicas) for each in partitions)
+                all(
+                    partition.leader >= 0 and len(partition.isr) == len(partition.replicas)
+                    for partition in partitions
+                )
                 or None
             )
 
@@ -181,7 +184,9 @@ def running_millrace_cluster(
                 admin=admin,
                 supervisor=process.pid,
                 replication=REPLICATION,
-                names={each.broker_id: each.name for each in admin.describe_cluster().brokers},
+                names={
+                    broker.broker_id: broker.name for broker in admin.describe_cluster().brokers
+                },
             )
     finally:
         stop(process, STOP_TIMEOUT_S)

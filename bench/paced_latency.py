@@ -52,7 +52,7 @@ def compare(bench: Bench, busy: str, run: Callable[[bool], Mapping[str, float]])
         detail={
             "over": times,
             **{
-                f"{name}_{what}": median(each[what] for each in runs)
+                f"{name}_{what}": median(run[what] for run in runs)
                 for name, runs in found.items()
                 for what in runs[0]
             },

@@ -23,7 +23,7 @@ from bench.figure import FIGURES
 from bench.processes import environment, unwind_on_terminate
 
 DOCUMENTS = CHECKOUT / "docs" / "bench"
-NAMES = [each.name for each in FIGURES]
+NAMES = [figure.name for figure in FIGURES]
 Run = Callable[[str, Sequence[str]], "subprocess.CompletedProcess[str]"]
 """Runs the program of the figure with this name, with these options."""
 

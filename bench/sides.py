@@ -152,14 +152,14 @@ class GroupConsume:
         before = usage(*self.broker.pids)
         ran = run_loads(commands, self.log, JOIN_S + seconds + GRACE_S)
         moved = [Moved(**last_json(printed)) for printed, _ in ran]
-        shares = [each.detail["partitions"] for each in moved]
+        shares = [member.detail["partitions"] for member in moved]
         if sum(shares) != self.partitions or not all(shares):
             raise LoadFailedError(f"the members own {shares} of {self.partitions} partitions")
         return Run(
             moved=Moved(
-                records=sum(each.records for each in moved),
-                bytes=sum(each.bytes for each in moved),
-                seconds=max(each.seconds for each in moved),
+                records=sum(member.records for member in moved),
+                bytes=sum(member.bytes for member in moved),
+                seconds=max(member.seconds for member in moved),
             ),
             client=Usage(
                 cpu_seconds=sum(used.cpu_seconds for _, used in ran),

@@ -100,8 +100,8 @@ class Sides:
     def together(cls, rounds: "Sequence[Sides]") -> "Sides":
         """Return the slices of all rounds."""
         return cls(
-            on=[each for sides in rounds for each in sides.on],
-            off=[each for sides in rounds for each in sides.off],
+            on=[part for sides in rounds for part in sides.on],
+            off=[part for sides in rounds for part in sides.off],
         )
 
     def add_pairs(
@@ -122,7 +122,7 @@ class Sides:
 
     def lost(self) -> float:
         """Return the share of the rate that is lost while it is on."""
-        rates = [[each.rate for each in side] for side in (self.on, self.off)]
+        rates = [[part.rate for part in side] for side in (self.on, self.off)]
         return 1 - median(ratios(*rates))
 
     def cpu_lost(self) -> float:
@@ -201,4 +201,4 @@ def _producing(broker: Millrace, topic: str, records: Path, seconds: float) -> I
 
 
 def _cpu(slices: Sequence[Slice]) -> float:
-    return sum(each.cpu_seconds for each in slices) / sum(each.size for each in slices)
+    return sum(part.cpu_seconds for part in slices) / sum(part.size for part in slices)

@@ -22,7 +22,7 @@ _HOME = "/home/user"
 
 def main(suite: str, *command: str) -> int:
     """Run a command there; return its exit code."""
-    missing = [each for each in ("debootstrap", "buildah") if shutil.which(each) is None]
+    missing = [program for program in ("debootstrap", "buildah") if shutil.which(program) is None]
     if missing or os.geteuid() != 0:
         why = f"no {' and no '.join(missing)}" if missing else "it takes root"
         sys.stderr.write(f"left out on Debian {suite}: {why}\n")

@@ -99,8 +99,8 @@ def path(name: str) -> Path:
 
 def main() -> None:
     """Build what is not there yet."""
-    for each in [_BY_NAME[name] for name in sys.argv[1:]] or ALL:
-        each.main()
+    for program in [_BY_NAME[name] for name in sys.argv[1:]] or ALL:
+        program.main()
 
 
 if __name__ == "__main__":

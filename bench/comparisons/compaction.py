@@ -141,7 +141,7 @@ class MillraceSide:
     def _cleaner_points(self) -> set[tuple[int, int]]:
         """Return files that say how far a log is cleaned: each cleaning replaces one."""
         found = _files(self.directory, "**/cleaner-point")
-        return {(each.st_ino, each.st_mtime_ns) for each in found}
+        return {(file.st_ino, file.st_mtime_ns) for file in found}
 
 
 @dataclass(kw_only=True)
@@ -207,7 +207,7 @@ class _Disk:
         self.extra = max(self.extra, self._size() - self._before)
 
     def _size(self) -> int:
-        return sum(each.st_size for each in _files(self._directory, "**/0*.log*"))
+        return sum(file.st_size for file in _files(self._directory, "**/0*.log*"))
 
 
 def _files(directory: Path, pattern: str) -> Iterator[os.stat_result]:
@@ -264,7 +264,7 @@ def _outcome(small: Mapping[str, list[Cleaned]], large: Mapping[str, list[Cleane
 
     def detail(found: Mapping[str, list[Cleaned]]) -> dict[str, Any]:
         return {
-            f"{name}_{what}": median(getattr(each, what) for each in runs)
+            f"{name}_{what}": median(getattr(run, what) for run in runs)
             for name, runs in found.items()
             for what in ("mb_per_second", "seconds", "memory_mb", "extra_disk_mb")
         }

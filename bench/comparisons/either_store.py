@@ -40,7 +40,7 @@ def measure_with_either_store(
                 taken.append(take_over(cluster, topics))
                 say(f"round {number}/{bench.rounds} {taken[-1]}")
                 cluster.wait_until_in_sync(topics)
-        slowest = [max(each[name] for name in counts) for each in taken]
+        slowest = [max(times[name] for name in counts) for times in taken]
         return {"slowest": max(slowest), "median": median(slowest), "rounds": taken}
 
     sqlite = rounds(bench.directory / "sqlite", {})

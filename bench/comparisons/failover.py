@@ -208,6 +208,8 @@ class _Kafka(Victims):
     def wait_until_in_sync(self) -> None:
         def settled() -> bool | None:
             found = self._kafka.partitions(TOPIC).values()
-            return all(len(each.isrs) == len(each.replicas) for each in found) or None
+            return (
+                all(len(partition.isrs) == len(partition.replicas) for partition in found) or None
+            )
 
         until(settled, "all replicas in sync", RECOVERY_TIMEOUT_S)

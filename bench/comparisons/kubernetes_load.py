@@ -87,13 +87,13 @@ def writes(history: Iterable[Op]) -> list[Write]:
             ended[op.process] = (op.at_ns, count + (len(op.sends) if op.type == OK else 0))
     for process in list(begun):
         end(process)
-    return sorted(found, key=lambda each: each.begun_ns)
+    return sorted(found, key=lambda write: write.begun_ns)
 
 
 def longest_by_key(found: Iterable[Write]) -> Mapping[int, Write]:
     """Return the write that waited longest, of each key."""
     longest: dict[int, Write] = {}
-    for each in found:
-        if each.key not in longest or each.seconds > longest[each.key].seconds:
-            longest[each.key] = each
+    for write in found:
+        if write.key not in longest or write.seconds > longest[write.key].seconds:
+            longest[write.key] = write
     return longest

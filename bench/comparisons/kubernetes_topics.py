@@ -47,7 +47,7 @@ def measure(bench: Bench) -> Mapping[str, Outcome]:
 
 def _make_many(namespace: Namespace) -> float:
     since = time.monotonic()
-    namespace.apply(*(topic(f"many-{each}", _CLUSTER, partitions=1) for each in range(MANY)))
+    namespace.apply(*(topic(f"many-{number}", _CLUSTER, partitions=1) for number in range(MANY)))
     until(lambda: ready_topics(namespace) > MANY, f"{MANY} topics are ready", 600)
     return time.monotonic() - since
 
@@ -56,6 +56,6 @@ def ready_topics(namespace: Namespace) -> int:
     """Return how many Topics of a namespace are Ready."""
     return sum(
         condition["type"] == "Ready" and condition["status"] == "True"
-        for each in namespace.get("topics.millrace.dev")["items"]
-        for condition in each.get("status", {}).get("conditions", ())
+        for topic in namespace.get("topics.millrace.dev")["items"]
+        for condition in topic.get("status", {}).get("conditions", ())
     )

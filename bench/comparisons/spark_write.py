@@ -50,7 +50,8 @@ def compare_spark_writers(bench: Bench) -> Outcome:
                 sides[f"{name}_{value_bytes}b"] = side
         runs = bench.interleave(sides)
     small, large = (
-        median_ratio(runs[f"millrace_{each}b"], runs[f"kafka_{each}b"]) for each in ROWS
+        median_ratio(runs[f"millrace_{value_bytes}b"], runs[f"kafka_{value_bytes}b"])
+        for value_bytes in ROWS
     )
     return Outcome(
         values={"over Spark's Kafka sink, 100 B": small, "over Spark's Kafka sink, 1 KB": large},

@@ -62,7 +62,11 @@ def measure(bench: Bench) -> Outcome:
     for alert in ALERTS:
         outcome = outcomes.setdefault(alert.name, {"fired": False, "why_not": "it has no cause"})
         outcome["silent_while_well"] = alert.name not in loud
-    right = [each for each in outcomes.values() if each["fired"] and each["silent_while_well"]]
+    right = [
+        outcome
+        for outcome in outcomes.values()
+        if outcome["fired"] and outcome["silent_while_well"]
+    ]
     share = len(right) / len(ALERTS)
     return Outcome(
         values={"share of alerts that are right": share},
@@ -81,7 +85,7 @@ def _fired_while_well(asked: prometheus.RunningPrometheus, seconds: float) -> se
     time.sleep(seconds)
     expr = f'count_over_time(ALERTS{{alertstate="firing"}}[{round(seconds)}s])'
     found = asked.ask("query", query=expr)["result"]
-    return {each["metric"]["alertname"].removeprefix(_PREFIX) for each in found}
+    return {alert["metric"]["alertname"].removeprefix(_PREFIX) for alert in found}
 
 
 def _caused(scene: Scene, stage: Sequence[Cause]) -> dict[str, dict[str, Any]]:
@@ -98,7 +102,7 @@ def _caused(scene: Scene, stage: Sequence[Cause]) -> dict[str, dict[str, Any]]:
                 outcome = {"cause": cause.what, "fired": False}
                 outcomes |= {name: {**outcome} for name in cause.alerts}
                 lacks = [scene.faulty.missing.get(need) for need in cause.needs]
-                why_not = "; ".join(each for each in lacks if each)
+                why_not = "; ".join(reason for reason in lacks if reason)
                 if not why_not:
                     try:
                         causes.enter_context(cause.begin(scene))
@@ -132,9 +136,9 @@ def _caused(scene: Scene, stage: Sequence[Cause]) -> dict[str, dict[str, Any]]:
 
 def _firing(asked: prometheus.RunningPrometheus) -> set[str]:
     return {
-        each["labels"]["alertname"].removeprefix(_PREFIX)
-        for each in asked.ask("alerts")["alerts"]
-        if each["state"] == "firing"
+        alert["labels"]["alertname"].removeprefix(_PREFIX)
+        for alert in asked.ask("alerts")["alerts"]
+        if alert["state"] == "firing"
     }
 
 

@@ -26,9 +26,9 @@ def measure(bench: Bench) -> Outcome:
             say(f"round {number}/{bench.rounds}: {load.status().acknowledged} records so far")
         found = writes(load.finish())
     longest = longest_by_key(found)
-    failed = sum(not each.is_acknowledged for each in found)
+    failed = sum(not write.is_acknowledged for write in found)
     acknowledged = [
-        sum(each.is_acknowledged and begin < each.ended_ns < end for each in found)
+        sum(write.is_acknowledged and begin < write.ended_ns < end for write in found)
         for begin, end in outages
     ]
     return Outcome(
@@ -36,6 +36,6 @@ def measure(bench: Bench) -> Outcome:
         detail={
             "writes": len(found),
             "done_in_each_outage": acknowledged,
-            "longest_wait_s": max(each.seconds for each in longest.values()),
+            "longest_wait_s": max(write.seconds for write in longest.values()),
         },
     )

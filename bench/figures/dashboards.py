@@ -29,14 +29,14 @@ def measure(bench: Bench) -> Outcome:
         watched.kill_one()
         after = _missing(asked)
         count = len(list(panel_queries(asked)))
-    share = 1 - len({str(each) for each in (*before, *after)}) / count
+    share = 1 - len({str(query) for query in (*before, *after)}) / count
     say(f"{count} queries")
     return Outcome(
         values={"share of queries with data": share},
         detail={
             "queries": count,
-            "without_data": [str(each) for each in before],
-            "without_data_after_the_kill": [str(each) for each in after],
+            "without_data": [str(query) for query in before],
+            "without_data_after_the_kill": [str(query) for query in after],
         },
     )
 

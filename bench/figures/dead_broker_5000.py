@@ -29,7 +29,7 @@ def measure(bench: Bench) -> Outcome:
 
     def take_over(cluster: MillraceCluster, topics: list[str]) -> dict[str, float]:
         controller = cluster.controller()
-        victim = next(each for each in sorted(cluster.names) if each != controller)
+        victim = next(broker_id for broker_id in sorted(cluster.names) if broker_id != controller)
         _lead_by(cluster, victim, topics)
         time.sleep(bench.seconds)
         return _die(cluster, victim, topics, bench.directory / "watcher.log")
@@ -46,7 +46,7 @@ def measure(bench: Bench) -> Outcome:
 def _lead_by(cluster: MillraceCluster, broker_id: int, topics: list[str]) -> None:
     """Make a broker the preferred leader of all partitions, and their leader."""
     wanted = [
-        (key, [broker_id, *(each for each in partition.replicas if each != broker_id)])
+        (key, [broker_id, *(replica for replica in partition.replicas if replica != broker_id)])
         for key, partition in cluster.partitions(topics).items()
     ]
     for first in range(0, len(wanted), CHANGED_AT_ONCE):
@@ -56,7 +56,8 @@ def _lead_by(cluster: MillraceCluster, broker_id: int, topics: list[str]) -> Non
     _check(cluster.admin.elect_leaders())
     until(
         lambda: (
-            {each.leader for each in cluster.partitions(topics).values()} == {broker_id} or None
+            {partition.leader for partition in cluster.partitions(topics).values()} == {broker_id}
+            or None
         ),
         f"broker {broker_id} as leader of everything",
         TIMEOUT_S,
@@ -73,7 +74,11 @@ def _check(outcomes: Mapping[tuple[str, int], MillraceError | None]) -> None:
 def _die(cluster: MillraceCluster, victim: int, topics: list[str], log: Path) -> dict[str, float]:
     """Kill a broker; return the time of each step, in seconds since then."""
     described = list(cluster.admin.describe_topics(topics).values())
-    living = {each: cluster.address_of(each) for each in cluster.names if each != victim}
+    living = {
+        broker_id: cluster.address_of(broker_id)
+        for broker_id in cluster.names
+        if broker_id != victim
+    }
     load = Load(
         address=cluster.address,
         topic="",
@@ -101,7 +106,9 @@ def _die(cluster: MillraceCluster, victim: int, topics: list[str], log: Path) ->
 
 
 def _sample(topics: list[TopicDescription]) -> list[tuple[str, int]]:
-    every = [(topic.name, each.partition) for topic in topics for each in topic.partitions]
+    every = [
+        (topic.name, partition.partition) for topic in topics for partition in topic.partitions
+    ]
     return every[:: max(1, len(every) // SAMPLED)][:SAMPLED]
 
 

@@ -20,7 +20,9 @@ def measure(bench: Bench) -> Outcome:
     return Outcome(
         values={
             "faults seen": found["seen"],
-            "values lost or doubled": sum(each["lost"] + each["doubled"] for each in scenarios),
+            "values lost or doubled": sum(
+                scenario["lost"] + scenario["doubled"] for scenario in scenarios
+            ),
             "passes that were not good": found["rounds"] - found["good"],
         },
         detail=found,

@@ -29,10 +29,10 @@ def measure(bench: Bench) -> Outcome:
             f"pass {number + 1}/{bench.rounds * PASSES_A_ROUND}: {its['seen']} faults, "
             f"{its['acknowledged']} values, bad: {bad or 'nothing'}"
         )
-    good = [each for each in passes if each["good"]]
+    good = [found for found in passes if found["good"]]
     counts: Counter[str] = Counter()
-    for each in good:
-        counts.update({name: found["seen"] for name, found in each["faults"].items()})
+    for found in good:
+        counts.update({name: found["seen"] for name, found in found["faults"].items()})
     often = sum(count >= TIMES_MIN for count in counts.values())
     return Outcome(
         values={
@@ -42,10 +42,10 @@ def measure(bench: Bench) -> Outcome:
         },
         detail={
             "faults": dict(sorted(counts.items())),
-            "acknowledged_values": sum(each["acknowledged"] for each in passes),
-            "not_seen": dict(sum((Counter(each["not_seen"]) for each in passes), Counter())),
+            "acknowledged_values": sum(found["acknowledged"] for found in passes),
+            "not_seen": dict(sum((Counter(found["not_seen"]) for found in passes), Counter())),
             "not_exercised": passes[0]["not_exercised"],
-            "anomalies": dict(sum((Counter(each["anomalies"]) for each in passes), Counter())),
-            "failures": [failure for each in passes for failure in each["failures"]],
+            "anomalies": dict(sum((Counter(found["anomalies"]) for found in passes), Counter())),
+            "failures": [failure for found in passes for failure in found["failures"]],
         },
     )

@@ -64,7 +64,11 @@ def _stalls(bench: Bench, durability: str) -> dict[str, Any]:
         records = load.end()
     stalls = [longest_stall_ms(records, *move) for move in moves]
     beside = [
-        longest_stall_ms(records, [each for each in range(PARTITIONS) if each not in moved], *times)
+        longest_stall_ms(
+            records,
+            [partition for partition in range(PARTITIONS) if partition not in moved],
+            *times,
+        )
         for moved, *times in moves
     ]
     say(

@@ -40,8 +40,8 @@ def measure(bench: Bench) -> Outcome:
                     began_at = time.perf_counter()
                     lags = admin.describe_lags(group.positions)
                     times.append((time.perf_counter() - began_at) * 1000)
-                    found = [each for each in lags.values() if isinstance(each, Lag)]
-                    if [each.records for each in found] != [RECORDS // 2] * PARTITIONS:
+                    found = [lag for lag in lags.values() if isinstance(lag, Lag)]
+                    if [lag.records for lag in found] != [RECORDS // 2] * PARTITIONS:
                         raise LoadFailedError("a lag is wrong")
                 rounds.append(median(times))
                 say(f"round {number + 1}/{bench.rounds} {rounds[-1]:.1f} ms")

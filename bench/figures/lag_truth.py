@@ -120,11 +120,11 @@ def _wait(cluster: MillraceCluster, truth: Truth, times: dict[str, list[float]])
 def _by_admin(cluster: MillraceCluster) -> tuple[float | None, float | None]:
     group = cluster.admin.describe_group(GROUP)
     lags = {} if group is None else cluster.admin.describe_lags(group.positions)
-    known = [each for each in lags.values() if isinstance(each, Lag)]
-    ages = [each.milliseconds for each in known if each.milliseconds is not None]
+    known = [lag for lag in lags.values() if isinstance(lag, Lag)]
+    ages = [lag.milliseconds for lag in known if lag.milliseconds is not None]
     if len(ages) < PARTITIONS:
         return None, None
-    return sum(each.records for each in known), max(ages) / 1000
+    return sum(lag.records for lag in known), max(ages) / 1000
 
 
 def _by_metrics(cluster: MillraceCluster) -> tuple[float | None, float | None]:

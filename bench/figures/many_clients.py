@@ -38,7 +38,7 @@ def measure(bench: Bench) -> Outcome:
                 say(f"round {number}/{bench.rounds} {name:12} {found[name][-1]}")
         highest = {name: crowd.highest_rate(bench.seconds) for name, crowd in crowds.items()}
     medians = {
-        name: {what: median([each[what] for each in of_side]) for what in of_side[0]}
+        name: {what: median([latencies[what] for latencies in of_side]) for what in of_side[0]}
         for name, of_side in found.items()
     }
     return Outcome(

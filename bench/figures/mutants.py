@@ -18,11 +18,11 @@ def measure(bench: Bench) -> Outcome:
     """Plant one mutant after another, on every core."""
     seconds = bench.rounds * bench.seconds
     found: list[Found] = []
-    for each in hunt_within(MUTANTS, runs, seconds, os.cpu_count() or 1):
-        say(report.line(each))
-        found.append(each)
+    for outcome in hunt_within(MUTANTS, runs, seconds, os.cpu_count() or 1):
+        say(report.line(outcome))
+        found.append(outcome)
     if report.problems(found):
-        names = ", ".join(each.mutant.name for each in report.problems(found))
+        names = ", ".join(outcome.mutant.name for outcome in report.problems(found))
         raise LoadFailedError(f"these are no mutants any more: {names}")
     caught = report.caught(found)
     return Outcome(
@@ -33,18 +33,21 @@ def measure(bench: Bench) -> Outcome:
         detail={
             "seconds": seconds,
             "cores": os.cpu_count(),
-            "rules": sorted({each.mutant.rule for each in found}, key=lambda rule: int(rule[1:])),
+            "rules": sorted(
+                {outcome.mutant.rule for outcome in found}, key=lambda rule: int(rule[1:])
+            ),
             "survivors": [
-                f"{each.mutant.rule}: {each.mutant.name}" for each in report.survivors(found)
+                f"{outcome.mutant.rule}: {outcome.mutant.name}"
+                for outcome in report.survivors(found)
             ],
             "caught": {
-                each.mutant.name: {
-                    "rule": each.mutant.rule,
-                    "by": each.caught_by,
-                    "core_seconds": each.cpu_s,
-                    "simulated_minutes": each.simulated_s / 60,
+                outcome.mutant.name: {
+                    "rule": outcome.mutant.rule,
+                    "by": outcome.caught_by,
+                    "core_seconds": outcome.cpu_s,
+                    "simulated_minutes": outcome.simulated_s / 60,
                 }
-                for each in caught
+                for outcome in caught
             },
         },
     )

@@ -48,8 +48,8 @@ async def _commit(address: str, seconds: float) -> int:
                 positions = {("t", number): Position(done) for number in range(PARTITIONS)}
                 await admin.commit_positions(name, positions)
             kept = await admin.fetch_positions(name)
-            if {each.offset for each in kept.values()} != {done}:
+            if {position.offset for position in kept.values()} != {done}:
                 raise LoadFailedError(f"{name} committed {done}, and {kept} is kept")
             return done
 
-        return sum(await asyncio.gather(*(read(f"reader {each}") for each in range(READERS))))
+        return sum(await asyncio.gather(*(read(f"reader {number}") for number in range(READERS))))

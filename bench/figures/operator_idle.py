@@ -25,7 +25,9 @@ def measure(bench: Bench) -> Outcome:
     rates, memory = [], []
     with running_kubernetes() as kubernetes, fresh_namespace(kubernetes) as namespace:
         namespace.make_cluster("logs")
-        namespace.apply(*(topic(f"idle-{each}", "logs", partitions=1) for each in range(TOPICS)))
+        namespace.apply(
+            *(topic(f"idle-{number}", "logs", partitions=1) for number in range(TOPICS))
+        )
         until(lambda: ready_topics(namespace) == TOPICS, f"{TOPICS} topics are ready", 900)
         for number in range(1, bench.rounds + 1):
             before, since = _writes(kubernetes.kubectl), time.monotonic()
@@ -43,8 +45,8 @@ def measure(bench: Bench) -> Outcome:
 def _pods(kubectl: Kubectl) -> list[str]:
     chosen = "--selector=app.kubernetes.io/component=operator"
     return [
-        each["metadata"]["name"]
-        for each in kubectl.get(f"--namespace={SYSTEM}", "pods", chosen)["items"]
+        pod["metadata"]["name"]
+        for pod in kubectl.get(f"--namespace={SYSTEM}", "pods", chosen)["items"]
     ]
 
 

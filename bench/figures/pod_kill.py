@@ -40,14 +40,16 @@ def measure(bench: Bench) -> Outcome:
         [_gap_s(found, partition, at_ns) for partition in partitions]
         for at_ns, partitions in zip(kills, led, strict=True)
     ]
-    gaps = [gap for each in by_kill for gap in each]
-    failed = sum(not each.is_acknowledged for each in found)
+    gaps = [gap for gaps_of_kill in by_kill for gap in gaps_of_kill]
+    failed = sum(not write.is_acknowledged for write in found)
     return Outcome(
         values={"median in s": median(gaps), "writes that failed": failed},
         detail={
             "slowest_s": max(gaps),
             "of_controllers_median_s": median(
-                gap for each in by_kill[CONTROLLER_EVERY - 1 :: CONTROLLER_EVERY] for gap in each
+                gap
+                for gaps_of_kill in by_kill[CONTROLLER_EVERY - 1 :: CONTROLLER_EVERY]
+                for gap in gaps_of_kill
             ),
             "kills": [
                 {"broker": name, "s": each} for name, each in zip(victims, by_kill, strict=True)
@@ -63,7 +65,7 @@ def _victim(namespace: Namespace, *, is_controller: bool) -> str:
         return controller
     others = [f"logs-brokers-{number}" for number in range(3)]
     others.remove(controller)
-    return max(others, key=lambda each: len(namespace.led_by(TOPIC, each)))
+    return max(others, key=lambda name: len(namespace.led_by(TOPIC, name)))
 
 
 def _kill(kubernetes: NativeCluster, namespace: Namespace, load: LoadPod, broker: str) -> list[int]:
@@ -84,6 +86,8 @@ def _kill(kubernetes: NativeCluster, namespace: Namespace, load: LoadPod, broker
 
 def _gap_s(found: list[Write], partition: int, at_ns: int) -> float:
     """Return the longest time without an acknowledgement in the seconds after a moment."""
-    ends = sorted(each.ended_ns for each in found if each.key == partition and each.is_acknowledged)
+    ends = sorted(
+        write.ended_ns for write in found if write.key == partition and write.is_acknowledged
+    )
     near = [end for end in ends if at_ns - 2e9 < end < at_ns + 20e9]
     return max(later - sooner for sooner, later in pairwise(near)) / 1e9

@@ -62,7 +62,7 @@ def _rate(
         SyncAdmin(broker.address) as admin,
         fresh_topic(broker, partitions, MILLRACE_TOPIC["replicated"]) as topic,
     ):
-        leaders = {each.leader for each in admin.describe_topic(topic).partitions}
+        leaders = {partition.leader for partition in admin.describe_topic(topic).partitions}
         if len(leaders) != partitions:
             raise LoadFailedError(f"{len(leaders)} brokers lead {partitions} partitions")
         admin.set_quota(topic, client_id=topic, produce_bytes_per_second=BYTES_PER_SECOND)

@@ -80,9 +80,9 @@ class Members:
         """Return how many of the partitions that stayed with their member have paused."""
         now = time.monotonic()
         return sum(
-            each in self.told
-            or max(self.longest.get(each, 0.0), now - self.sent.get(each, now)) > PAUSE_S
-            for each in kept
+            partition in self.told
+            or max(self.longest.get(partition, 0.0), now - self.sent.get(partition, now)) > PAUSE_S
+            for partition in kept
         )
 
 
@@ -94,10 +94,10 @@ def measure(bench: Bench) -> Outcome:
     return Outcome(
         values={
             "s until the group is stable, the slower of join and kill": median(
-                max(each["join_s"], each["kill_s"]) for each in rounds
+                max(measured["join_s"], measured["kill_s"]) for measured in rounds
             ),
             "share of the partitions that stayed with their member and paused": max(
-                each["paused"] for each in rounds
+                measured["paused"] for measured in rounds
             ),
         },
         detail={"rounds": rounds, "members": MEMBERS, "partitions": PARTITIONS},

@@ -47,7 +47,7 @@ def measure(bench: Bench) -> Outcome:
             say(f"round {number}/{bench.rounds} {taken[-1]}")
             if number < bench.rounds:
                 _write_until_killed(millrace, data, records, bytes_min=0, seconds_min=bench.seconds)
-    times = [each["seconds"] for each in taken]
+    times = [restart["seconds"] for restart in taken]
     return Outcome(
         values={"slowest restart in seconds": max(times)},
         detail={"median": median(times), "rounds": taken},

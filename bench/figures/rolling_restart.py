@@ -29,12 +29,14 @@ def measure(bench: Bench) -> Outcome:
             say(f"round {number}/{bench.rounds}: {load.status().acknowledged} records so far")
         found = writes(load.finish())
     longest = longest_by_key(found)
-    failed = sum(not each.is_acknowledged for each in found)
-    stall_s = max(each.seconds for each in longest.values())
+    failed = sum(not write.is_acknowledged for write in found)
+    stall_s = max(write.seconds for write in longest.values())
     return Outcome(
         values={"writes that failed": failed, "longest stall in s": stall_s},
         detail={
             "writes": len(found),
-            "longest_stall_of_each_partition_s": sorted(each.seconds for each in longest.values()),
+            "longest_stall_of_each_partition_s": sorted(
+                write.seconds for write in longest.values()
+            ),
         },
     )

@@ -64,10 +64,11 @@ def run_for(first: int, step: int, seconds: float) -> Share:
 
     logging.disable(logging.CRITICAL)
     parts: defaultdict[str, list[tuple[str, Callable[[], RunOutcome]]]] = defaultdict(list)
-    for cluster, each in {each.cluster: each for each in ALL_SCENARIOS}.items():
-        parts[cluster.__module__].append((each.about, partial(each.run, 0)))
+    of_clusters = {scenario.cluster: scenario for scenario in ALL_SCENARIOS}
+    for cluster, scenario in of_clusters.items():
+        parts[cluster.__module__].append((scenario.about, partial(scenario.run, 0)))
     parts["swarm"] = [(f"swarm, seed {seed}", partial(swarm, seed)) for seed in range(EARLY_SEEDS)]
-    in_turn = [each for turn in zip_longest(*parts.values()) for each in turn if each is not None]
+    in_turn = [run for turn in zip_longest(*parts.values()) for run in turn if run is not None]
     violations: list[str] = []
     done = 0
     for number, (name, run) in enumerate(chain(in_turn, runs(MUTANTS[0]))):
@@ -98,7 +99,7 @@ def measure(bench: Bench) -> Outcome:
     seconds = bench.rounds * bench.seconds
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
         shares = pool.starmap(run_for, [(core, cores, seconds) for core in range(cores)])
-    violations = [each for share in shares for each in share.violations]
+    violations = [violation for share in shares for violation in share.violations]
     if violations:
         raise LoadFailedError("; ".join(violations))
     lines = shares[0].lines
@@ -106,7 +107,7 @@ def measure(bench: Bench) -> Outcome:
         name: frozenset[int]().union(*(share.executed[name] for share in shares)) for name in lines
     }
     by_file = {name: len(executed[name]) / len(of) for name, of in sorted(lines.items()) if of}
-    for name, share in sorted(by_file.items(), key=lambda each: each[1])[:20]:
+    for name, share in sorted(by_file.items(), key=lambda entry: entry[1])[:20]:
         say(f"{share:6.1%} {name}")
     return Outcome(
         values={

@@ -39,29 +39,31 @@ def measure(bench: Bench) -> Outcome:
             except (AssertionError, RuntimeError) as error:
                 raise LoadFailedError(f"{job}, round {number + 1}: {error}") from error
             say(f"round {number + 1}/{bench.rounds} {job}: {_told(outcomes[-1])}")
-    exact = [each for each in outcomes if not each.difference]
+    exact = [outcome for outcome in outcomes if not outcome.difference]
     interrupted: Counter[str] = Counter()
-    for each in outcomes:
-        interrupted.update(each.interrupted)
+    for outcome in outcomes:
+        interrupted.update(outcome.interrupted)
     return Outcome(
         values={
-            "kills in runs whose output is exact": sum(each.kills for each in exact),
+            "kills in runs whose output is exact": sum(outcome.kills for outcome in exact),
             "runs whose output is not exact": len(outcomes) - len(exact),
         },
         detail={
-            "driver_kills": sum(each.driver_kills for each in outcomes),
-            "broker_kills": sum(each.broker_kills for each in outcomes),
+            "driver_kills": sum(outcome.driver_kills for outcome in outcomes),
+            "broker_kills": sum(outcome.broker_kills for outcome in outcomes),
             "last_batch_when_the_driver_was_killed": dict(interrupted),
             "files_of_killed_tasks": _leftovers(outcomes, to_topic=False),
             "rows_written_again_to_topics": _leftovers(outcomes, to_topic=True),
-            "rows": sum(each.rows for each in outcomes),
-            "runs": [asdict(each) for each in outcomes],
+            "rows": sum(outcome.rows for outcome in outcomes),
+            "runs": [asdict(outcome) for outcome in outcomes],
         },
     )
 
 
 def _leftovers(outcomes: list[kills.Outcome], *, to_topic: bool) -> int:
-    return sum(each.leftovers for each in outcomes if each.job.endswith("_topic") is to_topic)
+    return sum(
+        outcome.leftovers for outcome in outcomes if outcome.job.endswith("_topic") is to_topic
+    )
 
 
 def _told(outcome: kills.Outcome) -> str:

@@ -104,9 +104,9 @@ def _latencies_ms(batches: list[dict[str, Any]], sent: dict[str, Any], topic: st
     """Return the latencies of the records that were due after the warm-up."""
     partitions, offsets = numpy.array(sent["partitions"]), numpy.array(sent["offsets"])
     due, done = numpy.array(sent["due_ms"]), numpy.full(len(sent["due_ms"]), numpy.nan)
-    done_at = numpy.array([each["done_ms"] for each in batches])
+    done_at = numpy.array([batch["done_ms"] for batch in batches])
     for partition in range(PARTITIONS):
-        ends = numpy.array([each["end"][topic].get(str(partition), 0) for each in batches])
+        ends = numpy.array([batch["end"][topic].get(str(partition), 0) for batch in batches])
         ours = partitions == partition
         batch = numpy.searchsorted(ends, offsets[ours], side="right")
         if len(batch) and batch.max() == len(ends):
@@ -118,6 +118,6 @@ def _latencies_ms(batches: list[dict[str, Any]], sent: dict[str, Any], topic: st
 def _phases(batches: list[dict[str, Any]]) -> dict[str, float]:
     """Return the median time of each phase of a micro-batch."""
     return {
-        f"{phase}_ms": float(median(each["took_ms"].get(phase, 0) for each in batches))
+        f"{phase}_ms": float(median(batch["took_ms"].get(phase, 0) for batch in batches))
         for phase in (*PHASES, "triggerExecution")
     }

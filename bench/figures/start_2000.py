@@ -54,7 +54,7 @@ def _start(data: Path, topics: list[str], seconds: float, *, is_killed: bool) ->
                 partitions = cluster.partitions(topics).values()
             except RetriableError:
                 return None
-            if any(each.leader < 0 for each in partitions):
+            if any(partition.leader < 0 for partition in partitions):
                 return None
             return time.monotonic() - started
 

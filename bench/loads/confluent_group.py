@@ -34,7 +34,9 @@ def consume(load: Load) -> Moved:
 
     def note(places: list[TopicPartition]) -> None:
         nonlocal changed_at
-        owned[:] = [TopicPartition(load.topic, each.partition, OFFSET_BEGINNING) for each in places]
+        owned[:] = [
+            TopicPartition(load.topic, place.partition, OFFSET_BEGINNING) for place in places
+        ]
         changed_at = time.monotonic()
 
     consumer.subscribe(

@@ -141,8 +141,8 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     orders = Orders(spark)
     known: dict[str, Callable[[Order], dict[str, Any]]] = {
-        each.__name__: each
-        for each in (
+        order.__name__: order
+        for order in (
             orders.count, orders.write, orders.read, orders.stream, orders.follow, orders.stop,
             orders.sent,
         )

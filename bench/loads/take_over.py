@@ -151,8 +151,11 @@ class _Watcher:
 
 def _leaders_of(topic: cluster_pb2.TopicMetadata) -> dict[Key, tuple[int, int]]:
     return {
-        (topic.topic_id, each.partition): (each.leader.broker_id, each.leader.leader_epoch)
-        for each in topic.partitions
+        (topic.topic_id, partition.partition): (
+            partition.leader.broker_id,
+            partition.leader.leader_epoch,
+        )
+        for partition in topic.partitions
     }
 
 

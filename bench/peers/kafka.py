@@ -122,7 +122,9 @@ class Kafka:
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while time.monotonic() < deadline:
             found = self.partitions(name)
-            if len(found) == partitions and all(each.leader >= 0 for each in found.values()):
+            if len(found) == partitions and all(
+                partition.leader >= 0 for partition in found.values()
+            ):
                 return
             time.sleep(0.02)
         raise LoadFailedError(f"Kafka's topic {name} has no leaders")

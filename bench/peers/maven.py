@@ -88,7 +88,7 @@ def _fetched(name: str, artifacts: Sequence[str], *, with_dependencies: bool) ->
                 version=version,
                 exclusions="" if with_dependencies else NO_MORE,
             )
-            for group, artifact, version in (each.split(":") for each in artifacts)
+            for group, artifact, version in (coordinates.split(":") for coordinates in artifacts)
         )
         (directory / "pom.xml").write_text(POM.format(dependencies=dependencies))
         command = [

@@ -16,7 +16,9 @@ from e2e.cluster.commands import CommandError
 
 def exports(cluster: providers.Cluster) -> str:
     """Return the line that makes a shell find the cluster, and programs that are ours."""
-    folders = [each.folder() for each in (programs.NODES, programs.HELM) if each.are_built()]
+    folders = [
+        program.folder() for program in (programs.NODES, programs.HELM) if program.are_built()
+    ]
     path = ":".join([*map(str, folders), "$PATH"])
     return f'export KUBECONFIG={cluster.kubectl.kubeconfig} PATH="{path}"'
 

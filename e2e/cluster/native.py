@@ -103,8 +103,8 @@ class NativeCluster:
             wait_until(self.kubectl.is_ready, f"the API server is ready; see {hub.folder}/log")
             control_plane.start_controllers(hub, self.certificates)
             say("nodes")
-            for each in started:
-                each.result()
+            for future in started:
+                future.result()
         for manifest in _MANIFESTS:
             self.kubectl.apply(manifest)
         self._volumes.start(sys.executable, "-m", "e2e.cluster.volumes", self.name)

@@ -275,6 +275,6 @@ fault = FAULTS.fault
 
 def _is_true(document: Document, condition: str) -> bool:
     return any(
-        each["type"] == condition and each["status"] == "True"
-        for each in document["status"].get("conditions", ())
+        found["type"] == condition and found["status"] == "True"
+        for found in document["status"].get("conditions", ())
     )

@@ -217,7 +217,7 @@ def test_prometheus_finds_every_broker_and_operator_once_and_tells_when_one_goes
     try:
         cluster("delete", "pod", "logs-brokers-0", "--grace-period=0", "--force")
         for asked in prometheuses.values():
-            misses_one(asked, [each for each in expected if each != "logs-brokers-0"])
+            misses_one(asked, [name for name in expected if name != "logs-brokers-0"])
     finally:
         watched.kubectl("uncordon", node)
     for asked in prometheuses.values():

@@ -228,9 +228,7 @@ def test_the_api_server_is_back_after_it_was_killed(cluster: NativeCluster) -> N
     before = cluster.kubectl.get("nodes")["items"]
     cluster.restart_api_server()
     after = cluster.kubectl.get("nodes")["items"]
-    assert [each["metadata"]["uid"] for each in after] == [
-        each["metadata"]["uid"] for each in before
-    ]
+    assert [pod["metadata"]["uid"] for pod in after] == [pod["metadata"]["uid"] for pod in before]
 
 
 @pytest.mark.parametrize(
