@@ -83,19 +83,19 @@ def _described(name: str, documented: Any) -> str:
 
 def _class(name: str, documented: type) -> str:
     members: dict[str, _Member] = {}
-    for each in _members(documented):
-        members.setdefault(each.name, each)
+    for member in _members(documented):
+        members.setdefault(member.name, member)
     constructor = members.pop("__init__", None)
     parts = [f"### {name}\n\n"]
     if constructor is not None:
         parts.append(_code(constructor.text))
     parts.append(_prose(inspect.getdoc(documented) or ""))
-    fields = [each for each in members.values() if not each.text]
-    parts += [f"- `{each.name}`{': ' if each.doc else ''}{each.doc}\n" for each in fields]
+    fields = [member for member in members.values() if not member.text]
+    parts += [f"- `{field.name}`{': ' if field.doc else ''}{field.doc}\n" for field in fields]
     parts.append("\n" if fields else "")
-    for each in members.values():
-        if each.text:
-            parts += [f"#### {name}.{each.name}\n\n", _code(each.text), _prose(each.doc)]
+    for member in members.values():
+        if member.text:
+            parts += [f"#### {name}.{member.name}\n\n", _code(member.text), _prose(member.doc)]
     return "".join(parts)
 
 
@@ -147,7 +147,7 @@ def _function(
         for default in arguments:
             if isinstance(default, ast.Name) and isinstance(constants.get(default.id), int):
                 default.id = repr(constants[default.id])
-    decorators = [ast.unparse(each) for each in tree.decorator_list]
+    decorators = [ast.unparse(decorator) for decorator in tree.decorator_list]
     doc = inspect.cleandoc(ast.get_docstring(tree) or "")
     if tree.name == "__init__":
         return _Member(tree.name, _call(owner, tree.args, "", constants), "")
@@ -165,18 +165,22 @@ def _call(name: str, args: ast.arguments, end: str, constants: Mapping[str, obje
     """Return how a function is called, in one line or one for each argument."""
     given = [*args.posonlyargs, *args.args]
     defaults: list[ast.expr | None] = [None] * (len(given) - len(args.defaults))
-    shown = [_argument(*each) for each in zip(given, [*defaults, *args.defaults], strict=True)]
+    shown = [
+        _argument(*argument) for argument in zip(given, [*defaults, *args.defaults], strict=True)
+    ]
     if args.vararg is not None:
         shown.append(f"*{_argument(args.vararg, None)}")
     elif args.kwonlyargs:
         shown.append("*")
-    shown += [_argument(*each) for each in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    shown += [
+        _argument(*argument) for argument in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    ]
     if args.kwarg is not None:
         shown += ["*", *_settings(args.kwarg, constants)]
     line = f"{name}({', '.join(shown)}){end}"
     if len(line) <= _LINE_LENGTH:
         return line
-    return "\n".join((f"{name}(", *(f"    {each}," for each in shown), f"){end}"))
+    return "\n".join((f"{name}(", *(f"    {argument}," for argument in shown), f"){end}"))
 
 
 def _settings(argument: ast.arg, constants: Mapping[str, object]) -> Iterator[str]:
@@ -194,12 +198,12 @@ def _kinds(typed: Any) -> dict[str, str]:
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(typed))).body
     assert isinstance(tree, ast.ClassDef)
     kinds: dict[str, str] = {}
-    for base in (vars(sys.modules[typed.__module__])[ast.unparse(each)] for each in tree.bases):
+    for base in (vars(sys.modules[typed.__module__])[ast.unparse(name)] for name in tree.bases):
         if base is not TypedDict:
             kinds |= _kinds(base)
-    for each in tree.body:
-        if isinstance(each, ast.AnnAssign):
-            kinds[ast.unparse(each.target)] = ast.unparse(each.annotation)
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign):
+            kinds[ast.unparse(node.target)] = ast.unparse(node.annotation)
     return kinds
 
 
@@ -225,7 +229,7 @@ def _prose(doc: str) -> str:
             if entry is None:
                 lines.append(f"  {text}")
             else:
-                names = ", ".join(f"`{each}`" for each in entry[1].split(", "))
+                names = ", ".join(f"`{name}`" for name in entry[1].split(", "))
                 lines.append(f"- {names}: {text[len(entry[0]) :]}".rstrip())
         else:
             lines.append(line)

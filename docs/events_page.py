@@ -83,7 +83,7 @@ def events() -> str:
 
 
 def _row(event: Event) -> str:
-    fields = ", ".join(f"`{each}`" for each in event.fields)
+    fields = ", ".join(f"`{field}`" for field in event.fields)
     text = event.text.replace("%(", "{").replace(")s", "}").replace(")d", "}").replace(")r", "}")
     return (
         f"| `{event.name}` | {event.level.name.lower()} | {text} | {event.meaning} | "

@@ -125,30 +125,30 @@ def operator_families() -> list[Family]:
 
 def spark_families() -> list[Family]:
     """Return what the driver of a Spark job shows."""
-    return [_family(each, each) for each in (*query_metrics([], 0.0), report_failures(0))]
+    return [_family(metric, metric) for metric in (*query_metrics([], 0.0), report_failures(0))]
 
 
 def client_families() -> list[Family]:
     """Return what a program shows of its clients."""
-    return [_family(each, each) for each in ClientCollector().describe()]
+    return [_family(metric, metric) for metric in ClientCollector().describe()]
 
 
 def _table(families: Iterable[Family]) -> str:
     rows = [
-        f"| `{each.name}` | {each.kind} | {', '.join(f'`{name}`' for name in each.labels)} "
-        f"| {each.meaning} | {each.worry or _watched(each.name)} |\n"
-        for each in families
-        if each.name.startswith("millrace_")
+        f"| `{family.name}` | {family.kind} | {', '.join(f'`{name}`' for name in family.labels)} "
+        f"| {family.meaning} | {family.worry or _watched(family.name)} |\n"
+        for family in families
+        if family.name.startswith("millrace_")
     ]
     return _HEAD + "".join(rows)
 
 
 def _watched(name: str) -> str:
     """Return the alerts that ask for a metric."""
-    recorded = {each.name: each.expr for each in RECORDS}
+    recorded = {record.name: record.expr for record in RECORDS}
     found = []
     for alert in ALERTS:
-        asked = " ".join([alert.expr, *(recorded[each] for each in recorded if each in alert.expr)])
+        asked = " ".join([alert.expr, *(recorded[name] for name in recorded if name in alert.expr)])
         if re.search(rf"\b{name}(?:_bucket|_sum|_count)?\b", asked):
             found.append(f"[`{alert.name}`](runbooks/{alert.runbook}.md)")
     return ", ".join(found)

@@ -23,7 +23,7 @@ def safety(text: str) -> str:
 
 
 def _mutants(rule: str) -> str:
-    names = "; ".join(each.name for each in MUTANTS if each.rule == rule) or _NO_MUTANTS
+    names = "; ".join(mutant.name for mutant in MUTANTS if mutant.rule == rule) or _NO_MUTANTS
     return textwrap.fill(f"- Mutants: {names}.", 120, subsequent_indent="  ") + "\n"
 
 

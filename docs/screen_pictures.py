@@ -57,7 +57,7 @@ def main() -> None:
     """Take all pictures."""
     PICTURES.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder, _brokers(Path(folder) / "data") as up:
-        bootstrap = ",".join(each["address"] for each in up["brokers"])
+        bootstrap = ",".join(broker["address"] for broker in up["brokers"])
         with SyncAdmin(bootstrap) as admin:
             for topic, partitions in _TOPICS.items():
                 admin.create_topic(topic, partitions, replication_factor=3)
@@ -123,8 +123,8 @@ def _look_under_load(admin: SyncAdmin) -> tuple[Look, Look]:
         now = look_at(admin)
         summary = summarize(before, now)
         groups = summary.groups or ()
-        if any(each.lag.records and each.lag.milliseconds for each in groups) and all(
-            each.rates.bytes for each in summary.topics
+        if any(group.lag.records and group.lag.milliseconds for group in groups) and all(
+            topic.rates.bytes for topic in summary.topics
         ):
             return before, now
         before = now

@@ -83,7 +83,7 @@ def repository(tmp_path: Path) -> Repository:
 
 def test_everything_in_the_table_is_there() -> None:
     named = {*ABOUT, *(folder for folders in ABOUT.values() for folder in folders), *ABOUT_ALL}
-    assert [each for each in sorted(named) if not (ROOT / each).exists()] == []
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
 def test_tests_of_unchanged_folders_are_left_for_the_night(repository: Repository) -> None:

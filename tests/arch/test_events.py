@@ -66,8 +66,8 @@ def problems(text: str) -> list[str]:
             known = [EVENTS[constant]] if constant in EVENTS else EVENTS.values()
             wanted = given - OF_LOG
             if not any(
-                wanted == set(each.fields) if is_whole else wanted <= set(each.fields)
-                for each in known
+                wanted == set(event.fields) if is_whole else wanted <= set(event.fields)
+                for event in known
             ):
                 found.append(f"line {call.lineno} gives other fields than {constant} has")
     return found
@@ -131,7 +131,7 @@ def test_each_event_is_logged_somewhere() -> None:
 
 
 def test_levels_have_the_numbers_of_the_standard_library() -> None:
-    assert {each.name: each.value for each in Level} == {
+    assert {level.name: level.value for level in Level} == {
         name: number
         for name, number in logging.getLevelNamesMapping().items()
         if name in Level.__members__

@@ -18,7 +18,7 @@ POSSESSIVE_GROUP = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+")
 
 def possessive_groups(source: str) -> list[str]:
     """Return the texts in a module in which a group is repeated possessively."""
-    texts = (each.value for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Constant))
+    texts = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
     expressions = (text.decode("latin-1") if isinstance(text, bytes) else text for text in texts)
     return [
         expression

@@ -52,19 +52,19 @@ def problems(sends: Sequence[Sent], read: Sequence[Read], *, is_whole: bool) -> 
     by_number = {send.number: send for send in sends}
     last: dict[bytes, Read] = {}
     at = -1
-    for each in read:
-        if each.offset <= at:
-            yield f"{each} follows offset {at}"
-        at = each.offset
-        sent = by_number.get(each.number)
-        if sent is None or (sent.key, sent.is_tombstone) != (each.key, each.is_tombstone):
-            yield f"{each} was read, and {sent} was sent"
+    for record in read:
+        if record.offset <= at:
+            yield f"{record} follows offset {at}"
+        at = record.offset
+        sent = by_number.get(record.number)
+        if sent is None or (sent.key, sent.is_tombstone) != (record.key, record.is_tombstone):
+            yield f"{record} was read, and {sent} was sent"
             continue
-        if sent.outcome == FAIL or (sent.outcome == OK and sent.offset != each.offset):
-            yield f"{each} was read, and {sent} is its outcome"
-        if each.key in last and last[each.key].number >= each.number:
-            yield f"{each} follows {last[each.key]}"
-        last[each.key] = each
+        if sent.outcome == FAIL or (sent.outcome == OK and sent.offset != record.offset):
+            yield f"{record} was read, and {sent} is its outcome"
+        if record.key in last and last[record.key].number >= record.number:
+            yield f"{record} follows {last[record.key]}"
+        last[record.key] = record
     if is_whole:
         yield from _lost(sends, last)
 
@@ -80,13 +80,13 @@ def _lost(sends: Iterable[Sent], last: dict[bytes, Read]) -> Iterator[str]:
         found = last.get(key)
         if found is None:
             # The first is acknowledged, or else nothing of the key need be there.
-            if some[0].outcome == OK and not any(each.is_tombstone for each in some):
+            if some[0].outcome == OK and not any(sent.is_tombstone for sent in some):
                 yield f"nothing of {key!r} was read, and {some[0]} was acknowledged"
-        elif found.number not in {each.number for each in some}:
+        elif found.number not in {sent.number for sent in some}:
             yield f"{found} was read last of its key, and should be one of {some}"
 
 
 def table(read: Iterable[Read]) -> dict[bytes, int]:
     """Return the number of the last record of each key that is not deleted."""
-    last = {each.key: each for each in read}
+    last = {record.key: record for record in read}
     return {key: each.number for key, each in last.items() if not each.is_tombstone}

@@ -74,7 +74,7 @@ class Contents:
         for polled in op.polls:
             for key, entries in polled.items():
                 known = self.known.of(key)
-                coverages = [each.setdefault(key, Coverage()) for each in into]
+                coverages = [covered.setdefault(key, Coverage()) for covered in into]
                 for entry in entries:
                     if type(entry) is Run:
                         first, last = entry

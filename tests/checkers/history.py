@@ -173,8 +173,8 @@ class Recorder:
             self.known.learn_sends(op.sends)
         if polled:
             op.polls = tuple(
-                {key: self.known.compact(key, records) for key, records in each.items()}
-                for each in polled
+                {key: self.known.compact(key, records) for key, records in by_key.items()}
+                for by_key in polled
             )
         if self._write is not None:
             self._write(to_json(op))

@@ -600,8 +600,8 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         broker = self._broker
         return cluster_pb2.ListDeletedTopicsResponse(
             topics=[
-                cluster_pb2.DeletedTopic(name=each.name, topic_id=each.topic_id)
-                for each in broker.deleted.values()
+                cluster_pb2.DeletedTopic(name=topic.name, topic_id=topic.topic_id)
+                for topic in broker.deleted.values()
             ],
             metadata_epoch=broker.metadata_epoch,
         )

@@ -48,21 +48,21 @@ def look(
     )
     cluster = ClusterDescription("c1", BrokerId(0), ControllerEpoch(1), brokers)
     replicas = {name: (1,) if name == "lonely" else BROKERS for name in records}
-    alive = {name: [each for each in of if each != dead] for name, of in replicas.items()}
+    alive = {name: [broker for broker in of if broker != dead] for name, of in replicas.items()}
     topics = [
         TopicDescription(name, TopicId(bytes(16)), False, (_partition(replicas[name], live),), {})
         for name, live in alive.items()
     ]
     logs = [
         LogDescription(
-            *(name, 0, BrokerId(each), Offset(0), Offset(count), Offset(count), Offset(count)),
+            *(name, 0, BrokerId(broker), Offset(0), Offset(count), Offset(count), Offset(count)),
             *(count * 10, 1, f"/data/log/{name.encode().hex()}-0"),
-            leads=each == alive[name][0],
-            appended_bytes=count * 10 if each == alive[name][0] else 0,
-            fetched_bytes=fetched if each == alive[name][0] else 0,
+            leads=broker == alive[name][0],
+            appended_bytes=count * 10 if broker == alive[name][0] else 0,
+            fetched_bytes=fetched if broker == alive[name][0] else 0,
         )
         for name, count in records.items()
-        for each in alive[name]
+        for broker in alive[name]
     ]
     groups = [
         (GroupDescription(name, "consumer", epoch=1), TotalLag(1, 0, lag, lag * 10, lag, 0))

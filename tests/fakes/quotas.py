@@ -38,7 +38,7 @@ def limit(
 def follow(quotas: Quotas, *changed: Quota, brokers: int = 1) -> None:
     """Let a broker hear of all quotas of its cluster."""
     registered = {BrokerId(number): SimpleNamespace(is_fenced=False) for number in range(brokers)}
-    cluster = SimpleNamespace(brokers=registered, quotas={each.name: each for each in changed})
+    cluster = SimpleNamespace(brokers=registered, quotas={quota.name: quota for quota in changed})
     image: Any = SimpleNamespace(cluster=cluster)
     quotas.on_image(image)
 

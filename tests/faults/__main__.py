@@ -62,13 +62,13 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _stop)
     chosen = arguments.faults or sorted(FAULTS)
     absent = {
-        each: "; ".join(reasons[need] for need in FAULTS[each].needs if need in reasons)
-        for each in chosen
-        if any(need in reasons for need in FAULTS[each].needs)
+        fault_id: "; ".join(reasons[need] for need in FAULTS[fault_id].needs if need in reasons)
+        for fault_id in chosen
+        if any(need in reasons for need in FAULTS[fault_id].needs)
     }
     for fault_id, reason in absent.items():
         _say(f"{fault_id} is NOT EXERCISED: {reason}")
-    plan = [each for each in chosen if each not in absent]
+    plan = [fault_id for fault_id in chosen if fault_id not in absent]
     deadline = time.monotonic() + arguments.seconds
     outcomes: list[Outcome[Done]] = []
     for number in range(arguments.count):

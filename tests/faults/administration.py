@@ -72,7 +72,7 @@ def reassign(scene: Scene) -> str:
     state = scene.view.partition(key)
     everybody = list(state.replicas)
     leaving = scene.dice.choice(everybody)
-    kept = [each for each in everybody if each != leaving]
+    kept = [broker_id for broker_id in everybody if broker_id != leaving]
     _reassign(scene, key, kept)
     node = cluster.node(leaving)
     node.kill()

@@ -39,7 +39,7 @@ def _wait_for_others(scene: Scene, member: MemberProcess, keys: set[int]) -> str
     """Wait until the other members own what a member had; return a description."""
 
     def have_all() -> bool:
-        others = [each for each in scene.members.running if each is not member]
+        others = [other for other in scene.members.running if other is not member]
         return keys <= set().union(*(other.owned() for other in others))
 
     wait_until(have_all, f"others own {keys} of {member.name}", SEEN_SECONDS_MAX)

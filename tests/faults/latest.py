@@ -109,7 +109,7 @@ class Latest(Clients):
                 readers.append((f"kept by {name}", kept, True))
             for who, read, is_whole in readers:
                 found = problems(sends, read, is_whole=is_whole)
-                failures += [f"{TOPIC}/{partition}, {who}: {each}" for each in found]
+                failures += [f"{TOPIC}/{partition}, {who}: {problem}" for problem in found]
                 if is_whole and table(read) != table(self._final[partition]):
                     failures.append(f"{TOPIC}/{partition}, {who}: not what was read last")
         left = sum(map(len, self._final))

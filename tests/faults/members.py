@@ -238,7 +238,7 @@ class Members:
             events += member.events()
         handed_out = 0
         for event in sorted(
-            events, key=lambda each: each.at_ns if isinstance(each, Op) else each[0]
+            events, key=lambda event: event.at_ns if isinstance(event, Op) else event[0]
         ):
             if isinstance(event, Op):
                 recorder.record(

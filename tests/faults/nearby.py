@@ -36,7 +36,7 @@ class Nearby:
         while before:
             after = self._sent()
             common = before.keys() & after.keys()
-            sent = sum(after[each] - before[each] for each in common)
+            sent = sum(after[name] - before[name] for name in common)
             if sent > 0:
                 self._bytes += sent
                 self._looks += 1

@@ -169,8 +169,8 @@ def test_a_process_without_descriptors_goes_on_when_it_has_some_again(
         finally:
             resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, limits)
         refused = [answer for answer in answers if answer.error.code]
-        assert {each.error.code for each in refused} == {ErrorCode.ERROR_CODE_STORAGE_BUSY}
-        assert {each.error.appended for each in refused} == {APPENDED_NO}
+        assert {answer.error.code for answer in refused} == {ErrorCode.ERROR_CODE_STORAGE_BUSY}
+        assert {answer.error.appended for answer in refused} == {APPENDED_NO}
         kept = 1 + 100 * (len(answers) - len(refused))
         assert client.produce_batch(partition, batch_of(partition)).base_offset == kept
         assert client.end_offset(partition) == kept + 1

@@ -163,7 +163,7 @@ def test_offsets_are_found_by_place_and_by_time(
             admin.list_offsets(topic_name, time)[topic_name, 0]
             for time in (0, now - 4500, now - 2000)
         ]
-        assert [(each.offset, each.timestamp) for each in found] == [
+        assert [(offset.offset, offset.timestamp) for offset in found] == [
             (0, times[0]),
             (1, times[1]),
             (3, times[3]),
@@ -328,7 +328,7 @@ def test_a_request_whose_batches_partly_fail_appends_the_others(
             0,
         ]
         assert [result.base_offset for result in answer.results] == [0, -1, -1, 0]
-        ends = [client.end_offset(each) for each in (good, bad, other)]
+        ends = [client.end_offset(partition) for partition in (good, bad, other)]
         assert ends == [3, 0, 1]
 
 

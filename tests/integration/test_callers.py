@@ -48,7 +48,7 @@ def refusals(broker: RunningBroker) -> list[dict[str, Any]]:
 
 def changes(*brokers: RunningBroker) -> list[dict[str, Any]]:
     names = ("administrative_request", "administrative_request_refused")
-    return [line for each in brokers for line in lines(each, *names)]
+    return [line for broker in brokers for line in lines(broker, *names)]
 
 
 def test_a_client_that_is_refused_is_named_as_it_calls_itself(start_broker: StartBroker) -> None:
@@ -135,7 +135,7 @@ def test_who_changes_topics_is_in_the_log_of_the_controller(cluster: RunningClus
                 admin.alter_topic(f"t{number}", set_config={"retention.ms": "no"})
             admin.delete_topic(f"t{number}")
     wait_until(lambda: len(changes(*brokers)) == 15, "all is logged")
-    written = [each for each in brokers if changes(each)]
+    written = [broker for broker in brokers if changes(broker)]
     assert len(written) == 1, "only the controller writes them"
     for number in range(3):
         mine = [line for line in changes(*brokers) if line["client_id"] == f"deploy-{number}"]
@@ -301,8 +301,8 @@ def test_a_flood_of_refusals_leaves_two_lines_in_ten_seconds(start_broker: Start
     broker.stop()  # It tells what it has summed up.
     assert len(changes(broker)) <= 1 + 2, "one, and one more if ten seconds ended meanwhile"
     sums = lines(broker, "audit_repeated")
-    assert sum(each["repeats"] for each in sums) + len(changes(broker)) - 1 == 300
-    assert {(each["client_id"], each["method"]) for each in sums} == {("looping", "create_topics")}
+    assert sum(line["repeats"] for line in sums) + len(changes(broker)) - 1 == 300
+    assert {(line["client_id"], line["method"]) for line in sums} == {("looping", "create_topics")}
 
 
 @pytest.mark.parametrize(("audit", "acts", "refused"), [("refusals", 0, 1), ("none", 0, 0)])

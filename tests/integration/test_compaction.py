@@ -105,17 +105,17 @@ def test_each_replica_keeps_the_last_value_of_each_key_and_a_follower_catches_up
         )
         expected = dict([*round_of(10), *round_of(11)[:-1], (b"key-7", None)])
         for leader in [behind, *others]:
-            for each in cleaning.brokers:
-                if each is not leader:
-                    each.stop()
+            for other in cleaning.brokers:
+                if other is not leader:
+                    other.stop()
             wait_until(partial(leads, leader, cleaning, admin), "the only one leads")
             records = read(leader.address, end)
             assert {record.key: record.value for record in records} == expected
             offsets = [record.offset for record in records]
             assert offsets == sorted(set(offsets))
-            for each in cleaning.brokers:
-                if each is not leader:
-                    each.start()
+            for other in cleaning.brokers:
+                if other is not leader:
+                    other.start()
             wait_until(
                 lambda: len(admin.describe_topic(TOPIC).partitions[0].isr) == 3,
                 "all are in sync again",

@@ -394,8 +394,8 @@ def test_a_static_member_that_restarts_moves_nothing(cluster: RunningCluster) ->
             return consumer
 
         def is_shared() -> bool:
-            for each in (first, second):
-                each.poll(10)
+            for consumer in (first, second):
+                consumer.poll(10)
             return sorted(map(len, (first.assignment(), second.assignment()))) == [3, 3]
 
         first, second = member("one"), member("two")

@@ -610,7 +610,7 @@ def test_refused_calls_of_every_method_leave_nothing_in_memory(
 
 def test_settings_that_nobody_knows_are_refused_in_few_words(broker: RunningBroker) -> None:
     def topic(number: int, settings: int) -> cluster_pb2.NewTopic:
-        config = {f"no.such.{number}.{each}": "1" for each in range(settings)}
+        config = {f"no.such.{number}.{setting}": "1" for setting in range(settings)}
         return cluster_pb2.NewTopic(name=f"t{number}", partitions=1, config=config)
 
     request = cluster_pb2.CreateTopicsRequest(

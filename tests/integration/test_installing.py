@@ -195,7 +195,7 @@ def test_the_demo_fails_where_java_cannot_be_installed_and_runs_where_nothing_ma
     here = machine(user_id)
     here.has_packages(installing)
     code, said = here.run("make", "demo")
-    demos = [each for each in here.called("python") if each.startswith("-m demo.")]
+    demos = [call for call in here.called("python") if call.startswith("-m demo.")]
     assert demos == (["-m demo.flights", "-m demo.pipeline"] if is_run else [])
     assert (code == 0) is is_run, said
 
@@ -247,7 +247,7 @@ def test_netavark_alone_is_installed_only_where_the_system_has_it(
     here.has_packages("exit 0")
     here.knows(*known)
     assert here.install("cluster")[0] == 0
-    calls = [each.split() for each in here.called("apt-get")]
+    calls = [call.split() for call in here.called("apt-get")]
     assert [call[0] for call in calls] == asked
     assert all(call[-1] == "netavark" for call in calls if call[0] == "install")
 
@@ -257,9 +257,9 @@ def test_requirements_are_installed_by_their_hashes_with_the_locked_back_end(
 ) -> None:
     here = machine(USER_ID)
     assert here.install("demo")[0] == 0
-    (pip,) = [each for each in here.called("python") if each.startswith("-m pip ")]
+    (pip,) = [call for call in here.called("python") if call.startswith("-m pip ")]
     words = pip.split()
     assert {"--require-hashes", "--no-build-isolation", "--use-pep517"} < {*words}
     assert words[-2:] == ["-r", "requirements/demo.txt"]
     assert here.install("demo") == (0, ""), "its stamp says that it is there"
-    assert len([each for each in here.called("python") if "pip" in each]) == 1
+    assert len([call for call in here.called("python") if "pip" in call]) == 1

@@ -65,7 +65,7 @@ def _status(folder: Path) -> dict[str, object]:
 def _has_written(folder: Path, count: int) -> bool:
     found = _status(folder)["acknowledged_of"]
     assert isinstance(found, dict)
-    return all(each >= count for each in found.values())
+    return all(number >= count for number in found.values())
 
 
 def _history(folder: Path) -> list[Op]:

@@ -141,7 +141,7 @@ def test_people_are_shown_what_brokers_have_and_what_lies_elsewhere(mixed: Runni
     said = millrace.run("topic", "describe", "t").stderr
     assert "on ssd and not on hdd: partitions 0, 1 on broker 0" in said
     plan = json.loads(millrace.ok("reassign", "plan", "t"))["partitions"]
-    assert [sorted(each["replicas"]) for each in plan] == [[1, 2], [1, 2]]
+    assert [sorted(partition["replicas"]) for partition in plan] == [[1, 2], [1, 2]]
 
 
 def test_a_disk_that_fails_takes_its_replicas_and_its_media_and_leaves_the_rest(

@@ -45,7 +45,7 @@ def pages(shared_broker: RunningBroker) -> Iterator[dict[str, bytes]]:
                 registry.register(ClientCollector(producer, consumer, admin))
                 client = generate_latest(registry)
         admin.commit_positions("a-group", {("metrics-pages", 0): Position(0)})
-        operator, spark = (endings.enter_context(each()) for each in (operator_page, spark_page))
+        operator, spark = (endings.enter_context(page()) for page in (operator_page, spark_page))
         wait_until(
             lambda: b"millrace_group_lag_records{" in page_of(shared_broker.metrics_address),
             "the lag is measured",

@@ -61,7 +61,7 @@ def load(bootstrap: str, topic: str, client_id: str) -> Iterator[Load]:
 
 def rates_of(*loads: Load, seconds: float) -> list[float]:
     """Return bytes a second over this time."""
-    began, before = time.monotonic(), [each.acknowledged for each in loads]
+    began, before = time.monotonic(), [load.acknowledged for load in loads]
     time.sleep(seconds)  # What is measured is a rate.
     elapsed = time.monotonic() - began
     return [(each.acknowledged - then) / elapsed for each, then in zip(loads, before, strict=True)]

@@ -165,7 +165,9 @@ def test_a_replica_that_rots_is_found_set_aside_and_fetched_anew(tmp_path: Path)
         def damaged() -> list[DamagedReplica]:
             return admin.describe_damage("t")
 
-        wait_until(lambda: any(each.kept_in for each in damaged()), "it is found and set aside")
+        wait_until(
+            lambda: any(replica.kept_in for replica in damaged()), "it is found and set aside"
+        )
         wait_until(
             lambda: set(admin.describe_topic("t").partitions[0].isr) == {0, 1, 2},
             "it is in sync again",

@@ -34,7 +34,7 @@ SYSTEM = "millrace-system"
 def chart() -> list[Document]:
     """Return the release's objects with PodMonitors."""
     found = (EXPECTED / "all.yaml").read_text()
-    return [each for each in yaml.safe_load_all(found) if each]
+    return [document for document in yaml.safe_load_all(found) if document]
 
 
 def broker() -> Document:
@@ -54,7 +54,7 @@ def broker() -> Document:
 def operator() -> Document:
     """Return the template of an operator's pod, by the chart's own values."""
     by_default = yaml.safe_load_all((EXPECTED / "default.yaml").read_text())
-    return _template([each for each in by_default if each], "Deployment")
+    return _template([document for document in by_default if document], "Deployment")
 
 
 def _template(documents: list[Document], kind: str) -> Document:
@@ -126,7 +126,7 @@ def by_annotations() -> list[Document]:
 
 
 def by_pod_monitors() -> list[Document]:
-    monitors = [each for each in chart() if each["kind"] == "PodMonitor"]
+    monitors = [document for document in chart() if document["kind"] == "PodMonitor"]
     return [config for monitor in monitors for config in scrape_configs(monitor)]
 
 
@@ -148,7 +148,7 @@ def test_each_pod_is_scraped_once_at_its_page_with_the_labels_of_dashboards(
     ]
     found = scraped(tmp_path, configs, pods)
     wanted = ("__address__", "namespace", "millrace_cluster", "instance")
-    assert sorted(tuple(each.get(name, "") for name in wanted) for each in found) == [
+    assert sorted(tuple(labels.get(name, "") for name in wanted) for labels in found) == [
         (f"{ADDRESS}:7093", "shop", "logs", "logs-b-0"),
         (f"{ADDRESS}:7095", SYSTEM, "", "millrace-operator-1"),
     ]

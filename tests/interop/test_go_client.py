@@ -107,8 +107,13 @@ def read(address: str, topic: str, count: int) -> dict[Place, Content]:
             assert records, f"{len(found)} of {count} records came"
             found.extend(records)
     return {
-        (each.partition, each.offset): (each.timestamp, each.key, each.value, list(each.headers))
-        for each in found
+        (record.partition, record.offset): (
+            record.timestamp,
+            record.key,
+            record.value,
+            list(record.headers),
+        )
+        for record in found
     }
 
 
@@ -201,13 +206,13 @@ def test_go_opens_every_golden_batch(go_client: Path, name: str) -> None:
     batch = vectors.binary(name)
     records = open_batch(vectors.partition_of(described), parse_header(batch), batch, 1 << 20)
     assert {line["offset"]: content_of(line) for line in lines} == {
-        each["offset"]: (
-            each["timestamp"],
-            each["key"],
-            each["value"],
-            [(header["key"], header["value"]) for header in each["headers"]],
+        record["offset"]: (
+            record["timestamp"],
+            record["key"],
+            record["value"],
+            [(header["key"], header["value"]) for header in record["headers"]],
         )
-        for each in records.to_pylist()
+        for record in records.to_pylist()
     }
 
 
@@ -269,7 +274,7 @@ def test_the_broker_knows_who_calls(go_client: Path, shared_broker: RunningBroke
     to = ("-bootstrap", shared_broker.address, "-topic", "of-interop")
     run(go_client, *to, "create")
     said = map(json.loads, shared_broker.log_path.read_text().splitlines())
-    (line,) = (each for each in said if each.get("entries") == "of-interop")
+    (line,) = (entry for entry in said if entry.get("entries") == "of-interop")
     assert (line["request"], line["client_id"]) == ("create_topics", "interop")
     assert line["software"].startswith("millrace-go-test grpc-go/")
 

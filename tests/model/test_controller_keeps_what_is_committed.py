@@ -400,7 +400,7 @@ class ControllerModel(RuleBasedStateMachine):
         if isinstance(answer, PartitionState):
             self.records.setdefault(key, Records()).held[broker_id] = 0
             counted = (*answer.isr, *answer.elr)
-            assert broker_id not in (*answer.last_known_elr, *(each.broker_id for each in counted))
+            assert broker_id not in (*answer.last_known_elr, *(life.broker_id for life in counted))
             if state.leader != NO_BROKER:  # What the leader asked for before comes too late.
                 late = self.ask_for_isr(key, state, (*{*state.isr, life},))
                 assert isinstance(late, MillraceError)
@@ -495,7 +495,7 @@ class ControllerModel(RuleBasedStateMachine):
             if self.processes[leader.broker_id].life == leader:
                 assert self.held(key, leader.broker_id) == records.committed, (before, state)
             return
-        reported = [each for each in self.driver.unclean if each.topic_partition == key]
+        reported = [report for report in self.driver.unclean if report.topic_partition == key]
         assert reported
         assert reported[-1].leader == leader
         allowed = topic.overrides.get("unclean.leader.election.enable") == "true"

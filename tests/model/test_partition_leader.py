@@ -263,7 +263,7 @@ class LeaderModel(RuleBasedStateMachine):
             entry = self.leader.producers.entry(ProducerId(producer_id))
             kept = self.of_producer(producer_id)[-BATCHES_KEPT:]
             found = () if entry is None else entry.batches
-            assert [(each.base_sequence, each.base_offset) for each in found] == [
+            assert [(batch.base_sequence, batch.base_offset) for batch in found] == [
                 (batch.sequence, batch.base_offset) for batch in kept
             ]
 

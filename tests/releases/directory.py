@@ -200,7 +200,7 @@ def _wait_until_at_rest(broker: RunningBroker) -> None:
         def is_compacted() -> bool:
             logs = admin.describe_logs("states")
             found = [log.compaction for log in logs if log.compaction is not None]
-            return all(each.cleaner_point and not each.dirty_ratio for each in found)
+            return all(log.cleaner_point and not log.dirty_ratio for log in found)
 
         wait_until(is_compacted, "the closed segments are compacted")
 

@@ -84,9 +84,9 @@ def look_for_mutants(options: list[str]) -> int:
         or any(name == mutant.rule or name in mutant.name for name in arguments.names)
     ]
     found: list[Found] = []
-    for each in hunt_within(mutants, runs, arguments.minutes * 60, arguments.processes):
-        print(report.line(each), flush=True)
-        found.append(each)
+    for outcome in hunt_within(mutants, runs, arguments.minutes * 60, arguments.processes):
+        print(report.line(outcome), flush=True)
+        found.append(outcome)
     print(report.summary(found))
     return int(len(report.caught(found)) < len(found))
 

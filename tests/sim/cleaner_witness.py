@@ -57,15 +57,15 @@ class CleanerWitness:
         lags, point = state.config.lags, state.cleaner_point
         closed = list(
             takewhile(
-                lambda each: (
-                    each.next_offset <= state.high_watermark
-                    and now - each.closed_at >= lags.min_lag_ms
+                lambda segment: (
+                    segment.next_offset <= state.high_watermark
+                    and now - segment.closed_at >= lags.min_lag_ms
                 ),
                 state.segments[:-1],
             )
         )
         dirty = [segment for segment in closed if segment.next_offset > point.offset]
-        dirty_bytes, all_bytes = (sum(each.size for each in some) for some in (dirty, closed))
+        dirty_bytes, all_bytes = (sum(segment.size for segment in some) for some in (dirty, closed))
         is_due = bool(closed) and (
             dirty_bytes > lags.min_dirty_ratio * all_bytes
             or any(now - segment.created_at > lags.max_lag_ms for segment in dirty)
@@ -90,13 +90,13 @@ class CleanerWitness:
         lag_ms = state.config.lags.min_lag_ms
         if group[-1] is state.segments[-1] or group[-1].next_offset > state.high_watermark:
             raise Violation(f"{what}, and {state.high_watermark} is committed")
-        if any(rules.now - each.closed_at < lag_ms for each in group):
+        if any(rules.now - segment.closed_at < lag_ms for segment in group):
             raise Violation(f"{what} within its lag of {lag_ms} ms")
-        if len(group) > 1 and sum(each.size for each in group) > state.config.segment_bytes:
+        if len(group) > 1 and sum(segment.size for segment in group) > state.config.segment_bytes:
             raise Violation(f"{what}: a copy of {len(group)} segments is too large")
-        if not all(each in state.segments for each in group) or machine.disk.is_damaged:
+        if not all(segment in state.segments for segment in group) or machine.disk.is_damaged:
             return  # It was cut or deleted meanwhile, and is not replaced.
-        before = _read(state.topic_partition, (_bytes_of(machine, each) for each in group))
+        before = _read(state.topic_partition, (_bytes_of(machine, segment) for segment in group))
         after = _read(state.topic_partition, [machine.disk.contents(copy_path)])
         try:
             self._judge_headers(before.headers, after.headers, rules)
@@ -116,7 +116,7 @@ class CleanerWitness:
             raise Violation(f"the copy ends at {at}")
         if _epochs(before) != _epochs(after):
             raise Violation(f"leader epochs are {_epochs(after)}, and were {_epochs(before)}")
-        kept = {(each.producer_id, each.last_offset): each.last_sequence for each in after}
+        kept = {(header.producer_id, header.last_offset): header.last_sequence for header in after}
         for header in before:
             last = rules.last_batches.get(header.producer_id)
             if last == header.last_offset:
@@ -227,9 +227,9 @@ def _last_of_each_key(
     machine: BrokerMachine, state: LogState, end_offset: Offset
 ) -> dict[bytes, Offset]:
     return {
-        each.key: each.offset
-        for each in _records_of(machine, state)
-        if each.key is not None and each.offset < end_offset
+        record.key: record.offset
+        for record in _records_of(machine, state)
+        if record.key is not None and record.offset < end_offset
     }
 
 

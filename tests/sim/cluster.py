@@ -340,14 +340,14 @@ class SimulatedCluster:
         missing = [plan for name, plan in self._plans.items() if name not in there]
         if not missing:
             return
-        missing = [each for each in missing if each.made_at_us <= self._world.now]
+        missing = [plan for plan in missing if plan.made_at_us <= self._world.now]
         if self._is_time_for_topics():
-            for each in missing:
+            for plan in missing:
                 new = NewTopic(
-                    name=each.name,
-                    partitions=each.partitions,
-                    replication_factor=each.replication_factor,
-                    config=each.config,
+                    name=plan.name,
+                    partitions=plan.partitions,
+                    replication_factor=plan.replication_factor,
+                    config=plan.config,
                 )
                 self._administration.ask(CreateTopics(topics=[new], topic_ids=[]))
         self._world.after(2 * SECOND, "admin asks", self._create_topics)
@@ -357,16 +357,16 @@ class SimulatedCluster:
 
     def disposable(self) -> list[TopicId]:
         return [
-            each.topic_id
-            for each in self.running.values()
-            if each.plan.is_disposable and not each.is_gone
+            topic.topic_id
+            for topic in self.running.values()
+            if topic.plan.is_disposable and not topic.is_gone
         ]
 
     def returnable(self) -> list[TopicId]:
         return [
-            each.topic_id
-            for each in self.running.values()
-            if each.plan.comes_back and each.topic_id not in self.stored_deleted
+            topic.topic_id
+            for topic in self.running.values()
+            if topic.plan.comes_back and topic.topic_id not in self.stored_deleted
         ]
 
     def administer(self, request: Request | TrimRecords) -> None:
@@ -559,7 +559,7 @@ class SimulatedCluster:
         return [name for name, at in self.operator.replaced_at.items() if at > since]
 
     def finish(self) -> Mapping[str, float]:
-        topics = [each for each in self.running.values() if not each.is_gone]
+        topics = [topic for topic in self.running.values() if not topic.is_gone]
         for topic in topics:
             for client in (*topic.writers, *topic.readers):
                 client.is_stopped = True
@@ -778,7 +778,7 @@ class SimulatedCluster:
             self.may_be_cut,
             self.kept_from,
             self._newest_epoch,
-            lambda each: self.witness.replicas.committed.get(each, Offset(0)),
+            lambda partition: self.witness.replicas.committed.get(partition, Offset(0)),
             lambda: topic.is_gone,
             lambda name: name in self.stored_names.values(),
             lambda: self._is_quiet,

@@ -255,8 +255,8 @@ class SimulatedServer:
 
     async def _handle(self, method: str, end: End, context: "ServerContext") -> Status:
         async def registered(details: Any) -> Any:
-            found = (handler.service(details) for handler in self._handlers)
-            return next((each for each in found if each is not None), None)
+            found = (service.service(details) for service in self._handlers)
+            return next((handler for handler in found if handler is not None), None)
 
         find: Callable[[Any], Any] = registered
         for interceptor in reversed(self._interceptors):

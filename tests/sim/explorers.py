@@ -170,9 +170,9 @@ class AdminExplorer(Explorer):
         if len(brokers) < len(cluster.brokers) or not brokers.issuperset(cluster.unreachable):
             raise self._wrong(f"brokers are {cluster.brokers}, unreachable {cluster.unreachable}")
         health = await self._admin.describe_health()
-        for each in health.offline:
-            if each.leader >= 0 or health.is_healthy:
-                raise self._wrong(f"it is called offline: {each}")
+        for replica in health.offline:
+            if replica.leader >= 0 or health.is_healthy:
+                raise self._wrong(f"it is called offline: {replica}")
 
     async def _describe_logs(self) -> None:
         for log in await self._admin.describe_logs(self._site.topic):
@@ -514,9 +514,9 @@ class WriterExplorer(Writer):
                 ) from None
             return
         offsets = [
-            each.base_offset + index if each.base_offset >= 0 else -1
-            for each in told.ranges
-            for index in range(each.record_count)
+            written.base_offset + index if written.base_offset >= 0 else -1
+            for written in told.ranges
+            for index in range(written.record_count)
         ]
         found = [handle.result(0).offset for handle in handles]
         if failed or not batch.done() or (offsets != found and self.load.acks != 0):

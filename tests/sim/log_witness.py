@@ -274,8 +274,8 @@ class LogWitness:
         disk = machine.disk
         found: list[BatchHeader] = []
         try:
-            for each in log.segments if disk.is_damaged else log.segments[-1:]:
-                for header, batch in walk(disk.contents(each.path)[: each.size]):
+            for segment in log.segments if disk.is_damaged else log.segments[-1:]:
+                for header, batch in walk(disk.contents(segment.path)[: segment.size]):
                     if header.next_offset > log.log_start_offset:
                         verify_body(log.topic_partition, header, batch)
                         found.append(header)

@@ -136,7 +136,7 @@ class BrokerProcess(Process):
     def logs(self) -> dict[TopicPartition, PartitionLog]:
         """The open logs."""
         opened = [] if self._partitions is None else self._partitions.all()
-        return {each.topic_partition: each.log for each in opened}
+        return {partition.topic_partition: partition.log for partition in opened}
 
     def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
         """One open log."""

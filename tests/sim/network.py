@@ -308,9 +308,9 @@ class Network:
 
     def _break(self, end: End, details: str) -> None:
         self.lost_calls += 1
-        for each in (end, end.peer):
-            delay = self.link(each.peer.process.machine.name, each.process.machine.name).delay()
-            self.world.after(delay, "a call breaks", each.fail, details)
+        for side in (end, end.peer):
+            delay = self.link(side.peer.process.machine.name, side.process.machine.name).delay()
+            self.world.after(delay, "a call breaks", side.fail, details)
 
     @staticmethod
     def _is_of(end: End, link: Link) -> bool:

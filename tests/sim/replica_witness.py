@@ -380,9 +380,9 @@ class ReplicaWitness:
         sequences = header.base_sequence, header.last_sequence
         if waiter.is_duplicate:
             if not any(
-                (each.base_sequence, each.last_sequence) == sequences
-                and each.base_offset == waiter.base_offset
-                for each in given
+                (batch.base_sequence, batch.last_sequence) == sequences
+                and batch.base_offset == waiter.base_offset
+                for batch in given
             ):
                 raise Violation(f"{what}, takes {header} for what it has not, of {given}")
             return

@@ -227,8 +227,8 @@ class ManyDisks(ScenarioCluster):
     def finish(self) -> Mapping[str, float]:
         measures = super().finish()
         images = [node.metadata for node in self.nodes().values() if node.metadata is not None]
-        topics = max(images, key=lambda each: each.epoch).topics
-        for topic in filter(lambda each: self._is_judged(each.name), topics.values()):
+        topics = max(images, key=lambda image: image.epoch).topics
+        for topic in filter(lambda topic: self._is_judged(topic.name), topics.values()):
             for state in topic.partitions:
                 if len(state.replicas) != 3 or len(state.isr) != 3:
                     raise Violation(f"{topic.name} is not on three disks: {state}")
@@ -353,8 +353,8 @@ def _two_die(scene: Scene, *, is_slow: bool) -> Undo | None:
 def _two_are_away(scene: Scene) -> Undo:
     """Two brokers are killed, and stay away."""
     away = [scene.machines[name] for name in scene.dice.sample(list(scene.machines), 2)]
-    for each in away:
-        each.kill()
+    for machine in away:
+        machine.kill()
 
     return started(away)
 

@@ -59,7 +59,7 @@ class ScenarioCluster(SimulatedCluster):
 
     def told(self, text: str) -> int:
         """How often producers got an error with this text."""
-        return sum(text in each for writer in self.all_writers() for each in writer.told)
+        return sum(text in error for writer in self.all_writers() for error in writer.told)
 
     def leaders(self) -> list[int]:
         return [state.leader for state in self.states.values()]
@@ -253,7 +253,7 @@ class AllDeadAndAnyMayLead(ScenarioCluster):
         lost = self._lost(topic_partition)
         reports = self.invariants.lost.get(topic_partition, [])
         told = [range(report.start_offset, report.end_offset) for report in reports]
-        if not lost or any(not any(offset in each for each in told) for offset in lost):
+        if not lost or any(not any(offset in offsets for offsets in told) for offset in lost):
             raise Violation(f"the offsets {lost} were acknowledged and are gone; told: {reports}")
         return measures
 
@@ -507,7 +507,7 @@ def _kill_all_but_keep_the_laggard(scene: Scene) -> Undo | None:
     assert cluster is not None
     if state.leader == NO_BROKER or len(in_sync) == len(state.replicas):
         return None
-    keep = [scene.machines[cluster.brokers[each].name] for each in sorted(in_sync)]
+    keep = [scene.machines[cluster.brokers[broker_id].name] for broker_id in sorted(in_sync)]
     back = [machine for machine in scene.machines.values() if machine not in keep]
     for machine in scene.machines.values():
         machine.kill()

@@ -266,10 +266,10 @@ class StateWitness:
         """The replicas that leaders have asked for on a state between two states."""
         return {
             life
-            for each in self._replicas.proposals.get(topic_partition, ())
-            if before.leader_epoch <= each.leader_epoch <= after.leader_epoch
-            and before.partition_epoch <= each.partition_epoch < after.partition_epoch
-            for life in each.isr
+            for proposal in self._replicas.proposals.get(topic_partition, ())
+            if before.leader_epoch <= proposal.leader_epoch <= after.leader_epoch
+            and before.partition_epoch <= proposal.partition_epoch < after.partition_epoch
+            for life in proposal.isr
         }
 
     def _judge_eligible(self, topic: Topic, before: PartitionState, after: PartitionState) -> None:

@@ -84,15 +84,15 @@ def test_a_mutant_whose_target_is_gone_is_an_error(target: str, old: str) -> Non
         pass
 
 
-@pytest.mark.parametrize("each", MUTANTS, ids=lambda each: f"{each.rule} {each.name}")
-def test_every_mutant_of_the_catalogue_can_be_planted(each: Mutant) -> None:
-    with planted(each):
+@pytest.mark.parametrize("known", MUTANTS, ids=lambda known: f"{known.rule} {known.name}")
+def test_every_mutant_of_the_catalogue_can_be_planted(known: Mutant) -> None:
+    with planted(known):
         pass
 
 
 def test_names_are_each_of_one_mutant_and_many_rules_are_broken() -> None:
-    assert len({each.name for each in MUTANTS}) == len(MUTANTS) >= 30
-    assert len({each.rule for each in MUTANTS}) >= 30
+    assert len({changed.name for changed in MUTANTS}) == len(MUTANTS) >= 30
+    assert len({changed.rule for changed in MUTANTS}) >= 30
 
 
 class OnePartition(SimulatedCluster):

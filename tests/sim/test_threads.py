@@ -66,7 +66,7 @@ def test_a_lock_has_one_holder_and_an_event_loop_lets_that_one_go_on() -> None:
         assert len(order) == 2
         assert world.now == SECOND // 2
     world.run_until(10 * SECOND)
-    assert [each[0] for each in order] in (list("aabb"), list("bbaa"))
+    assert [step[0] for step in order] in (list("aabb"), list("bbaa"))
 
 
 def test_an_event_wakes_all_that_wait_for_it() -> None:

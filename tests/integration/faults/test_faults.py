@@ -55,8 +55,12 @@ def test_under_real_faults_nothing_is_lost_doubled_or_reordered(
     summary = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 0, f"{summary['failures']} {summary['anomalies']}\n{said}"
     absent = summary["not_exercised"]
-    missing = [each for each in wanted if each not in absent and each not in summary["faults"]]
+    missing = [
+        fault_id
+        for fault_id in wanted
+        if fault_id not in absent and fault_id not in summary["faults"]
+    ]
     assert not missing, f"no effect was seen of {missing}:\n{said}"
     assert summary["acknowledged"] > 0 or set(wanted) <= absent.keys()
-    if left_out := {each: absent[each] for each in wanted if each in absent}:
+    if left_out := {fault_id: absent[fault_id] for fault_id in wanted if fault_id in absent}:
         pytest.skip(f"this machine cannot inject {left_out}")

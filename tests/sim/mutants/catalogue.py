@@ -50,6 +50,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *compaction.MUTANTS,
             *tiers.MUTANTS,
         ),
-        key=lambda each: int(each.rule.removeprefix("P")),
+        key=lambda mutant: int(mutant.rule.removeprefix("P")),
     )
 )

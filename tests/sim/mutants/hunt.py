@@ -175,7 +175,7 @@ def hunt_within(
     left = {mutant: Found(mutant) for mutant in mutants}
     while left and time.monotonic() < ends_at:
         wanted = list(left)
-        done = [left[each].runs for each in wanted]
+        done = [left[mutant].runs for mutant in wanted]
         for now in hunt_all(wanted, runs, Budget(budget_s, ends_at=ends_at), processes, done):
             found = now.after(left[now.mutant])
             if found.is_open:

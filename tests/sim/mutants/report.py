@@ -23,26 +23,26 @@ def line(found: Found) -> str:
 def caught(found: Sequence[Found], within_s: float = float("inf")) -> list[Found]:
     """Return those that were caught within a CPU time in seconds."""
     return [
-        each
-        for each in found
-        if each.caught_by is not None and not each.problem and each.cpu_s <= within_s
+        outcome
+        for outcome in found
+        if outcome.caught_by is not None and not outcome.problem and outcome.cpu_s <= within_s
     ]
 
 
 def problems(found: Sequence[Found]) -> list[Found]:
     """Return the invalid mutants: they fail the whole hunt."""
-    return [each for each in found if each.problem]
+    return [outcome for outcome in found if outcome.problem]
 
 
 def survivors(found: Sequence[Found]) -> list[Found]:
     """Return those that no run caught."""
-    return [each for each in found if each.caught_by is None and not each.problem]
+    return [outcome for outcome in found if outcome.caught_by is None and not outcome.problem]
 
 
 def summary(found: Sequence[Found]) -> str:
     """Return the last lines of a report."""
     names = [f"  {survivor.mutant.rule} {survivor.mutant.name}" for survivor in survivors(found)]
-    rules = {each.mutant.rule for each in found}
+    rules = {outcome.mutant.rule for outcome in found}
     text = (
         f"{len(caught(found))} of {len(found)} mutants of {len(rules)} rules are caught "
         f"({len(caught(found)) / max(len(found), 1):.0%})"

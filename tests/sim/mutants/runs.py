@@ -30,7 +30,7 @@ def runs(mutant: Mutant) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     logging.disable(logging.CRITICAL)
     made_for = [scenario for scenario in ALL_SCENARIOS if mutant.name in scenario.mutants]
     made_for.sort(key=_length)  # The cheapest first.
-    for seed in range(max((each.seeds for each in made_for), default=0)):
+    for seed in range(max((scenario.seeds for scenario in made_for), default=0)):
         for scenario in made_for:
             if seed < scenario.seeds:
                 yield f"{scenario.about}, seed {seed}", partial(scenario.run, seed)
