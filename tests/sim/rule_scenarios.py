@@ -464,7 +464,7 @@ def _flip_after_a_follower(scene: Scene) -> Undo | None:
     return follower.start
 
 
-FLIP_BEHIND: Final = Family(
+FLIP_UNFETCHED: Final = Family(
     "F29", "a bit flips that a follower has yet to fetch", _flip_after_a_follower, _ANY
 )
 
@@ -787,10 +787,10 @@ RULE_SCENARIOS: Final[tuple[Scenario, ...]] = (
              mutants=[
                  "a follower tells a reader that is ahead of it that its offset does not exist"]),
     Scenario("P8", "what a follower has yet to fetch is damaged at its leader", Busy,
-             [(7, FLIP_BEHIND, 4)], by_day=True,
+             [(7, FLIP_UNFETCHED, 4)], by_day=True,
              mutants=["a follower keeps batches whose checksums do not hold"]),
     Scenario("P65", "what a follower has yet to fetch is damaged, and no scrub finds it",
-             Unscrubbed, [(7, FLIP_BEHIND, 4)],
+             Unscrubbed, [(7, FLIP_UNFETCHED, 4)],
              mutants=["what came damaged is sent again without a look at it"]),
     Scenario("P27", "the marker of an earlier stop is put back", Busy, [(6, OLD_MARKER, 12)],
              mutants=["any clean-shutdown marker counts"]),
