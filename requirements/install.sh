@@ -95,7 +95,7 @@ list_missing() {
 # nothing fails here.
 ensure_fault_tools() {
     [ "$(id -u)" = 0 ] || return 0
-    missing=$(list_missing ip:iproute2 tc:iproute2 ss:iproute2 mkfs.ext4:e2fsprogs strace:strace cc:gcc | sort -u | xargs)
+    missing=$(list_missing ip:iproute2 tc:iproute2 ss:iproute2 mkfs.ext4:e2fsprogs cc:gcc | sort -u | xargs)
     [ -z "$missing" ] && return
     (install_packages "$missing" "no $missing: some tests are left out") || true
 }

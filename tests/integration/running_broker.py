@@ -53,7 +53,7 @@ class RunningBroker:
         settings: overrides by dotted names, such as `storage.trash_delay_ms`.
         log_dirs: other places for the logs than `folder`.
         media: what each of these lies on; empty: nobody says.
-        wrapper: a command in front of the broker's own, such as strace.
+        wrapper: a command in front of the broker's own, such as env.
 
     Attributes:
         release: whose code it runs from its next start on; None: this checkout's.
