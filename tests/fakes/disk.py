@@ -200,6 +200,11 @@ class Disk:
         self._found.clear()
         self.restart()
 
+    def evict_all(self) -> None:
+        """Drop the page cache, so that reads show what a failed flush never wrote."""
+        for path in self.files():
+            self._inode(path).evict()
+
     def flip_bit(self, path: str, byte: int, bit: int = 0) -> None:
         """Change one bit of a file, on the platter and in memory."""
         inode = self._inode(path)

@@ -5,6 +5,7 @@ epochs and producers are those of its batches.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -26,7 +27,7 @@ from millrace.core.errors import LogDirFailedError, OffsetOutOfRangeError, Stora
 from millrace.core.ids import Offset
 from millrace.core.replica.log.producer_states import BATCHES_KEPT
 
-CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=200)
+CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=200, checkpoint_bytes=2000)
 PRODUCERS = 3
 
 
@@ -151,7 +152,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(kept=st.integers(0, 3000))
     def retain_by_size(self, kept: int) -> None:
         log = self.opened.log
-        log.config = LogConfig(segment_bytes=900, index_interval_bytes=200, retention_bytes=kept)
+        log.config = replace(CONFIG, retention_bytes=kept)
         if self.do(lambda: log.retention.apply(NOW, log.log_end_offset), []):
             assert log.log_start_offset >= self.start
             self.start = log.log_start_offset
@@ -160,7 +161,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(kept=st.integers(0, 40))
     def retain_by_number(self, kept: int) -> None:
         log = self.opened.log
-        log.config = LogConfig(segment_bytes=900, index_interval_bytes=200, retention_records=kept)
+        log.config = replace(CONFIG, retention_records=kept)
         before = self.end - self.start
         if self.do(lambda: log.retention.apply(NOW, log.log_end_offset), []):
             self.start = log.log_start_offset
@@ -221,15 +222,22 @@ class LogMachine(RuleBasedStateMachine):
             assert self.opened.log.scanned_bytes == 0
 
     @precondition(lambda self: self.end > self.opened.log.flushed_offset)
-    @rule()
-    def flush_that_fails(self) -> None:
+    @rule(end=st.sampled_from(("power cut", "kill", "kill and eviction")))
+    def flush_that_fails(self, end: str) -> None:
+        """The disk forgets; until the page cache does too, nothing in it may be trusted."""
         self.disk.cut_power_at = None
         self.disk.fail_flush_at = self.disk.flushes + 1
         with pytest.raises(LogDirFailedError):
             self.opened.log.flusher.flush()
         with pytest.raises(LogDirFailedError):
             self.opened.append(*self.next_batches([1], 0))
-        self.lose_power()
+        if end == "power cut":
+            self.lose_power()
+            return
+        self.disk.restart()
+        if end == "kill and eviction":
+            self.disk.evict_all()
+        self.reopen(self.flushed, self.batches, *self.cut)
 
     @rule(data=st.data(), max_bytes=st.integers(1, 2000))
     def read(self, data: st.DataObject, max_bytes: int) -> None:

@@ -175,11 +175,6 @@ class SimulatedDisk(Disk):
         self.put_back(snapshot, is_older=False)
         self.set_backs += 1
 
-    def evict_all(self) -> None:
-        """Drop the page cache, so that reads show what a failed flush never wrote."""
-        for path in self.files():
-            self._inode(path).evict()
-
     def copy_sector(self, source: str, at: int, target: str, target_at: int) -> None:
         """Simulate a misdirected write: the target's sector gets the source's bytes."""
         data = self.contents(source)[at : at + SECTOR_BYTES]
