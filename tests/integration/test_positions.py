@@ -112,25 +112,6 @@ def test_a_leader_that_is_paused_is_not_waited_for(cluster: RunningCluster) -> N
             os.kill(paused.pid, signal.SIGCONT)
 
 
-def test_a_topic_that_is_made_again_has_no_positions(cluster: RunningCluster) -> None:
-    with SyncAdmin(cluster.bootstrap) as admin:
-        for topic in ("t", "u"):
-            admin.create_topic(topic)
-        kept = {("t", 0): Position(7), ("u", 0): Position(8)}
-        admin.resolve_initial("q", kept)
-        admin.commit_positions("q", kept)
-        admin.delete_topic("t")
-        assert admin.fetch_positions("q") == {("u", 0): Position(8)}
-        with pytest.raises(UnknownTopicOrPartitionError):
-            admin.resolve_initial("q", kept)
-        with pytest.raises(UnknownTopicOrPartitionError):
-            admin.commit_positions("q", kept)
-        admin.create_topic("t")
-        assert admin.fetch_positions("q") == {("u", 0): Position(8)}
-        again = {("t", 0): Position(1), ("u", 0): Position(1)}
-        assert admin.resolve_initial("q", again) == {("t", 0): Position(1), ("u", 0): Position(8)}
-
-
 def test_clients_neither_write_to_the_topic_nor_change_it(cluster: RunningCluster) -> None:
     with SyncAdmin(cluster.bootstrap) as admin:
         admin.create_topic("t")
@@ -147,26 +128,6 @@ def test_clients_neither_write_to_the_topic_nor_change_it(cluster: RunningCluste
         with pytest.raises(InvalidTopicError, match="belong to the cluster"):
             admin.create_topic("__mine")
         assert admin.fetch_positions("q", kind="initial") == {("t", 0): Position(7)}
-
-
-def test_the_log_begins_later_and_says_the_same(cluster: RunningCluster) -> None:
-    with SyncAdmin(cluster.bootstrap) as admin:
-        admin.create_topic("t", partitions=400, replication_factor=1)
-        places = [("t", number) for number in range(400)]
-        cold = {place: Position(5) for place in places[:50]}
-        assert admin.resolve_initial("cold", cold) == cold
-        for at in range(20):
-            hot = {place: Position(at) for place in places}
-            admin.commit_positions("hot", hot)
-
-        def starts() -> set[int]:
-            return {log.log_start_offset for log in admin.describe_logs(TOPIC)}
-
-        wait_until(lambda: min(starts()) > 1000, "all replicas give up the beginning")
-        cluster[keeper(admin)].kill()
-        assert admin.resolve_initial("cold", hot) == {**hot, **cold}
-        assert admin.fetch_positions("hot") == hot
-        assert [group.name for group in admin.list_groups()] == ["cold", "hot"]
 
 
 def test_what_one_broker_kept_is_given_more_replicas(tmp_path: Path) -> None:
