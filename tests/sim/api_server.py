@@ -138,9 +138,8 @@ class Connections:
         return Watch(self._store, self._owner, seconds)
 
     def _send(self, method: str, answer: Callable[[], Response]) -> Response:
-        call = partial(
-            self._handle.call, method=answer, is_write=method != "GET", refusal=_conflict("it")
-        )
+        refusal = None if method == "GET" else _conflict("it")
+        call = partial(self._handle.call, method=answer, refusal=refusal)
         try:
             found = wait_for_answer(call)
         except CoordinationUnavailableError as error:

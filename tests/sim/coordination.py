@@ -13,6 +13,7 @@ Reads are never stale, because neither real store serves them from a cache.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from tests.sim.network import Link, Network
@@ -187,18 +188,8 @@ class SimulatedStore:
 
     # --- The calls ---------------------------------------------------------------------------
 
-    def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
-        return [self.objects.get(key) for key in keys]
-
-    def compare_and_swap_all(
-        self, writes: Sequence[tuple[str, StoredObject]], writer: str = ""
-    ) -> list[bool]:
-        return [self.swap(key, new, writer) for key, new in writes]
-
-    def read_lease(self) -> LeaseRecord | None:
-        return self.lease
-
-    def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
+    def swap_lease(self, new: LeaseRecord) -> bool:
+        """Replace the version of the lease before; False when another one is stored."""
         if (0 if self.lease is None else self.lease.version) != new.version - 1:
             return False
         self.lease = new
@@ -231,7 +222,11 @@ class SimulatedStore:
 
     def _do(self, call: "Call") -> None:
         weather, dice = self.weather, self.dice
-        if call.is_write and weather.false_conflicts and dice.random() < weather.false_conflicts:
+        if (
+            call.refusal is not None
+            and weather.false_conflicts
+            and dice.random() < weather.false_conflicts
+        ):
             result: object = call.refusal
         else:
             result = call.method()
@@ -266,7 +261,6 @@ class Call:
 
     method: Callable[[], object]
     answer: Callable[[object], None]
-    is_write: bool = False
     refusal: object = None
 
 
@@ -280,33 +274,6 @@ class StoreHandle:
         self._there = store.network.link(owner, NAME)
         self._back = store.network.link(NAME, owner)
 
-    def read_all(self, keys: Sequence[str], answered: Answered) -> None:
-        keys = tuple(keys)
-        self.call(answered, lambda: self._store.read_all(keys))
-
-    def compare_and_swap_all(
-        self, writes: Sequence[tuple[str, StoredObject]], answered: Answered
-    ) -> None:
-        writes = tuple(writes)
-        self.check_writer()
-        self.call(
-            answered,
-            lambda: self._store.compare_and_swap_all(writes, self._owner),
-            is_write=True,
-            refusal=[False] * len(writes),
-        )
-
-    def read_lease(self, answered: Answered) -> None:
-        self.call(answered, self._store.read_lease)
-
-    def compare_and_swap_lease(self, new: LeaseRecord, answered: Answered) -> None:
-        self.call(
-            answered,
-            lambda: self._store.compare_and_swap_lease(new),
-            is_write=True,
-            refusal=False,
-        )
-
     def check_writer(self) -> None:
         """Judge that only the holder of the lease tries to write objects (P38)."""
         lease = self._store.lease
@@ -318,10 +285,13 @@ class StoreHandle:
         answered: Answered,
         method: Callable[[], object],
         *,
-        is_write: bool = False,
         refusal: object = None,
     ) -> None:
-        """Send a call; answer once, at the latest after the time-out."""
+        """Send a call; answer once, at the latest after the time-out.
+
+        Args:
+            refusal: the answer to a write that was not done; None: the call only reads.
+        """
         is_open = True
 
         def conclude(result: object) -> None:
@@ -340,7 +310,7 @@ class StoreHandle:
             conclude,
             CoordinationUnavailableError("the store did not answer in time"),
         )
-        call = Call(method, send_back, is_write, refusal)
+        call = Call(method, send_back, refusal)
         self._carry(self._there, self._store.arrive, call)
 
     def _carry(self, link: Link, arrive: Callable[..., object], what: object) -> None:
@@ -362,34 +332,30 @@ class BlockingStore:
         self._handle = StoreHandle(store, owner)
 
     def read_all(self, keys: Sequence[str]) -> list[StoredObject | None]:
-        found: list[StoredObject | None] = wait_for_answer(
-            lambda answered: self._handle.read_all(keys, answered)
+        found: list[StoredObject | None] = self._call(
+            lambda: [self._store.objects.get(key) for key in keys]
         )
         return found
 
     def compare_and_swap_all(
         self, writes: Sequence[tuple[str, StoredObject]], may_write: Callable[[], bool] = always
     ) -> list[bool]:
-        done: list[bool] = []
-        for write in writes:
-            done += self._write(write) if may_write() else [False]
-        return done
+        return [may_write() and self._write(key, new) for key, new in writes]
 
-    def _write(self, write: tuple[str, StoredObject]) -> list[bool]:
-        done: list[bool] = wait_for_answer(
-            lambda answered: self._handle.compare_and_swap_all([write], answered)
-        )
-        return done
+    def _write(self, key: str, new: StoredObject) -> bool:
+        self._handle.check_writer()
+        swap = partial(self._store.swap, key, new, self._owner)
+        return bool(self._call(swap, refusal=False))
 
     def read_lease(self) -> LeaseRecord | None:
-        record: LeaseRecord | None = wait_for_answer(self._handle.read_lease)
+        record: LeaseRecord | None = self._call(lambda: self._store.lease)
         return record
 
     def compare_and_swap_lease(self, new: LeaseRecord) -> bool:
-        is_written: bool = wait_for_answer(
-            lambda answered: self._handle.compare_and_swap_lease(new, answered)
-        )
-        return is_written
+        return bool(self._call(partial(self._store.swap_lease, new), refusal=False))
+
+    def _call(self, method: Callable[[], object], refusal: object = None) -> Any:
+        return wait_for_answer(partial(self._handle.call, method=method, refusal=refusal))
 
     def lease_mark(self) -> int:
         # As a watch would say; a watch is silent while the store cannot be reached.

@@ -1,6 +1,7 @@
 """The simulated coordination store: its promises, and what its callers do not learn."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from tests.sim.coordination import NAME, Answered, SimulatedStore, StoreHandle, StoreWeather
@@ -20,10 +21,7 @@ class Caller:
         self.world = World(seed)
         self.network = Network(self.world)
         self.store = SimulatedStore(self.world, self.network)
-        self.handle = self.handle_of("a")
-
-    def handle_of(self, name: str) -> StoreHandle:
-        return StoreHandle(self.store, name)
+        self.handle = StoreHandle(self.store, "a")
 
     def ask(self, call: Callable[[Answered], None]) -> object:
         answers: list[object] = []
@@ -34,12 +32,19 @@ class Caller:
 
     def write(self, key: str, version: int, epoch: int = 1, value: bytes = b"x") -> object:
         new = StoredObject(value, version, ControllerEpoch(epoch))
-        return self.ask(lambda answered: self.handle.compare_and_swap_all([(key, new)], answered))
+        return self.ask(self.swap(key, new))
 
-    def read(self, key: str) -> object:
-        answer = self.ask(lambda answered: self.handle.read_all([key], answered))
-        assert isinstance(answer, list)
-        return answer[0]
+    def swap(self, key: str, new: StoredObject, name: str = "a") -> Callable[[Answered], None]:
+        """Return a call that writes an object."""
+        method = partial(self.store.swap, key, new, name)
+        return partial(StoreHandle(self.store, name).call, method=method, refusal=False)
+
+    def swap_lease(self, new: LeaseRecord) -> object:
+        method = partial(self.store.swap_lease, new)
+        return self.ask(partial(self.handle.call, method=method, refusal=False))
+
+    def read_lease(self, answered: Answered) -> None:
+        self.handle.call(answered, lambda: self.store.lease)
 
     def lease(self, version: int, holder: str = "a") -> LeaseRecord:
         return LeaseRecord(holder=holder, address="", duration_ms=1500, version=version)
@@ -47,31 +52,29 @@ class Caller:
 
 def test_objects_are_swapped_by_version_and_controller_epoch() -> None:
     caller = Caller()
-    assert caller.read("k") is None
-    assert caller.write("k", 1, epoch=2) == [True]
-    assert caller.write("k", 1, epoch=2) == [False]
-    assert caller.write("k", 3, epoch=2) == [False]
-    assert caller.write("k", 2, epoch=1) == [False]
-    assert caller.write("k", 2, epoch=2, value=b"new") == [True]
-    assert caller.read("k") == StoredObject(b"new", 2, ControllerEpoch(2))
+    assert caller.write("k", 1, epoch=2) is True
+    assert caller.write("k", 1, epoch=2) is False
+    assert caller.write("k", 3, epoch=2) is False
+    assert caller.write("k", 2, epoch=1) is False
+    assert caller.write("k", 2, epoch=2, value=b"new") is True
+    assert caller.store.objects["k"] == StoredObject(b"new", 2, ControllerEpoch(2))
     assert [(w.key, w.stored.version) for w in caller.store.writes] == [("k", 1), ("k", 2)]
 
 
 def test_the_lease_is_swapped_by_version_stolen_and_deleted() -> None:
     caller = Caller()
     first = caller.lease(1)
-    swap = caller.handle.compare_and_swap_lease
-    assert caller.ask(lambda answered: swap(first, answered)) is True
-    assert caller.ask(lambda answered: swap(first, answered)) is False
+    assert caller.swap_lease(first) is True
+    assert caller.swap_lease(first) is False
     caller.store.steal_lease("thief")
-    stolen = caller.ask(caller.handle.read_lease)
+    stolen = caller.ask(caller.read_lease)
     assert stolen == caller.lease(2, "thief")
     caller.store.steal_lease()
     assert caller.store.lease is not None
     assert caller.store.lease.holder == NOBODY
     caller.store.delete_lease()
-    assert caller.ask(caller.handle.read_lease) is None
-    assert caller.ask(lambda answered: swap(first, answered)) is True
+    assert caller.ask(caller.read_lease) is None
+    assert caller.swap_lease(first) is True
 
 
 def test_an_answer_that_is_lost_leaves_the_write_done() -> None:
@@ -93,9 +96,8 @@ def test_a_late_call_is_done_after_its_caller_gave_up() -> None:
     caller.store.weather = StoreWeather(late_calls=1.0)
     seen: list[tuple[int, object]] = []
     new = StoredObject(b"late", 1, ControllerEpoch(1))
-    caller.handle.compare_and_swap_all(
-        [("k", new)], lambda answer: seen.append((len(caller.store.objects), answer))
-    )
+    write = caller.swap("k", new)
+    write(lambda answer: seen.append((len(caller.store.objects), answer)))
     caller.world.run_until(10 * SECOND)
     [(stored, answer)] = seen
     assert stored == 0
@@ -106,15 +108,15 @@ def test_a_late_call_is_done_after_its_caller_gave_up() -> None:
 def test_a_write_that_is_sent_twice_is_done_and_refused() -> None:
     caller = Caller()
     caller.store.weather = StoreWeather(repeated_calls=1.0)
-    assert caller.write("k", 1) == [False]
+    assert caller.write("k", 1) is False
     assert caller.store.objects["k"].version == 1
 
 
 def test_a_conflict_may_be_false() -> None:
     caller = Caller()
     caller.store.weather = StoreWeather(false_conflicts=1.0)
-    assert caller.write("k", 1) == [False]
-    assert caller.ask(lambda a: caller.handle.compare_and_swap_lease(caller.lease(1), a)) is False
+    assert caller.write("k", 1) is False
+    assert caller.swap_lease(caller.lease(1)) is False
     assert caller.store.objects == {}
 
 
@@ -127,7 +129,7 @@ def test_an_outage_or_a_cut_is_an_unknown_answer_in_time(is_cut: bool) -> None:
         caller.store.weather = StoreWeather(is_out=True)
     began = caller.world.now
     answers: list[tuple[int, object]] = []
-    caller.handle.read_lease(lambda answer: answers.append((caller.world.now, answer)))
+    caller.read_lease(lambda answer: answers.append((caller.world.now, answer)))
     caller.world.run_until(10 * SECOND)
     [(at, answer)] = answers
     assert at - began == caller.store.timeout_us
@@ -139,7 +141,7 @@ def test_calls_are_done_one_after_another() -> None:
     caller.store.weather = StoreWeather(service_us=100_000)
     times: list[int] = []
     for _ in range(5):
-        caller.handle.read_lease(lambda _: times.append(caller.world.now))
+        caller.read_lease(lambda _: times.append(caller.world.now))
     caller.world.run_until(SECOND)
     assert len(times) == 5
     assert max(times) > 480_000
@@ -158,7 +160,7 @@ def test_a_restored_store_is_as_it_was_and_goes_on_from_there() -> None:
         "k": 1,
         "other": 1,
     }
-    assert caller.write("k", 2) == [True]
+    assert caller.write("k", 2) is True
 
 
 def set_back_twice() -> Caller:
@@ -202,6 +204,6 @@ def test_two_callers_cannot_both_win() -> None:
         answers: list[object] = []
         for name in ("a", "b"):
             new = StoredObject(name.encode(), 1, ControllerEpoch(1))
-            caller.handle_of(name).compare_and_swap_all([("k", new)], answers.append)
+            caller.swap("k", new, name)(answers.append)
         caller.world.run_until(SECOND)
-        assert sorted(map(str, answers)) == ["[False]", "[True]"]
+        assert sorted(map(str, answers)) == ["False", "True"]
