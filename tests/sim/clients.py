@@ -173,6 +173,17 @@ class Marks:
                 )
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every client is told: who it is, what it works with, where, and how often."""
+
+    name: str
+    site: Site
+    machine: ClientMachine
+    every_us: int
+    """The mean pause between two pieces of its work."""
+
+
 class Client:
     """A process that works with a topic.
 
@@ -180,14 +191,15 @@ class Client:
         is_over: it has ended.
     """
 
-    def __init__(self, name: str, site: Site, machine: ClientMachine) -> None:
-        self.name = name
+    def __init__(self, job: Job) -> None:
+        self.name = job.name
         self.is_over = False
         self.is_stopped = False
-        self._site = site
-        self._world = site.world
-        self._machine = machine
-        self._dice = site.world.random(f"client {name}")
+        self._every_us = job.every_us
+        self._site = job.site
+        self._world = job.site.world
+        self._machine = job.machine
+        self._dice = self._world.random(f"client {self.name}")
         self._lives = itertools.count(1)
 
     def start(self) -> None:
@@ -239,12 +251,10 @@ class Writer(Client):
         told: the errors that it received.
     """
 
-    def __init__(
-        self, name: str, site: Site, machine: ClientMachine, *, number: int, load: Load
-    ) -> None:
-        super().__init__(name, site, machine)
+    def __init__(self, job: Job, *, number: int, load: Load) -> None:
+        super().__init__(job)
         self.load = load
-        self.acknowledged = dict.fromkeys(site.keys, 0)
+        self.acknowledged = dict.fromkeys(job.site.keys, 0)
         self.waits_since: dict[int, int] = {}
         self.told: list[str] = []
         self._values = itertools.count(number * _VALUES_OF_EACH)
@@ -290,7 +300,7 @@ class Writer(Client):
             if not is_known:
                 process = f"{self.name}.{key}.{next(self._lives)}"
             least_us = self.load.quiet_every_us if self._site.is_quiet() else 0
-            await self._pause(max(self.load.every_us, least_us))
+            await self._pause(max(self._every_us, least_us))
 
     async def _send(self, producer: Producer, process: str, partition: int, key: int) -> bool:
         """Send a burst and wait for it; return whether its outcome is known."""
@@ -373,20 +383,11 @@ class Reader(Client):
         marks: the last value of each mark, by partition.
     """
 
-    def __init__(
-        self,
-        name: str,
-        site: Site,
-        machine: ClientMachine,
-        *,
-        every_us: int,
-        zone: str = "",
-    ) -> None:
-        super().__init__(name, site, machine)
+    def __init__(self, job: Job, *, zone: str = "") -> None:
+        super().__init__(job)
         self.began_at = 0
         self.next_offsets: dict[int, int] = {}
         self.marks: dict[int, dict[bytes, bytes | None]] = {}
-        self._every_us = every_us
         self._zone = zone
 
     async def _work(self) -> None:
@@ -508,10 +509,6 @@ class FinalReader(Reader):
 class EndReader(Client):
     """Asks for the end offsets of its topic."""
 
-    def __init__(self, name: str, site: Site, machine: ClientMachine, *, every_us: int) -> None:
-        super().__init__(name, site, machine)
-        self._every_us = every_us
-
     async def _work(self) -> None:
         process = self.name
         keys, partitions = self._site.keys, self._site.partitions
@@ -546,17 +543,8 @@ class Keeper(Client):
     refused with an error.
     """
 
-    def __init__(
-        self,
-        name: str,
-        site: Site,
-        machine: ClientMachine,
-        *,
-        every_us: int,
-        may_be_lost: Callable[[], bool],
-    ) -> None:
-        super().__init__(name, site, machine)
-        self._every_us = every_us
+    def __init__(self, job: Job, *, may_be_lost: Callable[[], bool]) -> None:
+        super().__init__(job)
         self._may_be_lost = may_be_lost
 
     async def _work(self) -> None:

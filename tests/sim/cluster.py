@@ -27,6 +27,7 @@ from tests.sim.clients import (
     Client,
     EndReader,
     FinalReader,
+    Job,
     Keeper,
     Load,
     Marks,
@@ -567,9 +568,8 @@ class SimulatedCluster:
         self._run_until(end, lambda: all(writer.is_over for writer in self.all_writers()))
         for topic in topics:
             name = f"final-{topic.plan.name}-{topic.plan.incarnation}"
-            topic.final = FinalReader(
-                name, self._site(topic), self._new_client(name), every_us=MILLISECOND
-            )
+            job = Job(name, self._site(topic), self._new_client(name), MILLISECOND)
+            topic.final = FinalReader(job)
             topic.final.start()
         self._run_until(
             end, lambda: all(topic.final is not None and topic.final.is_over for topic in topics)
@@ -719,15 +719,13 @@ class SimulatedCluster:
         for load in plan.loads:
             number, self._writers_made = self._writers_made, self._writers_made + 1
             name = f"producer-{number}"
-            topic.writers.append(
-                writer(name, site, self._new_client(name), number=number, load=load)
-            )
+            job = Job(name, site, self._new_client(name), load.every_us)
+            topic.writers.append(writer(job, number=number, load=load))
 
         def add(kind: str, client: Callable[..., Client], **arguments: object) -> None:
             name = f"{kind}-{suffix}"
-            machine = self._new_client(name)
-            made = client(name, site, machine, every_us=plan.polls_every_us, **arguments)
-            topic.readers.append(made)
+            job = Job(name, site, self._new_client(name), plan.polls_every_us)
+            topic.readers.append(client(job, **arguments))
 
         add("consumer", Reader)
         if plan.reads_followers:

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-from tests.sim.clients import VALUE_BYTES, Client, Load, Site, Writer
-from tests.sim.machine import ClientMachine
+from tests.sim.clients import VALUE_BYTES, Client, Job, Load, Writer
 from tests.sim.on_threads import OnThreads
 from tests.sim.world import SECOND, Violation
 
@@ -73,11 +72,8 @@ class Explorer(Client):
         is_calm: there are no faults, so that no call may fail or take long.
     """
 
-    def __init__(
-        self, name: str, site: Site, machine: ClientMachine, *, every_us: int, is_calm: bool
-    ) -> None:
-        super().__init__(name, site, machine)
-        self._every_us = every_us
+    def __init__(self, job: Job, *, is_calm: bool) -> None:
+        super().__init__(job)
         self._is_calm = is_calm
 
     def _wrong(self, what: str) -> Violation:
@@ -117,17 +113,8 @@ class AdminExplorer(Explorer):
 
     _admin: Admin
 
-    def __init__(
-        self,
-        name: str,
-        site: Site,
-        machine: ClientMachine,
-        *,
-        every_us: int,
-        is_calm: bool,
-        may_be_lost: Callable[[], bool],
-    ) -> None:
-        super().__init__(name, site, machine, every_us=every_us, is_calm=is_calm)
+    def __init__(self, job: Job, *, is_calm: bool, may_be_lost: Callable[[], bool]) -> None:
+        super().__init__(job, is_calm=is_calm)
         self._may_be_lost = may_be_lost
         self._begun: Position | None = None
         self._topics_made = 0
@@ -454,10 +441,8 @@ class ConsumerExplorer(Explorer):
 class WriterExplorer(Writer):
     """A writer that gives its records to all methods of `Producer` in turn, in all forms."""
 
-    def __init__(
-        self, name: str, site: Site, machine: ClientMachine, *, number: int, load: Load
-    ) -> None:
-        super().__init__(name, site, machine, number=number, load=load)
+    def __init__(self, job: Job, *, number: int, load: Load) -> None:
+        super().__init__(job, number=number, load=load)
         self._called: list[tuple[RecordHandle, list[RecordHandle]]] = []
         self._batches: list[tuple[BatchHandle, list[RecordHandle]]] = []
 

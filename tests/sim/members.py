@@ -7,8 +7,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from tests.sim.clients import Client, Site
-from tests.sim.machine import ClientMachine
+from tests.sim.clients import Client, Job
 from tests.sim.ownership import GROUP, Life, Ownership
 from tests.sim.world import SECOND
 
@@ -76,19 +75,8 @@ class GroupPlan:
 class GroupMember(Client):
     """A process with one consumer of the group after the other."""
 
-    def __init__(
-        self,
-        name: str,
-        site: Site,
-        machine: ClientMachine,
-        *,
-        every_us: int,
-        number: int,
-        plan: GroupPlan,
-        ownership: Ownership,
-    ) -> None:
-        super().__init__(name, site, machine)
-        self._every_us = every_us
+    def __init__(self, job: Job, *, number: int, plan: GroupPlan, ownership: Ownership) -> None:
+        super().__init__(job)
         self._plan = plan
         self._ownership = ownership
         self._instance = f"instance-{number % plan.instances}" if plan.instances else ""
@@ -211,11 +199,8 @@ class GroupMember(Client):
 class Observer(Client):
     """Asks for the stored positions of the group."""
 
-    def __init__(
-        self, name: str, site: Site, machine: ClientMachine, *, every_us: int, ownership: Ownership
-    ) -> None:
-        super().__init__(name, site, machine)
-        self._every_us = every_us
+    def __init__(self, job: Job, *, ownership: Ownership) -> None:
+        super().__init__(job)
         self._ownership = ownership
 
     async def _work(self) -> None:
