@@ -90,15 +90,15 @@ class _WhichDisk(NamedTuple):
     set_backs: int = 0
 
 
-class _Leader(NamedTuple):
-    """A leader's name in a violation; formatted only when needed."""
+class _Leading(NamedTuple):
+    """A broker that leads; in a violation, its name, which is formatted only when needed."""
 
     name: str
     topic_partition: TopicPartition
-    leader_epoch: LeaderEpoch
+    leader: PartitionLeader
 
     def __str__(self) -> str:
-        return f"{self.name}, leader of {self.topic_partition} in {self.leader_epoch}"
+        return f"{self.name}, leader of {self.topic_partition} in {self.leader.leader_epoch}"
 
 
 class Invariants:
@@ -362,7 +362,7 @@ class Invariants:
         logs: dict[BrokerLife, _Logs],
     ) -> None:
         committed = self.committed.get(topic_partition, Offset(0))
-        what = _Leader(name, topic_partition, leader.leader_epoch)
+        what = _Leading(name, topic_partition, leader)
         state = self._cluster.states.get(topic_partition)
         reign = self._reigns.get((topic_partition, leader.leader_epoch))
         if reign is None:
@@ -379,24 +379,20 @@ class Invariants:
                 f"{what}, takes its high watermark back from {reign.high_watermark} to "
                 f"{leader.high_watermark}"
             )
-        self._judge_short(what, topic_partition, leader, reign)
+        self._judge_short(what, reign)
         reign.high_watermark = leader.high_watermark
         self.on_given_up(topic_partition, leader.leader_epoch, log.log_start_offset)
         if state is None or state.leader_epoch != leader.leader_epoch:
             return  # It was deposed, and will hear of it.
         self.committed[topic_partition] = max(committed, leader.high_watermark)
-        self._judge_deleted(what, topic_partition, leader, state, logs)
-        self._judge_members(what, topic_partition, leader, state, logs)
+        self._judge_deleted(what, state, logs)
+        self._judge_members(what, state, logs)
 
     def _judge_deleted(
-        self,
-        what: _Leader,
-        topic_partition: TopicPartition,
-        leader: PartitionLeader,
-        state: PartitionState,
-        logs: dict[BrokerLife, _Logs],
+        self, what: _Leading, state: PartitionState, logs: dict[BrokerLife, _Logs]
     ) -> None:
         """Records that were deleted for good are on no replica that may lead (P71)."""
+        _, topic_partition, leader = what
         gone = max(self._gone_for_good.get(topic_partition, Offset(0)), leader.low_watermark)
         self._gone_for_good[topic_partition] = gone
         if state.unclean_epoch >= 0 or self._was_set_back:
@@ -424,13 +420,8 @@ class Invariants:
                 f"{committed} is committed"
             )
 
-    def _judge_short(
-        self,
-        what: _Leader,
-        topic_partition: TopicPartition,
-        leader: PartitionLeader,
-        reign: _Reign,
-    ) -> None:
+    def _judge_short(self, what: _Leading, reign: _Reign) -> None:
+        _, topic_partition, leader = what
         state, rules = leader.state, leader.rules
         if len(state.isr) >= min(rules.min_insync_replicas, state.replication_factor):
             reign.short_since = None
@@ -446,14 +437,10 @@ class Invariants:
             raise Violation(f"{what}, appends, and only {state.isr} are in sync")
 
     def _judge_members(
-        self,
-        what: _Leader,
-        topic_partition: TopicPartition,
-        leader: PartitionLeader,
-        state: PartitionState,
-        logs: dict[BrokerLife, _Logs],
+        self, what: _Leading, state: PartitionState, logs: dict[BrokerLife, _Logs]
     ) -> None:
         """Each replica in sync has all below the high watermark that no leader has deleted."""
+        _, topic_partition, leader = what
         given_up = self._given_up.get(topic_partition, Offset(0))
         for life in state.isr:
             log = logs.get(life, _NONE_OPEN).get(topic_partition)
