@@ -43,9 +43,7 @@ def lies_on(admin: SyncAdmin, topic: str) -> set[tuple[int, Media | None]]:
 
 
 @contextmanager
-def producing(
-    bootstrap: str, topic: str, *, partitions: int, first: int = 0
-) -> Iterator[list[float]]:
+def producing(bootstrap: str, topic: str, *, partitions: int) -> Iterator[list[float]]:
     """Send numbered records one after the other all the while; all must arrive.
 
     Yields how many seconds each took to be acknowledged, which grows.
@@ -59,7 +57,7 @@ def producing(
             with SyncProducer(bootstrap, acks="all", delivery_timeout_ms=120_000) as producer:
                 while not is_over.is_set():
                     begun = time.monotonic()
-                    value = b"%d " % (first + len(took))
+                    value = b"%d " % len(took)
                     partition = len(took) % partitions
                     producer.send(topic, value.ljust(2000), partition=partition).result(120)
                     took.append(time.monotonic() - begun)
