@@ -208,7 +208,6 @@ class FakeBroker:
         self._news = asyncio.Condition()
         self._producer_ids = itertools.count(1000)
         self._server: grpc.aio.Server | None = None
-        self._changed = asyncio.Event()
         for name, partitions in topics.items():
             self.create_topic(name, partitions)
 

@@ -49,7 +49,6 @@ SETTINGS: Final[dict[str, object]] = {
 }
 _VOLUME_MEBIBYTES: Final = 384
 _STORE_MEBIBYTES: Final = 32
-_LOOK_SECONDS: Final = 0.02
 
 
 def zone_of(number: int) -> str:
