@@ -41,6 +41,7 @@ from millrace.proto.v1 import (
     produce_pb2,
 )
 
+Context = grpc.aio.ServicerContext[Any, Any]
 LIMITS = BatchLimits(batch_bytes_max=1_048_588, inflated_bytes_max=16 * 1024 * 1024)
 
 
@@ -337,7 +338,7 @@ class FakeBroker:
         raise UnknownTopicOrPartitionError(f"no topic {topic_id.hex()} here")
 
     async def _produce(
-        self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+        self, requests: AsyncIterator[bytes], context: Context
     ) -> AsyncIterator[bytes]:
         async for message in requests:
             self.requests += 1
@@ -378,9 +379,7 @@ class FakeBroker:
         return produce_pb2.InitProducerIdResponse(producer_id=next(self._producer_ids))
 
     async def _fetch(
-        self,
-        requests: AsyncIterator[fetch_pb2.FetchRequest],
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, requests: AsyncIterator[fetch_pb2.FetchRequest], context: Context
     ) -> AsyncIterator[bytes]:
         session: dict[int, tuple[FakeLog | None, int, int]] = {}
         told: dict[int, int] = {}
@@ -504,9 +503,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         self._broker = broker
 
     async def Hello(
-        self,
-        request: common_pb2.HelloRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, request: common_pb2.HelloRequest, context: Context
     ) -> common_pb2.HelloResponse:
         metadata = context.invocation_metadata() or ()
         software = str(dict(metadata)["user-agent"]).partition("/")[0]
@@ -519,9 +516,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         )
 
     async def GetMetadata(
-        self,
-        request: cluster_pb2.GetMetadataRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, request: cluster_pb2.GetMetadataRequest, context: Context
     ) -> cluster_pb2.GetMetadataResponse:
         broker = self._broker
         broker.look_ups += 1
@@ -549,9 +544,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         return response
 
     async def CreateTopics(
-        self,
-        request: cluster_pb2.CreateTopicsRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, request: cluster_pb2.CreateTopicsRequest, context: Context
     ) -> cluster_pb2.CreateTopicsResponse:
         await self._ask_controller(context)
         response = cluster_pb2.CreateTopicsResponse(metadata_epoch=self._broker.metadata_epoch)
@@ -571,9 +564,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         return response
 
     async def DeleteTopics(
-        self,
-        request: cluster_pb2.DeleteTopicsRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, request: cluster_pb2.DeleteTopicsRequest, context: Context
     ) -> cluster_pb2.DeleteTopicsResponse:
         response = cluster_pb2.DeleteTopicsResponse()
         for named in request.topics:
@@ -592,9 +583,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         return response
 
     async def ListDeletedTopics(
-        self,
-        request: cluster_pb2.ListDeletedTopicsRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, request: cluster_pb2.ListDeletedTopicsRequest, context: Context
     ) -> cluster_pb2.ListDeletedTopicsResponse:
         broker = self._broker
         return cluster_pb2.ListDeletedTopicsResponse(
@@ -606,9 +595,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         )
 
     async def UndeleteTopics(
-        self,
-        request: cluster_pb2.UndeleteTopicsRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, request: cluster_pb2.UndeleteTopicsRequest, context: Context
     ) -> cluster_pb2.UndeleteTopicsResponse:
         response = cluster_pb2.UndeleteTopicsResponse()
         for named in request.topics:
@@ -626,9 +613,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         return response
 
     async def PurgeTopics(
-        self,
-        request: cluster_pb2.PurgeTopicsRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, request: cluster_pb2.PurgeTopicsRequest, context: Context
     ) -> cluster_pb2.PurgeTopicsResponse:
         response = cluster_pb2.PurgeTopicsResponse()
         for named in request.topics:
@@ -640,18 +625,14 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         return response
 
     async def DescribeLogs(
-        self,
-        request: cluster_pb2.DescribeLogsRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, request: cluster_pb2.DescribeLogsRequest, context: Context
     ) -> cluster_pb2.DescribeLogsResponse:
         if self._broker.is_busy:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy")
         return cluster_pb2.DescribeLogsResponse()
 
     async def UnregisterBroker(
-        self,
-        request: cluster_pb2.UnregisterBrokerRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, request: cluster_pb2.UnregisterBrokerRequest, context: Context
     ) -> cluster_pb2.UnregisterBrokerResponse:
         response = cluster_pb2.UnregisterBrokerResponse()
         left = [other for other in self._broker.others if other.broker_id != request.broker_id]
@@ -662,7 +643,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         await self._lose_answer(context)
         return response
 
-    async def _ask_controller(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    async def _ask_controller(self, context: Context) -> None:
         await self._broker.controller_gate.wait()
         error = self._broker.refusal
         if error is not None:
@@ -670,7 +651,7 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
             code = grpc.StatusCode.UNAVAILABLE
             await context.abort(code, error.message, error_to_trailers(error))
 
-    async def _lose_answer(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    async def _lose_answer(self, context: Context) -> None:
         if self._broker.lost_changes:
             self._broker.lost_changes -= 1
             self._broker.on_lost_change()
