@@ -31,8 +31,8 @@ def measure(bench: Bench) -> Outcome:
         )
     good = [found for found in passes if found["good"]]
     counts: Counter[str] = Counter()
-    for found in good:
-        counts.update({name: found["seen"] for name, found in found["faults"].items()})
+    for passed in good:
+        counts.update({name: found["seen"] for name, found in passed["faults"].items()})
     often = sum(count >= TIMES_MIN for count in counts.values())
     return Outcome(
         values={
