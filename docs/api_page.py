@@ -47,9 +47,9 @@ def api() -> str:
     """Return the page."""
     exported = {name: getattr(millrace.client, name) for name in millrace.client.__all__}
     errors = {
-        name: each
-        for name, each in exported.items()
-        if isinstance(each, type) and issubclass(each, MillraceError)
+        name: member
+        for name, member in exported.items()
+        if isinstance(member, type) and issubclass(member, MillraceError)
     }
     grouped = {name for names in _GROUPS.values() for name in names}
     rest = [name for name in exported if name not in grouped and name not in errors]
@@ -189,8 +189,8 @@ def _settings(argument: ast.arg, constants: Mapping[str, object]) -> Iterator[st
     typed: Any = constants[ast.unparse(argument.annotation.slice)]
     config = vars(sys.modules[typed.__module__])[typed.__name__.replace("Settings", "Config")]
     kinds = _kinds(typed)
-    for name, each in settings.settings_of(config).items():
-        yield f"{name}: {kinds[name]} = {each.default!r}"
+    for name, setting in settings.settings_of(config).items():
+        yield f"{name}: {kinds[name]} = {setting.default!r}"
 
 
 def _kinds(typed: Any) -> dict[str, str]:

@@ -63,7 +63,11 @@ A field means the same in all events.
 
 def declared(part: ModuleType) -> dict[str, Event]:
     """Return the events of a part, by the names of the constants."""
-    return {name: each for name, each in inspect.getmembers_static(part) if isinstance(each, Event)}
+    return {
+        name: member
+        for name, member in inspect.getmembers_static(part)
+        if isinstance(member, Event)
+    }
 
 
 def explained() -> list[tuple[str, str]]:

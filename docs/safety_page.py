@@ -31,4 +31,4 @@ def _checkers() -> str:
     found: dict[str, list[str]] = {}
     for name, (checker, meaning) in ANOMALIES.items():
         found.setdefault(checker, []).append(f"`{name}`: {meaning}")
-    return "".join(f"| {checker} | {'; '.join(each)} |\n" for checker, each in found.items())
+    return "".join(f"| {checker} | {'; '.join(texts)} |\n" for checker, texts in found.items())

@@ -125,7 +125,7 @@ def _kill(victims: Victims, count: int, seconds: float) -> list[Kill]:
             raise LoadFailedError(f"nobody fits among the leaders {leaders} of {controller}")
         partition = chosen[number % len(chosen)]
         victim = leaders[partition]
-        led = [each for each, leader in leaders.items() if leader == victim]
+        led = [key for key, leader in leaders.items() if leader == victim]
         killed_at = victims.kill(victim)
         kills.append(
             Kill(
@@ -145,7 +145,7 @@ def _kill(victims: Victims, count: int, seconds: float) -> list[Kill]:
 
 def _summary(kills: Sequence[Kill], records: Records) -> dict[str, Any]:
     """Return what the kills cost, in seconds."""
-    each = [seconds_until_acknowledged(records, kill.partition, kill.at) for kill in kills]
+    took = [seconds_until_acknowledged(records, kill.partition, kill.at) for kill in kills]
     slowest = [
         max(
             seconds_until_acknowledged(records, partition, kill.at)
@@ -153,16 +153,16 @@ def _summary(kills: Sequence[Kill], records: Records) -> dict[str, Any]:
         )
         for kill in kills
     ]
-    of_controllers = [value for value, kill in zip(each, kills, strict=True) if kill.was_controller]
-    of_others = [value for value, kill in zip(each, kills, strict=True) if not kill.was_controller]
+    of_controllers = [value for value, kill in zip(took, kills, strict=True) if kill.was_controller]
+    of_others = [value for value, kill in zip(took, kills, strict=True) if not kill.was_controller]
     return {
-        "p50": median(each),
-        "p99": percentile(each, 0.99),
+        "p50": median(took),
+        "p99": percentile(took, 0.99),
         "controllers_p50": median(of_controllers) if of_controllers else None,
         "others_p50": median(of_others) if of_others else None,
         "slowest_partition_p50": median(slowest),
         "slowest_partition_max": max(slowest),
-        "each": each,
+        "each": took,
         "was_controller": [kill.was_controller for kill in kills],
         "records_not_acknowledged": int(
             (records["acknowledged_ns"] == acknowledgements.NEVER).sum()
@@ -194,7 +194,9 @@ class _Kafka(Victims):
         self._kafka = kafka
 
     def leaders(self) -> dict[int, int]:
-        return {number: each.leader for number, each in self._kafka.partitions(TOPIC).items()}
+        return {
+            number: partition.leader for number, partition in self._kafka.partitions(TOPIC).items()
+        }
 
     def controller(self) -> int:
         return self._kafka.controller()

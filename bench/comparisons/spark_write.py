@@ -76,9 +76,9 @@ class Rows:
         known = read_records(write_random_records(folder.with_suffix(".txt"), value_bytes))
         values = [known[row % len(known)] for row in range(count)]
         table = pa.table({"key": keys_for(values), "value": values})
-        each = -(-count // FILES)
+        rows = -(-count // FILES)
         for number in range(FILES):
-            pq.write_table(table.slice(number * each, each), folder / f"{number}.parquet")
+            pq.write_table(table.slice(number * rows, rows), folder / f"{number}.parquet")
         return Rows(
             folder=folder,
             count=count,

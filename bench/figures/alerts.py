@@ -73,7 +73,7 @@ def measure(bench: Bench) -> Outcome:
         detail={
             "alerts": len(ALERTS),
             "times_divided_by": FACTOR,
-            "not_fired": sorted(name for name, each in outcomes.items() if not each["fired"]),
+            "not_fired": sorted(name for name, outcome in outcomes.items() if not outcome["fired"]),
             "fired_while_well": sorted(loud),
             "each": outcomes,
         },

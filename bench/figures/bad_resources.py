@@ -31,7 +31,7 @@ def measure(bench: Bench) -> Outcome:
             raise LoadFailedError(str(error)) from error
         finally:
             world.stop()
-        bad = {name: each.message for name, each in outcomes.items() if each.missing}
+        bad = {name: outcome.message for name, outcome in outcomes.items() if outcome.missing}
         shares.append(1 - len(bad) / len(outcomes))
         wrong |= bad
         say(f"round {number + 1}/{bench.rounds}: {len(bad)} of {len(outcomes)} not explained")

@@ -39,7 +39,11 @@ def measure(bench: Bench) -> Outcome:
 
 def _fail_over(cluster: MillraceCluster, topics: list[str]) -> dict[str, float]:
     controller = cluster.controller()
-    led = [key for key, each in cluster.partitions(topics).items() if each.leader == controller]
+    led = [
+        key
+        for key, partition in cluster.partitions(topics).items()
+        if partition.leader == controller
+    ]
     with cluster.without_restarts():
         killed_at = cluster.kill(controller)
         answered: list[float] = []

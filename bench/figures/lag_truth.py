@@ -85,13 +85,13 @@ def measure(bench: Bench) -> Outcome:
         },
         detail={
             "changes": len(times["metrics"]),
-            "median_s": {name: median(each) for name, each in times.items()},
+            "median_s": {name: median(seconds) for name, seconds in times.items()},
         },
     )
 
 
 def _slowest(times: dict[str, list[float]]) -> dict[str, float]:
-    return {name: max(each) for name, each in times.items()}
+    return {name: max(seconds) for name, seconds in times.items()}
 
 
 def _commit(admin: SyncAdmin, ends: dict[tuple[str, int], int]) -> None:

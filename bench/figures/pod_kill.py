@@ -52,7 +52,8 @@ def measure(bench: Bench) -> Outcome:
                 for gap in gaps_of_kill
             ),
             "kills": [
-                {"broker": name, "s": each} for name, each in zip(victims, by_kill, strict=True)
+                {"broker": name, "s": seconds}
+                for name, seconds in zip(victims, by_kill, strict=True)
             ],
         },
     )

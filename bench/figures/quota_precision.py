@@ -47,10 +47,10 @@ def measure(bench: Bench) -> Outcome:
     deviations = {
         name: [rate / BYTES_PER_SECOND - 1 for rate in rates] for name, rates in cases.items()
     }
-    each = {name: median(map(abs, shares)) for name, shares in deviations.items()}
+    medians = {name: median(map(abs, shares)) for name, shares in deviations.items()}
     return Outcome(
-        values={"largest deviation, a share of the quota": max(each.values())},
-        detail={"bytes_per_second": BYTES_PER_SECOND, "median": each, "rounds": deviations},
+        values={"largest deviation, a share of the quota": max(medians.values())},
+        detail={"bytes_per_second": BYTES_PER_SECOND, "median": medians, "rounds": deviations},
     )
 
 

@@ -211,7 +211,7 @@ async def _stable(
 
 def _kept(before: GroupDescription, after: GroupDescription) -> set[int]:
     """Return the partitions that stayed with their member."""
-    owners = {place: each.member_id for place, each in after.owners.items()}
+    owners = {place: owner.member_id for place, owner in after.owners.items()}
     return {
-        place[1] for place, each in before.owners.items() if owners.get(place) == each.member_id
+        place[1] for place, owner in before.owners.items() if owners.get(place) == owner.member_id
     }

@@ -92,16 +92,16 @@ class Orders:
         self._query.stop()
         batches = []
         for progress in self._query.recentProgress:
-            each = json.loads(progress.json)
-            if not each["numInputRows"]:
+            told = json.loads(progress.json)
+            if not told["numInputRows"]:
                 continue
-            began = datetime.fromisoformat(each["timestamp"]).timestamp() * 1000
-            end = each["sources"][0]["endOffset"]
+            began = datetime.fromisoformat(told["timestamp"]).timestamp() * 1000
+            end = told["sources"][0]["endOffset"]
             batches.append(
                 {
-                    "done_ms": began + each["durationMs"]["triggerExecution"],
-                    "rows": each["numInputRows"],
-                    "took_ms": each["durationMs"],
+                    "done_ms": began + told["durationMs"]["triggerExecution"],
+                    "rows": told["numInputRows"],
+                    "took_ms": told["durationMs"],
                     "end": json.loads(end) if isinstance(end, str) else end,
                 }
             )

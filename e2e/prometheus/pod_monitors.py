@@ -32,8 +32,8 @@ def scrape_configs(monitor: Document) -> Iterator[Document]:
     selector.must_be_empty()
     endpoints = spec.pop("podMetricsEndpoints")
     spec.must_be_empty()
-    for number, each in enumerate(endpoints):
-        endpoint = _Fields(f"endpoint {number} of {name}", each)
+    for number, written in enumerate(endpoints):
+        endpoint = _Fields(f"endpoint {number} of {name}", written)
         port = endpoint.pop("port")
         config = {
             "job_name": f"podMonitor/{namespace}/{name}/{number}",

@@ -75,7 +75,7 @@ def problems(text: str) -> list[str]:
 
 def test_modules_log_declared_events_with_their_fields() -> None:
     found = {str(path): problems((ROOT / path).read_text()) for path in MODULES}
-    assert {path: each for path, each in found.items() if each} == {}
+    assert {path: faults for path, faults in found.items() if faults} == {}
 
 
 @pytest.mark.parametrize(

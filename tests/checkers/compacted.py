@@ -89,4 +89,4 @@ def _lost(sends: Iterable[Sent], last: dict[bytes, Read]) -> Iterator[str]:
 def table(read: Iterable[Read]) -> dict[bytes, int]:
     """Return the number of the last record of each key that is not deleted."""
     last = {record.key: record for record in read}
-    return {key: each.number for key, each in last.items() if not each.is_tombstone}
+    return {key: write.number for key, write in last.items() if not write.is_tombstone}

@@ -101,7 +101,7 @@ def reset_connections(scene: Scene) -> str:
         count += node.host.reset_connections()
         time.sleep(0.3)
     scene.load.wait_for_more()
-    said = "".join(each.logged_since(size) for each, size in logged)
+    said = "".join(node.logged_since(size) for node, size in logged)
     broken = said.count("fetching ended") + said.count("fetching broke off")
     if not (count and broken):
         raise NotSeenError(f"{count} connections ended, and {broken} were missed")

@@ -119,7 +119,7 @@ class MemberProcess:
 def _event(name: str, line: str) -> Event:
     at_ns, type, f, content = json.loads(line)
     if f in ("poll", "commit") and isinstance(content, dict):
-        content = {int(key): each for key, each in content.items()}
+        content = {int(key): value for key, value in content.items()}
     return at_ns, name, type, f, content
 
 

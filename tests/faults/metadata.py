@@ -131,7 +131,7 @@ class Metadata:
         """Return the present view; None before there is a cluster."""
         if self._cluster is None:
             return None
-        topics = {name: each for shard in self._topics.values() for name, each in shard.items()}
+        topics = {name: topic for shard in self._topics.values() for name, topic in shard.items()}
         return View(self._cluster, topics, controller, self._places)
 
     def _report(self, key: int, state: PartitionState, stored: StoredObject) -> None:

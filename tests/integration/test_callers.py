@@ -125,8 +125,8 @@ def test_bytes_that_no_library_sends_reach_no_log_and_harm_nobody(
 
 def test_who_changes_topics_is_in_the_log_of_the_controller(cluster: RunningCluster) -> None:
     brokers = cluster.brokers
-    for number, each in enumerate(brokers):  # One of them is the controller, two pass on.
-        with SyncAdmin(each.address, client_id=f"deploy-{number}") as admin:
+    for number, broker in enumerate(brokers):  # One of them is the controller, two pass on.
+        with SyncAdmin(broker.address, client_id=f"deploy-{number}") as admin:
             admin.create_topic(f"t{number}", replication_factor=3)
             with pytest.raises(TopicAlreadyExistsError):
                 admin.create_topic(f"t{number}")

@@ -64,7 +64,10 @@ def rates_of(*loads: Load, seconds: float) -> list[float]:
     began, before = time.monotonic(), [load.acknowledged for load in loads]
     time.sleep(seconds)  # What is measured is a rate.
     elapsed = time.monotonic() - began
-    return [(each.acknowledged - then) / elapsed for each, then in zip(loads, before, strict=True)]
+    return [
+        (producer.acknowledged - then) / elapsed
+        for producer, then in zip(loads, before, strict=True)
+    ]
 
 
 def test_a_producer_is_held_to_its_quota_is_told_so_and_a_change_counts_at_once(

@@ -605,8 +605,8 @@ class SimulatedCluster:
             if topic.plan.is_compacted:
                 modes.append("compacted-unclean-election")
         log_starts = {
-            key: self.kept_from(each)
-            for key, each in zip(topic.keys, topic.partitions, strict=True)
+            key: self.kept_from(topic_partition)
+            for key, topic_partition in zip(topic.keys, topic.partitions, strict=True)
         }
         report = check(
             topic.recorder.ops, modes=modes, expectations=expectations, log_starts=log_starts

@@ -338,8 +338,8 @@ class Probes:
         replicas = process.replicas
         if request is None or replicas is None or process.life is None:
             return
-        for leader, each in replicas.sessions.items():
-            if each is session:
+        for leader, opened in replicas.sessions.items():
+            if opened is session:
                 self._replicas.on_said(process.life, leader, request, replicas, process.logs)
 
     def _on_served(

@@ -629,7 +629,7 @@ def _given_back_at_once(scene: Scene) -> Undo | None:
     assert cluster is not None
     names = {replica: cluster.brokers[replica].name for replica in state.replicas}
     gone = next(
-        (each for each, name in names.items() if name not in (leader.name, *controllers)), None
+        (number for number, name in names.items() if name not in (leader.name, *controllers)), None
     )
     if gone is None:
         return None

@@ -120,10 +120,10 @@ class StateWitness:
         """A controller answers a request."""
         if not isinstance(request, CreateTopics) or not isinstance(result, list):
             return
-        for topic_id, each in zip(request.topic_ids, result, strict=True):
-            is_refused = isinstance(each, MalformedRequestError | TopicAlreadyExistsError)
+        for topic_id, outcome in zip(request.topic_ids, result, strict=True):
+            is_refused = isinstance(outcome, MalformedRequestError | TopicAlreadyExistsError)
             if is_refused and topic_id in self._cluster.stored_names:
-                raise Violation(f"a topic is there, and whoever asks for it again hears: {each}")
+                raise Violation(f"a topic is there, and whoever asks for it again hears: {outcome}")
 
     def on_altered(
         self,

@@ -32,7 +32,10 @@ LINES_SHOWN = 40
     "faults",
     [
         pytest.param(ONE_OF_EACH, id="one of each kind"),
-        *(pytest.param(each, id=kind, marks=pytest.mark.nightly) for kind, each in KINDS.items()),
+        *(
+            pytest.param(settings, id=kind, marks=pytest.mark.nightly)
+            for kind, settings in KINDS.items()
+        ),
     ],
 )
 def test_under_real_faults_nothing_is_lost_doubled_or_reordered(

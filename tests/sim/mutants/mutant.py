@@ -73,10 +73,10 @@ def planted(mutant: Mutant) -> Iterator[Executions]:
     """
     executions = Executions()
     with ExitStack() as stack:
-        each: Mutant | None = mutant
-        while each is not None:
-            stack.enter_context(_planted(each, executions))
-            each = each.also
+        planned: Mutant | None = mutant
+        while planned is not None:
+            stack.enter_context(_planted(planned, executions))
+            planned = planned.also
         yield executions
 
 
