@@ -25,16 +25,9 @@ def running_kubernetes() -> Iterator[Cluster]:
     """
     try:
         cluster = providers.choose()
-        ran_before = cluster.kubectl.kubeconfig.exists() and cluster.kubectl.is_ready()
-        try:
-            cluster.up(say)
-            if ran_before:
-                cluster.load_image()
+        with providers.running(cluster, say):
             install_operator(cluster)
             yield cluster
-        finally:
-            if not ran_before:
-                cluster.down()
     except CommandError as error:
         raise LoadFailedError(str(error)) from error
 

@@ -127,10 +127,6 @@ class NativeCluster:
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
-    def is_up(self) -> bool:
-        """Whether its API server answers."""
-        return self.kubeconfig.exists() and self.kubectl.is_ready()
-
     def connect(self, timeout: urllib3.Timeout) -> urllib3.HTTPSConnectionPool:
         """Return the administrator's connections to the API server; they never retry."""
         return urllib3.HTTPSConnectionPool(

@@ -4,12 +4,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from e2e.cluster import directories
-from e2e.cluster.commands import CommandError, run
+from e2e.cluster.commands import CommandError, UnableError, run
 from e2e.cluster.images import DOCKERFILE, PRODUCT, SPARK, SPARK_DOCKERFILE, build_secrets
 from e2e.cluster.kubectl import Kubectl
 from e2e.cluster.native import NODES, NativeCluster
@@ -160,6 +161,27 @@ def choose() -> Cluster:
             return NativeCluster.of_environment()
         case other:
             raise CommandError(f"MILLRACE_PROVIDER={other}: say native, kind or existing")
+
+
+@contextmanager
+def running(cluster: Cluster, say: Callable[[str], None]) -> Iterator[None]:
+    """Let a cluster with the image of this checkout run in the block, and on if it ran before.
+
+    Raises:
+        CommandError: something of it failed. UnableError: this machine cannot run it.
+    """
+    ran_before = cluster.kubectl.kubeconfig.exists() and cluster.kubectl.is_ready()
+    try:
+        cluster.up(say)
+        if ran_before:
+            cluster.load_image()
+        yield
+    except UnableError:
+        ran_before = True  # Nothing was started.
+        raise
+    finally:
+        if not ran_before:
+            cluster.down()
 
 
 def _default() -> str:

@@ -45,17 +45,11 @@ def main() -> int:
     if not isinstance(kubernetes, NativeCluster):
         _say("it breaks machines, which the native provider alone makes: MILLRACE_PROVIDER=native")
         return 2
-    ran_before = kubernetes.is_up()
-    try:
-        kubernetes.up(_say)
-        kubernetes.load_image()
+    with providers.running(kubernetes, _say):
         for release in _RELEASES:
             kubernetes.load_release(release)
         install_operator(kubernetes)
         outcomes = _rounds(kubernetes, arguments)
-    finally:
-        if not ran_before:
-            kubernetes.down()
     print(json.dumps(_summary(outcomes)), flush=True)
     return 0 if outcomes and all(outcome.is_good for outcome in outcomes) else 1
 

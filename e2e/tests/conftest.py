@@ -24,18 +24,11 @@ def _say(text: str) -> None:
 def kubernetes() -> Iterator[Cluster]:
     """The cluster, with the image of this checkout; skips with the reason if there can be none."""
     cluster = providers.choose()
-    ran_before = cluster.kubectl.kubeconfig.exists() and cluster.kubectl.is_ready()
     try:
-        cluster.up(_say)
-        if ran_before:
-            cluster.load_image()
-        yield cluster
+        with providers.running(cluster, _say):
+            yield cluster
     except UnableError as error:
-        ran_before = True  # It keeps running.
         pytest.skip(str(error))
-    finally:
-        if not ran_before:
-            cluster.down()
 
 
 @pytest.fixture(scope="session")
