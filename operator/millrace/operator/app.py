@@ -37,6 +37,7 @@ from millrace.operator.telemetry import (
     serve_telemetry,
 )
 from millrace.runtime.kubernetes.access import as_kubectl
+from millrace.runtime.streams import run_until_first
 
 _log = logging.getLogger(__name__)
 
@@ -139,16 +140,17 @@ class Operator:
                 "quotas": quotas.reconcile,
             }
             endings.push_async_callback(self._lease.give_back)
-            for duty in (self._lease.run(), self._resync(), self._live()):
-                endings.push_async_callback(_ended, asyncio.create_task(duty))
-            for _ in range(WORKERS):
-                endings.push_async_callback(_ended, asyncio.create_task(self._work()))
-            await kopf.operator(
+            watches = kopf.operator(
                 registry=handlers.registry(self._access, self._on_event, self._on_heard),
                 settings=handlers.settings(),
                 clusterwide=True,
                 standalone=True,
                 stop_flag=stop,
+            )
+            # Only watches end by themselves. Should anything else fail, the process ends with it.
+            workers = (self._work() for _ in range(WORKERS))
+            await run_until_first(
+                watches, self._lease.run(), self._resync(), self._live(), *workers
             )
 
     def _on_event(self, work: str, namespace: str, name: str) -> None:
@@ -234,8 +236,3 @@ class Operator:
                     self._queue.done(key, again_after_s)
                     if self._acts.is_set():  # Else the other operator shows it.
                         self._metrics.succeeded(*key, now_s=time.time())
-
-
-async def _ended(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
