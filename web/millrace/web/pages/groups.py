@@ -21,7 +21,7 @@ _AT_ONCE: Final = 8
 
 
 @dataclass(slots=True, frozen=True)
-class _Behind:
+class _GroupLag:
     """A group with the partitions that it reads, and its lag in each, where it is known."""
 
     group: GroupDescription
@@ -41,9 +41,9 @@ async def page(visit: Visit) -> Page:
     first, shown = visit.part(listed, GROUPS_MAX)
     room = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(listing: GroupListing) -> _Behind | None:
+    async def look(listing: GroupListing) -> _GroupLag | None:
         async with room:
-            return await _behind(admin, listing.name)
+            return await _lag_of(admin, listing.name)
 
     found = [reader for reader in await asyncio.gather(*map(look, shown)) if reader is not None]
     return Page(
@@ -64,7 +64,7 @@ async def page(visit: Visit) -> Page:
     )
 
 
-def _row(visit: Visit, reader: _Behind) -> list[Child]:
+def _row(visit: Visit, reader: _GroupLag) -> list[Child]:
     group, total = reader.group, reader.total()
     is_consumer = group.kind == "consumer"
     return [
@@ -85,7 +85,7 @@ async def group(visit: Visit) -> Page:
         RefusedError: there is no such group.
     """
     name = visit.text("name")
-    found = await _behind(visit.cluster.admin, name)
+    found = await _lag_of(visit.cluster.admin, name)
     if found is None:
         raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no group {name!r}")
     described, total = found.group, found.total()
@@ -174,10 +174,10 @@ def _position(visit: Visit, place: PartitionName, position: int | None) -> Child
     return visit.link(partition, "/records", topic=topic, partition=partition, offset=position)
 
 
-async def _behind(admin: Admin, name: str) -> _Behind | None:
+async def _lag_of(admin: Admin, name: str) -> _GroupLag | None:
     found = await admin.describe_group(name)
     if found is None:
         return None
     places = found.partitions(await admin.describe_topics(found.topics))
     answers = await admin.describe_lags(asked_about(places, found.positions))
-    return _Behind(found, places, answers)
+    return _GroupLag(found, places, answers)
