@@ -17,12 +17,19 @@ from millrace.core.media import Media
 
 Document = dict[str, Any]
 
+STATEFUL_SETS = "/apis/apps/v1/%s/statefulsets"
+PODS = "/api/v1/%s/pods"
+CLAIMS = "/api/v1/%s/persistentvolumeclaims"
+CONFIG_MAPS = "/api/v1/%s/configmaps"
+SERVICES = "/api/v1/%s/services"
+"""This one and those above are paths of collections: `%s` stands for `namespaces/<name>`."""
+
 _OWNED = (
-    "/apis/apps/v1/%s/statefulsets",
-    "/api/v1/%s/pods",
-    "/api/v1/%s/persistentvolumeclaims",
-    "/api/v1/%s/configmaps",
-    "/api/v1/%s/services",
+    STATEFUL_SETS,
+    PODS,
+    CLAIMS,
+    CONFIG_MAPS,
+    SERVICES,
     "/api/v1/%s/serviceaccounts",
     "/apis/rbac.authorization.k8s.io/v1/%s/roles",
     "/apis/rbac.authorization.k8s.io/v1/%s/rolebindings",
@@ -56,7 +63,7 @@ class Controllers:
     def step(self) -> None:
         """Let everybody do what there is to do."""
         self._collect_garbage()
-        for stateful_set in self.items("/apis/apps/v1/%s/statefulsets"):
+        for stateful_set in self.items(STATEFUL_SETS):
             if "deletionTimestamp" in stateful_set["metadata"]:
                 self._orphan(stateful_set)
             else:
@@ -99,13 +106,13 @@ class Controllers:
             owners = found["metadata"].get("ownerReferences") or ()
             if owners and not any(owner["uid"] in alive for owner in owners):
                 self._delete(path, found["metadata"]["name"])
-                if path == "/api/v1/%s/pods":
+                if path == PODS:
                     self._leave(found)
 
     def _orphan(self, stateful_set: Document) -> None:
         """End a deletion that leaves what the StatefulSet owns."""
         metadata = stateful_set["metadata"]
-        for path in ("/api/v1/%s/pods", "/api/v1/%s/persistentvolumeclaims"):
+        for path in (PODS, CLAIMS):
             for owned in self.items(path):
                 owners = owned["metadata"].get("ownerReferences") or []
                 if any(owner["uid"] == metadata["uid"] for owner in owners):
@@ -116,7 +123,7 @@ class Controllers:
         metadata["finalizers"] = [
             finalizer for finalizer in metadata.get("finalizers") or () if finalizer != "orphan"
         ]
-        self.put("/apis/apps/v1/%s/statefulsets", stateful_set)
+        self.put(STATEFUL_SETS, stateful_set)
 
     def _run_stateful_set(self, stateful_set: Document) -> None:
         metadata, spec = stateful_set["metadata"], stateful_set["spec"]
@@ -136,7 +143,7 @@ class Controllers:
             "ownerReferences": [owner],
         }
         template = {**template, "metadata": of_pods}
-        pods = {pod["metadata"]["name"]: pod for pod in self.items("/api/v1/%s/pods")}
+        pods = {pod["metadata"]["name"]: pod for pod in self.items(PODS)}
         for number in range(spec["replicas"]):
             pod_name = f"{name}-{number}"
             claims = [
@@ -144,14 +151,14 @@ class Controllers:
                 for claim_template in spec["volumeClaimTemplates"]
             ]
             if pod_name not in pods:
-                self._post("/api/v1/%s/pods", _pod(template, number, claims, name=pod_name))
+                self._post(PODS, _pod(template, number, claims, name=pod_name))
             elif not pods[pod_name]["metadata"].get("ownerReferences"):
                 pods[pod_name]["metadata"]["ownerReferences"] = [owner]
-                self.put("/api/v1/%s/pods", pods[pod_name])
+                self.put(PODS, pods[pod_name])
         for pod_name, pod in pods.items():
             prefix, _, number_text = pod_name.rpartition("-")
             if prefix == name and int(number_text) >= spec["replicas"]:
-                self._delete("/api/v1/%s/pods", pod_name)
+                self._delete(PODS, pod_name)
                 self._leave(pod)
         status = {
             "observedGeneration": metadata["generation"],
@@ -160,7 +167,7 @@ class Controllers:
         }
         if stateful_set.get("status") != status:
             self.put(
-                "/apis/apps/v1/%s/statefulsets",
+                STATEFUL_SETS,
                 {**stateful_set, "status": status},
                 subresource="status",
             )
@@ -169,7 +176,7 @@ class Controllers:
         self, template: Document, pod_name: str, owner: Document, spec: Document
     ) -> Document:
         """Have a broker's claim be there, owned or not; return the volume of its pod."""
-        path = "/api/v1/%s/persistentvolumeclaims"
+        path = CLAIMS
         claims = {claim["metadata"]["name"]: claim for claim in self.items(path)}
         metadata = {
             "name": f"{template['metadata']['name']}-{pod_name}",
@@ -190,7 +197,7 @@ class Controllers:
         }
 
     def _run_volumes(self) -> None:
-        pods = self.items("/api/v1/%s/pods")
+        pods = self.items(PODS)
         started = {
             name
             for pod in pods
@@ -198,10 +205,10 @@ class Controllers:
             for name in _claims_of(pod)
         }
         used = {name for pod in pods for name in _claims_of(pod)}
-        for claim in self.items("/api/v1/%s/persistentvolumeclaims"):
+        for claim in self.items(CLAIMS):
             if "deletionTimestamp" in claim["metadata"] and claim["metadata"]["name"] not in used:
                 claim["metadata"]["finalizers"] = []  # That protects what pods use.
-                self.put("/api/v1/%s/persistentvolumeclaims", claim)
+                self.put(CLAIMS, claim)
                 continue
             before = claim.get("status") or {}
             wanted = claim["spec"]["resources"]["requests"]["storage"]
@@ -221,16 +228,16 @@ class Controllers:
             is_told = bool(before.get("conditions")) and bool(status.get("conditions"))
             if before != status and not is_told:
                 self.put(
-                    "/api/v1/%s/persistentvolumeclaims",
+                    CLAIMS,
                     {**claim, "status": status},
                     subresource="status",
                 )
 
     def _run_pods(self) -> None:
-        for pod in self.items("/api/v1/%s/pods"):
+        for pod in self.items(PODS):
             metadata = pod["metadata"]
             if "deletionTimestamp" in metadata:
-                self._delete("/api/v1/%s/pods", metadata["name"])
+                self._delete(PODS, metadata["name"])
                 self._leave(pod)
                 continue
             if pod["spec"]["containers"][0]["name"] != "broker":
@@ -238,7 +245,7 @@ class Controllers:
             status = self._status(pod)
             if any(pod.get("status", {}).get(key) != value for key, value in status.items()):
                 status = {**pod.get("status", {}), **status}
-                self.put("/api/v1/%s/pods", {**pod, "status": status}, subresource="status")
+                self.put(PODS, {**pod, "status": status}, subresource="status")
 
     def _status(self, pod: Document) -> Document:
         (container,) = pod["spec"]["containers"]
@@ -288,7 +295,7 @@ class Controllers:
             for volume in pod["spec"]["volumes"]
             if volume["name"] == "config"
         )
-        for config in self.items("/api/v1/%s/configmaps"):
+        for config in self.items(CONFIG_MAPS):
             if config["metadata"]["name"] == name:
                 first = config["data"]["broker.toml"].splitlines()[0]
                 found: list[str] = json.loads(first.partition("= ")[2])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import fields
+from tests.api_server.controllers import CLAIMS, PODS, STATEFUL_SETS
 from tests.integration.kubernetes.operated import LOOKS_MAX, Document, Operated
 
 from millrace.core.media import Media
@@ -22,9 +23,6 @@ from millrace.operator.reconcile.cluster_status import CONDITIONS
 
 Path = tuple[str | int, ...]
 
-PODS = "/api/v1/%s/pods"
-CLAIMS = "/api/v1/%s/persistentvolumeclaims"
-STATEFUL_SETS = "/apis/apps/v1/%s/statefulsets"
 RESOURCES = "/apis/millrace.dev/v1beta1/%s/"
 
 AT_ONCE = ""

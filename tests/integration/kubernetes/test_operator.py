@@ -12,6 +12,7 @@ from typing import Any
 
 import kopf
 import pytest
+from tests.api_server.controllers import CLAIMS, CONFIG_MAPS, PODS, SERVICES, STATEFUL_SETS
 from tests.api_server.relay import ApiServerRelay, Hang
 from tests.integration.kubernetes.operated import KilledError, Operated
 
@@ -30,10 +31,6 @@ from millrace.operator.reconcile.cluster import BUSY_S, STEADY_S
 from millrace.operator.reconcile.cluster_status import CONDITIONS
 from millrace.runtime.kubernetes.access import from_kubeconfig
 
-PODS = "/api/v1/%s/pods"
-CLAIMS = "/api/v1/%s/persistentvolumeclaims"
-CONFIG_MAPS = "/api/v1/%s/configmaps"
-STATEFUL_SETS = "/apis/apps/v1/%s/statefulsets"
 TOPICS = "/apis/millrace.dev/v1beta1/%s/topics"
 QUOTAS = "/apis/millrace.dev/v1beta1/%s/quotas"
 CONTAINER = {"name": "theirs", "image": "theirs:1"}
@@ -614,8 +611,8 @@ def test_an_operator_that_has_nothing_to_do_writes_nothing(operated: Operated) -
 @pytest.mark.parametrize(
     ("path", "kind", "name"),
     [
-        ("/api/v1/%s/services", "Service", "c-brokers"),
-        ("/api/v1/%s/configmaps", "ConfigMap", "c-b"),
+        (SERVICES, "Service", "c-brokers"),
+        (CONFIG_MAPS, "ConfigMap", "c-b"),
         (STATEFUL_SETS, "StatefulSet", "c-b"),
         ("/apis/policy/v1/%s/poddisruptionbudgets", "PodDisruptionBudget", "c"),
     ],
@@ -665,10 +662,10 @@ def test_a_pod_that_only_has_the_labels_of_brokers_is_left_alone(operated: Opera
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("/api/v1/%s/configmaps", "c-b"),
+        (CONFIG_MAPS, "c-b"),
         ("/api/v1/%s/serviceaccounts", "c-broker"),
         ("/apis/rbac.authorization.k8s.io/v1/%s/roles", "c-broker"),
-        ("/api/v1/%s/services", "c-brokers"),
+        (SERVICES, "c-brokers"),
     ],
 )
 def test_an_object_that_vanishes_is_made_again(operated: Operated, path: str, name: str) -> None:
@@ -699,7 +696,7 @@ def test_a_cluster_that_is_deleted_while_it_is_made_leaves_nothing(
     for _ in range(4):
         operated.look()
         operated.controllers.step()
-    for path in (STATEFUL_SETS, PODS, CLAIMS, "/api/v1/%s/configmaps", "/api/v1/%s/services"):
+    for path in (STATEFUL_SETS, PODS, CLAIMS, CONFIG_MAPS, SERVICES):
         assert operated.controllers.items(path) == []
 
 

@@ -6,15 +6,12 @@ Nobody runs pods here, and no load balancers are made: the tests write what they
 from typing import Any
 
 import pytest
+from tests.api_server.controllers import CONFIG_MAPS, PODS, SERVICES, STATEFUL_SETS
 from tests.integration.kubernetes.operated import Operated
 
 from millrace.operator.reconcile.outside import WAITING_S
 
 Listener = dict[str, Any]
-STATEFUL_SETS = "/apis/apps/v1/%s/statefulsets"
-SERVICES = "/api/v1/%s/services"
-PODS = "/api/v1/%s/pods"
-CONFIG_MAPS = "/api/v1/%s/configmaps"
 BALANCED = {"loadBalancerSourceRanges": ["203.0.113.0/24"], "loadBalancerClass": "example.org/lb"}
 
 
