@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds dashboards manifests setup check lint test test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults dist release proto docs pictures lock
+.PHONY: help crds dashboards manifests setup check lint test test-integration cluster-parts test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults dist release proto docs pictures lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,10 +29,18 @@ test: setup ## Everything that `make check` does, then all tests but the nightly
 	@$(MAKE) --no-print-directory --jobs=2 lint api-server go-client helm
 	$(INSTALL) bench spark demo java faults cluster prometheus browser
 	@$(PYTHON_RUN) -m pytest $(SLOWEST) --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
-	@$(PYTHON_RUN) -m pytest $(SLOWEST) --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
-		tests/interop tests/integration $(addprefix --ignore=,$(TESTS_ALONE))
+	@$(MAKE) --no-print-directory --jobs=2 test-integration cluster-parts
 	@$(PYTHON_RUN) -m pytest $(SLOWEST) $(TESTS_ALONE)
 	@$(PYTHON_RUN) -m pytest $(SLOWEST) e2e/tests/test_first_cluster.py
+
+# These tests wait for most of their time: more of them than there are processors run at once.
+test-integration:
+	@$(PYTHON_RUN) -m pytest $(SLOWEST) --numprocesses=3 --dist=loadfile --no-loadscope-reorder \
+		tests/interop tests/integration $(addprefix --ignore=,$(TESTS_ALONE))
+
+# Beside these tests, after them in line. Where it fails, the test of the cluster says so.
+cluster-parts:
+	-@nice -n 10 $(PYTHON_RUN) -m e2e.cluster build
 
 test-spark: setup ## The tests of Spark's data source and of its jobs alone
 	$(INSTALL) spark demo java

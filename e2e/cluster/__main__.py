@@ -1,6 +1,6 @@
 """A Kubernetes for tests and for people: see CONTRIBUTING.md.
 
-    python -m e2e.cluster up | down | status | load-image | load-spark-image
+    python -m e2e.cluster build | up | down | status | load-image | load-spark-image
 
 MILLRACE_PROVIDER says which kind of cluster, MILLRACE_CLUSTER names it where one is not enough.
 """
@@ -27,7 +27,7 @@ def main() -> int:
     """Do what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m e2e.cluster")
     parser.add_argument(
-        "command", choices=("up", "down", "status", "load-image", "load-spark-image")
+        "command", choices=("build", "up", "down", "status", "load-image", "load-spark-image")
     )
     command = parser.parse_args().command
     begun = time.monotonic()
@@ -38,6 +38,9 @@ def main() -> int:
     try:
         cluster = providers.choose()
         match command:
+            case "build":
+                cluster.build(say)
+                say("built")
             case "up":
                 cluster.up(say)
                 programs.HELM.main()

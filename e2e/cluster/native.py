@@ -74,22 +74,29 @@ class NativeCluster:
         """The port of the API server on this machine's loopback."""
         return int(self._port_file.read_text())
 
-    def up(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Start the parts that do not run; return once all are ready.
+    def build(self, say: Callable[[str], None]) -> None:
+        """Build programs and images that are not there.
 
         Args:
             say: gets reports of the progress.
 
         Raises:
-            CommandError: something of it failed.
+            CommandError: something of it failed. UnableError: this machine cannot run a cluster.
         """
         _check_machine()
-        disk.ensure(self.folder)
         for group in programs.OF_A_CLUSTER:
             group.main()
         say("images")
         images.build_parts()
-        images.build_product()
+        images.store()
+
+    def up(self, say: Callable[[str], None] = lambda _: None) -> None:
+        """Start the parts that do not run; return once all are ready.
+
+        Args and Raises: as in `build`, which is done first.
+        """
+        self.build(say)
+        disk.ensure(self.folder)
         say("control plane")
         self._sign()
         hub = self._control_plane

@@ -24,6 +24,9 @@ class Cluster(Protocol):
 
     kubectl: Kubectl
 
+    def build(self, say: Callable[[str], None]) -> None:
+        """Build what `up` would, and start nothing."""
+
     def up(self, say: Callable[[str], None]) -> None:
         """Start it, unless it runs; return once everything is ready."""
 
@@ -45,6 +48,9 @@ class ExistingCluster:
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubectl = Kubectl(kubeconfig, "kubectl")
+
+    def build(self, say: Callable[[str], None]) -> None:
+        """Do nothing: `up` builds nothing."""
 
     def up(self, say: Callable[[str], None]) -> None:
         """Check that it answers.
@@ -75,6 +81,9 @@ class KindCluster:
         self._folder = directories.state(name)
         self.kubectl = Kubectl(self._folder / "kubeconfig", "kubectl")
         self._named = (f"--name={name}", f"--kubeconfig={self.kubectl.kubeconfig}")
+
+    def build(self, say: Callable[[str], None]) -> None:
+        """Do nothing: only a running cluster takes the image."""
 
     def up(self, say: Callable[[str], None]) -> None:
         """Start it, unless it runs, and load the image.
