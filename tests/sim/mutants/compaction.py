@@ -53,7 +53,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "millrace.broker.storage.log.truncation:LogTruncation._remove_witnesses",
            "min(state.cleaner_point.offset, offset)", "state.cleaner_point.offset"),
     mutant("a read at an offset inside a batch skips that batch", "P57",
-           "millrace.broker.storage.segment:Segment._first_behind",
+           "millrace.broker.storage.segment:Segment._first_after",
            "if header.next_offset > offset:", "if header.base_offset >= offset:"),
     mutant("the latest record of a key is removed", "P57",
            f"{_CORE}.offset_map:OffsetMap.latest_in",

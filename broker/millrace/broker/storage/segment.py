@@ -260,7 +260,7 @@ class Segment:
         start = self._floor(offset, may_block=may_block)
         if start.offset == offset:
             return start
-        found = self._first_behind(start, offset, end_position, may_block=may_block)
+        found = self._first_after(start, offset, end_position, may_block=may_block)
         if found is None:
             return Place(self.next_offset, end_position)
         position, header = found
@@ -273,12 +273,12 @@ class Segment:
             CorruptBatchError, UnsupportedFormatError, OSError: see `headers`.
         """
         start = self._floor(offset, may_block=True)
-        found = self._first_behind(start, offset, end_position, may_block=True)
+        found = self._first_after(start, offset, end_position, may_block=True)
         if found is None:
             raise CorruptBatchError(f"no batch before byte {end_position} holds offset {offset}")
         return found
 
-    def _first_behind(
+    def _first_after(
         self, start: Place, offset: Offset, end_position: int, *, may_block: bool
     ) -> tuple[int, BatchHeader] | None:
         """Return position and header of the first batch from `start` on that ends after `offset`.
