@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds dashboards manifests setup check lint test test-integration cluster-parts test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults dist release proto docs pictures lock
+.PHONY: help crds dashboards manifests setup check lint test test-requirements test-integration cluster-parts test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults dist release proto docs pictures lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,12 +26,15 @@ TESTS_ALONE := tests/integration/test_quotas.py tests/integration/test_large_cal
 SLOWEST := --durations=40 --durations-min=2
 
 test: setup ## Everything that `make check` does, then all tests but the nightly ones, the fastest layer first
-	@$(MAKE) --no-print-directory --jobs=2 lint api-server go-client helm
-	$(INSTALL) bench spark demo java faults cluster prometheus browser
+	@$(MAKE) --no-print-directory --jobs=2 lint api-server go-client helm test-requirements
 	@$(PYTHON_RUN) -m pytest $(SLOWEST) --numprocesses=auto tests/unit tests/arch tests/scenario tests/model tests/sim tests/fuzz
 	@$(MAKE) --no-print-directory --jobs=2 test-integration cluster-parts
 	@$(PYTHON_RUN) -m pytest $(SLOWEST) $(TESTS_ALONE)
 	@$(PYTHON_RUN) -m pytest $(SLOWEST) e2e/tests/test_first_cluster.py
+
+# Downloads, while the others build. mypy must not see half of a package.
+test-requirements: lint
+	$(INSTALL) bench spark demo java faults cluster prometheus browser
 
 # These tests wait for most of their time: more of them than there are processors run at once.
 test-integration:
