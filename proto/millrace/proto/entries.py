@@ -89,23 +89,23 @@ def _outline_of(descriptor: Descriptor) -> _Outline:
     """Return the outline of a message type. Kinds that hold themselves are not for requests."""
     outline = _Outline()
     fields = []
-    for each in descriptor.fields:
-        message = each.message_type
+    for described in descriptor.fields:
+        message = described.message_type
         is_map = message is not None and message.GetOptions().map_entry
         inside = None if message is None or is_map else _outline_of(message)
         if inside is not None and inside.kind is not None:
-            outline.inside[each.name] = inside  # Also a single one: its lists count.
-        elif not each.is_repeated:
+            outline.inside[described.name] = inside  # Also a single one: its lists count.
+        elif not described.is_repeated:
             continue
-        outline.lists.append(each.name)
-        if each.type not in _AS_BYTES:
-            outline.numbers.add(each.name)
+        outline.lists.append(described.name)
+        if described.type not in _AS_BYTES:
+            outline.numbers.add(described.name)
         fields.append(
             descriptor_pb2.FieldDescriptorProto(
-                name=each.name,
-                number=each.number,
+                name=described.name,
+                number=described.number,
                 label=FieldDescriptor.LABEL_REPEATED,
-                type=_type_of(each),
+                type=_type_of(described),
             )
         )
     if fields:
@@ -122,7 +122,11 @@ def _outline_of(descriptor: Descriptor) -> _Outline:
     return outline
 
 
-def _type_of(each: FieldDescriptor) -> Any:
-    if each.type in _AS_BYTES:
+def _type_of(described: FieldDescriptor) -> Any:
+    if described.type in _AS_BYTES:
         return FieldDescriptor.TYPE_BYTES
-    return FieldDescriptor.TYPE_INT32 if each.type == FieldDescriptor.TYPE_ENUM else each.type
+    return (
+        FieldDescriptor.TYPE_INT32
+        if described.type == FieldDescriptor.TYPE_ENUM
+        else described.type
+    )

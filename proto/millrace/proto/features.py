@@ -39,7 +39,7 @@ def check_broker(features: Iterable[Feature]) -> int:
 
 
 def _common(ours: Feature, features: Iterable[Feature], *, default: Feature, who: str) -> int:
-    theirs = next((each for each in features if each.name == ours.name), default)
+    theirs = next((feature for feature in features if feature.name == ours.name), default)
     if theirs.max_level < ours.min_level:
         what_to_do = f"upgrade the {who} that calls"
     elif theirs.min_level > ours.max_level:

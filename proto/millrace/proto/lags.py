@@ -71,12 +71,12 @@ def lags_to_wire(answers: Sequence[MeasuredLag | Error]) -> pb.DescribeLagsRespo
 
     The text of an error object that is the answer to many queries goes on the wire once.
     """
-    lags = [_NOTHING if isinstance(each, Error) else each for each in answers]
+    lags = [_NOTHING if isinstance(answer, Error) else answer for answer in answers]
     refused: dict[int, list[pb.RefusedLag]] = {}
-    for index, each in enumerate(answers):
-        if isinstance(each, Error):
-            same = refused.setdefault(id(each), [])
-            error = Error(code=each.code, retriable=each.retriable) if same else each
+    for index, answer in enumerate(answers):
+        if isinstance(answer, Error):
+            same = refused.setdefault(id(answer), [])
+            error = Error(code=answer.code, retriable=answer.retriable) if same else answer
             same.append(pb.RefusedLag(index=index, error=error))
     return pb.DescribeLagsResponse(
         log_start_offsets=[lag.log_start_offset for lag in lags],
@@ -95,7 +95,7 @@ def lags_from_wire(response: pb.DescribeLagsResponse) -> list[MeasuredLag | Mill
             response.log_start_offsets,
             response.end_offsets,
             response.unread_bytes,
-            (None if each < 0 else each for each in response.unread_ms),
+            (None if unread_ms < 0 else unread_ms for unread_ms in response.unread_ms),
         )
     )
     whole = Error()

@@ -7,7 +7,7 @@ from millrace.core.media import Media
 from millrace.proto.v1 import common_pb2
 
 _TO_WIRE: Final = {Media.SSD: common_pb2.MEDIA_SSD, Media.HDD: common_pb2.MEDIA_HDD}
-_FROM_WIRE: Final[Mapping[int, Media]] = {number: each for each, number in _TO_WIRE.items()}
+_FROM_WIRE: Final[Mapping[int, Media]] = {number: media for media, number in _TO_WIRE.items()}
 
 
 def media_to_wire(media: Media) -> common_pb2.Media:
@@ -22,4 +22,4 @@ def media_from_wire(number: int) -> Media | None:
 
 def media_set_from_wire(numbers: Collection[int]) -> tuple[Media, ...]:
     """Return the media of several numbers, each once, in the order of `Media`."""
-    return tuple(each for number, each in _FROM_WIRE.items() if number in numbers)
+    return tuple(media for number, media in _FROM_WIRE.items() if number in numbers)

@@ -11,7 +11,7 @@ _TO_WIRE: Final = {
     QuotaKind.FETCH: pb.QUOTA_KIND_FETCH,
     QuotaKind.REQUEST: pb.QUOTA_KIND_REQUEST,
 }
-_FROM_WIRE: Final[Mapping[int, QuotaKind]] = {number: each for each, number in _TO_WIRE.items()}
+_FROM_WIRE: Final[Mapping[int, QuotaKind]] = {number: kind for kind, number in _TO_WIRE.items()}
 
 
 def quota_to_wire(quota: Quota) -> pb.Quota:

@@ -142,12 +142,12 @@ async def group(visit: Visit) -> Page:
                 ["Member", "Instance", "Client", "Address", "Zone", number("Partitions")],
                 [
                     [
-                        element("code", one.member_id),
-                        one.instance_id or None,
-                        *(one.client_id, element("code", one.address), one.zone or None),
-                        len(one.assigned),
+                        element("code", member.member_id),
+                        member.instance_id or None,
+                        *(member.client_id, element("code", member.address), member.zone or None),
+                        len(member.assigned),
                     ]
-                    for one in described.members[:ROWS_MAX]
+                    for member in described.members[:ROWS_MAX]
                 ],
                 "It has no members at present.",
             ),
