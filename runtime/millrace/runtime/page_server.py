@@ -10,6 +10,7 @@ import socket
 from http import HTTPStatus
 from typing import Final, Protocol, Self
 
+from millrace.runtime.listening import BACKLOG
 from millrace.runtime.page_messages import (
     HEAD_BYTES_MAX,
     OwnHosts,
@@ -23,8 +24,6 @@ HEAD_S_MAX: Final = 10.0
 """How long a request may take to arrive."""
 WRITE_S_MAX: Final = 30.0
 """How long an answer may take to be read."""
-BACKLOG: Final = 128
-"""Further peers try again a second later."""
 
 
 class Pages(Protocol):

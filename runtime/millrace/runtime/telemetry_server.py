@@ -6,7 +6,6 @@ be in the public DNS, so a name that cannot be there is let in. Source: RFC 6761
 
 import asyncio
 import gzip
-import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -18,8 +17,9 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from millrace.runtime.listening import listen
 from millrace.runtime.page_messages import OwnHosts, RefusedError, Request, Response
-from millrace.runtime.page_server import BACKLOG, PageServer
+from millrace.runtime.page_server import PageServer
 
 CONNECTIONS_MAX: Final = 16
 """Connections at a time. Each request has its own, and takes milliseconds."""
@@ -62,7 +62,7 @@ class TelemetryServer:
             "this is no name of this machine that is known here: ask by its IP address or a name "
             "without a dot" + (f", or add the name to {names_setting}" if names_setting else ""),
         )
-        listening = _listen(*address)
+        listening = listen(*address)
         self.port: Final[int] = listening.getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._is_closed = asyncio.Event()
@@ -128,16 +128,3 @@ def is_own_host(host: str, names: Collection[str]) -> bool:
 
 def _lines(status: HTTPStatus, text: str) -> Response:
     return Response(f"{text}\n".encode(), status, "text/plain; charset=utf-8")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = found[0]
-    is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-    try:
-        return socket.create_server(
-            address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
-        )
-    except OSError as error:
-        # Python's own message has the address a second time.
-        raise OSError(error.errno, os.strerror(error.errno or 0)) from error
