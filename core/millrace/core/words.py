@@ -1,6 +1,6 @@
-"""Figures and partitions in the words that people read, on a terminal and on a web page."""
+"""Figures, names and partitions in the words that people read, on a terminal and on a web page."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from millrace.core.topics import PartitionName
 
@@ -49,6 +49,10 @@ def shown(place: PartitionName) -> str:
 
 def listed(places: Iterable[PartitionName], most: int = 10) -> str:
     """Return places for a person, not more than `most` of them."""
-    names = [shown(place) for place in places]
+    return some([shown(place) for place in places], most)
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """Return the first `most` names for a person, and how many more there are."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -20,6 +20,7 @@ from typing import Final
 
 from millrace.core.errors import UnsupportedFeatureError
 from millrace.core.metadata.model import ClusterState, Topic
+from millrace.core.words import some
 
 FIRST_LEVEL: Final = 1
 COMPACTION: Final = 2
@@ -37,7 +38,6 @@ _LEVELS: Final = dict.fromkeys(
     COMPACTION,
 )
 """Settings of topics, and the level that knows them; all others are of the first."""
-_NAMED_MAX: Final = 5
 
 
 def check_settings(cluster: ClusterState, topic: str, overrides: Mapping[str, str]) -> None:
@@ -52,7 +52,8 @@ def check_settings(cluster: ClusterState, topic: str, overrides: Mapping[str, st
         new = ", ".join(name for name in overrides if name in _LEVELS)
         raise UnsupportedFeatureError(
             f"topic {topic!r}: brokers of an earlier release do not know {new}: upgrade "
-            f"{_listed(behind)} first, or unregister what is gone for good. Nothing was changed"
+            f"{some([*map(repr, behind)])} first, or unregister what is gone for good. Nothing was "
+            "changed"
         )
 
 
@@ -71,15 +72,9 @@ def refusal(level: int, name: str, topics: Iterable[Topic]) -> UnsupportedFeatur
         return None
     return UnsupportedFeatureError(
         f"broker {name!r} speaks level {level}, and does not know the settings of "
-        f"{_listed(beyond)}: upgrade it to the release of the other brokers"
+        f"{some([*map(repr, beyond)])}: upgrade it to the release of the other brokers"
     )
 
 
 def _level_of(overrides: Mapping[str, str]) -> int:
     return max((_LEVELS.get(name, FIRST_LEVEL) for name in overrides), default=FIRST_LEVEL)
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _NAMED_MAX
-    named = ", ".join(map(repr, names[:_NAMED_MAX]))
-    return f"{named} and {more} more" if more > 0 else named

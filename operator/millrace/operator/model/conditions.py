@@ -1,13 +1,11 @@
 """Conditions of Kubernetes: the state of a resource, the reason, and what to do."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 MESSAGE_LENGTH_MAX = 4096
-_NAMED_MAX = 5
-"""Brokers or partitions that a message names."""
 
 
 class Reason(StrEnum):
@@ -115,12 +113,6 @@ def merged(
             }
         )
     return result
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first names for a message, and how many more there are."""
-    more = len(names) - _NAMED_MAX
-    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _short(message: str) -> str:

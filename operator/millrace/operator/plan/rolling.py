@@ -22,8 +22,7 @@ Source: the idea of Strimzi's KafkaRoller, with the ISR rule of KIP-966.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from millrace.core.words import count
-from millrace.operator.model.conditions import some
+from millrace.core.words import count, some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from millrace.core.words import count
+from millrace.core.words import count, some
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition, Reason, some
+from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.images import version_of
 from millrace.operator.model.objects import bootstrap_address
 from millrace.operator.plan.growth import Growth

@@ -33,12 +33,12 @@ from millrace.core.ids import BrokerId
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import PROTECTION_SETTING
 from millrace.core.topics import parse_topic_name
-from millrace.core.words import count
+from millrace.core.words import count, some
 from millrace.operator import events
 from millrace.operator.kube.api import Api
 from millrace.operator.kube.kinds import CLUSTER, TOPIC
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition, Reason, not_known, not_ready, some
+from millrace.operator.model.conditions import Condition, Reason, not_known, not_ready
 from millrace.operator.model.objects import Document, pool_object_name
 from millrace.operator.model.topic import Deletion, Topic
 from millrace.operator.plan.selectors import allows
