@@ -444,11 +444,12 @@ class PartitionFollower(Role):
         offsets = start_offset, self.next_offset, max(start_offset, self.high_watermark)
         return [RecordsLost(self.topic_partition, self.leader_epoch, *offsets)]
 
-    def _guard(self, end_offset: Offset) -> None:
-        """Halt rather than cut committed records (P5)."""
+    def _guard(self, end_offset: Offset, *, is_cut: bool = False) -> None:
+        """Halt rather than cut committed records (P5); for good if the log is cut already."""
         if end_offset >= self.high_watermark or self._is_void:
             return
         self.phase = Phase.HALTED
+        self._lacks_committed = is_cut
         raise SafetyViolationError(
             f"following broker {self.leader} in leader epoch "
             f"{self.leader_epoch} would end the log at {end_offset}, but everything before "
@@ -508,9 +509,7 @@ class PartitionFollower(Role):
 
     def _on_truncated(self, log_end_offset: Offset) -> list[Effect]:
         assert self.phase is Phase.CHANGING
-        self._lacks_committed = True  # If it raises.
-        self._guard(log_end_offset)
-        self._lacks_committed = False
+        self._guard(log_end_offset, is_cut=True)
         self._epochs.truncate_from_end(log_end_offset)
         self._starts_within = min(self.log_start_offset, log_end_offset)
         return self._changed(self.log_start_offset, log_end_offset)
