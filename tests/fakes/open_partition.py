@@ -32,7 +32,7 @@ def partition_of(log: PartitionLog, appender: Appender, topic: str = "t") -> Par
 
 
 def lead(partition: Partition, leader: BrokerLife | None, epoch: int) -> list[Effect]:
-    """Let the broker hear who leads from an epoch on."""
+    """Tell the broker which leader an epoch has."""
     return partition.replica.on_state(state_of(leader, epoch), STANDINGS, monotonic_now())
 
 

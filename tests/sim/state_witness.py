@@ -123,7 +123,7 @@ class StateWitness:
         for topic_id, outcome in zip(request.topic_ids, result, strict=True):
             is_refused = isinstance(outcome, MalformedRequestError | TopicAlreadyExistsError)
             if is_refused and topic_id in self._cluster.stored_names:
-                raise Violation(f"a topic is there, and whoever asks for it again hears: {outcome}")
+                raise Violation(f"a topic is there, and a second request for it gets: {outcome}")
 
     def on_altered(
         self,

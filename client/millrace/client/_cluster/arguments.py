@@ -104,8 +104,8 @@ def checked_word(given: object, meanings: Mapping[str, Meaning], what: str) -> M
 
     Args:
         given: one of the words.
-        meanings: of all words.
-        what: there is of it, in the singular.
+        meanings: the meaning of each word.
+        what: the kind of thing that the words name, in the singular, for the message.
 
     Raises:
         InvalidRequestError: it is none of the words.
