@@ -78,6 +78,7 @@ FIGURES = (
     _figure("wire_share", "share of raw gRPC", ">= 0.6"),
     _figure("disk_share", "share of the disk", ">= 0.7"),
     _figure("latency_10k", "times", ">= 1"),
+    _figure("wakeups", "times", "<= 1"),
     _figure("many_clients", "ms", "<= 50"),
     _figure("restart_10gb", "s", "<= 2"),
     _figure("idle_rss", "MB", "<= 150"),

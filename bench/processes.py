@@ -58,6 +58,22 @@ def usage(*pids: int) -> Usage:
     )
 
 
+def thread_waits(*pids: int) -> dict[int, int]:
+    """Return how often each thread of running processes has waited, by thread id.
+
+    Every such wait ends with a wake-up (`voluntary_ctxt_switches`).
+    """
+    waits = {}
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # It may end at any time.
+                status = (task / "status").read_text()
+                waits[int(task.name)] = int(
+                    status.partition("\nvoluntary_ctxt_switches:")[2].split()[0]
+                )
+    return waits
+
+
 def children(pid: int) -> list[tuple[int, list[str]]]:
     """Return the running children of a process, with their command lines."""
     found = []

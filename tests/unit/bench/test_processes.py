@@ -14,6 +14,7 @@ from bench.processes import (
     run_loads,
     start,
     stop,
+    thread_waits,
     until,
     usage,
 )
@@ -104,3 +105,24 @@ def test_an_answer_that_does_not_come_in_time_is_a_failure() -> None:
     assert until(lambda: next(answers), "an answer", 10, 0) == "there"
     with pytest.raises(LoadFailedError, match="an answer did not come in 0 s"):
         until(lambda: None, "an answer", 0, 0)
+
+
+def test_the_waits_of_a_process_are_those_of_all_its_threads(tmp_path: Path) -> None:
+    waiting = (
+        "import threading, time\n"
+        "def wait():\n"
+        "    for _ in range(50): time.sleep(0.001)\n"
+        "    print('waited', flush=True)\n"
+        "    time.sleep(60)\n"
+        "threading.Thread(target=wait).start()\n"
+        "time.sleep(60)\n"
+    )
+    log = tmp_path / "load.log"
+    process = start(program(waiting), log)
+    try:
+        until(lambda: "waited" in log.read_text() or None, "the end of the waits", 30)
+        waits = thread_waits(process.pid)
+    finally:
+        stop(process)
+    assert len(waits) == 2
+    assert 50 <= sum(waits.values()) < 500
