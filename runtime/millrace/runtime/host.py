@@ -112,7 +112,7 @@ class RealHost:
         return thread
 
     def start_loop(self, name: str) -> asyncio.AbstractEventLoop:
-        loop = asyncio.new_event_loop()
+        loop = _new_loop()
 
         def run() -> None:
             asyncio.set_event_loop(loop)
@@ -135,6 +135,15 @@ class RealHost:
 
     def listen(self, server: grpc.aio.Server, address: str) -> int:
         return server.add_insecure_port(address)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop of uvloop, or of asyncio where uvloop is not installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 current: Host = RealHost()

@@ -51,8 +51,9 @@ def test_ctrl_c_ends_the_wait_for_one_producer_and_is_no_error(
 ) -> None:
     class Stuck(Producer):
         async def flush(self) -> None:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-            await asyncio.sleep(60)
+            while True:  # One that comes just before Python waits does not end the wait.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                await asyncio.sleep(1)
 
     good = Producer(loop)
     with caplog.at_level(logging.WARNING):
