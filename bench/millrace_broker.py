@@ -19,10 +19,11 @@ log_dirs = {log_dirs}
 name = "bench"
 [coordination]
 path = "{directory}/coordination.sqlite"
-[listener]
-port = 0
-[replica_listener]
-port = 0
+[listeners]
+clients.port = 0
+replicas.port = 0
+clients_drpc.port = 0
+replicas_drpc.port = 0
 [metrics]
 port = 0
 [logging]

@@ -55,11 +55,16 @@ kind = "kubernetes"
 cluster_name = "orders"
 ```
 
-Environment variables override the file: `{ENVIRONMENT_PREFIX}LISTENER__PORT=7192` sets `port` of
-`[listener]`, and a list is separated by commas. Relative paths start at the working directory.
+Environment variables override the file: `{ENVIRONMENT_PREFIX}METRICS__PORT=7193` sets `port` of
+`[metrics]`, and a list is separated by commas. Relative paths start at the working directory.
 A variable that begins with `{IF_KNOWN_PREFIX}` does the same, but a broker that does not
 know its setting ignores it: so brokers of several releases can be given the same variables.
 `millrace up` needs no file: it takes the defaults below, with everything in one directory.
+
+Release 0.2.0 had `[listener]`, `[outside_listener]` and `[replica_listener]` for
+`[listeners.clients]`, `[listeners.outside]` and `[listeners.replicas]`. A broker still takes the
+former names, one of the two for each listener. It then opens no DRPC listener beside this one
+unless that is configured, too: so an earlier file opens the ports that it opened before.
 
 The broker reports all problems of a file at once. It refuses an unknown name, and suggests the
 nearest known one. The column "change" says when a new value takes effect: at once, or after a
@@ -130,7 +135,8 @@ def _sections(cls: type, name: str) -> Iterator[str]:
     if name:
         assert cls.__doc__ is not None
         yield f"{cls.__doc__.splitlines()[0]}\n"
-    yield settings_table.markdown_table(cls) + "\n"
+    if settings.settings_of(cls):
+        yield settings_table.markdown_table(cls) + "\n"
     for inner, section in settings.sections_of(cls).items():
         yield from _sections(section, f"{name}.{inner}".lstrip("."))
 

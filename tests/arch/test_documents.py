@@ -24,12 +24,17 @@ COMMAND = re.compile(
 
 
 def broker_settings() -> dict[str, set[str]]:
-    """Return the names of the broker's settings by their sections, as the documents have them."""
+    """Return the names of settings and sections by their sections, as the documents have them."""
     text = (ROOT / "docs" / "configuration.md").read_text() + "\n## "
-    return {
+    settings = {
         section: set(re.findall(r"^\| `([a-z_]+)` \|", body, re.MULTILINE))
         for section, body in SECTION.findall(text)
     }
+    for section in settings:
+        outer, _, inner = section.rpartition(".")
+        if outer:
+            settings[outer].add(inner)
+    return settings
 
 
 def code(text: str) -> Iterator[str]:
@@ -43,7 +48,7 @@ def unknown_settings(text: str) -> list[str]:
     named = [
         (section, name)
         for piece in code(text)
-        for section, name in re.findall(r"\b([a-z_]+)\.([a-z_]+)\b", piece)
+        for section, name in re.findall(r"\b([a-z_.]+)\.([a-z_]+)\b", piece)
         if section in settings and "_" in name
     ]
     return [f"{section}.{name}" for section, name in named if name not in settings[section]]

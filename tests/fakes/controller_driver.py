@@ -24,7 +24,13 @@ from millrace.core.media import Media
 from millrace.core.metadata.broker_levels import BROKER_LEVEL
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Reluctance
+from millrace.core.metadata.model import (
+    NO_DRPC,
+    BrokerLife,
+    BrokerRegistration,
+    DrpcAddresses,
+    Reluctance,
+)
 from millrace.core.metadata.objects.store_versions import NOTHING_SEEN, StoreVersions
 from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.core.metadata.requests import (
@@ -59,7 +65,7 @@ class ControllerDriver:
         reads: keys of pending reads.
         writes: pending writes, oldest first.
         reluctances: of the heartbeats of `beat`, by broker id.
-        media, outside_addresses, levels: likewise, by broker.
+        media, outside_addresses, drpc_addresses, levels: likewise, by broker.
         asks: brokers that were asked for log ends.
         lacking: reports of eligible replicas that lack records.
         unclean: reports of unclean elections.
@@ -93,6 +99,7 @@ class ControllerDriver:
         self.reluctances: dict[BrokerLife, Reluctance] = {}
         self.media: dict[BrokerId, tuple[Media, ...]] = {}
         self.outside_addresses: dict[BrokerId, str] = {}
+        self.drpc_addresses: dict[BrokerId, DrpcAddresses] = {}
         self.levels: dict[BrokerId, int] = {}
         self.asks: list[AskLogEnds] = []
         self.lacking: list[LackingCommitted] = []
@@ -218,6 +225,7 @@ class ControllerDriver:
                 reluctance=self.reluctances.get(life, Reluctance.NONE),
                 media=self.media.get(life.broker_id, ()),
                 outside_address=self.outside_addresses.get(life.broker_id, ""),
+                drpc_addresses=self.drpc_addresses.get(life.broker_id, NO_DRPC),
                 level=self.levels.get(life.broker_id, BROKER_LEVEL),
             )
         )

@@ -16,6 +16,7 @@ from urllib.request import urlopen
 
 from tests.releases.last import Release
 
+from millrace.broker.config import FORMER_SECTIONS
 from millrace.client import SyncAdmin, TopicDescription
 
 START_SECONDS_MAX = 60.0
@@ -118,20 +119,22 @@ class RunningBroker:
             f'[coordination]\npath = "{self.folder}/coordination.sqlite"\n'
         )
         settings = {
-            "listener.port": self.address.rpartition(":")[2] or 0,
-            "replica_listener.port": 0,
+            "listeners.clients.port": self.address.rpartition(":")[2] or 0,
+            "listeners.replicas.port": 0,
+            "listeners.clients_drpc.port": 0,
+            "listeners.replicas_drpc.port": 0,
             "metrics.port": (self.metrics_address or "").rpartition(":")[2] or 0,
             "storage.ballast_bytes": _BALLAST_BYTES,
             **self.settings,
         }
-        environment = {
+        python, environment = [sys.executable], {}
+        if self.release is not None:
+            settings = settings_of_last_release(settings)
+            python, environment = self.release.python, dict(self.release.environment)
+        environment |= {
             "MILLRACE_BROKER__" + name.upper().replace(".", "__"): str(value)
             for name, value in settings.items()
         }
-        python = [sys.executable]
-        if self.release is not None:
-            python = self.release.python
-            environment |= self.release.environment
         command = [
             *(*self.wrapper, *python, "-m", "millrace.cli"),
             *("broker", "--config", str(config), "--output", "json"),
@@ -258,6 +261,19 @@ class RunningBroker:
         """Return where a partition's files are."""
         name = f"{topic_id.hex()}-{partition}"
         return next(path / name for path in self.log_dirs if (path / name).exists())
+
+
+def settings_of_last_release(settings: dict[str, object]) -> dict[str, object]:
+    """Return settings by their names in the last release, without DRPC, which it lacks."""
+    former = {f"{'.'.join(now)}.": f"{name}." for name, now in FORMER_SECTIONS.items()}
+    return {
+        next(
+            (old + name.removeprefix(now) for now, old in former.items() if name.startswith(now)),
+            name,
+        ): value
+        for name, value in settings.items()
+        if "_drpc." not in name
+    }
 
 
 def failed_start(broker: RunningBroker) -> tuple[int, str]:

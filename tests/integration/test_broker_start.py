@@ -31,11 +31,11 @@ def assert_refused(broker: RunningBroker, *words: str) -> None:
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
-    broker = RunningBroker(tmp_path, {"listener.prot": 1, "limits.conections_max": 5})
-    assert_refused(broker, "listener.prot", "did you mean 'port'", "connections_max")
+    broker = RunningBroker(tmp_path, {"listeners.clients.prot": 1, "limits.conections_max": 5})
+    assert_refused(broker, "listeners.clients.prot", "did you mean 'port'", "connections_max")
 
 
-@pytest.mark.parametrize("setting", ["listener.port", "metrics.port"])
+@pytest.mark.parametrize("setting", ["listeners.clients.port", "metrics.port"])
 def test_a_port_in_use_is_named(tmp_path: Path, setting: str) -> None:
     with ExitStack() as stack:
         port = occupied_port(stack)
@@ -44,7 +44,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, setting: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "192.0.2.1"])
-@pytest.mark.parametrize("section", ["listener", "replica_listener", "metrics"])
+@pytest.mark.parametrize("section", ["listeners.clients", "listeners.replicas", "metrics"])
 def test_a_host_that_is_not_this_machine_is_named(tmp_path: Path, section: str, host: str) -> None:
     words = host, f"set {section}.host"
     assert_refused(RunningBroker(tmp_path, {f"{section}.host": host}), *words)

@@ -20,7 +20,7 @@ OUTSIDE = 'millrace_connections{listener="outside"}'
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """Three brokers; `localhost` is what they are called outside."""
-    settings = {"outside_listener.port": 0, "outside_listener.advertised_host": "localhost"}
+    settings = {"listeners.outside.port": 0, "listeners.outside.advertised_host": "localhost"}
     with RunningCluster(tmp_path_factory.mktemp("outside"), settings) as brokers:
         yield brokers
 
@@ -115,12 +115,12 @@ def test_the_address_may_come_and_change_while_the_broker_runs(tmp_path: Path) -
             answer = client.cluster.GetMetadata(cluster_pb2.GetMetadataRequest(), timeout=20)
         return str(answer.brokers[0].address)
 
-    with RunningBroker(tmp_path / "broker", {"outside_listener.port": 0}) as broker:
+    with RunningBroker(tmp_path / "broker", {"listeners.outside.port": 0}) as broker:
         port = broker.outside_address.rpartition(":")[2]
         broker.stop()
         broker.settings = {
-            "outside_listener.port": port,
-            "outside_listener.address_file": file,
+            "listeners.outside.port": port,
+            "listeners.outside.address_file": file,
         }
         broker.start()
         assert broker.outside_address == ""

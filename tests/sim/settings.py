@@ -73,8 +73,11 @@ class Settings:
                 slow_flush_ms=self.slow_flush_ms,
             ),
             metrics=replace(_DEFAULT.metrics, port=-1),
-            listener=replace(_DEFAULT.listener, host=host, port=port),
-            replica_listener=replace(_DEFAULT.replica_listener, host=host),
+            listeners=replace(
+                _DEFAULT.listeners,
+                clients=replace(_DEFAULT.listeners.clients, host=host, port=port),
+                replicas=replace(_DEFAULT.listeners.replicas, host=host),
+            ),
             threads=replace(_DEFAULT.threads, check=1, read=1),
             limits=replace(_DEFAULT.limits, fetch_response_bytes_max=64 << 10),
         )

@@ -39,7 +39,7 @@ from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.rpc.controller import BrokerSessions, ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.groups import GroupsService
-from millrace.broker.rpc.listeners import Listeners, ReplicaListener
+from millrace.broker.rpc.listeners import Addresses, Listeners, ReplicaListener
 from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.positions import PositionsService
@@ -58,9 +58,10 @@ from millrace.broker.upkeep.tier_movers import TierMovers
 from millrace.core.broker_config import BrokerConfig, NodeConfig
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import NO_BROKER, BrokerId
+from millrace.core.listeners_config import ListenerProtocol
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
-from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.model import BrokerLife, Listener
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.requests import RegisterBroker, parse_accepted_copy
 from millrace.runtime import host
@@ -76,6 +77,7 @@ class BrokerAddress:
         address: `host:port` that clients connect to.
         outside_address: likewise, those of the outside listener; empty when there is none, or it is
             not known yet.
+        drpc_address: likewise, by DRPC; empty when there is no such listener.
         replica_address: `host:port` that the cluster's other brokers connect to.
         metrics_address: `host:port` of the metrics page; empty when there is none.
     """
@@ -84,6 +86,7 @@ class BrokerAddress:
     broker_id: BrokerId
     address: str
     outside_address: str
+    drpc_address: str
     replica_address: str
     metrics_address: str
 
@@ -119,7 +122,7 @@ class Broker:
         connections = connections_allowed(
             config.limits.connections_max,
             config.storage.file_handles_max,
-            listeners=2 if config.outside_listener.port < 0 else 3,
+            listeners=len(config.listeners.entries),
         )
         self._listener_limits = replace(config.limits, connections_max=connections)
         self._metrics = BrokerMetrics(config.metrics.topics_max, config.cluster)
@@ -169,19 +172,22 @@ class Broker:
         self._endings.push_async_callback(self._close_segment_duties)
         self._endings.push_async_callback(self._duties.end)
         channel = await self._open_channel(controller, cache)
-        outside_address = listeners.find_outside_address()
+        addresses = listeners.follow_addresses()
         await self._open_directories(channel)
         broker = await self._register(channel, listeners)
         partitions = self.partitions = self._make_partitions(broker, channel)
         groups = self._make_groups(partitions)
         followers = self._replicate(broker, channel, partitions, listeners.replica)
         self._endings.push_async_callback(listeners.stop_clients)
-        lifecycle = self._make_lifecycle(channel, broker, partitions, outside_address)
+        lifecycle = self._make_lifecycle(channel, broker, partitions, addresses)
         self._endings.push_async_callback(listeners.report_stopping)
         housekeeping = self._observe(partitions, controller)
         await self._take_up_partitions(channel, lifecycle, partitions)
         for listener in listeners.of_clients:
-            await self._serve_clients(listener, broker, channel, partitions, groups)
+            drpc_address = partial(addresses.of, ListenerProtocol.DRPC, listener.calls.listener)
+            await self._serve_clients(
+                listener, broker, channel, partitions, groups, drpc_address=drpc_address
+            )
         self._begin_upkeep(housekeeping, broker, partitions, groups, followers)
         self._duties.begin(channel.remember())
         controller.on_serving()
@@ -189,7 +195,8 @@ class Broker:
             cluster_id=channel.metadata.cluster.cluster_id,
             broker_id=broker.broker_id,
             address=str(listeners.clients.address),
-            outside_address=outside_address(),
+            outside_address=addresses.of(ListenerProtocol.GRPC, Listener.OUTSIDE),
+            drpc_address=addresses.of(ListenerProtocol.DRPC, Listener.CLIENTS),
             replica_address=str(listeners.replica.address),
             metrics_address=metrics_address,
         )
@@ -209,14 +216,7 @@ class Broker:
         if self._config.metrics.port < 0:
             return ""
         config = self._config
-        listeners = (config.listener, config.outside_listener, config.replica_listener)
-        names = [
-            name
-            for listener in listeners
-            for name in (listener.host, listener.advertised_host)
-            if name
-        ]
-        page = serve_metrics(config.metrics, self._metrics.registry, names)
+        page = serve_metrics(config.metrics, self._metrics.registry, config.listeners.hosts)
         self._endings.push_async_callback(asyncio.to_thread, page.close)
         return str(Address(config.metrics.host, page.port))
 
@@ -303,7 +303,7 @@ class Broker:
         channel: ControllerChannel,
         broker: BrokerLife,
         partitions: Partitions,
-        outside_address: Callable[[], str],
+        addresses: Addresses,
     ) -> BrokerLifecycle:
         watch = ReluctanceWatch(
             partitions.directories,
@@ -320,7 +320,8 @@ class Broker:
             offline=partitions.replicas.unopened.offline,
             reluctance=lambda: watch.reluctance,
             media=partitions.placement.working_media,
-            outside_address=outside_address,
+            outside_address=partial(addresses.of, ListenerProtocol.GRPC, Listener.OUTSIDE),
+            drpc_addresses=addresses.drpc,
             quotas=self._quotas,
         )
 
@@ -493,6 +494,8 @@ class Broker:
         channel: ControllerChannel,
         partitions: Partitions,
         groups: Groups,
+        *,
+        drpc_address: Callable[[], str],
     ) -> None:
         limits, calls = self._config.limits, clients.calls
         produce = ProduceService(
@@ -525,6 +528,7 @@ class Broker:
             turns=self._turns,
             quotas=self._quotas,
             calls=calls,
+            drpc_address=drpc_address,
         )
         names = NamePartitions(partitions, channel, calls.listener)
         positions = PositionsService(

@@ -5,7 +5,8 @@ Nothing else in the broker reads a file of settings or the environment. The name
 environment `MILLRACE_BROKER__STORAGE__FILE_HANDLES_MAX=2000`. Relative paths start at the working
 directory.
 
-An unknown name is refused. But the operator for Kubernetes may be of a later release than a broker,
+A setting that had another name in an earlier release keeps that one, too (`FORMER_SECTIONS`). An
+unknown name is refused. But the operator for Kubernetes may be of a later release than a broker,
 which has to start all the same. So the operator gives settings that earlier releases lack with
 another prefix, `MILLRACE_BROKER_IF_KNOWN__`: a broker ignores those that it does not know.
 """
@@ -14,27 +15,58 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from millrace.core import settings
 from millrace.core.broker_config import (
     DEFAULT_METRICS_PORT,
-    DEFAULT_PORT,
     BrokerConfig,
     CoordinationConfig,
-    ListenerConfig,
     MetricsConfig,
     Origin,
-    ReplicaListenerConfig,
 )
 from millrace.core.errors import InvalidConfigError
+from millrace.core.listeners_config import (
+    DEFAULT_PORT,
+    ClientsDrpcListenerConfig,
+    ClientsListenerConfig,
+    ListenersConfig,
+    ReplicasDrpcListenerConfig,
+    ReplicasListenerConfig,
+    drpc_twin_of,
+)
 from millrace.core.media import DEFAULT_MEDIA
 from millrace.core.metadata.cluster_config import ClusterConfig
 
 ENVIRONMENT_PREFIX: Final = "MILLRACE_BROKER__"
 IF_KNOWN_PREFIX: Final = "MILLRACE_BROKER_IF_KNOWN__"
+FORMER_SECTIONS: Final = {
+    "listener": ("listeners", "clients"),
+    "outside_listener": ("listeners", "outside"),
+    "replica_listener": ("listeners", "replicas"),
+}
+"""Sections at the top of the file by their names in 0.2.0, and where they are now."""
+
+
+@dataclass(slots=True)
+class _Given:
+    """The settings that file and environment give, by their present names.
+
+    Attributes:
+        values: sections and settings.
+        variables: those of the environment that were applied, by the name of the setting, or of a
+            section that is not in the file.
+        former: listeners that are given by former names, and the name in the file; empty: the file
+            has the present one.
+        problems: with these names.
+    """
+
+    values: dict[str, Any]
+    variables: dict[str, str] = field(default_factory=dict)
+    former: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
 
 def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> BrokerConfig:
@@ -49,19 +81,51 @@ def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> Broke
         raise InvalidConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidConfigError(f"{path}: is not TOML: {error}") from error
-    variables: dict[str, str] = {}
-    problems = _override(values, environment, variables)
-    if problems:
-        raise InvalidConfigError("\n".join(problems))
+    given = _Given(values)
+    _rename(given, path)
+    _override(given, environment)
+    if given.problems:
+        raise InvalidConfigError("\n".join(given.problems))
+    origins = tuple(
+        (name, Origin.ENVIRONMENT if name in given.variables else Origin.FILE)
+        for name in _names(given.values)
+    )
+    _leave_out_later_listeners(given)
     try:
-        config = settings.parse(BrokerConfig, values)
+        config = settings.parse(BrokerConfig, given.values)
         _check_directories(config)
     except InvalidConfigError as error:
-        raise InvalidConfigError(_by_origin(error.message, path, variables)) from error
-    origins = (
-        (name, Origin.ENVIRONMENT if name in variables else Origin.FILE) for name in _names(values)
-    )
-    return replace(config, origins=tuple(origins))
+        raise InvalidConfigError(_by_origin(error.message, path, given)) from error
+    return replace(config, origins=origins)
+
+
+def _rename(given: _Given, path: str | Path) -> None:
+    """Give the file's sections their present names."""
+    for former, (outer, name) in FORMER_SECTIONS.items():
+        if former not in given.values:
+            continue
+        section = given.values.pop(former)
+        others = given.values.setdefault(outer, {})
+        given.former[name] = former
+        if not isinstance(others, dict):
+            continue  # Parsing says that it is a section.
+        if name in others:
+            given.problems.append(
+                f"{path}: [{former}] is the former name of [{outer}.{name}]: give one of them"
+            )
+        others[name] = section
+
+
+def _leave_out_later_listeners(given: _Given) -> None:
+    """Open no DRPC listener beside one that has its former name, unless that is configured, too.
+
+    A file of the release before means what it meant. Its broker might not get a further port: the
+    machine may have several brokers, whose file keeps only the ports apart that it knows.
+    """
+    listeners = given.values.get("listeners")
+    if isinstance(listeners, dict):
+        for name in given.former:
+            listeners.setdefault(drpc_twin_of(name), {"port": -1})
 
 
 def _names(values: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -80,16 +144,19 @@ def _check_directories(config: BrokerConfig) -> None:
         raise InvalidConfigError(f"log_dirs = {named}: names a directory twice")
 
 
-def _by_origin(problems: str, path: str | Path, variables: Mapping[str, str]) -> str:
+def _by_origin(problems: str, path: str | Path, given: _Given) -> str:
     """Return problems of settings, grouped by the file or variables that they come from."""
     of_file, of_variables = [], []
     for line in problems.splitlines():
         found = re.match(r"[\w.]+", line)
-        variable = variables.get(found[0]) if found else None
-        if variable is None:
-            of_file.append(line)
-        else:
+        variable = given.variables.get(found[0]) if found else None
+        if variable is not None:
             of_variables.append(f"{variable}: {line}")
+            continue
+        for name, former in given.former.items():
+            if former and line.startswith(f"listeners.{name}."):
+                line = f"[{former}] is [listeners.{name}] now: {line}"
+        of_file.append(line)
     return "\n".join([*([f"{path}:", *of_file] if of_file else []), *of_variables])
 
 
@@ -110,8 +177,12 @@ def embedded(
         coordination=CoordinationConfig(path=str(Path(data_dir, "coordination.sqlite"))),
         # Processes of one machine notice each other's end sooner than machines do.
         cluster=ClusterConfig(broker_session_timeout_ms=2000),
-        listener=ListenerConfig(port=port),
-        replica_listener=ReplicaListenerConfig(port=0),
+        listeners=ListenersConfig(
+            clients=ClientsListenerConfig(port=port),
+            replicas=ReplicasListenerConfig(port=0),
+            clients_drpc=ClientsDrpcListenerConfig(port=0),
+            replicas_drpc=ReplicasDrpcListenerConfig(port=0),
+        ),
         metrics=MetricsConfig(port=metrics_port),
     )
 
@@ -127,34 +198,36 @@ def _is_known(sections: Sequence[str], name: str) -> bool:
     return name in settings.settings_of(found)
 
 
-def _override(
-    values: dict[str, Any], environment: Mapping[str, str], variables: dict[str, str]
-) -> list[str]:
-    """Override the file's settings by the environment's; return the unknown ones.
-
-    Args:
-        values: of the file; is changed.
-        environment: all variables.
-        variables: gets those that were applied, by the name of the setting, or of a section that is
-            not in the file.
-    """
-    problems = []
+def _override(given: _Given, environment: Mapping[str, str]) -> None:
+    """Override the file's settings by the environment's."""
+    names: dict[str, str] = {}  # Of a variable without its prefix, by the setting's name.
     for variable, value in sorted(environment.items()):
         prefix = next(filter(variable.startswith, (ENVIRONMENT_PREFIX, IF_KNOWN_PREFIX)), None)
         if prefix is None:
             continue
-        *sections, name = variable.removeprefix(prefix).lower().split("__")
+        written = variable.removeprefix(prefix)
+        *sections, name = written.lower().split("__")
+        former = sections[0] if sections and sections[0] in FORMER_SECTIONS else None
+        if former is not None:
+            sections[:1] = FORMER_SECTIONS[former]
         if prefix == IF_KNOWN_PREFIX and not _is_known(sections, name):
             continue
-        place = values
+        full_name = ".".join((*sections, name))
+        if names.setdefault(full_name, written) != written:
+            given.problems.append(
+                f"{variable}: {given.variables[full_name]} is {full_name}, too: give one of them"
+            )
+            continue
+        place = given.values
         for depth, section in enumerate(sections, 1):
             if section not in place:
-                variables[".".join(sections[:depth])] = variable
+                given.variables[".".join(sections[:depth])] = variable
             place = place.setdefault(section, {})
             if not isinstance(place, dict):
-                problems.append(f"{variable}: {section} is a setting, not a section")
+                given.problems.append(f"{variable}: {section} is a setting, not a section")
                 break
         else:
+            if former is not None:
+                given.former.setdefault(sections[1], "")
             place[name] = value
-            variables[".".join((*sections, name))] = variable
-    return problems
+            given.variables[full_name] = variable

@@ -15,6 +15,7 @@ from millrace.core.addresses import PORT_MAX
 from millrace.core.controller.lease import LeaseTimes
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.positions.position import PositionsConfig
+from millrace.core.listeners_config import ListenersConfig
 from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.requests import parse_accepted_copy
@@ -30,9 +31,7 @@ from millrace.core.settings import (
     setting,
 )
 
-DEFAULT_PORT: Final = 7092
 DEFAULT_METRICS_PORT: Final = 7093
-DEFAULT_REPLICA_PORT: Final = 7094
 
 _REQUIRED: Final = cast(Any, MISSING)
 
@@ -227,90 +226,6 @@ class CoordinationConfig:
                 "kubernetes.request_timeout_ms: must be at most half of lease_renew_deadline_ms, "
                 "so that a renewal that hangs is not the last one"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListenerConfig:
-    """Where clients connect."""
-
-    host: str = setting(
-        "127.0.0.1",
-        "Address to listen on. There is no access control yet: only hosts that you trust should "
-        "reach it.",
-    )
-    port: int = setting(DEFAULT_PORT, "Port to listen on; 0: one that is free.", maximum=PORT_MAX)
-    advertised_host: str = setting(
-        "",
-        "Host name that clients are told to connect to. Empty: `host`, or this machine's name "
-        "when that is a wildcard.",
-    )
-    advertised_port: int = setting(
-        0,
-        "Port that clients are told to connect to. 0: the port of the listener.",
-        maximum=PORT_MAX,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutsideListenerConfig:
-    """Where clients connect that need other addresses, such as clients outside of Kubernetes.
-
-    These clients get these addresses of all brokers; clients of `[listener]` get the addresses of
-    that listener. The limits of connections count for each of the two.
-    """
-
-    host: str = setting(
-        "127.0.0.1",
-        "Address to listen on. There is no access control yet: only hosts that you trust should "
-        "reach it.",
-    )
-    port: int = setting(
-        -1,
-        "Port to listen on; 0: one that is free.",
-        maximum=PORT_MAX,
-        minus_one="no such listener",
-    )
-    advertised_host: str = setting(
-        "",
-        "Host name that these clients are told to connect to. Empty: `host`, or this machine's "
-        "name when that is a wildcard.",
-    )
-    advertised_port: int = setting(
-        0,
-        "Port that these clients are told to connect to. 0: the port of the listener.",
-        maximum=PORT_MAX,
-    )
-    address_file: str = setting(
-        "",
-        "File of one line, `host:port`, that replaces the two settings above; with `:port` only "
-        "the port. It is read again every second, so that a running broker can get its address; "
-        "while the file is missing or empty, clients get no address. The operator for Kubernetes "
-        "writes it.",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplicaListenerConfig:
-    """Where the cluster's other brokers connect: followers, and all brokers to the controller."""
-
-    host: str = setting(
-        "127.0.0.1",
-        "Address to listen on. There is no access control yet: any host that reaches it can change "
-        "everything. Only the cluster's brokers should.",
-    )
-    port: int = setting(
-        DEFAULT_REPLICA_PORT, "Port to listen on; 0: one that is free.", maximum=PORT_MAX
-    )
-    advertised_host: str = setting(
-        "",
-        "Host name that brokers are told to connect to. Empty: `host`, or this machine's name "
-        "when that is a wildcard.",
-    )
-    advertised_port: int = setting(
-        0,
-        "Port that brokers are told to connect to. 0: the port of the listener.",
-        maximum=PORT_MAX,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -775,9 +690,7 @@ class BrokerConfig:
     node: NodeConfig = section(NodeConfig)
     coordination: CoordinationConfig = section(CoordinationConfig)
     cluster: ClusterConfig = section(ClusterConfig)
-    listener: ListenerConfig = section(ListenerConfig)
-    outside_listener: OutsideListenerConfig = section(OutsideListenerConfig)
-    replica_listener: ReplicaListenerConfig = section(ReplicaListenerConfig)
+    listeners: ListenersConfig = section(ListenersConfig)
     replication: ReplicationConfig = section(ReplicationConfig)
     positions: PositionsConfig = section(PositionsConfig)
     groups: GroupsConfig = section(GroupsConfig)

@@ -36,7 +36,7 @@ def imported(program: str) -> list[str]:
 
 def test_the_default_address_is_where_the_embedded_broker_listens() -> None:
     from millrace.cli.cluster import DEFAULT_BOOTSTRAP
-    from millrace.core.broker_config import DEFAULT_PORT
+    from millrace.core.listeners_config import DEFAULT_PORT
 
     assert f"127.0.0.1:{DEFAULT_PORT}" == DEFAULT_BOOTSTRAP
 

@@ -245,10 +245,10 @@ def test_a_second_broker_on_the_same_data_is_refused(own_broker: BrokerProcess) 
 
 def test_a_wrong_configuration_is_refused_with_all_its_problems(tmp_path: Path) -> None:
     path = tmp_path / "broker.toml"
-    path.write_text('log_dirs = ["log"]\n[listener]\nprot = 1\nport = -5\n')
+    path.write_text('log_dirs = ["log"]\n[listeners.clients]\nprot = 1\nport = -5\n')
     result = CommandLine("").run("broker", "--config", str(path), "--check")
     assert result.exit_code == ExitCode.FAILED
-    for problem in ("listener.prot", "listener.port = -5"):
+    for problem in ("listeners.clients.prot", "listeners.clients.port = -5"):
         assert problem in result.stderr
 
 

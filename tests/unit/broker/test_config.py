@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from docs import generate, metrics_page
+from tests.arch.settings import last_release, names_of
 
 from millrace.broker import config
 from millrace.core import settings
@@ -11,8 +12,11 @@ from millrace.core.broker_config import (
     CoordinationConfig,
     CoordinationKind,
     LogFormat,
+    Origin,
 )
 from millrace.core.errors import InvalidConfigError
+from millrace.core.listeners_config import ListenerProtocol
+from millrace.core.metadata.model import Listener
 
 SMALLEST = """
 log_dirs = ["log"]
@@ -48,7 +52,7 @@ def test_a_file_sets_what_it_names(tmp_path: Path) -> None:
         name = "eu-1"
         [coordination]
         path = "c"
-        [listener]
+        [listeners.clients]
         port = 0
         [metrics]
         port = -1
@@ -60,20 +64,20 @@ def test_a_file_sets_what_it_names(tmp_path: Path) -> None:
     )
     assert loaded.log_dirs == ("a", "b")
     assert loaded.node.name == "eu-1"
-    assert (loaded.listener.port, loaded.metrics.port) == (0, -1)
+    assert (loaded.listeners.clients.port, loaded.metrics.port) == (0, -1)
     assert loaded.storage.recovery_point_bytes == 128 << 20
     assert loaded.logging.format is LogFormat.JSON
 
 
 def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     environment = {
-        "MILLRACE_BROKER__LISTENER__PORT": "7192",
+        "MILLRACE_BROKER__LISTENERS__CLIENTS__PORT": "7192",
         "MILLRACE_BROKER__LOG_DIRS": "x, y",
         "MILLRACE_BOOTSTRAP": "not ours",
         "PATH": "nor this",
     }
     loaded = load(tmp_path, SMALLEST, environment)
-    assert loaded.listener.port == 7192
+    assert loaded.listeners.clients.port == 7192
     assert loaded.log_dirs == ("x", "y")
 
 
@@ -84,14 +88,122 @@ def test_settings_of_later_releases_are_ignored_where_the_environment_says_so(
         "MILLRACE_BROKER_IF_KNOWN__NODE__RACK": "a",
         "MILLRACE_BROKER_IF_KNOWN__NODE__NOT_YET": "1",
         "MILLRACE_BROKER_IF_KNOWN__NOT_YET__NAME": "1",
-        "MILLRACE_BROKER_IF_KNOWN__LISTENER__PORT": "1",
-        "MILLRACE_BROKER__LISTENER__PORT": "2",
+        "MILLRACE_BROKER_IF_KNOWN__LISTENERS__CLIENTS__PORT": "1",
+        "MILLRACE_BROKER__LISTENERS__CLIENTS__PORT": "2",
     }
     loaded = load(tmp_path, SMALLEST, environment)
-    assert (loaded.node.rack, loaded.listener.port) == ("a", 2)
-    assert problems(tmp_path, SMALLEST, {"MILLRACE_BROKER_IF_KNOWN__LISTENER__PORT": "-5"}) == [
-        "MILLRACE_BROKER_IF_KNOWN__LISTENER__PORT: listener.port = '-5': must be 0 to 65535"
+    assert (loaded.node.rack, loaded.listeners.clients.port) == ("a", 2)
+    assert problems(
+        tmp_path, SMALLEST, {"MILLRACE_BROKER_IF_KNOWN__LISTENERS__CLIENTS__PORT": "-5"}
+    ) == [
+        "MILLRACE_BROKER_IF_KNOWN__LISTENERS__CLIENTS__PORT: listeners.clients.port = '-5': must "
+        "be 0 to 65535"
     ]
+
+
+EARLIER = """
+log_dirs = ["log"]
+[coordination]
+path = "coordination.sqlite"
+[listener]
+port = 7192
+advertised_host = "a.example.org"
+[outside_listener]
+port = 7195
+address_file = "outside"
+[replica_listener]
+host = "0.0.0.0"
+"""
+"""A file of 0.2.0."""
+
+
+def test_a_file_with_the_names_of_an_earlier_release_means_what_it_meant(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        EARLIER,
+        {
+            "MILLRACE_BROKER__LISTENER__PORT": "7292",
+            "MILLRACE_BROKER_IF_KNOWN__REPLICA_LISTENER__PORT": "7294",
+        },
+    )
+    found = {
+        entry.name: (entry.side, entry.protocol, entry.config.host, entry.config.port)
+        for entry in loaded.listeners.entries
+    }
+    assert found == {
+        "clients": (Listener.CLIENTS, ListenerProtocol.GRPC, "127.0.0.1", 7292),
+        "outside": (Listener.OUTSIDE, ListenerProtocol.GRPC, "127.0.0.1", 7195),
+        "replicas": (Listener.BROKERS, ListenerProtocol.GRPC, "0.0.0.0", 7294),
+    }, "no further port is opened"
+    assert loaded.listeners.clients.advertised_host == "a.example.org"
+    assert loaded.listeners.outside.address_file == "outside"
+    origins = dict(loaded.origins)
+    assert origins["listeners.clients.port"] is Origin.ENVIRONMENT
+    assert origins["listeners.clients.advertised_host"] is Origin.FILE
+    assert not [name for name in origins if "drpc" in name]
+
+
+def test_drpc_is_there_beside_a_listener_with_its_former_name_if_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    """So the operator asks brokers whose other settings 0.2.0 knows, too."""
+    asked = {"MILLRACE_BROKER_IF_KNOWN__LISTENERS__CLIENTS_DRPC__PORT": "7196"}
+    (entry,) = [
+        entry
+        for entry in load(tmp_path, EARLIER, asked).listeners.entries
+        if entry.protocol is ListenerProtocol.DRPC
+    ]
+    assert (entry.name, entry.config.port) == ("clients_drpc", 7196)
+    assert entry.config.advertised_host == "a.example.org", "as of its twin"
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "problem"),
+    [
+        (
+            EARLIER + "[listeners.clients]\nhost = '0.0.0.0'",
+            {},
+            "[listener] is the former name of [listeners.clients]: give one of them",
+        ),
+        (
+            SMALLEST,
+            {
+                "MILLRACE_BROKER__LISTENER__PORT": "1",
+                "MILLRACE_BROKER__LISTENERS__CLIENTS__PORT": "1",
+            },
+            "MILLRACE_BROKER__LISTENERS__CLIENTS__PORT is listeners.clients.port, too: give one of "
+            "them",
+        ),
+    ],
+)
+def test_a_listener_is_given_by_one_name(
+    tmp_path: Path, text: str, environment: dict[str, str], problem: str
+) -> None:
+    (found,) = problems(tmp_path, text, environment)
+    assert found.endswith(problem)
+
+
+def test_a_variable_overrides_a_file_with_the_other_name(tmp_path: Path) -> None:
+    new = {"MILLRACE_BROKER__LISTENERS__CLIENTS__PORT": "1"}
+    assert load(tmp_path, EARLIER, new).listeners.clients.port == 1
+    former = {"MILLRACE_BROKER__LISTENER__PORT": "1"}
+    text = SMALLEST + "[listeners.clients]\nport = 7192"
+    assert load(tmp_path, text, former).listeners.clients.port == 1
+
+
+def test_a_problem_with_a_former_name_says_both_names(tmp_path: Path) -> None:
+    assert problems(tmp_path, EARLIER.replace("7192", "-1"))[1:] == [
+        "[listener] is [listeners.clients] now: listeners.clients.port = -1: must be 0 to 65535"
+    ]
+
+
+def test_every_setting_of_the_last_release_is_known_by_its_name() -> None:
+    def is_known(name: str) -> bool:
+        first, *rest = name.split(".")
+        return ".".join((*config.FORMER_SECTIONS.get(first, (first,)), *rest)) in known
+
+    known = set(names_of(BrokerConfig))
+    assert [name for name in sorted(last_release()) if not is_known(name)] == []
 
 
 def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Path) -> None:
@@ -106,7 +218,7 @@ def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Pat
         default_partition = 3
         """,
         {
-            "MILLRACE_BROKER__LISTENER__PROT": "1",
+            "MILLRACE_BROKER__LISTENERS__CLIENTS__PROT": "1",
             "MILLRACE_BROKER__LISTNER__PORT": "1",
         },
     )
@@ -120,15 +232,16 @@ def test_every_problem_of_file_and_environment_is_reported_at_once(tmp_path: Pat
         "cluster.default_partition: there is no such setting; did you mean 'default_partitions'?",
         "limits.message_bytes_max = '1TiB': must be 65536 to 536870912 bytes",
         "MILLRACE_BROKER__LISTNER__PORT: listner: there is no such setting; did you mean "
-        "'listener'?",
-        "MILLRACE_BROKER__LISTENER__PROT: listener.prot: there is no such setting; did you mean "
-        "'port'?",
+        "'listeners'?",
+        "MILLRACE_BROKER__LISTENERS__CLIENTS__PROT: listeners.clients.prot: there is no such "
+        "setting; did you mean 'port'?",
     ]
 
 
 def test_a_file_is_not_blamed_for_a_variable(tmp_path: Path) -> None:
-    assert problems(tmp_path, SMALLEST, {"MILLRACE_BROKER__LISTENER__PORT": "-5"}) == [
-        "MILLRACE_BROKER__LISTENER__PORT: listener.port = '-5': must be 0 to 65535"
+    assert problems(tmp_path, SMALLEST, {"MILLRACE_BROKER__LISTENERS__CLIENTS__PORT": "-5"}) == [
+        "MILLRACE_BROKER__LISTENERS__CLIENTS__PORT: listeners.clients.port = '-5': must be 0 to "
+        "65535"
     ]
 
 
@@ -194,6 +307,10 @@ def test_a_cluster_on_kubernetes_is_configured_without_a_path(tmp_path: Path) ->
             SMALLEST + "kind = 'kubernetes'\n[coordination.kubernetes]\nobject_bytes_max = '1MiB'",
             "cluster.shard_bytes_max: must not be more than",
         ),
+        (
+            SMALLEST + "[listeners.outside_drpc]\nport = 0",
+            "listeners.outside_drpc.port: outside.port must be set, too",
+        ),
         (SMALLEST.replace('["log"]', '["a", "./a"]'), "names a directory twice"),
         (SMALLEST.replace('["log"]', '["ssd:a", "hdd:a"]'), "names a directory twice"),
         (SMALLEST.replace('["log"]', '["nvme:/a"]'), "'nvme:/a' must be a path, or ssd:PATH or"),
@@ -219,7 +336,7 @@ def test_the_embedded_broker_keeps_everything_in_one_directory() -> None:
     settings.check(embedded)
     assert embedded.log_dirs == ("ssd:data/log",)
     assert embedded.coordination.path == "data/coordination.sqlite"
-    assert (embedded.listener.host, embedded.listener.port) == ("127.0.0.1", 0)
+    assert (embedded.listeners.clients.host, embedded.listeners.clients.port) == ("127.0.0.1", 0)
 
 
 def test_no_default_breaks_a_bound_or_a_relation() -> None:

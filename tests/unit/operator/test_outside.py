@@ -94,7 +94,7 @@ def test_a_broker_listens_outside_and_reads_where_that_is(tmp_path: Path) -> Non
         variable["name"]: variable.get("value", "").replace("$(POD_NAME)", "c-b-0")
         for variable in container(made)["env"]
     }
-    loaded = broker_config.load(path, environment).outside_listener
+    loaded = broker_config.load(path, environment).listeners.outside
     assert (loaded.host, loaded.port) == ("0.0.0.0", OUTSIDE_PORT)
     assert loaded.address_file == "/etc/millrace-outside/c-b-0"
     assert loaded.advertised_host == "$(HOST_IP)"  # Which the kubelet puts in.

@@ -18,7 +18,7 @@ from millrace.broker.quotas import Quotas
 from millrace.core.errors import MillraceError, NotControllerError, StaleBrokerEpochError
 from millrace.core.ids import TopicPartition
 from millrace.core.media import Media
-from millrace.core.metadata.model import BrokerLife, Reluctance
+from millrace.core.metadata.model import BrokerLife, DrpcAddresses, Reluctance
 from millrace.core.metadata.requests import Heartbeat, HeartbeatAnswer, LogEnd
 
 _log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ class BrokerLifecycle:
         reluctance: returns why the broker is reluctant to lead.
         media: returns the media of its working log directories.
         outside_address: returns where clients of the outside listener connect.
+        drpc_addresses: returns where callers connect by DRPC.
         quotas: of its clients.
     """
 
@@ -53,6 +54,7 @@ class BrokerLifecycle:
         reluctance: Callable[[], Reluctance],
         media: Callable[[], tuple[Media, ...]],
         outside_address: Callable[[], str],
+        drpc_addresses: Callable[[], DrpcAddresses],
         quotas: Quotas,
     ) -> None:
         self._channel = channel
@@ -62,6 +64,7 @@ class BrokerLifecycle:
         self._reluctance = reluctance
         self._media = media
         self._outside_address = outside_address
+        self._drpc_addresses = drpc_addresses
         self._quotas = quotas
 
     async def heartbeat(self, *, wants_shutdown: bool = False) -> HeartbeatAnswer:
@@ -81,6 +84,7 @@ class BrokerLifecycle:
             reluctance=self._reluctance(),
             media=self._media(),
             outside_address=self._outside_address(),
+            drpc_addresses=self._drpc_addresses(),
             quota_uses=self._quotas.uses(),
         )
         answer: HeartbeatAnswer = await channel.request(request)

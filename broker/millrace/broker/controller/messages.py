@@ -19,7 +19,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState, Reluctance
+from millrace.core.metadata.model import BrokerLife, DrpcAddresses, PartitionState, Reluctance
 from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.core.metadata.requests import (
     AcceptedCopy,
@@ -121,6 +121,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     reluctance=_RELUCTANCE_TO_PROTO[request.reluctance],
                     media=map(media_to_wire, request.media),
                     outside_address=request.outside_address,
+                    drpc_addresses=pb.DrpcAddresses(**request.drpc_addresses._asdict()),
                     quota_uses=[
                         pb.SharedQuotaUse(
                             bucket=bucket_to_wire(use.bucket),
@@ -212,6 +213,11 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 reluctance=_RELUCTANCE_FROM_PROTO.get(heartbeat.reluctance, Reluctance.NONE),
                 media=media_set_from_wire(heartbeat.media),
                 outside_address=heartbeat.outside_address,
+                drpc_addresses=DrpcAddresses(
+                    clients=heartbeat.drpc_addresses.clients,
+                    outside=heartbeat.drpc_addresses.outside,
+                    brokers=heartbeat.drpc_addresses.brokers,
+                ),
                 quota_uses=[
                     BucketUse(bucket, quota_use.bytes_per_second, quota_use.saturated)
                     for quota_use in heartbeat.quota_uses

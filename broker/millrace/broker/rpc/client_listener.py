@@ -18,8 +18,8 @@ from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
-from millrace.core.broker_config import LimitsConfig, ListenerConfig, OutsideListenerConfig
-from millrace.core.metadata.model import Listener
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.listeners_config import ListenerEntry
 from millrace.runtime.turns import Turns
 
 
@@ -43,8 +43,7 @@ class ClientListener:
     """A listener for clients, from the bound port to its stop.
 
     Args:
-        listener: which one of the broker it is.
-        config: where it listens.
+        entry: which one of the broker it is, and where.
         limits: of its connections and messages.
         refusals: records refused requests.
         watch: of its connections.
@@ -59,8 +58,7 @@ class ClientListener:
 
     def __init__(
         self,
-        listener: Listener,
-        config: ListenerConfig | OutsideListenerConfig,
+        entry: ListenerEntry,
         limits: LimitsConfig,
         refusals: Refusals,
         *,
@@ -69,9 +67,8 @@ class ClientListener:
         quotas: Quotas,
     ) -> None:
         self._server = make_server(limits, watch)
-        self.calls = Calls(listener, limits, refusals, turns, quotas)
-        section = "listener" if listener is Listener.CLIENTS else "outside_listener"
-        self.port, self.address = bind(self._server, config, who="clients", section=section)
+        self.calls = Calls(entry.side, limits, refusals, turns, quotas)
+        self.port, self.address = bind(self._server, entry)
         self._health = health.aio.HealthServicer()
         self._streaming: Sequence[StreamingService] = ()
 

@@ -1,6 +1,6 @@
 """The Cluster service: handshake, metadata, and administration, which the controller does."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -115,8 +115,10 @@ class ClusterService:
         turns: Turns,
         quotas: Quotas,
         calls: Calls,
+        drpc_address: Callable[[], str],
     ) -> None:
         self._broker_id = broker_id
+        self._drpc_address = drpc_address
         self._quotas = quotas
         self._channel = channel
         self._partitions = partitions
@@ -165,6 +167,8 @@ class ClusterService:
             rack=broker.rack,
             features=[CLIENT_PROTOCOL],
             message_bytes_max=self._config.limits.message_bytes_max,
+            # Its own word: a controller of an earlier release passes none on.
+            drpc_address=self._drpc_address(),
         )
         try:
             if request.cluster_id and request.cluster_id != cluster_id:
@@ -200,6 +204,7 @@ class ClusterService:
                     drained=broker.is_drained,
                     reluctance=broker.reluctance,
                     media=map(media_to_wire, broker.media),
+                    drpc_address=broker.drpc_address_at(self._listener),
                 )
                 for _, broker in sorted(image.cluster.brokers.items())
             ],

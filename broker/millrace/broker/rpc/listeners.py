@@ -4,9 +4,10 @@ All are bound before the broker registers, as the registration has their address
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from millrace.broker.address import Address
 from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.client_listener import ClientListener, Service
@@ -15,8 +16,9 @@ from millrace.broker.rpc.outside_address import OutsideAddress
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 from millrace.broker.telemetry.metrics import BrokerMetrics
-from millrace.core.broker_config import BrokerConfig, LimitsConfig, ReplicaListenerConfig
-from millrace.core.metadata.model import Listener
+from millrace.core.broker_config import BrokerConfig, LimitsConfig
+from millrace.core.listeners_config import ListenerEntry, ListenerProtocol
+from millrace.core.metadata.model import DrpcAddresses, Listener
 from millrace.runtime.turns import Turns
 
 
@@ -24,7 +26,7 @@ class ReplicaListener:
     """The port that other brokers connect to.
 
     Args:
-        config: where it listens.
+        entry: where it listens.
         limits: of its connections and messages.
         refusals: records refused requests.
         watch: of its connections.
@@ -38,7 +40,7 @@ class ReplicaListener:
 
     def __init__(
         self,
-        config: ReplicaListenerConfig,
+        entry: ListenerEntry,
         limits: LimitsConfig,
         refusals: Refusals,
         *,
@@ -46,10 +48,8 @@ class ReplicaListener:
         turns: Turns,
     ) -> None:
         self._server = make_server(limits, watch, is_for_brokers=True)
-        self.calls = Calls(Listener.BROKERS, limits, refusals, turns)
-        self.port, self.address = bind(
-            self._server, config, who="brokers", section="replica_listener"
-        )
+        self.calls = Calls(entry.side, limits, refusals, turns)
+        self.port, self.address = bind(self._server, entry)
 
     def add(self, service: Service) -> None:
         """Answer for a service, too."""
@@ -64,6 +64,36 @@ class ReplicaListener:
         await self._server.stop(None)
 
 
+class Addresses:
+    """What callers are told to connect to, listener by listener, at present.
+
+    Args:
+        listeners: all that are bound, each with its own address.
+        begin: runs a task for as long as the broker does.
+    """
+
+    def __init__(
+        self,
+        listeners: Iterable[tuple[ListenerEntry, Address]],
+        begin: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._places: dict[tuple[ListenerProtocol, Listener], OutsideAddress] = {}
+        for entry, own in listeners:
+            place = OutsideAddress(own, entry.config.address_file)
+            if entry.config.address_file:
+                begin(place.run())
+            self._places[entry.protocol, entry.side] = place
+
+    def of(self, protocol: ListenerProtocol, side: Listener) -> str:
+        """Return a listener's `host:port`; empty: there is none, or it is not known yet."""
+        place = self._places.get((protocol, side))
+        return "" if place is None else place.current
+
+    def drpc(self) -> DrpcAddresses:
+        """Return those of DRPC, of all sides."""
+        return DrpcAddresses(*(self.of(ListenerProtocol.DRPC, side) for side in Listener))
+
+
 class Listeners:
     """All ports of a broker, bound.
 
@@ -74,10 +104,11 @@ class Listeners:
         InvalidConfigError: an address cannot be bound.
 
     Attributes:
-        clients: always there.
-        outside: None unless it is configured.
+        of_clients: those that clients connect to; the first one is always there.
         replica: for other brokers.
     """
+
+    replica: ReplicaListener
 
     def __init__(
         self,
@@ -92,41 +123,33 @@ class Listeners:
     ) -> None:
         self._begin = begin
         self._grace_seconds = config.shutdown.grace_ms / 1000
-        self._address_file = config.outside_listener.address_file
-
-        def watch(listener: Listener) -> ConnectionWatch:
-            return ConnectionWatch(listener, limits, metrics)
-
-        def for_clients(listener: Listener) -> ClientListener:
-            place = config.listener if listener is Listener.CLIENTS else config.outside_listener
-            watched = watch(listener)
-            bound = ClientListener(
-                listener, place, limits, refusals, watch=watched, turns=turns, quotas=quotas
-            )
-            begin(watched.run(bound.port))
-            return bound
-
-        self.clients = for_clients(Listener.CLIENTS)
-        self.outside = for_clients(Listener.OUTSIDE) if config.outside_listener.port >= 0 else None
-        watched = watch(Listener.BROKERS)
-        self.replica = ReplicaListener(
-            config.replica_listener, limits, refusals, watch=watched, turns=turns
-        )
-        begin(watched.run(self.replica.port))
+        self._bound: list[tuple[ListenerEntry, Address]] = []
+        self.of_clients: list[ClientListener] = []
+        for entry in config.listeners.entries:
+            if entry.protocol is not ListenerProtocol.GRPC:
+                continue  # DRPC is not served yet.
+            watch = ConnectionWatch(entry.side, limits, metrics)
+            bound: ClientListener | ReplicaListener
+            if entry.side is Listener.BROKERS:
+                bound = self.replica = ReplicaListener(
+                    entry, limits, refusals, watch=watch, turns=turns
+                )
+            else:
+                bound = ClientListener(
+                    entry, limits, refusals, watch=watch, turns=turns, quotas=quotas
+                )
+                self.of_clients.append(bound)
+            begin(watch.run(bound.port))
+            self._bound.append((entry, bound.address))
 
     @property
-    def of_clients(self) -> list[ClientListener]:
-        """Those that clients connect to."""
-        return [self.clients] if self.outside is None else [self.clients, self.outside]
+    def clients(self) -> ClientListener:
+        """The one for clients inside of the broker's network."""
+        return self.of_clients[0]
 
-    def find_outside_address(self) -> Callable[[], str]:
-        """Return a function for the address of the outside listener's clients; empty: none."""
-        if self.outside is None:
-            return lambda: ""
-        outside = OutsideAddress(self.outside.address, self._address_file)
-        if self._address_file:
-            self._begin(outside.run())
-        return lambda: outside.current
+    def follow_addresses(self) -> Addresses:
+        """Return the addresses of all listeners, which from now on follow their files."""
+        return Addresses(self._bound, self._begin)
 
     async def report_stopping(self) -> None:
         """Report in health checks that this broker is about to stop; it still serves clients."""

@@ -13,12 +13,9 @@ import grpc
 
 from millrace.broker.address import Address, advertised_host, not_served
 from millrace.broker.rpc.connection_watch import ConnectionWatch
-from millrace.core.broker_config import (
-    LimitsConfig,
-    ListenerConfig,
-    OutsideListenerConfig,
-    ReplicaListenerConfig,
-)
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.listeners_config import ListenerConfig, ListenerEntry
+from millrace.core.metadata.model import Listener
 from millrace.core.settings import INT32_MAX
 from millrace.runtime import host
 
@@ -82,34 +79,32 @@ def make_server(
     )
 
 
-def bind(
-    server: grpc.aio.Server,
-    listener: ListenerConfig | OutsideListenerConfig | ReplicaListenerConfig,
-    *,
-    who: str,
-    section: str,
-) -> tuple[int, Address]:
-    """Bind a port; return it, and the address for clients.
-
-    Args:
-        server: which listens.
-        listener: where.
-        who: what is served there, for the message.
-        section: of the configuration, likewise.
+def bind(server: grpc.aio.Server, entry: ListenerEntry) -> tuple[int, Address]:
+    """Bind a server to a listener's port; return the port, and the address for callers.
 
     Raises:
         InvalidConfigError: the address cannot be bound.
     """
-    address = Address(listener.host, listener.port)
+    address = Address(entry.config.host, entry.config.port)
     try:
         port = host.current.listen(server, str(address))
     except RuntimeError as error:  # All that gRPC says.
+        who = "brokers" if entry.side is Listener.BROKERS else "clients"
+        section = f"listeners.{entry.name}"
         raise not_served(who, address, section, _refusal(address)) from error
-    advertised = Address(
-        listener.advertised_host or advertised_host(listener.host),
-        listener.advertised_port or port,
+    return port, advertised_address(entry.config, port)
+
+
+def advertised_address(config: ListenerConfig, port: int) -> Address:
+    """Return what callers of a listener are told to connect to, unless a file says otherwise.
+
+    Args:
+        config: of the listener.
+        port: that it is bound to.
+    """
+    return Address(
+        config.advertised_host or advertised_host(config.host), config.advertised_port or port
     )
-    return port, advertised
 
 
 def _refusal(address: Address) -> OSError:

@@ -14,7 +14,7 @@ from millrace.cli.local.announcement import announce
     cls=Command,
     examples="""
     millrace broker --config broker.toml
-    MILLRACE_BROKER__LISTENER__PORT=7192 millrace broker --config broker.toml
+    MILLRACE_BROKER__LISTENERS__CLIENTS__PORT=7192 millrace broker --config broker.toml
     """,
 )
 @click.option(

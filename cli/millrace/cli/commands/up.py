@@ -30,7 +30,7 @@ _PORTS_AWAY = 100
 _BROKERS_MAX = 9
 _DATA_DIR = "millrace-data"
 _SETTINGS_HINT = (
-    "--port is listener.port, --metrics-port is metrics.port, --data-dir holds everything else"
+    "--port is listeners.clients.port, --metrics-port is metrics.port, --data-dir holds the rest"
 )
 
 

@@ -29,6 +29,7 @@ def announce(
             facts = {
                 "address": address.address,
                 "outside_address": address.outside_address or None,
+                "drpc_address": address.drpc_address or None,
                 "metrics_address": address.metrics_address or None,
                 "web_address": web_address or None,
                 "cluster_id": address.cluster_id,

@@ -278,6 +278,27 @@ class Listener(StrEnum):
     BROKERS = "brokers"
 
 
+class DrpcAddresses(NamedTuple):
+    """Where a broker is reached by DRPC, `host:port` for each side; empty: nowhere."""
+
+    clients: str = ""
+    outside: str = ""
+    brokers: str = ""
+
+    def at(self, listener: Listener) -> str:
+        """Return the address for the callers of a side."""
+        match listener:
+            case Listener.CLIENTS:
+                return self.clients
+            case Listener.OUTSIDE:
+                return self.outside
+            case Listener.BROKERS:
+                return self.brokers
+
+
+NO_DRPC: Final = DrpcAddresses()
+
+
 class Reluctance(StrEnum):
     """Why a living broker is reluctant to lead (F22, F33, F53), in words for people."""
 
@@ -313,6 +334,8 @@ class BrokerRegistration:
     # `host:port` for clients of the outside listener, by its own report;
     # empty: none. It can change while the broker lives, as others assign its public address.
     outside_address: str = ""
+    # Likewise; of this life alone, since another process may have the ports of an earlier one.
+    drpc_addresses: DrpcAddresses = NO_DRPC
     # The latest life that all its log directories are known to remember; 0: unknown.
     directory_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
     # Of the protocol between brokers, by its session: see `broker_levels`. A controller of an
@@ -342,6 +365,10 @@ class BrokerRegistration:
     def address_at(self, listener: Listener) -> str:
         """Return where clients of a listener connect; empty: they cannot."""
         return self.outside_address if listener is Listener.OUTSIDE else self.address
+
+    def drpc_address_at(self, listener: Listener) -> str:
+        """Return where the callers of a listener connect by DRPC; empty: they cannot."""
+        return self.drpc_addresses.at(listener)
 
     @property
     def replica_address(self) -> str:

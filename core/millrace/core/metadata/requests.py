@@ -20,7 +20,7 @@ from millrace.core.ids import (
 )
 from millrace.core.media import Media
 from millrace.core.metadata.broker_levels import BROKER_LEVEL
-from millrace.core.metadata.model import BrokerLife, Reluctance
+from millrace.core.metadata.model import NO_DRPC, BrokerLife, DrpcAddresses, Reluctance
 from millrace.core.quotas.quota import Quota
 from millrace.core.quotas.shares import BucketShare, BucketUse
 
@@ -278,6 +278,7 @@ class Heartbeat:
         reluctance: why the broker is reluctant to lead; repeated while that lasts.
         media: of its working log directories, each once, in the order of `Media`.
         outside_address: where clients of its outside listener connect; empty: nowhere.
+        drpc_addresses: where it is reached by DRPC.
         quota_uses: all that its clients use of quotas that all brokers share, at present.
         level: that its session speaks: see `broker_levels`.
     """
@@ -290,6 +291,7 @@ class Heartbeat:
     reluctance: Reluctance = Reluctance.NONE
     media: tuple[Media, ...] = ()
     outside_address: str = ""
+    drpc_addresses: DrpcAddresses = NO_DRPC
     quota_uses: Sequence[BucketUse] = ()
     level: int = BROKER_LEVEL
 

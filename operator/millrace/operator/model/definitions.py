@@ -25,9 +25,7 @@ _NOT_WITH_A_UNIT = {
 }
 """Refusals of a text that is not a size or a time, by the unit of the setting."""
 
-OPERATOR_SECTIONS = frozenset(
-    {"node", "coordination", "listener", "outside_listener", "replica_listener"}
-)
+OPERATOR_SECTIONS = frozenset({"node", "coordination", "listeners"})
 """Sections of a broker's settings that only the operator sets."""
 _OPERATOR_SETTINGS = {"metrics": ("host", "port")}
 """Those that only the operator sets in other sections."""

@@ -78,7 +78,7 @@ class GetMetadataResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerMetadata, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[TopicMetadata, _Mapping]]] = ..., controller_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., controller_problem: _Optional[str] = ...) -> None: ...
 
 class BrokerMetadata(_message.Message):
-    __slots__ = ("broker_id", "name", "address", "rack", "broker_epoch", "fenced", "draining", "drained", "reluctance", "media")
+    __slots__ = ("broker_id", "name", "address", "rack", "broker_epoch", "fenced", "draining", "drained", "reluctance", "media", "drpc_address")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class BrokerMetadata(_message.Message):
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     RELUCTANCE_FIELD_NUMBER: _ClassVar[int]
     MEDIA_FIELD_NUMBER: _ClassVar[int]
+    DRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     name: str
     address: str
@@ -99,7 +100,8 @@ class BrokerMetadata(_message.Message):
     drained: bool
     reluctance: str
     media: _containers.RepeatedScalarFieldContainer[_common_pb2.Media]
-    def __init__(self, broker_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., draining: _Optional[bool] = ..., drained: _Optional[bool] = ..., reluctance: _Optional[str] = ..., media: _Optional[_Iterable[_Union[_common_pb2.Media, str]]] = ...) -> None: ...
+    drpc_address: str
+    def __init__(self, broker_id: _Optional[int] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., rack: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., draining: _Optional[bool] = ..., drained: _Optional[bool] = ..., reluctance: _Optional[str] = ..., media: _Optional[_Iterable[_Union[_common_pb2.Media, str]]] = ..., drpc_address: _Optional[str] = ...) -> None: ...
 
 class TopicMetadata(_message.Message):
     __slots__ = ("error", "name", "topic_id", "internal", "partitions", "config")

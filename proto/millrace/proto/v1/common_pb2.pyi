@@ -224,7 +224,7 @@ class HelloRequest(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., rack: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ...) -> None: ...
 
 class HelloResponse(_message.Message):
-    __slots__ = ("error", "cluster_id", "broker_id", "broker_name", "software_version", "rack", "features", "message_bytes_max")
+    __slots__ = ("error", "cluster_id", "broker_id", "broker_name", "software_version", "rack", "features", "message_bytes_max", "drpc_address")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -233,6 +233,7 @@ class HelloResponse(_message.Message):
     RACK_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    DRPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     error: Error
     cluster_id: str
     broker_id: int
@@ -241,4 +242,5 @@ class HelloResponse(_message.Message):
     rack: str
     features: _containers.RepeatedCompositeFieldContainer[Feature]
     message_bytes_max: int
-    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_name: _Optional[str] = ..., software_version: _Optional[str] = ..., rack: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., message_bytes_max: _Optional[int] = ...) -> None: ...
+    drpc_address: str
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., broker_name: _Optional[str] = ..., software_version: _Optional[str] = ..., rack: _Optional[str] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., message_bytes_max: _Optional[int] = ..., drpc_address: _Optional[str] = ...) -> None: ...

@@ -45,7 +45,7 @@ from millrace.core.errors import (
 from millrace.core.ids import ControllerEpoch, MonotonicMs
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import CLUSTER_KEY, Listener, Reluctance
+from millrace.core.metadata.model import CLUSTER_KEY, NO_DRPC, Listener, Reluctance
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.objects.store_versions import (
     NOTHING_SEEN,
@@ -190,6 +190,7 @@ async def running(
                 reluctance=lambda: Reluctance.NONE,
                 media=lambda: (),
                 outside_address=lambda: "",
+                drpc_addresses=lambda: NO_DRPC,
                 quotas=no_quotas(),
             )
             await the.lifecycle.until_unfenced()

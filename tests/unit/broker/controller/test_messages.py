@@ -11,7 +11,7 @@ from millrace.broker.controller.messages import (
 )
 from millrace.core.ids import BrokerEpoch, BrokerId
 from millrace.core.media import Media
-from millrace.core.metadata.model import BrokerLife, Reluctance
+from millrace.core.metadata.model import NO_DRPC, BrokerLife, DrpcAddresses, Reluctance
 from millrace.core.metadata.requests import AcceptedCopy, Heartbeat, RegisterBroker
 
 LIFE = BrokerLife(BrokerId(2), BrokerEpoch(7))
@@ -32,6 +32,19 @@ def test_a_heartbeat_says_where_clients_outside_find_its_broker() -> None:
     found = request_from_proto(request_to_proto(request))
     assert isinstance(found, Heartbeat)
     assert found.outside_address == "203.0.113.5:9094"
+
+
+def test_a_heartbeat_says_where_its_broker_is_reached_by_drpc() -> None:
+    addresses = DrpcAddresses(clients="c:1", outside="o:2", brokers="b:3")
+    request = Heartbeat(life=LIFE, metadata_epoch=5, drpc_addresses=addresses)
+    message = request_to_proto(request)
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.drpc_addresses == addresses
+    message.heartbeat.ClearField("drpc_addresses")  # As a broker of 0.2.0.
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.drpc_addresses == NO_DRPC
 
 
 def test_media_of_a_later_release_and_repeated_ones_are_left_out() -> None:

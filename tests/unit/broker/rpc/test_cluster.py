@@ -8,8 +8,10 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from tests.fakes.call_context import CallContext, calls_of, serve_call
+from tests.fakes.cluster import Cluster
 from tests.fakes.quotas import no_quotas
 
 from millrace.broker.controller.channel import ForwardedRequest
@@ -18,9 +20,12 @@ from millrace.core.broker_config import LimitsConfig
 from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
+from millrace.core.metadata.model import DrpcAddresses, Listener
 from millrace.proto.codec import field_of
+from millrace.proto.features import CLIENT_PROTOCOL
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import controller_pb2
+from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
 from millrace.runtime.turns import FREE_ENTRIES, SLICE_SECONDS, Turns
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Cluster"]
@@ -49,7 +54,9 @@ class Partitions:
         pass
 
 
-def handlers(channel: Any) -> grpc.GenericRpcHandler:
+def handlers(
+    channel: Any, listener: Listener = Listener.CLIENTS, drpc_address: str = ""
+) -> grpc.GenericRpcHandler:
     """Return what serves clients."""
     partitions: Any = Partitions()
     config: Any = SimpleNamespace(limits=LimitsConfig())
@@ -60,7 +67,8 @@ def handlers(channel: Any) -> grpc.GenericRpcHandler:
         config=config,
         turns=Turns(),
         quotas=no_quotas(),
-        calls=calls_of(),
+        calls=calls_of(listener),
+        drpc_address=lambda: drpc_address,
     )
     return service.handlers()
 
@@ -116,6 +124,34 @@ def test_a_request_is_passed_on_as_it_came() -> None:
     assert asked(channel, "CreateTopics", odd).status is None
     assert channel.forwarded == [("create_topics", odd)]
     assert channel.forwarded[0][1] is odd
+
+
+@pytest.mark.parametrize(
+    ("listener", "addresses"),
+    [(Listener.CLIENTS, ["a:7096", ""]), (Listener.OUTSIDE, ["203.0.113.5:9096", ""])],
+)
+async def test_clients_are_told_the_addresses_of_drpc_on_their_side(
+    listener: Listener, addresses: list[str]
+) -> None:
+    cluster = Cluster(2)
+    there = DrpcAddresses(clients="a:7096", outside="203.0.113.5:9096", brokers="a:7097")
+    cluster.give_drpc_addresses(0, there)
+    channel = SimpleNamespace(
+        metadata=cluster.driver.image, controller_id=0, problem="", config=ClusterConfig()
+    )
+    serving = handlers(channel, listener, "own:7096")
+
+    async def ask(method: str, request: Message) -> bytes:
+        path, body = f"/{SERVICE.full_name}/{method}", request.SerializeToString()
+        answer: bytes = await serve_call(serving, path, CallContext(), body)
+        return answer
+
+    metadata = await ask("GetMetadata", pb.GetMetadataRequest(brokers_only=True))
+    described = pb.GetMetadataResponse.FromString(metadata)
+    assert [broker.drpc_address for broker in described.brokers] == addresses
+    # The broker says of itself what it knows: a controller of 0.2.0 tells nobody.
+    hello = await ask("Hello", HelloRequest(features=[CLIENT_PROTOCOL]))
+    assert HelloResponse.FromString(hello).drpc_address == "own:7096"
 
 
 def test_a_request_that_is_no_message_is_not_passed_on() -> None:

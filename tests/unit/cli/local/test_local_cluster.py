@@ -15,7 +15,9 @@ def test_it_says_that_it_is_written_anew_and_that_variables_count_over_it(tmp_pa
     path = tmp_path / "broker-1.toml"
     path.write_text(text)
     loaded = config.load(path, {f"MILLRACE_{variable}": value.rstrip(".")})
-    assert (loaded.node.name, loaded.listener.port, loaded.metrics.port) == ("broker-1", 7102, 7103)
+    assert (loaded.node.name, loaded.metrics.port) == ("broker-1", 7103)
+    ports = {entry.name: entry.config.port for entry in loaded.listeners.entries}
+    assert ports == {"clients": 7102, "replicas": 0, "clients_drpc": 0, "replicas_drpc": 0}
     assert loaded.log_dirs == ("hdd:/large",)
     assert loaded.storage.file_handles_max == 2000
     assert loaded.cluster.initial_brokers == 3

@@ -16,6 +16,8 @@ from millrace.core.metadata.model import (
     BrokerLife,
     BrokerRegistration,
     ClusterState,
+    DrpcAddresses,
+    Listener,
     PartitionState,
     StateShard,
     Topic,
@@ -203,3 +205,9 @@ def test_an_address_is_host_and_port(host: str, address: str) -> None:
     fetched_from = replace(registration(1), replica_host=host, replica_port=1)
     assert fetched_from.replica_address == address
     assert replace(fetched_from, replica_port=0).replica_address == ""
+
+
+def test_a_broker_has_an_address_by_drpc_for_each_side() -> None:
+    broker = replace(registration(1), drpc_addresses=DrpcAddresses("c:1", "o:2", "b:3"))
+    assert [broker.drpc_address_at(side) for side in Listener] == ["c:1", "o:2", "b:3"]
+    assert [registration(1).drpc_address_at(side) for side in Listener] == ["", "", ""]

@@ -186,6 +186,7 @@ class Membership:
             broker,
             media=request.media,
             outside_address=request.outside_address,
+            drpc_addresses=request.drpc_addresses,
             level=request.level,
         )
         if reported != broker:

@@ -55,6 +55,7 @@ from millrace.core.metadata.model import (
     BrokerRegistration,
     ClusterState,
     DeletedTopic,
+    DrpcAddresses,
     PartitionState,
     Reluctance,
     StateShard,
@@ -89,6 +90,7 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
                 "broker_id": broker.broker_id,
                 "directory_epoch": broker.directory_epoch,
                 "directory_ids": broker.directory_ids,
+                "drpc_addresses": broker.drpc_addresses._asdict(),
                 "host": broker.host,
                 "incarnation_id": broker.incarnation_id,
                 "is_drained": broker.is_drained,
@@ -245,6 +247,7 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
             is_drained=broker.get("is_drained", False),
             reluctance=_reluctance(broker.get("reluctance", "")),
             outside_address=broker.get("outside_address", ""),
+            drpc_addresses=_drpc_addresses(broker.get("drpc_addresses", {})),
             directory_epoch=BrokerEpoch(broker.get("directory_epoch", 0)),
             level=broker.get("level", FIRST_LEVEL),
             # A later release may know more of them.
@@ -281,6 +284,11 @@ def _quota(state: Any) -> Quota:
         request_percent=state.get("request_percent"),
         is_per_broker=state.get("is_per_broker", False),
     )
+
+
+def _drpc_addresses(value: Any) -> DrpcAddresses:
+    """Return where a broker is reached by DRPC; a later release may know more sides."""
+    return DrpcAddresses(*(value.get(side, "") for side in DrpcAddresses._fields))
 
 
 def _reluctance(value: Any) -> Reluctance:

@@ -31,9 +31,12 @@ from millrace.core.ids import (
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
+    NO_DRPC,
     SHARD_KEYS,
     BrokerLife,
     BrokerRegistration,
+    DrpcAddresses,
+    Listener,
     PartitionState,
     Reluctance,
     next_shard,
@@ -500,6 +503,21 @@ def test_a_stopped_broker_is_back_with_its_next_start(cluster: Cluster) -> None:
     assert cluster.driver.image.cluster.brokers[A].is_draining
     cluster.restart(0, "2", previous_broker_epoch=life.broker_epoch)
     assert not cluster.driver.image.cluster.brokers[A].is_draining
+
+
+def test_addresses_of_drpc_are_kept_for_one_life_of_a_broker(cluster: Cluster) -> None:
+    cluster.give_drpc_addresses(0, DrpcAddresses(clients="a:1", brokers="a:2"))
+    before = cluster.driver.image.epoch
+    cluster.driver.beat(cluster.life(0))
+    assert cluster.driver.image.epoch == before, "it is not stored again"
+    cluster.replace_controller()
+    assert cluster.driver.image.cluster.brokers[A].drpc_address_at(Listener.BROKERS) == "a:2"
+    # Another process may have these ports by now.
+    cluster.driver.drpc_addresses.clear()
+    cluster.driver.kill(A)
+    registered = cluster.driver.ask(replace(registration(0), incarnation_id="2"))
+    assert isinstance(registered, BrokerRegistration)
+    assert registered.drpc_addresses == NO_DRPC
 
 
 def test_a_fenced_broker_may_stop_at_once(cluster: Cluster) -> None:

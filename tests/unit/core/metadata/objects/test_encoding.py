@@ -22,11 +22,13 @@ from millrace.core.media import Media
 from millrace.core.metadata.broker_levels import FIRST_LEVEL
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
+    NO_DRPC,
     SHARD_KEYS,
     BrokerLife,
     BrokerRegistration,
     ClusterState,
     DeletedTopic,
+    DrpcAddresses,
     PartitionState,
     Reluctance,
     StateShard,
@@ -73,6 +75,7 @@ CLUSTER = ClusterState(
             reluctance=Reluctance.SLOW_DISK,
             media=(Media.SSD, Media.HDD),
             outside_address="203.0.113.5:9094",
+            drpc_addresses=DrpcAddresses(clients="[::1]:7096", brokers="r:7097"),
             level=2,
         )
     },
@@ -344,7 +347,7 @@ def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> No
     state = unseal(CLUSTER_KEY, encode_cluster(CLUSTER))
     later = (
         *("replica_host", "replica_port", "is_draining", "is_drained", "reluctance", "media"),
-        *("outside_address", "level"),
+        *("outside_address", "level", "drpc_addresses"),
     )
     for name in later:
         del state["brokers"][0][name]
@@ -354,6 +357,7 @@ def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> No
     assert broker.reluctance is Reluctance.NONE
     assert broker.media == ()
     assert broker.outside_address == ""
+    assert broker.drpc_addresses == NO_DRPC
     assert broker.level == FIRST_LEVEL
 
 

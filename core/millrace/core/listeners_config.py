@@ -1,0 +1,218 @@
+"""Where a broker listens: one list, each entry of a protocol and a side.
+
+The side (`Listener`) says who connects, and of which side the addresses are that they are told.
+A side has one gRPC listener, and may have a DRPC listener beside it, its twin, which serves the
+same. What a DRPC listener is not told, it takes from its twin: both are reached in the same way.
+
+A later protocol is a row of `_ENTRIES`; what all listeners get, such as TLS, is a setting of
+`ListenerConfig`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, NamedTuple, cast
+
+from millrace.core.addresses import PORT_MAX
+from millrace.core.metadata.model import Listener
+from millrace.core.settings import constant, section, setting
+
+DEFAULT_PORT: Final = 7092
+DEFAULT_REPLICA_PORT: Final = 7094
+# 7093 is the metrics page, and 7095 the outside listener of a pod on Kubernetes.
+DEFAULT_DRPC_PORT: Final = 7096
+DEFAULT_REPLICA_DRPC_PORT: Final = 7097
+
+_PORT: Final = "Port to listen on; 0: one that is free."
+_NO_SUCH_LISTENER: Final = "no such listener"
+_ADDRESS_FILE: Final = (
+    "File of one line, `host:port`, that replaces the two settings above; with `:port` only the "
+    "port. It is read again every second, so that a running broker can get its address; while the "
+    "file is missing or empty, clients get no address. The operator for Kubernetes writes it."
+)
+
+
+class ListenerProtocol(StrEnum):
+    """What a listener speaks."""
+
+    GRPC = "grpc"
+    DRPC = "drpc"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerConfig:
+    """One listener, and what its callers are told to connect to."""
+
+    host: str = setting(
+        "127.0.0.1",
+        "Address to listen on. There is no access control yet: only hosts that you trust should "
+        "reach it.",
+    )
+    port: int = setting(-1, _PORT, maximum=PORT_MAX, minus_one=_NO_SUCH_LISTENER)
+    advertised_host: str = setting(
+        "",
+        "Host name that callers are told to connect to. Empty: `host`, or this machine's name "
+        "when that is a wildcard.",
+    )
+    advertised_port: int = setting(
+        0,
+        "Port that callers are told to connect to. 0: the port of the listener.",
+        maximum=PORT_MAX,
+    )
+
+    address_file: str = constant("")
+    """Only outside listeners have one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientsListenerConfig(ListenerConfig):
+    """Where clients connect by gRPC."""
+
+    port: int = setting(DEFAULT_PORT, _PORT, maximum=PORT_MAX)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideListenerConfig(ListenerConfig):
+    """Where clients connect that need other addresses, such as clients outside of Kubernetes.
+
+    These clients get these addresses of all brokers; clients of `[listeners.clients]` get the
+    addresses of that listener. The limits of connections count for each of the two.
+    """
+
+    address_file: str = setting("", _ADDRESS_FILE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicasListenerConfig(ListenerConfig):
+    """Where the cluster's other brokers connect: followers, and all brokers to the controller."""
+
+    host: str = setting(
+        "127.0.0.1",
+        "Address to listen on. There is no access control yet: any host that reaches it can change "
+        "everything. Only the cluster's brokers should.",
+    )
+    port: int = setting(DEFAULT_REPLICA_PORT, _PORT, maximum=PORT_MAX)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrpcListenerConfig(ListenerConfig):
+    """A DRPC listener: it serves what its gRPC twin serves."""
+
+    host: str = setting(
+        "",
+        "Address to listen on. Empty: that of the gRPC listener. There is no access control here, "
+        "either.",
+    )
+    advertised_host: str = setting(
+        "",
+        "Host name that callers are told to connect to. Empty: that of the gRPC listener, or else "
+        "`host`, or this machine's name when that is a wildcard.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientsDrpcListenerConfig(DrpcListenerConfig):
+    """Where the clients of `[listeners.clients]` connect by DRPC, for speed."""
+
+    port: int = setting(DEFAULT_DRPC_PORT, _PORT, maximum=PORT_MAX, minus_one=_NO_SUCH_LISTENER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideDrpcListenerConfig(DrpcListenerConfig):
+    """Where the clients of `[listeners.outside]` connect by DRPC, for speed."""
+
+    address_file: str = setting("", _ADDRESS_FILE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicasDrpcListenerConfig(DrpcListenerConfig):
+    """Where followers connect by DRPC, for speed."""
+
+    port: int = setting(
+        DEFAULT_REPLICA_DRPC_PORT, _PORT, maximum=PORT_MAX, minus_one=_NO_SUCH_LISTENER
+    )
+
+
+class ListenerEntry(NamedTuple):
+    """One listener of a broker.
+
+    Attributes:
+        name: of its section, without `listeners.`.
+        protocol: that it speaks.
+        side: which callers it is for.
+        config: where it is, with everything that it takes from its twin.
+    """
+
+    name: str
+    protocol: ListenerProtocol
+    side: Listener
+    config: ListenerConfig
+
+
+class _Place(NamedTuple):
+    protocol: ListenerProtocol
+    side: Listener
+
+
+_ENTRIES: Final = {
+    "clients": _Place(ListenerProtocol.GRPC, Listener.CLIENTS),
+    "outside": _Place(ListenerProtocol.GRPC, Listener.OUTSIDE),
+    "replicas": _Place(ListenerProtocol.GRPC, Listener.BROKERS),
+    "clients_drpc": _Place(ListenerProtocol.DRPC, Listener.CLIENTS),
+    "outside_drpc": _Place(ListenerProtocol.DRPC, Listener.OUTSIDE),
+    "replicas_drpc": _Place(ListenerProtocol.DRPC, Listener.BROKERS),
+}
+_GRPC_OF: Final = {
+    place.side: name for name, place in _ENTRIES.items() if place.protocol is ListenerProtocol.GRPC
+}
+
+
+def drpc_twin_of(name: str) -> str:
+    """Return the name of the DRPC listener beside a gRPC listener."""
+    place = _Place(ListenerProtocol.DRPC, _ENTRIES[name].side)
+    return next(other for other, found in _ENTRIES.items() if found == place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenersConfig:
+    """The ports of a broker, one section for each protocol and side."""
+
+    clients: ClientsListenerConfig = section(ClientsListenerConfig)
+    outside: OutsideListenerConfig = section(OutsideListenerConfig)
+    replicas: ReplicasListenerConfig = section(ReplicasListenerConfig)
+    clients_drpc: ClientsDrpcListenerConfig = section(ClientsDrpcListenerConfig)
+    outside_drpc: OutsideDrpcListenerConfig = section(OutsideDrpcListenerConfig)
+    replicas_drpc: ReplicasDrpcListenerConfig = section(ReplicasDrpcListenerConfig)
+
+    @property
+    def entries(self) -> tuple[ListenerEntry, ...]:
+        """The listeners that there are, those of gRPC first."""
+        return tuple(
+            ListenerEntry(name, place.protocol, place.side, self._resolved(name))
+            for name, place in _ENTRIES.items()
+            if self._config(name).port >= 0
+        )
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names that the listeners are given: where they listen, and what callers are told."""
+        configs = [entry.config for entry in self.entries]
+        return tuple(name for each in configs for name in (each.host, each.advertised_host) if name)
+
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong between the settings."""
+        for name, place in _ENTRIES.items():
+            twin = _GRPC_OF[place.side]
+            if self._config(name).port >= 0 > self._config(twin).port:
+                yield f"{name}.port: {twin}.port must be set, too: clients begin there"
+
+    def _config(self, name: str) -> ListenerConfig:
+        return cast(ListenerConfig, getattr(self, name))
+
+    def _resolved(self, name: str) -> ListenerConfig:
+        config, twin = self._config(name), self._config(_GRPC_OF[_ENTRIES[name].side])
+        return replace(
+            config,
+            host=config.host or twin.host,
+            advertised_host=config.advertised_host or twin.advertised_host,
+        )
