@@ -47,7 +47,13 @@ def decode_produce_request(message: bytes) -> tuple[ProduceHeader, list[memoryvi
     Raises:
         MalformedRequestError: no protobuf, or lengths that do not add up.
     """
-    data, batches = _split(message)
+    return decode_produce_parts(*split_message(message))
+
+
+def decode_produce_parts(
+    data: bytes, batches: memoryview
+) -> tuple[ProduceHeader, list[memoryview]]:
+    """As `decode_produce_request`, for a message that is split."""
     batches_max = len(batches) // HEADER_BYTES
     try:
         found = None
@@ -79,7 +85,7 @@ def decode_fetch_response(message: bytes) -> tuple[FetchHeader, list[memoryview]
     Raises:
         MalformedRequestError: no protobuf, or lengths that do not add up.
     """
-    data, batches = _split(message)
+    data, batches = split_message(message)
     try:
         header = FetchHeader.FromString(data)
     except DecodeError as error:
@@ -87,44 +93,12 @@ def decode_fetch_response(message: bytes) -> tuple[FetchHeader, list[memoryview]
     return header, _slices(batches, [partition.length for partition in header.partitions])
 
 
-def field_of(number: int, message: bytes) -> bytes:
-    """Return the bytes of a field with a message that is encoded already.
+def split_message(message: bytes) -> tuple[bytes, memoryview]:
+    """Return the header message and the batches; other fields may stand between, in any order.
 
-    A message's bytes may be joined from those of its fields.
+    Raises:
+        MalformedRequestError: no protobuf.
     """
-    return bytes((*_varint(number << 3 | 2), *_varint(len(message)))) + message
-
-
-def _encode(header: bytes, batches: Iterable[bytes | bytearray | memoryview]) -> bytes:
-    parts: list[bytes | bytearray | memoryview] = [b"", header, b"", *batches]
-    parts[0] = bytes((_HEADER_TAG, *_varint(len(header))))
-    parts[2] = bytes((_BATCHES_TAG, *_varint(sum(map(len, parts[3:])))))
-    return b"".join(parts)
-
-
-def _varint(number: int) -> Iterator[int]:
-    while number > 0x7F:
-        yield number & 0x7F | 0x80
-        number >>= 7
-    yield number
-
-
-def _slices(batches: memoryview, lengths: Sequence[int]) -> list[memoryview]:
-    if sum(lengths) != len(batches):
-        raise MalformedRequestError(
-            f"the partitions' lengths add up to {sum(lengths)} bytes, but {len(batches)} bytes of "
-            "batches came"
-        )
-    slices = []
-    at = 0
-    for length in lengths:
-        slices.append(batches[at : at + length])
-        at += length
-    return slices
-
-
-def _split(message: bytes) -> tuple[bytes, memoryview]:
-    """Return fields 1 and 2; a message may hold other fields, and in any order."""
     view = memoryview(message)
     known: dict[int, memoryview] = {}
     at = fields = 0
@@ -161,6 +135,42 @@ def _split(message: bytes) -> tuple[bytes, memoryview]:
             f"the message's header has {len(header)} bytes; the limit is {HEADER_MESSAGE_BYTES_MAX}"
         )
     return bytes(header), known.get(_BATCHES_TAG, view[:0])
+
+
+def field_of(number: int, message: bytes) -> bytes:
+    """Return the bytes of a field with a message that is encoded already.
+
+    A message's bytes may be joined from those of its fields.
+    """
+    return bytes((*_varint(number << 3 | 2), *_varint(len(message)))) + message
+
+
+def _encode(header: bytes, batches: Iterable[bytes | bytearray | memoryview]) -> bytes:
+    parts: list[bytes | bytearray | memoryview] = [b"", header, b"", *batches]
+    parts[0] = bytes((_HEADER_TAG, *_varint(len(header))))
+    parts[2] = bytes((_BATCHES_TAG, *_varint(sum(map(len, parts[3:])))))
+    return b"".join(parts)
+
+
+def _varint(number: int) -> Iterator[int]:
+    while number > 0x7F:
+        yield number & 0x7F | 0x80
+        number >>= 7
+    yield number
+
+
+def _slices(batches: memoryview, lengths: Sequence[int]) -> list[memoryview]:
+    if sum(lengths) != len(batches):
+        raise MalformedRequestError(
+            f"the partitions' lengths add up to {sum(lengths)} bytes, but {len(batches)} bytes of "
+            "batches came"
+        )
+    slices = []
+    at = 0
+    for length in lengths:
+        slices.append(batches[at : at + length])
+        at += length
+    return slices
 
 
 def _read_varint(view: memoryview, at: int, bytes_max: int) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """The Produce service: a stream of requests, each checked, appended and answered on its own.
 
-Life of a request: its bytes are taken from the memory pool; the checking thread splits it and
-checks every batch; the loop gives offsets and hands the batches to the append threads; when every
+Life of a request: its bytes are taken from the memory pool; it is split and every batch is checked,
+on the loop if that is short and no earlier request is with the checking thread, else on that
+thread; the loop gives offsets and hands the batches to the append threads; when every
 batch is acknowledged or refused, one answer goes out and the bytes are given back. Requests of one
 stream are given offsets in the order in which they came, and answered as they finish. A batch for a
 leader that does not know of its election yet waits for the metadata (`EarlyRequests`).
@@ -12,11 +13,12 @@ meanwhile (`Throttle`).
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from time import thread_time_ns
+from typing import Any
 
 import grpc
 
@@ -222,11 +224,15 @@ class ProduceService:
 
     def timed_check(self, message: bytes) -> _TimedCheck:
         """Split a message and check its batches; measure that if a quota asks for it."""
-        if not self.quotas.limits_requests:
-            return self._checks.check(message), 0
-        begun = thread_time_ns()
+        begun = thread_time_ns() if self.quotas.limits_requests else 0
         checked = self._checks.check(message)
-        return checked, thread_time_ns() - begun
+        return checked, thread_time_ns() - begun if begun else 0
+
+    def timed_check_if_short(self, message: bytes) -> _TimedCheck | None:
+        """As `timed_check`; None: it may take too long for the loop."""
+        begun = thread_time_ns() if self.quotas.limits_requests else 0
+        checked = self._checks.check_if_short(message)
+        return None if checked is None else (checked, thread_time_ns() - begun if begun else 0)
 
 
 class _ProduceStream:
@@ -313,18 +319,25 @@ class _ProduceStream:
             self._throttle.charge(size)
             if not service.memory.try_take(size, self._memory):
                 await service.memory.take(size, self._memory)
+            done = partial(self._on_checked, size, begun)
             self._in_check += 1
-
-            def done(
-                result: _TimedCheck | None,
-                error: BaseException | None,
-                size: int = size,
-                begun: float = begun,
-            ) -> None:
-                self._on_checked(size, begun, result, error)
-
-            self._checker.submit(done, service.timed_check, message)
+            if self._in_check > 1 or not self._check_here(message, done):
+                self._checker.submit(done, service.timed_check, message)
             del message, done
+
+    def _check_here(
+        self, message: bytes, done: Callable[[Any, BaseException | None], None]
+    ) -> bool:
+        """Check a message on the loop, unless it may take too long; no earlier one is in check."""
+        try:
+            result = self._service.timed_check_if_short(message)
+        except Exception as error:  # As on the checking thread.
+            done(None, error)
+            return True
+        if result is None:
+            return False
+        done(result, None)
+        return True
 
     def _on_checked(
         self,

@@ -1,6 +1,12 @@
-"""Splits a produce request, and checks its header and every batch, on a thread beside the loop."""
+"""Splits a produce request, and checks its header and every batch.
 
+A thread beside the loop does that, unless the sizes in the message and in its batches' headers say
+that it takes no longer than a way to the thread and back: then the loop does it.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.broker.replica.partitions import Partitions
 from millrace.core.errors import (
@@ -15,9 +21,21 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.records import batch as record_batch
-from millrace.core.records.header import BatchHeader
-from millrace.proto.codec import decode_produce_request
+from millrace.core.records.header import BatchHeader, parse_header
+from millrace.proto.codec import (
+    decode_produce_parts,
+    decode_produce_request,
+    split_message,
+)
 from millrace.proto.v1 import produce_pb2 as pb
+
+_SHORT_CHECK_US: Final = 100
+"""A check that surely takes no longer is done on the loop."""
+_SHORT_MESSAGE_BYTES: Final = 64 << 10
+_SHORT_HEADER_BYTES: Final = 512
+"""A request's header that is decoded in 20 us, whatever it holds."""
+_MALFORMED_US: Final = 20
+"""Refusing a batch whose header is malformed."""
 
 
 @dataclass(slots=True)
@@ -52,7 +70,25 @@ class RequestChecks:
         Raises:
             MalformedRequestError: the message cannot be split.
         """
-        header, views = decode_produce_request(message)
+        return self._check(*decode_produce_request(message))
+
+    def check_if_short(self, message: bytes) -> CheckedRequest | None:
+        """As `check`, if that surely takes less than 100 us; None: it may take longer.
+
+        Raises:
+            MalformedRequestError: as in `check`.
+        """
+        if len(message) > _SHORT_MESSAGE_BYTES:
+            return None
+        data, batches = split_message(message)
+        if len(data) > _SHORT_HEADER_BYTES:
+            return None
+        header, views = decode_produce_parts(data, batches)
+        if sum(map(_cost_us, views)) > _SHORT_CHECK_US:
+            return None
+        return self._check(header, views)
+
+    def _check(self, header: pb.ProduceHeader, views: Sequence[memoryview]) -> CheckedRequest:
         try:
             self._check_header(header)
         except MillraceError as error:
@@ -98,6 +134,13 @@ class RequestChecks:
             raise MalformedRequestError(f"acks is {header.acks}; it must be -1, 0 or 1")
         if header.transactional_id:
             raise UnsupportedFeatureError("transactions are not supported by this broker")
+
+
+def _cost_us(batch: memoryview) -> float:
+    try:
+        return record_batch.check_cost_us(parse_header(batch))
+    except MillraceError:
+        return _MALFORMED_US
 
 
 def without_trace(error: MillraceError) -> MillraceError:

@@ -11,6 +11,7 @@ Each block takes a few steps, and honest ones are large: up to 128 KiB, or 4 MiB
 Source: RFC 8878 (zstd), the LZ4 frame format 1.6, RFC 1952 (gzip).
 """
 
+import struct
 from typing import Final
 
 from millrace.core.records.header import Buffer
@@ -22,6 +23,9 @@ _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_CONTENT_SIZE_BYTES: Final = (0, 2, 4, 8)
 _ZSTD_RLE_BLOCK: Final = 1
 _LZ4_MAGIC: Final = 0x184D2204
+
+_ZSTD_BLOCK: Final = struct.Struct("<HB").unpack_from
+_LZ4_BLOCK: Final = struct.Struct("<I").unpack_from
 
 
 def check_zstd(stored: Buffer, inflated_length: int) -> None:
@@ -79,12 +83,16 @@ def _zstd_frame_end(stored: Buffer, at: int, inflated_length: int) -> int:
             )
         at += 1
     at += content_size_bytes
-    is_last = False
-    while not is_last:
-        block = _number(stored, at, 3)
-        is_last = bool(block & 1)
-        kind, size = block >> 1 & 0b11, block >> 3
-        at += 3 + (1 if kind == _ZSTD_RLE_BLOCK else size)
+    block = 0
+    try:
+        while not block & 1:  # The last one has this bit.
+            block, size_high = _ZSTD_BLOCK(stored, at)
+            if block >> 1 & 0b11 == _ZSTD_RLE_BLOCK:
+                at += 4
+            else:
+                at += 3 + (size_high << 13 | block >> 3)
+    except struct.error:
+        raise ValueError("the last frame is cut") from None
     return at + (4 if descriptor & 0b100 else 0)
 
 
@@ -95,8 +103,11 @@ def _lz4_frame_end(stored: Buffer, at: int) -> int:
         raise ValueError("an lz4 frame asks for a dictionary, or sets a bit that means nothing")
     block_checksum_bytes = 4 if flags & 0b1_0000 else 0
     at += 7 + (8 if flags & 0b1000 else 0)
-    while block := _number(stored, at, 4):
-        at += 4 + (block & 0x7FFFFFFF) + block_checksum_bytes
+    try:
+        while block := _LZ4_BLOCK(stored, at)[0]:
+            at += 4 + (block & 0x7FFFFFFF) + block_checksum_bytes
+    except struct.error:
+        raise ValueError("the last frame is cut") from None
     return at + 4 + (4 if flags & 0b100 else 0)
 
 

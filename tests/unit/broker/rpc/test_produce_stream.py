@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +28,9 @@ from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import (
     BrokerShuttingDownError,
+    CorruptBatchError,
     FencedLeaderEpochError,
+    MalformedRequestError,
     NotLeaderError,
     UnknownProducerIdError,
 )
@@ -55,9 +58,18 @@ PRODUCER = ProducerId(9)
 class Call(CallContext):
     """The stream; the test is its client."""
 
-    def produce(self, number: int, epoch: int, timeout_ms: int = 30_000, *, acks: int = 1) -> None:
+    def produce(
+        self,
+        number: int,
+        epoch: int,
+        timeout_ms: int = 30_000,
+        *,
+        acks: int = 1,
+        value_bytes: int = 1,
+    ) -> None:
         """Send the producer's batch of this number, with one record."""
-        prepared = prepare(TOPIC_PARTITION, Columns(1, wall_now(), values=[b"%d" % number]))
+        value = (b"%d" % number).ljust(value_bytes)
+        prepared = prepare(TOPIC_PARTITION, Columns(1, wall_now(), values=[value]))
         sealed = prepared.finish(PRODUCER, ProducerEpoch(0), number)
         batch = sealed + bytes(prepared.body)
         header = pb.ProduceHeader(correlation_id=number, acks=acks, request_timeout_ms=timeout_ms)
@@ -121,6 +133,16 @@ class Served:
         complete(effects)
         if any(isinstance(effect, Wake) for effect in effects):
             self.partition.on_readers_concerned()
+
+    @contextlib.contextmanager
+    def checker_at_work(self) -> Iterator[None]:
+        """Keep the checking thread busy."""
+        is_over = threading.Event()
+        self.checker.submit(lambda *_: None, is_over.wait)
+        try:
+            yield
+        finally:
+            is_over.set()
 
 
 @contextlib.asynccontextmanager
@@ -220,6 +242,40 @@ async def test_without_acknowledgement_only_what_is_refused_is_told() -> None:
         found = await call.answers(1)
         assert found[2].base_offset == 2
         assert call.responses.empty()
+
+
+async def test_a_small_batch_does_not_wait_for_the_checking_thread() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        with the.checker_at_work():
+            call.produce(0, epoch=2)
+            assert (await call.answers(1))[0].base_offset == 0
+
+
+async def test_a_small_batch_behind_a_large_one_keeps_its_place() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        with the.checker_at_work():
+            call.produce(0, epoch=2, value_bytes=100_000)
+            call.produce(1, epoch=2)
+            await until(call.requests.empty)
+        found = await call.answers(2)
+        assert [found[number].base_offset for number in range(2)] == [0, 1]
+
+
+async def test_a_small_message_is_refused_for_the_same_reasons_as_a_large_one() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        header = pb.ProduceHeader(correlation_id=7, request_timeout_ms=1000, acks=1)
+        header.partitions.add(topic_id=TOPIC_PARTITION.topic_id, leader_epoch=2, length=100)
+        for message in (b"no protobuf", encode_produce_request(header, [b"no batch".ljust(100)])):
+            call.requests.put_nowait(message)
+        answers: list[pb.ProduceAnswer] = []
+        while len(answers) < 2:
+            answers += (await response_of(call)).answers
+        assert answers[0].error.code == MalformedRequestError.code
+        assert answers[1].correlation_id == 7
+        assert answers[1].results[0].error.code == CorruptBatchError.code
 
 
 async def test_a_batch_whose_time_is_up_while_it_waits_is_refused_and_never_appended() -> None:

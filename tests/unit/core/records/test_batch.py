@@ -1,7 +1,10 @@
 """A batch as a whole, in the hands of a leader and of readers, honest and hostile."""
 
+import contextlib
 import struct
+import time
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +35,14 @@ from millrace.core.errors import (
 from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, WallMs
 from millrace.core.records import batch as record_batch
 from millrace.core.records import column_writer
-from millrace.core.records.batch import BatchLimits, check, open_batch, prepare, walk
+from millrace.core.records.batch import (
+    BatchLimits,
+    check,
+    check_cost_us,
+    open_batch,
+    prepare,
+    walk,
+)
 from millrace.core.records.columns import RECORDS_MAX, Columns
 from millrace.core.records.compression import CODEC_NAMES, Codec, Compressor, inflate
 from millrace.core.records.header import HEADER_BYTES, Attributes, parse_header
@@ -449,6 +459,43 @@ def log_of(count: int) -> bytes:
     return b"".join(
         stamped(TWO, base_offset=Offset(2 * i), leader_epoch=LeaderEpoch(0)) for i in range(count)
     )
+
+
+def costly_batches() -> Iterator[bytes]:
+    """Yield batches that take long to check for their size: of small cells, and of empty frames."""
+    for codec in CODEC_NAMES:
+        for records in (1, 20, 200, 1000):
+            yield sealed(
+                Columns(
+                    record_count=records,
+                    timestamps=np.arange(NOON, NOON + records),
+                    keys=[None if number % 2 else b"k" for number in range(records)],
+                    values=[None if number % 3 else b"v" for number in range(records)],
+                    headers=[[("name", None if number % 2 else b"x")] for number in range(records)],
+                ),
+                codec,
+            )
+            yield sealed(Columns(records, NOON, values=[b"0123456789"] * records), codec)
+    for blocks in (10, 100, 300):
+        frame = b"\x28\xb5\x2f\xfd\x20\x00" + b"\x00\x00\x00" * blocks + b"\x01\x00\x00"
+        yield resealed(
+            sealed(Columns(1, NOON))[:HEADER_BYTES] + frame,
+            stored_length=len(frame),
+            inflated_length=0,
+            attributes=int(Codec.ZSTD),
+        )
+
+
+@pytest.mark.parametrize("batch", list(costly_batches()))
+def test_what_a_check_costs_is_no_more_than_the_sizes_say(batch: bytes) -> None:
+    def seconds() -> float:
+        begun = time.thread_time()
+        with contextlib.suppress(MillraceError):
+            check(TOPIC_PARTITION, batch, LIMITS)
+        return time.thread_time() - begun
+
+    # The best of many, and generously: other processors are slower than the one of the numbers.
+    assert min(seconds() for _ in range(30)) * 1e6 < 3 * check_cost_us(parse_header(batch))
 
 
 def test_walking_yields_whole_batches_and_leaves_the_torn_one() -> None:
