@@ -485,3 +485,16 @@ def _walk(path: str, directory: Directory) -> Iterator[str]:
             yield from _walk(f"{path}/{name}", entry)
         else:
             yield f"{path}/{name}"
+
+
+class DiskThatHangs(Disk):
+    """A disk whose flushes wait while `may_go_on` is not set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def count_flush(self, inode: object = None) -> None:
+        assert self.may_go_on.wait(10)
+        super().count_flush(inode)  # type: ignore[arg-type]

@@ -46,11 +46,11 @@ class Sender:
         self.done.set_result(waiter)
 
 
-def send(partition: Partition, value: bytes) -> asyncio.Future[Waiter]:
+def send(partition: Partition, value: bytes, acks: Acks = Acks.LEADER) -> asyncio.Future[Waiter]:
     """Append a client's batch of one record; return what will tell how that ended."""
     columns = Columns(1, wall_now(), values=[value])
     prepared = prepare(partition.topic_partition, columns)
     sealed = prepared.finish(ProducerId(NO_PRODUCER_ID), ProducerEpoch(-1), -1)
     batch, sender = memoryview(sealed + bytes(prepared.body)), Sender()
-    partition.append(parse_header(sealed), batch, Acks.LEADER, sender)
+    partition.append(parse_header(sealed), batch, acks, sender)
     return sender.done

@@ -264,8 +264,9 @@ class Appender(Submissions):
             if written:
                 if not self._is_checkpointing and target.log.flusher.is_due(monotonic_now()):
                     self._checkpoint_beside()
-                self._report(target, Written(target.log.log_end_offset))
-                if target.is_flushed_before_ack:
+                is_flush_next = target.is_flushed_before_ack  # The loop may change it meanwhile.
+                self._report(target, Written(target.log.log_end_offset, is_flush_next))
+                if is_flush_next:
                     written_now.append(target)
             if error is not None:
                 target.generation_written += 1

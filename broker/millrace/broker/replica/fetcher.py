@@ -1,9 +1,9 @@
 """Fetches what this broker follows: one stream to each leader, for all partitions that it leads.
 
 The machine (`LeaderSession`) decides what to send to a leader and what to do with the answers. In
-between a thread verifies every batch's checksums, before the machine gets the response (P8, P66). A
-broken stream is opened again, at once if it had worked, and after a pause if not; the machine then
-sends all positions again.
+between every batch's checksums are verified, before the machine gets the response (P8, P66): on the
+loop if a response is small, else by a thread. A broken stream is opened again, at once if it had
+worked, and after a pause if not; the machine then sends all positions again.
 """
 
 import asyncio
@@ -42,6 +42,8 @@ _CONNECT_SECONDS_MAX: Final = 3.0
 """Time-out of an attempt: a new one is faster than TCP's retries with growing pauses."""
 _HIGH_WATERMARK_DELAY_MS: Final = 5
 """How long a leader may delay a high watermark that moved without records."""
+_SHORT_RESPONSE_BYTES: Final = 8 << 10
+"""Batches that are verified on the loop: they are few, and a thread is further away."""
 
 
 @dataclass(slots=True)
@@ -197,11 +199,9 @@ class _LeaderStream:
             self._note_answer()
             header, views = decode_fetch_response(message)
             places = [self._place_of(partition.handle) for partition in header.partitions]
-            # A high watermark that moved alone brings nothing to verify.
-            has_batches = any(partition.length for partition in header.partitions)
             found = (
                 await fetcher.checker.call(_checked, header, views, places)
-                if has_batches
+                if sum(map(len, views)) > _SHORT_RESPONSE_BYTES
                 else _checked(header, views, places)
             )
             for answer in found:
@@ -222,7 +222,7 @@ class _LeaderStream:
 def _checked(
     header: pb.FetchHeader, views: Sequence[memoryview], places: Sequence[TopicPartition | None]
 ) -> list[Fetched | _Refused]:
-    """Verify a response's batches; runs on the checking thread if there are any.
+    """Verify a response's batches; on the checking thread if they are many bytes.
 
     Args:
         header: of the response.

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import threading
 
-from tests.fakes.disk import Disk
+from tests.fakes.disk import Disk, DiskThatHangs
 from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.stamped_batches import stamped_batch
 from tests.fakes.until import until
@@ -32,13 +32,15 @@ class NotedTarget:
         self.log = log
         self.generation_written = 0
         self.written: list[Offset] = []
+        self.flushes_are_said: list[bool] = []
         self.failed: list[MillraceError] = []
         self.flushed = asyncio.Event()
 
     def on_disk(self, event: DiskEvent) -> None:
         match event:
-            case Written(end_offset):
+            case Written(end_offset, is_flush_next):
                 self.written.append(end_offset)
+                self.flushes_are_said.append(is_flush_next)
             case Flushed():
                 self.flushed.set()
             case Failed(_, error) | Corrupt(error):
@@ -169,19 +171,6 @@ async def test_what_gathers_for_one_round_makes_no_segment_larger_than_its_setti
     appender.close()
 
 
-class DiskThatHangs(Disk):
-    """Flushes only when it is let go on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_go_on = threading.Event()
-        self.may_go_on.set()
-
-    def count_flush(self, inode: object = None) -> None:
-        assert self.may_go_on.wait(10)
-        super().count_flush(inode)  # type: ignore[arg-type]
-
-
 async def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes() -> None:
     disk = DiskThatHangs()
     opened = LogOnDisk(disk)
@@ -221,6 +210,21 @@ async def test_followers_may_fetch_what_is_written_while_the_flush_is_under_way(
     disk.may_go_on.set()
     await asyncio.wait_for(target.flushed.wait(), 10)
     appender.close()
+
+
+async def test_a_report_of_what_is_written_says_whether_a_flush_follows() -> None:
+    opened = LogOnDisk(Disk())
+    appender = appender_of(opened)
+    target = NotedTarget(opened.log)
+    appender.append(target, stamped_batch(0), 0)
+    await asyncio.wait_for(target.flushed.wait(), 10)
+    target.flushed.clear()
+    target.is_flushed_before_ack = False
+    appender.append(target, stamped_batch(1), 0)
+    await until(lambda: len(target.written) == 2)
+    await asyncio.to_thread(appender.close)
+    assert target.flushes_are_said == [True, False]
+    assert not target.flushed.is_set()
 
 
 async def test_an_append_is_refused_while_there_is_no_room_for_the_ballast() -> None:

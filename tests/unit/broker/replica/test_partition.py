@@ -2,10 +2,12 @@
 
 import asyncio
 
-from tests.fakes.disk import Disk
+import pytest
+from tests.fakes.disk import Disk, DiskThatHangs
 from tests.fakes.log_on_disk import LogOnDisk
 from tests.fakes.open_partition import lead, partition_of, send
 from tests.fakes.two_replicas import HERE, THERE, complete, raise_it
+from tests.fakes.until import until
 
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.partition import Partition
@@ -14,7 +16,7 @@ from millrace.core.ids import (
     LeaderEpoch,
     Offset,
 )
-from millrace.core.replica.replication.appends import Waiter
+from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.events import Corrupt, DiskEvent
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.runtime.clock import monotonic_now
@@ -54,6 +56,54 @@ async def test_after_a_failed_write_appends_go_on_in_the_next_role_too() -> None
             assert acknowledged.error is None
             assert acknowledged.base_offset == offset
     finally:
+        await asyncio.to_thread(appender.close)
+
+
+@pytest.mark.parametrize("is_leader_first", [True, False])
+async def test_a_batch_is_acknowledged_when_leader_and_follower_have_flushed_it(
+    is_leader_first: bool,
+) -> None:
+    """They flush at the same time: what is written is there for followers before it is flushed
+    (P13)."""
+    disk = DiskThatHangs()
+    log = LogOnDisk(disk).log
+    appender = appender_of()
+    partition = partition_of(log, appender)
+
+    def on_follower_flushed() -> None:
+        end = Offset(2)
+        progress = FollowerProgress(end, end, Offset(0), LeaderEpoch(1))
+        complete(
+            partition.leader.on_follower_fetch(
+                THERE,
+                LeaderEpoch(1),
+                progress,
+                log.leader_epochs,
+                monotonic_now(),
+                log_start_offset=Offset(0),
+            )
+        )
+
+    try:
+        lead(partition, HERE, 1)
+        await append(partition)  # The files, and where the epoch begins, are flushed before.
+        disk.may_go_on.clear()
+        acknowledged = send(partition, b"value", Acks.ALL)
+        await until(lambda: partition.leader.written_offset == 2)
+        assert partition.leader.flushed_offset == 1
+        if is_leader_first:
+            disk.may_go_on.set()
+            await until(lambda: partition.leader.flushed_offset == 2)
+            assert not acknowledged.done()
+            on_follower_flushed()
+        else:
+            on_follower_flushed()
+            assert not acknowledged.done()
+            disk.may_go_on.set()
+        assert (await asyncio.wait_for(acknowledged, 10)).error is None
+        assert partition.leader.high_watermark == 2
+    finally:
+        disk.may_go_on.set()
         await asyncio.to_thread(appender.close)
 
 

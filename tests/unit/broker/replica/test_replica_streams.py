@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -24,9 +25,13 @@ from millrace.core.ids import (
     Offset,
     TopicId,
     TopicPartition,
+    WallMs,
 )
 from millrace.core.metadata.model import BrokerLife
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
 from millrace.core.replica.replication.effects import FetchFrom
+from millrace.core.replica.replication.events import Fetched
 from millrace.core.replica.replication.leader_session import LeaderSession
 from millrace.core.replica.replication.progress import NO_PROGRESS
 from millrace.core.replica.replication.rules import ReplicationConfig
@@ -79,12 +84,16 @@ class Following:
         session: what there is to say to the leader.
         on_concerned: to be called when that may have changed.
         broken: when the stream broke.
+        fetched: the leader's answers, as they reach the machine.
+        checker: the thread that verifies.
     """
 
     registration: SimpleNamespace
     session: LeaderSession
     on_concerned: Callable[[], None] = lambda: None
     broken: list[MonotonicMs] = field(default_factory=list)
+    fetched: list[Fetched] = field(default_factory=list)
+    checker: Worker | None = None
 
 
 @contextlib.asynccontextmanager
@@ -101,15 +110,21 @@ async def following(port: int) -> AsyncIterator[Following]:
             session.open(lost, NO_PROGRESS, now)
         return []
 
+    def on_fetched(_: BrokerId, fetched: Fetched, now: MonotonicMs) -> list[object]:
+        the.fetched.append(fetched)
+        return []
+
     callbacks: list[Callable[[], None]] = []
     partitions: Any = SimpleNamespace(
         image=SimpleNamespace(broker=lambda _: the.registration),
-        replicas=SimpleNamespace(sessions={LEADER: session}, on_session_broken=on_broken),
+        replicas=SimpleNamespace(
+            sessions={LEADER: session}, on_session_broken=on_broken, on_fetched=on_fetched
+        ),
         perform=lambda _: None,
         add_sessions_callback=callbacks.append,
     )
     failures: list[BaseException] = []
-    checker = Worker("check", Mailbox(asyncio.get_running_loop()))
+    checker = the.checker = Worker("check", Mailbox(asyncio.get_running_loop()))
     fetcher = ReplicaFetcher(
         BrokerLife(BrokerId(0), BrokerEpoch(1)),
         partitions,
@@ -251,3 +266,36 @@ async def test_a_connection_that_only_the_leader_knows_to_be_gone_is_found_out()
     finally:
         await relay.stop()
         await leader.stop()
+
+
+async def test_a_small_response_does_not_wait_for_the_checking_thread() -> None:
+    may_send, is_over = asyncio.Event(), threading.Event()
+
+    async def send(context: Any) -> None:
+        await may_send.wait()
+        for sent in batches:
+            found = pb.FetchedPartition(handle=1, length=len(sent), high_watermark=0)
+            await context.write(encode_fetch_response(pb.FetchHeader(partitions=[found]), [sent]))
+        await asyncio.Event().wait()
+
+    batches = [sealed_batch(100), sealed_batch(100_000)]
+    leader = Leader(send)
+    await leader.start()
+    try:
+        async with following(leader.port) as the:
+            assert the.checker is not None
+            the.checker.submit(lambda *_: None, is_over.wait)
+            may_send.set()
+            await until(lambda: the.fetched)
+            assert [each.size for each in the.fetched] == [len(batches[0])]
+            is_over.set()
+            await until(lambda: len(the.fetched) == 2)
+            assert [len(each.batches) for each in the.fetched] == [1, 1]
+    finally:
+        is_over.set()
+        await leader.stop()
+
+
+def sealed_batch(value_bytes: int) -> bytes:
+    prepared = prepare(PLACE, Columns(1, WallMs(0), values=[b"v" * value_bytes]))
+    return prepared.finish() + bytes(prepared.body)

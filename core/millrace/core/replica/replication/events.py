@@ -17,6 +17,8 @@ class Written:
     """All batches before `end_offset` are in the file."""
 
     end_offset: Offset
+    is_flush_next: bool = False
+    """Whether they are flushed at once, so that `Flushed` follows."""
 
 
 @dataclass(slots=True)
