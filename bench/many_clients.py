@@ -1,8 +1,9 @@
-"""Many clients at the same time: their spread over processes, and their latencies."""
+"""Many clients at the same time: their spread over processes, their latencies and connections."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.loads.paced import WARM_UP_S, percentiles
 from bench.loads.spec import Load, command_line
@@ -18,6 +19,26 @@ RATE_STEP = 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
+class CrowdRun:
+    """What all clients of a run saw.
+
+    Attributes:
+        latencies_ms: of every record.
+        connections: how many a client had at the end, on average, by the port of the server.
+    """
+
+    latencies_ms: Sequence[float]
+    connections: Mapping[int, float]
+
+    def connections_by_protocol(self, address: str) -> dict[str, float]:
+        """Return them by protocol: gRPC at the address that clients are given, DRPC elsewhere."""
+        found = {"gRPC": 0.0, "DRPC": 0.0}
+        for port, number in self.connections.items():
+            found["gRPC" if address.endswith(f":{port}") else "DRPC"] += number
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
 class Crowd:
     """Clients of one kind against one server."""
 
@@ -27,8 +48,8 @@ class Crowd:
     topic: str
     log: Path
 
-    def latencies_ms(self, rate_each: float, seconds: float) -> Sequence[float]:
-        """Let all clients send at a rate, and return every latency."""
+    def run(self, rate_each: float, seconds: float) -> CrowdRun:
+        """Let all clients send at a rate."""
         load = Load(
             address=self.address,
             topic=self.topic,
@@ -40,14 +61,11 @@ class Crowd:
         )
         commands = [command_line("many_clients", load)] * PROCESSES
         printed = run_loads(commands, self.log, seconds + WARM_UP_S + GRACE_S)
-        latencies: list[float] = []
-        for text, _ in printed:
-            latencies += last_json(text)["detail"]["latencies_ms"]
-        return latencies
+        return together([last_json(text)["detail"] for text, _ in printed])
 
     def p99_ms(self, rate_each: float, seconds: float) -> float:
         """Return the 99th percentile over all clients."""
-        p99: float = percentiles(self.latencies_ms(rate_each, seconds))["p99_ms"]
+        p99: float = percentiles(self.run(rate_each, seconds).latencies_ms)["p99_ms"]
         return p99
 
     def highest_rate(self, seconds: float) -> float:
@@ -61,3 +79,15 @@ class Crowd:
             held = rate_each * CLIENTS
             rate_each *= RATE_STEP
         return held
+
+
+def together(said: Sequence[Mapping[str, Any]]) -> CrowdRun:
+    """Return the run of all clients from what each of their processes said."""
+    found: dict[int, float] = {}
+    for detail in said:
+        for port, number in detail["connections"].items():
+            found[int(port)] = found.get(int(port), 0) + number / CLIENTS
+    return CrowdRun(
+        latencies_ms=[latency for detail in said for latency in detail["latencies_ms"]],
+        connections=found,
+    )

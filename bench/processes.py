@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 SAMPLE_INTERVAL_S = 0.1
 STOP_TIMEOUT_S = 30
+ESTABLISHED = "01"
+"""A connection's state in /proc/net/tcp."""
 
 
 class LoadFailedError(Exception):
@@ -97,6 +100,21 @@ def status_bytes(pid: int, field: str) -> int:
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def connections(pid: int) -> dict[int, int]:
+    """Return how many established TCP connections a process has, by the port of the other side."""
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # It may be closed at any time.
+            inodes.add(os.readlink(descriptor))
+    found: Counter[int] = Counter()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, _, remote, state, *_, inode = line.split()[:10]
+            if state == ESTABLISHED and f"socket:[{inode}]" in inodes:
+                found[int(remote.rpartition(":")[2], 16)] += 1
+    return dict(found)
 
 
 def reset_peak(*pids: int) -> None:

@@ -37,7 +37,7 @@ def measure(bench: Bench) -> Outcome:
         for number in range(1, bench.rounds + 1):
             peaks["produce_1kb"].append(produce(bench.seconds).broker.peak_rss_bytes / 1e6)
             reset_peak(millrace.pid)
-            crowd.latencies_ms(RATE_EACH, bench.seconds)
+            crowd.run(RATE_EACH, bench.seconds)
             peaks["many_clients"].append(status_bytes(millrace.pid, "VmHWM") / 1e6)
             say(f"round {number}/{bench.rounds} { ({name: of[-1] for name, of in peaks.items()}) }")
     return Outcome(

@@ -1,7 +1,8 @@
-"""200 producers, each with its own connection, at 10 single records a second: p99 of the time to
-the acknowledgement.
+"""200 producers, each with its own connections, at 10 single records a second: p99 of the time to
+the acknowledgement, and how many connections a producer holds, on average.
 
-In `detail` the percentiles, the highest rate held at a p99 of 50 ms, and both for a raw gRPC echo.
+In `detail` the percentiles, the connections by protocol, the highest rate held at a p99 of 50 ms,
+and percentiles and rate for a raw gRPC echo.
 """
 
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ def measure(bench: Bench) -> Outcome:
     """Measure both in turn, then raise the rate of each."""
     log = bench.directory / "clients.log"
     found: dict[str, list[dict[str, Any]]] = {"millrace": [], "grpc": []}
+    held: dict[str, float] = {}
     with ExitStack() as stack:
         millrace = stack.enter_context(running_millrace(bench.directory / "millrace"))
         server = stack.enter_context(running_grpc_server(bench.directory, "aio", "default"))
@@ -34,7 +36,10 @@ def measure(bench: Bench) -> Outcome:
         for number in range(1, bench.rounds + 1):
             for name, crowd in crowds.items():
                 settle()
-                found[name].append(percentiles(crowd.latencies_ms(RATE_EACH, bench.seconds)))
+                run = crowd.run(RATE_EACH, bench.seconds)
+                found[name].append(percentiles(run.latencies_ms))
+                if name == "millrace":
+                    held = run.connections_by_protocol(millrace.address)
                 say(f"round {number}/{bench.rounds} {name:12} {found[name][-1]}")
         highest = {name: crowd.highest_rate(bench.seconds) for name, crowd in crowds.items()}
     medians = {
@@ -42,6 +47,14 @@ def measure(bench: Bench) -> Outcome:
         for name, of_side in found.items()
     }
     return Outcome(
-        values={"p99 in ms": medians["millrace"]["p99_ms"]},
-        detail={**medians, "highest_records_per_second_held": highest, "rounds": found},
+        values={
+            "p99 in ms": medians["millrace"]["p99_ms"],
+            "connections a client": sum(held.values()),
+        },
+        detail={
+            **medians,
+            "connections_by_protocol": held,
+            "highest_records_per_second_held": highest,
+            "rounds": found,
+        },
     )

@@ -2,7 +2,8 @@
 
 Every client sends a record when it is due, waits for its acknowledgement, and then for the next due
 time; the clients start at different moments. A latency runs from the due time to the
-acknowledgement, so it includes the wait for the client's previous record. Ways: `millrace`, and
+acknowledgement, so it includes the wait for the client's previous record. At the end the process
+counts its connections. Ways: `millrace`, and
 `grpc`, an empty echo over one gRPC stream for each client (`bench.peers.grpc_stream`): the cost of
 the wire itself.
 
@@ -10,6 +11,7 @@ the wire itself.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -19,6 +21,7 @@ import grpc
 from bench.loads.paced import WARM_UP_S
 from bench.loads.spec import Load, Moved, run_from_command_line
 from bench.peers.grpc_stream import BASE_OPTIONS, SERVICE
+from bench.processes import connections
 
 from millrace.client import Producer
 
@@ -62,11 +65,15 @@ async def _run(load: Load) -> Moved:
                 due += interval
 
         await asyncio.gather(*(client(number, send) for number, send in enumerate(senders)))
+        held = connections(os.getpid())
     return Moved(
         records=len(latencies),
         bytes=len(latencies) * len(RECORD),
         seconds=load.seconds,
-        detail={"latencies_ms": [round(latency, 3) for latency in latencies]},
+        detail={
+            "latencies_ms": [round(latency, 3) for latency in latencies],
+            "connections": held,
+        },
     )
 
 

@@ -1,6 +1,7 @@
 """Children of the benchmark: what they print, what they use, and that none outlives its time."""
 
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from bench.processes import (
     LoadFailedError,
     children,
+    connections,
     last_json,
     run_load,
     run_loads,
@@ -126,3 +128,14 @@ def test_the_waits_of_a_process_are_those_of_all_its_threads(tmp_path: Path) -> 
         stop(process)
     assert len(waits) == 2
     assert 50 <= sum(waits.values()) < 500
+
+
+def test_the_connections_of_a_process_are_counted_by_the_port_of_the_other_side() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        before = connections(os.getpid())
+        with (
+            socket.create_connection(("127.0.0.1", port)),
+            socket.create_connection(("127.0.0.1", port)),
+        ):
+            assert connections(os.getpid()) == {**before, port: 2}
