@@ -75,7 +75,7 @@ FIGURES = (
     _figure("consume_100b", "times", ">= 3", by=_READERS, record_bytes=100),
     _figure("consume_1kb", "times", ">= 2", by=_READERS, record_bytes=1000),
     _figure("produce_fsync_1kb", "times", ">= 2", by="produce:compare_fsync", record_bytes=1000),
-    _figure("wire_share", "share of raw gRPC", ">= 0.6"),
+    _figure("carrier_share", "share of bare DRPC frames", ">= 0.5"),
     _figure("disk_share", "share of the disk", ">= 0.7"),
     _figure("latency_10k", "times", ">= 1"),
     _figure("wakeups", "times", "<= 1"),

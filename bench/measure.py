@@ -25,6 +25,8 @@ from bench.processes import LoadFailedError, Usage, unwind_on_terminate
 ROUNDS_MIN = 5
 SECONDS_MIN = 10.0
 WARM_UP_SECONDS_MAX = 5.0
+NOT_MEASURED = 3
+"""Exit code of a figure's program where the figure could not be measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +166,7 @@ def figures(
             outcomes = measure(bench)
     except (PeerMissingError, LoadFailedError) as error:
         print(f"{last.name} was not measured: {error}", file=sys.stderr)
-        raise SystemExit(3) from error
+        raise SystemExit(NOT_MEASURED) from error
     if isinstance(outcomes, Outcome):
         outcomes = {wanted: outcomes}
     minutes = round((time.monotonic() - started) / 60, 1)
@@ -218,6 +220,15 @@ def median_ratio(ours: Sequence[Run], theirs: Sequence[Run]) -> float:
     return median(
         ratios([run.records_per_second for run in ours], [run.records_per_second for run in theirs])
     )
+
+
+def cpu_seconds_per_gb(run: Run) -> float:
+    """Return the CPU seconds of client and broker for each GB of keys and values.
+
+    Those of the client are without its start where its load says them.
+    """
+    client: float = run.moved.detail.get("cpu_seconds", run.client.cpu_seconds)
+    return (client + run.broker.cpu_seconds) / run.moved.bytes * 1e9
 
 
 def summaries(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:

@@ -28,9 +28,9 @@ from bench.directories import CHECKOUT, run_directory
 from bench.measure import rounded, settle, summary
 from bench.millrace_broker import running_millrace
 from bench.millrace_cluster import BROKERS, REPLICATION, running_millrace_cluster
-from bench.peers.grpc_server import running_grpc_server
 from bench.peers.kafka import running_kafka
 from bench.peers.maven import PeerMissingError
+from bench.peers.raw_server import running_grpc_server
 from bench.processes import LoadFailedError, unwind_on_terminate
 from bench.records import write_event_records
 from bench.report.picture import draw

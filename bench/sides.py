@@ -6,7 +6,6 @@ to end, and those of the broker in that time.
 """
 
 import itertools
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from bench.loads.paced import WARM_UP_S
 from bench.loads.spec import Load, Moved, command_line
 from bench.measure import Run, say
 from bench.peers import kafka_tools
-from bench.peers.grpc_server import GrpcServer
+from bench.peers.raw_server import RawServer
 from bench.processes import (
     LoadFailedError,
     Usage,
@@ -313,11 +312,9 @@ class Paced:
 
 @dataclass(frozen=True, kw_only=True)
 class RawStream:
-    """A client of the raw gRPC server: the ceiling."""
+    """The client of a raw server: the ceiling."""
 
-    server: GrpcServer
-    kind: str
-    """sync or aio, as the server is."""
+    server: RawServer
     direction: str
     """produce or fetch."""
     message_bytes: int
@@ -326,8 +323,7 @@ class RawStream:
     def __call__(self, seconds: float) -> Run:
         """Stream for so many seconds."""
         command = [
-            sys.executable, "-m", "bench.peers.grpc_stream", "client", self.kind,
-            self.server.options, self.direction, self.server.address, str(self.message_bytes),
+            *self.server.client, self.direction, self.server.address, str(self.message_bytes),
             str(seconds),
         ]  # fmt: skip
         reset_peak(self.server.pid)

@@ -11,8 +11,8 @@ from typing import Any
 from bench.comparisons.pair import Pair
 from bench.measure import Run
 from bench.millrace_cluster import BROKERS, MillraceCluster
-from bench.peers.grpc_server import GrpcServer
 from bench.peers.kafka import Kafka
+from bench.peers.raw_server import RawServer
 from bench.settings import DURABILITIES
 from bench.sides import RawStream
 
@@ -46,7 +46,7 @@ class Case:
     runs: dict[str, list[Run]] = field(default_factory=dict)
 
 
-def ceilings(servers: Mapping[str, GrpcServer], directory: Path) -> Iterator[Case]:
+def ceilings(servers: Mapping[str, RawServer], directory: Path) -> Iterator[Case]:
     """Yield raw gRPC streaming in both directions."""
     for direction in ("produce", "fetch"):
         yield Case(
@@ -57,7 +57,6 @@ def ceilings(servers: Mapping[str, GrpcServer], directory: Path) -> Iterator[Cas
             sides={
                 kind: RawStream(
                     server=server,
-                    kind=kind,
                     direction=direction,
                     message_bytes=CEILING_MESSAGE_BYTES,
                     log=directory / "grpc-client.log",

@@ -13,7 +13,7 @@ from bench.loads.paced import percentiles
 from bench.many_clients import RATE_EACH, Crowd
 from bench.measure import Bench, Outcome, say, settle
 from bench.millrace_broker import running_millrace
-from bench.peers.grpc_server import running_grpc_server
+from bench.peers.raw_server import running_grpc_server
 from bench.settings import MILLRACE_TOPIC
 
 PARTITIONS = 4

@@ -47,6 +47,7 @@ class Moved:
     """Keys and values, without any framing."""
     seconds: float
     detail: dict[str, Any] = field(default_factory=dict)
+    """More of it. `cpu_seconds`: of the process in that time, without its start."""
 
 
 def run_from_command_line(load: Callable[[Load], Moved]) -> None:

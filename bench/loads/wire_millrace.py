@@ -1,5 +1,6 @@
 """The broker's own rate: prebuilt messages of the published .proto, without encoding or decoding
-records.
+records. By DRPC the client is that of the bare frames (`bench.peers.drpc_frames`), so that only the
+server differs.
 
 Ways: `produce` writes ProduceRequests that were built before the clock starts. Each is one batch of
 1 KB records, for the partitions in turn, without a producer id, so that the same bytes may be sent
@@ -7,16 +8,22 @@ again; an error in an answer ends the load. `fetch` grants credit and takes whol
 the end of the topic it starts over.
 
 `settings`: `message_bytes`, the size of a message; `in_flight`, the number of unanswered messages
-(or, for fetch, the number that the credit allows).
+(or, for fetch, the number that the credit allows); `drpc`, the address to speak DRPC with, or none
+to speak gRPC with the load's address.
 """
 
 import asyncio
 import itertools
+import sys
 import time
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, cast
 
 import grpc
+import uvloop
 from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.peers.drpc_frames import Connection, Kind, open_call
 from bench.peers.grpc_stream import BASE_OPTIONS, OPTIONS
 from bench.records import read_records
 from bench.settings import GRPC_OPTIONS
@@ -36,29 +43,38 @@ RECORD_ROOM = 4
 FETCH_WAIT_MS = 500
 
 
+class Stream(Protocol):
+    """A call of the broker that carries messages both ways."""
+
+    async def write(self, message: bytes) -> None:
+        """Send a message once there is room for it."""
+
+    async def done_writing(self) -> None:
+        """Tell the broker that no message follows."""
+
+    async def read(self) -> bytes | None:
+        """Return the next message, None at the end."""
+
+
 def run(load: Load) -> Moved:
     """Produce or fetch for the load's time."""
     with SyncAdmin(load.address) as admin:
         topic_id = admin.describe_topic(load.topic).topic_id
         log_bytes = sum(log.size_bytes for log in admin.describe_logs(load.topic))
     if load.way == "produce":
-        return asyncio.run(_produce(load, _build_requests(load, topic_id)))
-    return asyncio.run(_fetch(load, topic_id, log_bytes))
+        return uvloop.run(_produce(load, _build_requests(load, topic_id)))
+    return uvloop.run(_fetch(load, topic_id, log_bytes))
 
 
 async def _produce(load: Load, requests: list[bytes]) -> Moved:
-    async with grpc.aio.insecure_channel(load.address, options=CHANNEL_OPTIONS) as channel:
-        call: Any = channel.stream_stream(
-            "/millrace.proto.v1.Produce/Produce",
-            response_deserializer=produce_pb2.ProduceResponse.FromString,
-        )()
+    async with _call(load, "/millrace.proto.v1.Produce/Produce") as stream:
         room = asyncio.Semaphore(load.settings["in_flight"])
         answered = 0
 
         async def count_answers() -> None:
             nonlocal answered
-            async for response in call:
-                for answer in response.answers:
+            while (message := await stream.read()) is not None:
+                for answer in produce_pb2.ProduceResponse.FromString(message).answers:
                     problems = [result.error for result in answer.results if result.error.code]
                     if answer.error.code or problems or not answer.results:
                         raise SystemExit(f"refused: {answer.error} {problems}")
@@ -67,17 +83,23 @@ async def _produce(load: Load, requests: list[bytes]) -> Moved:
 
         answers = asyncio.create_task(count_answers())
         sent = 0
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         while time.perf_counter() - started < load.seconds and not answers.done():
             await room.acquire()
-            await call.write(requests[sent % len(requests)])
+            await stream.write(requests[sent % len(requests)])
             sent += 1
-        await call.done_writing()
+        await stream.done_writing()
         await answers
         seconds = time.perf_counter() - started
+        cpu_seconds = time.process_time() - cpu_started
     if answered != sent:
         raise SystemExit(f"{sent} requests, {answered} answers")
-    return Moved(records=sent, bytes=sent * len(requests[0]), seconds=seconds)
+    return Moved(
+        records=sent,
+        bytes=sent * len(requests[0]),
+        seconds=seconds,
+        detail={"cpu_seconds": cpu_seconds},
+    )
 
 
 def _build_requests(load: Load, topic_id: TopicId) -> list[bytes]:
@@ -133,17 +155,17 @@ async def _fetch(load: Load, topic_id: TopicId, log_bytes: int) -> Moved:
         min_bytes=1, max_wait_ms=FETCH_WAIT_MS, response_bytes_max=size, window_bytes=window
     )
     moved = messages = in_pass = to_grant = 0
-    async with grpc.aio.insecure_channel(load.address, options=CHANNEL_OPTIONS) as channel:
-        call: Any = channel.stream_stream(
-            "/millrace.proto.v1.Fetch/Fetch",
-            request_serializer=fetch_pb2.FetchRequest.SerializeToString,
-        )()
-        started = time.perf_counter()
-        await call.write(
-            fetch_pb2.FetchRequest(partitions=following, credit_bytes=window, settings=settings)
-        )
+    async with _call(load, "/millrace.proto.v1.Fetch/Fetch") as stream:
+
+        async def ask(**fields: Any) -> None:
+            await stream.write(fetch_pb2.FetchRequest(**fields).SerializeToString())
+
+        started, cpu_started = time.perf_counter(), time.process_time()
+        await ask(partitions=following, credit_bytes=window, settings=settings)
         while (seconds := time.perf_counter() - started) < load.seconds:
-            message = await call.read()
+            message = await stream.read()
+            if message is None:
+                raise SystemExit("the broker has ended the stream")
             header, _ = decode_fetch_response(message)
             batch_bytes = sum(fetched.length for fetched in header.partitions)
             problems = [fetched.error for fetched in header.partitions if fetched.error.code]
@@ -157,14 +179,80 @@ async def _fetch(load: Load, topic_id: TopicId, log_bytes: int) -> Moved:
                 in_pass = 0
                 removed = [partition.handle for partition in following]
                 following = from_the_beginning()
-                await call.write(fetch_pb2.FetchRequest(remove=removed, partitions=following))
+                await ask(remove=removed, partitions=following)
             if to_grant >= window // 2:
-                await call.write(fetch_pb2.FetchRequest(credit_bytes=to_grant))
+                await ask(credit_bytes=to_grant)
                 to_grant = 0
-        call.cancel()
+        cpu_seconds = time.process_time() - cpu_started
     return Moved(
-        records=messages, bytes=moved, seconds=seconds, detail={"message_bytes": moved / messages}
+        records=messages,
+        bytes=moved,
+        seconds=seconds,
+        detail={"message_bytes": moved / messages, "cpu_seconds": cpu_seconds},
     )
+
+
+@asynccontextmanager
+async def _call(load: Load, method: str) -> AsyncIterator[Stream]:
+    """Open a call by the carrier that the settings say, and end it with the block."""
+    if load.settings.get("drpc"):
+        drpc = _DrpcStream()
+        drpc.connection = await open_call(load.settings["drpc"], method, drpc.received, drpc.lost)
+        try:
+            yield drpc
+        finally:
+            drpc.connection.transport.abort()
+        return
+    async with grpc.aio.insecure_channel(load.address, options=CHANNEL_OPTIONS) as channel:
+        call: Any = channel.stream_stream(method)()
+        try:
+            yield _GrpcStream(call)
+        finally:
+            call.cancel()
+
+
+class _GrpcStream:
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def write(self, message: bytes) -> None:
+        await self._call.write(message)
+
+    async def done_writing(self) -> None:
+        await self._call.done_writing()
+
+    async def read(self) -> bytes | None:
+        message = await self._call.read()
+        return None if message is grpc.aio.EOF else message
+
+
+class _DrpcStream:
+    connection: Connection
+
+    def __init__(self) -> None:
+        self._arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+        """Bounded by the credit, or by the number of unanswered messages."""
+
+    def received(self, connection: Connection, kind: Kind, body: bytes | bytearray) -> None:
+        if kind is Kind.MESSAGE:
+            self._arrived.put_nowait(cast("bytes", body))  # It is not copied: nothing hashes it.
+            return
+        if kind is Kind.ERROR:
+            print(f"refused: {bytes(body)!r}", file=sys.stderr)
+        self._arrived.put_nowait(None)
+
+    def lost(self) -> None:
+        self._arrived.put_nowait(None)
+
+    async def write(self, message: bytes) -> None:
+        await self.connection.room()
+        self.connection.send(message)
+
+    async def done_writing(self) -> None:
+        self.connection.send_packet(Kind.CLOSE_SEND)
+
+    async def read(self) -> bytes | None:
+        return await self._arrived.get()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 from bench import measure
 from bench.loads.spec import Moved
-from bench.measure import SECONDS_MIN, Bench, Measure, Named, Outcome, Run, figures
+from bench.measure import (
+    SECONDS_MIN,
+    Bench,
+    Measure,
+    Named,
+    Outcome,
+    Run,
+    cpu_seconds_per_gb,
+    figures,
+)
 from bench.peers.maven import PeerMissingError
 from bench.processes import LoadFailedError, Usage
 
@@ -143,3 +152,11 @@ def test_the_data_directory_goes_away_with_the_figure(
     printed_by(capsys, tmp_path, look)
     assert seen[0].parent == tmp_path
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cpu_seconds_of_a_gb_leave_out_the_start_of_a_client_that_says_so() -> None:
+    used = {"client": Usage(cpu_seconds=5, peak_rss_bytes=0), "broker": UNUSED}
+    said = Moved(records=1, bytes=2_000_000_000, seconds=10, detail={"cpu_seconds": 3})
+    assert cpu_seconds_per_gb(Run(moved=said, **used)) == (3 + 1) / 2
+    silent = Moved(records=1, bytes=2_000_000_000, seconds=10)
+    assert cpu_seconds_per_gb(Run(moved=silent, **used)) == (5 + 1) / 2
