@@ -5,6 +5,14 @@ from bench.measure import Bench, Outcome, Run, median_ratio, summaries
 
 CONFLUENT_WAY_OF = {"each": "each", "keyed": "keyed", "handle": "callback"}
 """Our way of sending single records, and confluent's that does the same."""
+SINGLE_SENDS = {
+    "each": ("", "over confluent's produce(), no key, checked by flush()"),
+    "keyed": ("keyed_", "over confluent's produce() with a key"),
+    "handle": ("handle_", "over confluent's produce() with a delivery report for each"),
+}
+"""By our way: its part of the figure's name, and what the value is."""
+SIZES = {100: "100b", 1000: "1kb"}
+"""A record's bytes, as the names of figures have them."""
 
 
 def compare_batches(bench: Bench, record_bytes: int, brokers: int = 1) -> Outcome:
@@ -35,22 +43,23 @@ def compare_batches(bench: Bench, record_bytes: int, brokers: int = 1) -> Outcom
     )
 
 
-def compare_single_sends(bench: Bench, record_bytes: int) -> Outcome:
-    """Compare one call per record: plain, with a key, with an outcome for each."""
+def compare_single_sends(bench: Bench, record_bytes: int) -> dict[str, Outcome]:
+    """Compare one call per record: plain, with a key, with an outcome for each; a figure each."""
     with running_pair(bench.directory, record_bytes) as pair:
         sides = {}
         for way, their_way in CONFLUENT_WAY_OF.items():
             sides[f"millrace_{way}"] = pair.produce(way)
             sides[f"confluent_{way}"] = pair.confluent_produce(their_way)
         runs = bench.interleave(sides)
-    over = {
-        way: median_ratio(runs[f"millrace_{way}"], runs[f"confluent_{way}"])
-        for way in CONFLUENT_WAY_OF
+    return {
+        f"send_{figure}{SIZES[record_bytes]}": Outcome(
+            values={
+                what: median_ratio(runs[f"millrace_{way}"], runs[f"confluent_{way}"]),
+            },
+            detail=summaries({side: runs[f"{side}_{way}"] for side in ("millrace", "confluent")}),
+        )
+        for way, (figure, what) in SINGLE_SENDS.items()
     }
-    return Outcome(
-        values={"over confluent's produce(), no key, checked by flush()": over["each"]},
-        detail={"over_confluent": over, **summaries(runs)},
-    )
 
 
 def compare_fsync(bench: Bench, record_bytes: int) -> Outcome:

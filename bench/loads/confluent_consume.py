@@ -36,7 +36,7 @@ def consume(load: Load) -> Moved:
     ]
     consumer.assign(start)
     records = moved_bytes = at_end = 0
-    started = 0.0
+    started = cpu_started = 0.0
     heard = time.perf_counter()
     while True:
         messages = consumer.consume(MESSAGES_PER_CALL, GATHER_TIMEOUT_S)
@@ -46,7 +46,8 @@ def consume(load: Load) -> Moved:
         elif now - heard > SILENCE_MAX_S:
             raise SystemExit(f"nothing came for {SILENCE_MAX_S} s after {records} records")
         if not started:
-            started = now if messages else 0.0
+            if messages:
+                started, cpu_started = now, time.process_time()
             continue
         for message in messages:
             error = message.error()
@@ -64,8 +65,11 @@ def consume(load: Load) -> Moved:
         if at_end == load.partitions:
             at_end = 0
             consumer.assign(start)
+    cpu_seconds = time.process_time() - cpu_started
     consumer.close()
-    return Moved(records=records, bytes=moved_bytes, seconds=seconds)
+    return Moved(
+        records=records, bytes=moved_bytes, seconds=seconds, detail={"cpu_seconds": cpu_seconds}
+    )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def produce(load: Load) -> Moved:
     send(producer, load.topic, values[:1], keys[:1])
     producer.flush(FLUSH_TIMEOUT_S)
     sent = 1
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), time.process_time()
     for first, last in _slices(len(values)):
         send(producer, load.topic, values[first:last], keys[first:last])
         producer.poll(0)
@@ -47,10 +47,16 @@ def produce(load: Load) -> Moved:
             break
     left = producer.flush(FLUSH_TIMEOUT_S)
     seconds = time.perf_counter() - started
+    cpu_seconds = time.process_time() - cpu_started
     if left or failures or _end_offsets(load) != sent:
         raise SystemExit(f"{left} records not delivered of {sent}, errors: {failures}")
     record_bytes = len(values[0]) + (len(keys[0]) if load.way == "keyed" else 0)
-    return Moved(records=sent - 1, bytes=record_bytes * (sent - 1), seconds=seconds)
+    return Moved(
+        records=sent - 1,
+        bytes=record_bytes * (sent - 1),
+        seconds=seconds,
+        detail={"cpu_seconds": cpu_seconds},
+    )
 
 
 def _slices(count: int) -> Iterator[tuple[int, int]]:

@@ -30,7 +30,7 @@ def consume(load: Load) -> Moved:
         count, _ = take(consumer)
         left = in_topic - count
         records = moved_bytes = 0
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         while (seconds := time.perf_counter() - started) < load.seconds:
             if not left:
                 left = in_topic
@@ -42,7 +42,10 @@ def consume(load: Load) -> Moved:
             records += count
             moved_bytes += size
             left -= count
-    return Moved(records=records, bytes=moved_bytes, seconds=seconds)
+        cpu_seconds = time.process_time() - cpu_started
+    return Moved(
+        records=records, bytes=moved_bytes, seconds=seconds, detail={"cpu_seconds": cpu_seconds}
+    )
 
 
 def _records(consumer: SyncConsumer) -> tuple[int, int]:

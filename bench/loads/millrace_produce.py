@@ -1,20 +1,24 @@
 """Millrace's client producing at full speed: from Python bytes to acknowledged by all replicas.
 
 Ways: `each` one send() per record; `keyed` the same with a key; `handle` the same, asking every
-record's handle for its outcome; `batch` send_batch() of `BATCH_BYTES`; `batch_keyed` the same with
-keys. flush() and the end offsets of the topic prove the delivery.
+record's handle for its outcome once that is known, as the other side's program takes delivery
+reports; `batch` send_batch() of `BATCH_BYTES`; `batch_keyed` the same with keys. flush() and the
+end offsets of the topic prove the delivery.
 """
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from bench.loads.spec import Load, Moved, run_from_command_line
 from bench.records import keys_for, read_records
 
-from millrace.client import SyncAdmin, SyncProducer
+from millrace.client import RecordHandle, SyncAdmin, SyncProducer
 
 BATCH_BYTES = 1 << 20
 SEND_SLICE = 10_000
+
+Handles = Sequence[RecordHandle]
 
 
 def produce(load: Load) -> Moved:
@@ -28,54 +32,72 @@ def produce(load: Load) -> Moved:
         send(producer, load.topic, values[:1], keys[:1])
         producer.flush()
         sent = 1
-        started = time.perf_counter()
+        unseen: deque[Sequence[RecordHandle]] = deque()
+        started, cpu_started = time.perf_counter(), time.process_time()
         is_over = False
         while not is_over:
             for first in range(0, len(values), slice_records):
                 chosen = slice(first, first + slice_records)
-                send(producer, load.topic, values[chosen], keys[chosen])
+                unseen.append(send(producer, load.topic, values[chosen], keys[chosen]))
                 sent += len(values[chosen])
+                while unseen and (not unseen[0] or unseen[0][-1].done()):
+                    _see_outcomes(unseen.popleft())
                 is_over = (
                     time.perf_counter() - started >= load.seconds or sent > load.records_max > 0
                 )
                 if is_over:
                     break
         producer.flush()
+        for handles in unseen:
+            _see_outcomes(handles)
         seconds = time.perf_counter() - started
+        cpu_seconds = time.process_time() - cpu_started
     arrived = _end_offsets(load)
     if arrived != sent:
         raise SystemExit(f"{sent} records sent and flushed, {arrived} are in the log")
     record_bytes = len(values[0]) + (len(keys[0]) if "keyed" in load.way else 0)
-    return Moved(records=sent - 1, bytes=record_bytes * (sent - 1), seconds=seconds)
+    return Moved(
+        records=sent - 1,
+        bytes=record_bytes * (sent - 1),
+        seconds=seconds,
+        detail={"cpu_seconds": cpu_seconds},
+    )
 
 
-def _each(producer: SyncProducer, topic: str, values: list[bytes], _: list[bytes]) -> None:
+def _each(producer: SyncProducer, topic: str, values: list[bytes], _: list[bytes]) -> Handles:
     send = producer.send
     for value in values:
         send(topic, value)
+    return ()
 
 
-def _keyed(producer: SyncProducer, topic: str, values: list[bytes], keys: list[bytes]) -> None:
+def _keyed(producer: SyncProducer, topic: str, values: list[bytes], keys: list[bytes]) -> Handles:
     send = producer.send
     for value, key in zip(values, keys, strict=True):
         send(topic, value, key)
+    return ()
 
 
-def _handle(producer: SyncProducer, topic: str, values: list[bytes], _: list[bytes]) -> None:
+def _handle(producer: SyncProducer, topic: str, values: list[bytes], _: list[bytes]) -> Handles:
     send = producer.send
-    handles = [send(topic, value) for value in values]
+    return [send(topic, value) for value in values]
+
+
+def _see_outcomes(handles: Handles) -> None:
     for handle in handles:
         handle.result()
 
 
-def _batch(producer: SyncProducer, topic: str, values: list[bytes], _: list[bytes]) -> None:
+def _batch(producer: SyncProducer, topic: str, values: list[bytes], _: list[bytes]) -> Handles:
     producer.send_batch(topic, values)
+    return ()
 
 
 def _batch_keyed(
     producer: SyncProducer, topic: str, values: list[bytes], keys: list[bytes]
-) -> None:
+) -> Handles:
     producer.send_batch(topic, values, keys)
+    return ()
 
 
 def _end_offsets(load: Load) -> int:
@@ -83,7 +105,7 @@ def _end_offsets(load: Load) -> int:
         return sum(end.offset for end in admin.list_offsets(load.topic, "end").values())
 
 
-WAYS: dict[str, Callable[[SyncProducer, str, list[bytes], list[bytes]], None]] = {
+WAYS: dict[str, Callable[[SyncProducer, str, list[bytes], list[bytes]], Handles]] = {
     "each": _each,
     "keyed": _keyed,
     "handle": _handle,
