@@ -1,6 +1,8 @@
-"""Encodes sealed batches, in their order: on a thread when they are compressed.
+"""Encodes sealed batches: on threads when they are compressed.
 
-The codecs let go of the interpreter: another core compresses meanwhile.
+The codecs let go of the interpreter, so other cores compress meanwhile. Batches reach the sender in
+the order in which they were sealed, whichever is encoded first: so those of a partition keep their
+order.
 """
 
 import asyncio
@@ -8,12 +10,16 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from millrace.core.client.producer.batch import ProducerBatch, encode
 from millrace.core.client.producer.sender import Sender
 from millrace.core.errors import InvalidConfigError, MillraceError
 from millrace.core.records.compression import Codec, Compressor
+
+_THREADS_MAX: Final = 2
+"""Threads that compress: one alone is the limit of a producer with a codec. What else is done for a
+batch holds the interpreter, so that a third would add little."""
 
 
 class Encoding:
@@ -30,23 +36,25 @@ class Encoding:
         self._sender = sender
         self._loop = loop
         self._wake = wake
-        self._thread: ThreadPoolExecutor | None = None
+        self._threads: ThreadPoolExecutor | None = None
         self._under_way: deque[tuple[ProducerBatch, asyncio.Future[Any]]] = deque()
 
     def start(self) -> None:
-        """Start the thread, if one is needed."""
+        """Start what runs the threads, if some are needed."""
         if self._compressor.codec is not Codec.NONE:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="millrace-compress")
+            self._threads = ThreadPoolExecutor(
+                _THREADS_MAX, thread_name_prefix="millrace-compress"
+            )
 
     def end(self) -> None:
-        """End the thread when it has encoded what it has."""
-        if self._thread is not None:
-            self._thread.shutdown()
+        """End the threads when they have encoded what they have."""
+        if self._threads is not None:
+            self._threads.shutdown()
 
     def encode(self, batches: Iterable[ProducerBatch]) -> None:
         """Encode batches, and hand them to the sender."""
         for batch in batches:
-            if self._thread is None:
+            if self._threads is None:
                 self._encoded(batch, partial(encode, batch, self._compressor))
             else:
                 future = self._encoded_in_thread(batch)
@@ -55,7 +63,7 @@ class Encoding:
 
     def _encoded_in_thread(self, batch: ProducerBatch) -> "asyncio.Future[Any]":
         try:
-            return self._loop.run_in_executor(self._thread, encode, batch, self._compressor)
+            return self._loop.run_in_executor(self._threads, encode, batch, self._compressor)
         except RuntimeError:  # The process ends: its executors take no more work.
             future: asyncio.Future[Any] = self._loop.create_future()
         try:
