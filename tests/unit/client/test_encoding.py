@@ -3,10 +3,13 @@
 import asyncio
 import threading
 
+import numpy as np
+
 from millrace.client._producer.encoding import Encoding
 from millrace.core.client.producer.batch import Piece, ProducerBatch
 from millrace.core.errors import MillraceError
 from millrace.core.ids import MonotonicMs, TopicId, TopicPartition
+from millrace.core.records.cells import ByteCells, cells_of
 from millrace.core.records.compression import Codec, Compressor
 from millrace.core.records.header import Buffer
 
@@ -54,7 +57,7 @@ class SlowForTheFirst(Compressor):
 
 def _batch(value: bytes, sent_at: int = 1) -> ProducerBatch:
     batch = ProducerBatch("orders", TopicPartition(TopicId(bytes(16)), 0), MonotonicMs(0))
-    batch.pieces = [Piece(1, sent_at, [value], None, None)]
+    batch.pieces = [Piece(1, sent_at, cells_of([value]), None, None)]
     batch.record_count = 1
     return batch
 
@@ -91,6 +94,6 @@ async def test_a_batch_that_cannot_be_encoded_fails_alone() -> None:
 
 async def test_values_that_are_no_bytes_fail_their_batch() -> None:
     batch = _batch(b"no bytes")
-    batch.pieces[0].values = [object()]  # type: ignore[list-item]
+    batch.pieces[0].values = ByteCells([object()], np.array([1]))  # type: ignore[list-item]
     _, refused = await _encode(Compressor("lz4"), [batch])
     assert isinstance(refused[0][1], MillraceError)

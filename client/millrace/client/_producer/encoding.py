@@ -42,9 +42,7 @@ class Encoding:
     def start(self) -> None:
         """Start what runs the threads, if some are needed."""
         if self._compressor.codec is not Codec.NONE:
-            self._threads = ThreadPoolExecutor(
-                _THREADS_MAX, thread_name_prefix="millrace-compress"
-            )
+            self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="millrace-compress")
 
     def end(self) -> None:
         """End the threads when they have encoded what they have."""
