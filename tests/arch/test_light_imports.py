@@ -1,6 +1,6 @@
-"""What processes must not load: a broker no pandas, which pyarrow takes in by itself where there is
-one; the operator no pyarrow, which it does not need and which is a third of its memory. Nor does it
-load the broker: the settings that it fills in and checks are in the core.
+"""What processes must not load: a broker and a producer no pandas, which pyarrow takes in by itself
+where there is one; the operator no pyarrow, which it does not need and which is a third of its
+memory. Nor does it load the broker: the settings that it fills in and checks are in the core.
 """
 
 import subprocess
@@ -47,13 +47,40 @@ assert made.header.record_count == 2
 assert "pandas" not in sys.modules, "pandas was imported"
 """
 
+SEND_RECORDS = """
+import random
+import sys
+from millrace.core.client.producer.batch import encode
+from millrace.core.client.producer.distributor import Distributor, TopicLayout
+from millrace.core.client.producer.intake import Intakes
+from millrace.core.client.producer.partitioners import Keyed
+from millrace.core.ids import MonotonicMs, TopicId, WallMs
+from millrace.core.records.compression import Compressor
 
-def test_a_broker_that_opens_and_cleans_batches_does_not_load_pandas(tmp_path: Path) -> None:
+distributor = Distributor(1000, Keyed(), lambda place: 0, random.Random(1))
+intakes = Intakes(10000, 100000)
+named = [("name", b"value"), ("of none", None)]
+for key, headers in ((None, None), (b"key", None), (b"key", named)):
+    for number in range(100):
+        value = None if number % 10 == 3 else b"value %d" % number
+        intakes.add("orders", value, key, None, headers, None, MonotonicMs(0), WallMs(0))
+    intakes.close("orders")
+    distributor.distribute(intakes.closed.pop(), TopicLayout(TopicId(bytes(16)), 4))
+distributor.seal_opened_until(MonotonicMs(0))
+assert sum(encode(batch, Compressor()).record_count for batch in distributor.sealed) == 300
+assert "pandas" not in sys.modules, "pandas was imported"
+"""
+
+
+@pytest.mark.parametrize("program", [READ_A_BATCH, SEND_RECORDS], ids=["broker", "producer"])
+def test_a_broker_that_opens_batches_and_a_producer_of_records_do_not_load_pandas(
+    program: str, tmp_path: Path
+) -> None:
     (tmp_path / "pandas").mkdir()
     (tmp_path / "pandas" / "__init__.py").write_text('__version__ = "2.3.0"\n')
     search_path = [str(tmp_path), *sys.path]
     outcome = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {search_path}\n{READ_A_BATCH}"],
+        [sys.executable, "-c", f"import sys; sys.path[:] = {search_path}\n{program}"],
         check=False,
         capture_output=True,
         text=True,

@@ -13,7 +13,7 @@ from millrace.core import words
 from millrace.core.client.producer.sent_columns import Cells, SentColumns, taken
 from millrace.core.errors import InvalidRecordError, MillraceError, SerializationError
 from millrace.core.ids import WallMs
-from millrace.core.records.column_writer import are_long
+from millrace.core.records.cells import cells_of
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.header import TIMESTAMP_MAX
 from millrace.core.settings import INT32_MAX
@@ -22,6 +22,7 @@ Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """Headers of one record: pairs of name and value, or a mapping."""
 
 _TIMES: Final = "milliseconds since 1970, up to the year 9999"
+_LONG_CELL_BYTES: Final = 200
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "partition")
 
 
@@ -242,10 +243,10 @@ def _column(
                 rejected[row] = error
                 made.append(None)
         cells = made
-    elif isinstance(cells, list) and cells and are_long(cells):
+    elif isinstance(cells, list) and cells and _are_long(cells):
         cells = cells.copy()
         if set(map(type, cells)) == {bytes}:
-            return cells
+            return cells_of(cells)
     try:
         column = pa.array(cells, pa.binary())
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
@@ -256,6 +257,14 @@ def _column(
     if isinstance(column, pa.ChunkedArray):
         raise InvalidRecordError(f"the {what}s of one send_batch() are limited to 2 GiB")
     return column
+
+
+def _are_long(cells: list[Any]) -> bool:
+    """Return whether cells should stay Python's bytes until they are joined, judged by the first.
+
+    Arrow checks their types and counts their lengths at once, but copies them once more.
+    """
+    return isinstance(cells[0], bytes) and len(cells[0]) > _LONG_CELL_BYTES
 
 
 def _binary_array(cells: pa.Array, what: str) -> pa.Array:

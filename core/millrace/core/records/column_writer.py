@@ -12,6 +12,7 @@ from millrace.core import words
 from millrace.core.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError
 from millrace.core.ids import WallMs
 from millrace.core.records.arrow_views import int64s_of, numbers_of, validity_of
+from millrace.core.records.cells import ByteCells, array_of, cells_of
 from millrace.core.records.columns import (
     COLUMN_BITS,
     HAS_NULLS,
@@ -28,11 +29,6 @@ _Part: TypeAlias = Buffer | pa.Buffer
 _PADS: Final = tuple(b"\0" * (-n % 8) for n in range(8))
 _ALL_NULL: Final = -1
 _ALL_EMPTY: Final = 0
-_LONG_CELL_BYTES: Final = 200
-"""Cells of more bytes are cheaper to join from Python's bytes than to build into an Arrow array,
-which copies them twice but spends less on each. Measured, joining takes twice the array's time for
-cells of 100 bytes, the same for 250, and half of it for 1,000."""
-_MANY_CELLS: Final = 64
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,11 +39,6 @@ class WrittenColumns:
     base_timestamp: WallMs
     max_timestamp: WallMs
     body: bytes
-
-
-def are_long(cells: Sequence[bytes | None]) -> bool:
-    """Return whether cells should stay Python's bytes, judged by the first."""
-    return isinstance(cells[0], bytes) and len(cells[0]) > _LONG_CELL_BYTES
 
 
 def write(columns: Columns) -> WrittenColumns:
@@ -149,18 +140,13 @@ def _binary(name: str, cells: BinaryColumn | None, count: int) -> tuple[int, lis
         raise InvalidRecordError(
             f"{name}: {words.count(len(cells), 'cell')} for {words.count(count, 'record')}"
         )
-    array: pa.Array
-    if isinstance(cells, pa.Array):
-        array = cells
-    elif isinstance(cells, pa.ChunkedArray):
-        array = _one_array(name, cells, cells.type)
-    else:
-        array = _small_cells(cells)
-        if array is None:
-            try:
-                return _binary_from_bytes(cells)
-            except TypeError:  # A None among them: Arrow builds the bitmap.
-                array = _one_array(name, cells, pa.binary())
+    if isinstance(cells, pa.ChunkedArray):
+        cells = _one_array(name, cells)
+    elif not isinstance(cells, pa.Array | ByteCells):
+        cells = _column(name, cells)
+    if isinstance(cells, ByteCells):
+        return _binary_from_bytes(cells)
+    array: pa.Array = cells
     if array.null_count == count:
         return 0, [], _ALL_NULL
     flags, buffers, data_length = _array_buffers(name, array)
@@ -169,46 +155,34 @@ def _binary(name: str, cells: BinaryColumn | None, count: int) -> tuple[int, lis
     return flags, *_padded(*buffers)
 
 
-def _one_array(name: str, cells: Sequence[object] | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+def _one_array(name: str, cells: pa.ChunkedArray) -> pa.Array:
     try:
-        array = (
-            cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else pa.array(cells, kind)
-        )
-    except (pa.ArrowException, TypeError, ValueError) as error:
+        array = cells.combine_chunks()
+    except pa.ArrowException as error:
         raise InvalidRecordError(f"{name}: {error}") from error
     if not isinstance(array, pa.Array):
         raise MessageTooLargeError(f"{name}: a batch's column is limited to {BODY_BYTES_MAX} bytes")
     return array
 
 
-def _small_cells(cells: Sequence[bytes | None]) -> pa.Array | None:
-    """Return an array of many cells that begin small; None: they do not, or are not bytes."""
-    if len(cells) < _MANY_CELLS or are_long(cells):
-        return None
+def _column(name: str, cells: Sequence[bytes | None]) -> ByteCells | pa.Array:
     try:
-        array = pa.array(cells)
-    except (pa.ArrowException, TypeError, ValueError):
-        return None
-    return array if array.type in (pa.binary(), pa.null()) else None
+        return cells_of(cells)
+    except TypeError as error:
+        raise InvalidRecordError(f"{name}: {error}") from error
+    except OverflowError as error:
+        raise MessageTooLargeError(f"{name}: {error}") from error
 
 
-def _binary_from_bytes(cells: Sequence[bytes | None]) -> tuple[int, list[_Part], int]:
-    """Lay out bytes without nulls: one join, no intermediate array.
-
-    Raises:
-        TypeError: a cell is None.
-    """
-    count = len(cells)
-    lengths = np.fromiter(map(len, cells), np.int64, count)  # type: ignore[arg-type]
-    data_length = int(lengths.sum())
+def _binary_from_bytes(column: ByteCells) -> tuple[int, list[_Part], int]:
+    """Lay out bytes without nulls: one join, no intermediate array."""
+    data_length = int(column.lengths.sum())
     if not data_length:
         return 0, [], _ALL_EMPTY
     if data_length > BODY_BYTES_MAX:
         raise MessageTooLargeError(f"a batch's column is limited to {BODY_BYTES_MAX} bytes")
-    offsets = np.zeros(count + 1, "<i4")
-    np.cumsum(lengths, out=offsets[1:])
-    buffers, length = _padded(offsets.tobytes())
-    buffers += cells
+    buffers, length = _padded(column.offsets().tobytes())
+    buffers += column.cells
     pad = _PADS[data_length % 8]
     buffers.append(pad)
     return 0, buffers, length + data_length + len(pad)
@@ -259,13 +233,14 @@ def _headers(
         try:
             counts = np.fromiter(map(len, headers), np.int32, count)
             flat = list(chain.from_iterable(headers))
-            header_names, header_values = [name for name, _ in flat], [value for _, value in flat]
-        except (TypeError, ValueError) as error:
+            names = array_of([name.encode() for name, _ in flat])
+            values = array_of([value for _, value in flat])
+        except (AttributeError, TypeError, ValueError) as error:
             raise InvalidRecordError(
                 f"a record's headers are a list of pairs of name and value: {error}"
             ) from error
-        names = _one_array("header names", header_names, pa.string())
-        values = _one_array("header values", header_values, pa.binary())
+        except OverflowError as error:
+            raise MessageTooLargeError(f"headers: {error}") from error
     if not len(names):
         return 0, [], 0
     if names.null_count:
@@ -281,7 +256,7 @@ def _headers(
 def _header_arrays(headers: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, pa.Array, pa.Array]:
     """Return headers per record, all names and all values; a null list is an empty one."""
     if isinstance(headers, pa.ChunkedArray):
-        headers = _one_array("headers", headers, headers.type)
+        headers = _one_array("headers", headers)
     array = headers if headers.type == HEADERS_TYPE else _cast("headers", headers, HEADERS_TYPE)
     counts = np.diff(numbers_of(array.offsets))
     if array.null_count:

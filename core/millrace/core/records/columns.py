@@ -34,6 +34,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.core.ids import WallMs
+from millrace.core.records.cells import ByteCells
 from millrace.core.records.header import Attributes
 
 if sys.byteorder != "little":
@@ -75,7 +76,7 @@ HAS_NULLS: Final = 1
 HEADER_VALUES_HAVE_NULLS: Final = 2
 FLAGS_ALLOWED: Final = (0, 0, HAS_NULLS, HAS_NULLS, HEADER_VALUES_HAVE_NULLS)
 
-BinaryColumn: TypeAlias = Sequence[bytes | None] | pa.Array | pa.ChunkedArray
+BinaryColumn: TypeAlias = Sequence[bytes | None] | ByteCells | pa.Array | pa.ChunkedArray
 """Keys or values: Python bytes, or an Arrow array of any binary or string type."""
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 """Headers of one record: name and value, in order; names may repeat."""

@@ -88,6 +88,8 @@ def numbers_of(header: BatchHeader) -> dict[str, int]:
 def rows(columns: Columns) -> list[dict[str, Any]]:
     """Return what a reader must see of `columns`, whose batch begins at offset 0."""
     count = columns.record_count
+    keys: Any
+    values: Any
     times, keys, values, headers, deltas = (
         columns.timestamps,
         columns.keys,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.records.batch import PreparedBatch, prepare
+from millrace.core.records.cells import ByteCells
 from millrace.core.records.columns import HEADERS_TYPE, Columns
 from millrace.core.records.compression import Compressor
 
@@ -136,21 +138,22 @@ def _joined_cells(pieces: list[Piece], columns: list[Cells | None]) -> Cells | N
         return None
     if len(pieces) == 1:
         return columns[0]
-    if any(isinstance(column, pa.Array) for column in columns):
-        return pa.concat_arrays(
-            [
-                pa.nulls(piece.record_count, pa.binary())
-                if column is None
-                else column.cast(pa.binary())
-                if isinstance(column, pa.Array)
-                else pa.array(column, pa.binary())
-                for piece, column in zip(pieces, columns, strict=True)
-            ]
+    if all(isinstance(column, ByteCells) for column in columns):
+        cells: list[ByteCells] = columns  # type: ignore[assignment]  # As the test shows.
+        return ByteCells(
+            list(chain.from_iterable(column.cells for column in cells)),
+            np.concatenate([column.lengths for column in cells]),
         )
-    joined: list[bytes | None] = []
-    for piece, column in zip(pieces, columns, strict=True):
-        joined += [None] * piece.record_count if column is None else column
-    return joined
+    return pa.concat_arrays(
+        [
+            pa.nulls(piece.record_count, pa.binary())
+            if column is None
+            else column.as_array()
+            if isinstance(column, ByteCells)
+            else column.cast(pa.binary())
+            for piece, column in zip(pieces, columns, strict=True)
+        ]
+    )
 
 
 def _joined_headers(pieces: list[Piece]) -> Any:

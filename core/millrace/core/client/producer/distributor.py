@@ -7,20 +7,22 @@ columns: intakes are distributed in the order in which they were sent.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from math import inf
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.core.client.producer.batch import Piece, ProducerBatch
 from millrace.core.client.producer.intake import Intake
-from millrace.core.client.producer.partitioners import FAILED, STICKY, Keyed, Partitioner, assign
-from millrace.core.client.producer.sent_columns import SentColumns, as_array, taken
+from millrace.core.client.producer.partitioners import FAILED, STICKY, Partitioner, assign
+from millrace.core.client.producer.sent_columns import SentColumns, taken
 from millrace.core.ids import MonotonicMs, TopicId, TopicPartition
-from millrace.core.records.column_writer import are_long
+from millrace.core.records.arrow_views import int64s_of
+from millrace.core.records.cells import ByteCells, array_of, cells_of
 from millrace.core.records.columns import RECORDS_MAX
+
+_NARROW_MAX: Final = 2**15 - 1
 
 
 class Rng(Protocol):
@@ -63,7 +65,6 @@ class Distributor:
         """Batches that are ready to be encoded; the shell takes them."""
         self._batch_size = batch_size
         self._partitioner = partitioner
-        self._splits_always = not isinstance(partitioner, Keyed)
         self._queue_length = queue_length
         self._rng = rng
         self._open: dict[TopicPartition, ProducerBatch] = {}
@@ -74,11 +75,12 @@ class Distributor:
 
         Records that cannot get a partition are in `intake.failures` afterwards.
         """
-        if intake.keys is not None or intake.partitions is not None or self._splits_always:
-            # Neighbours are separated: short cells are faster to separate as an array.
-            intake.keys = as_array(intake.keys)
-            if isinstance(intake.values, list) and not are_long(intake.values):
-                intake.values = as_array(intake.values)
+        if isinstance(intake.values, list):
+            intake.values = cells_of(intake.values)
+        if isinstance(intake.keys, list):  # Keys are hashed as a column.
+            intake.keys = array_of(intake.keys)
+        elif isinstance(intake.keys, ByteCells):
+            intake.keys = intake.keys.as_array()
         chosen = assign(intake, self._partitioner, layout.partition_count)
         columns = SentColumns(
             intake.values,
@@ -119,21 +121,29 @@ class Distributor:
         if is_sticky.any():
             # One partition for all of them: so they keep their order among the others.
             chosen = np.where(is_sticky, self._sticky_partition(layout), chosen)
+        first = int(chosen[0])
+        if first != FAILED and (chosen == first).all():
+            self._append(intake, layout, first, columns, int(columns.sizes().sum()))
+            return
+        if layout.partition_count <= _NARROW_MAX:
+            chosen = chosen.astype(np.int16)  # numpy sorts these by their digits: 5 times as fast.
         order = np.argsort(chosen, kind="stable")
         ranked = chosen[order]
-        bounds = [0, *(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1).tolist(), len(ranked)]
+        starts = [0, *(np.flatnonzero(ranked[1:] != ranked[:-1]) + 1).tolist()]
+        if isinstance(columns.values, ByteCells) and columns.values.are_short():
+            columns.values = columns.values.as_array()  # Joined in their order: it is in the cache.
         sizes = columns.sizes()[order]
+        totals = np.add.reduceat(sizes, starts).tolist()
+        partitions = ranked[starts].tolist()
         ranked_columns = _ranked(columns, order)
         if intake.failures:
             order = order[int(np.searchsorted(ranked, FAILED, "right")) :]
         intake.order = order
-        for start, end in pairwise(bounds):
-            partition = int(ranked[start])
+        ends = [*starts[1:], len(ranked)]
+        for start, end, partition, size in zip(starts, ends, partitions, totals, strict=True):
             if partition != FAILED:
                 part = ranked_columns.slice(start, end - start)
-                self._append(
-                    intake, layout, partition, part, int(sizes[start:end].sum()), sizes[start:end]
-                )
+                self._append(intake, layout, partition, part, size, sizes[start:end])
 
     def _append(  # noqa: PLR0917  # Called once per piece.
         self,
@@ -222,7 +232,7 @@ def _ranked(columns: SentColumns, order: Any) -> SentColumns:
     """Return the records in another order."""
     headers = columns.headers
     if isinstance(headers, pa.Array):
-        headers = headers.take(pa.array(order))
+        headers = headers.take(int64s_of(order))
     elif headers is not None:
         headers = [headers[row] for row in order.tolist()]
     timestamps = None if columns.timestamps is None else columns.timestamps[order]

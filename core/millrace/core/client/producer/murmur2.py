@@ -53,8 +53,11 @@ def murmur2_column(keys: pa.Array) -> Hashes:
     if not count or data_buffer is None or not data_buffer.size:
         return np.full(count, murmur2(b""), np.uint32)
     offsets = np.frombuffer(offsets_buffer, "<i4")[keys.offset : keys.offset + count + 1]
-    starts = offsets[:-1].astype(np.int64)
     lengths = np.diff(offsets)
+    length = int(lengths[0])
+    if length <= _COLUMN_KEY_BYTES_MAX and (lengths == length).all():
+        return _murmur2_of_equal_lengths(data_buffer, int(offsets[0]), count, length)
+    starts = offsets[:-1].astype(np.int64)
     data = np.frombuffer(data_buffer, np.uint8)
     if len(data) < int(offsets[-1]) + 4:  # A tail's word is read whole and then masked.
         data = np.concatenate([data[: int(offsets[-1])], np.zeros(4, np.uint8)])
@@ -64,10 +67,9 @@ def murmur2_column(keys: pa.Array) -> Hashes:
     mixed = np.uint32(_SEED) ^ lengths.astype(np.uint32)
     in_columns = lengths <= _COLUMN_KEY_BYTES_MAX
     longest = int(lengths[in_columns].max(initial=0))
-    rows: Any = slice(None) if bool((lengths == longest).all()) else np.flatnonzero(in_columns)
+    rows = np.flatnonzero(in_columns)
     for at in range(0, longest & ~3, 4):
-        if not isinstance(rows, slice):
-            rows = rows[lengths[rows] >= at + 4]
+        rows = rows[lengths[rows] >= at + 4]
         word = words[starts[rows] + at] * multiplier
         word = (word ^ word >> np.uint32(24)) * multiplier
         mixed[rows] = mixed[rows] * multiplier ^ word
@@ -77,8 +79,35 @@ def murmur2_column(keys: pa.Array) -> Hashes:
         masks = (np.uint32(1) << (tails[has_tail] * 8).astype(np.uint32)) - np.uint32(1)
         tail = words[starts[has_tail] + (lengths[has_tail] & ~3)] & masks
         mixed[has_tail] = (mixed[has_tail] ^ tail) * multiplier
-    mixed = (mixed ^ mixed >> np.uint32(13)) * multiplier
-    mixed ^= mixed >> np.uint32(15)
+    _finish(mixed)
     for row in np.flatnonzero(~in_columns).tolist():
         mixed[row] = murmur2(data[offsets[row] : offsets[row + 1]].tobytes())
     return mixed
+
+
+def _murmur2_of_equal_lengths(data: pa.Buffer, first: int, count: int, length: int) -> Hashes:
+    """Return the hashes of neighbouring keys of one length: no index but the keys' distance."""
+    multiplier = np.uint32(_MULTIPLIER)
+    mixed = np.full(count, _SEED ^ length, np.uint32)
+    whole, tail = length >> 2, length & 3
+    if whole:
+        words = np.ndarray((whole, count), "<u4", data, first, (4, length)) * multiplier
+        words ^= words >> np.uint32(24)
+        words *= multiplier
+        for word in words:
+            mixed *= multiplier
+            mixed ^= word
+    if tail:
+        for byte in range(tail):
+            at = first + 4 * whole + byte
+            bits = np.ndarray((count,), np.uint8, data, at, (length,)).astype(np.uint32)
+            mixed ^= bits << np.uint32(8 * byte)
+        mixed *= multiplier
+    _finish(mixed)
+    return mixed
+
+
+def _finish(mixed: Hashes) -> None:
+    mixed ^= mixed >> np.uint32(13)
+    mixed *= np.uint32(_MULTIPLIER)
+    mixed ^= mixed >> np.uint32(15)

@@ -8,7 +8,7 @@
 A partition that the user names with a record wins over all of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from millrace.core.client.producer.intake import Intake
 from millrace.core.client.producer.murmur2 import partitions_of
-from millrace.core.client.producer.sent_columns import as_array
+from millrace.core.client.producer.sent_columns import Cells
 from millrace.core.errors import InvalidRecordError, MillraceError, UnknownTopicOrPartitionError
+from millrace.core.records.arrow_views import validity_of
+from millrace.core.records.cells import ByteCells
 
 STICKY: Final = -1
 """Instead of a partition: the current partition of records without a key."""
@@ -31,7 +33,7 @@ Partitions = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class Partitioner(Protocol):
-    """Decides for all records of an intake."""
+    """Decides for all records of an intake, whose keys are an array."""
 
     def partitions(self, intake: Intake, partition_count: int) -> Partitions | None:
         """Return a partition or `STICKY` or `FAILED` per record; None: all are `STICKY`."""
@@ -43,12 +45,12 @@ class Keyed:
 
     def partitions(self, intake: Intake, partition_count: int) -> Partitions | None:
         """See `Partitioner`."""
-        keys = as_array(intake.keys)
+        keys: pa.Array | None = intake.keys
         if keys is None:
             return None
         chosen = partitions_of(keys, partition_count)
         if keys.null_count:
-            chosen[keys.is_null().to_numpy(zero_copy_only=False)] = STICKY
+            chosen[~validity_of(keys)] = STICKY
         return chosen
 
 
@@ -113,10 +115,12 @@ def assign(intake: Intake, partitioner: Partitioner, partition_count: int) -> Pa
     return np.where(named >= 0, np.where(wrong, FAILED, named), otherwise).astype(np.int32)
 
 
-def _cells(column: Any, count: int) -> list[bytes | None]:
+def _cells(column: Cells | None, count: int) -> Sequence[bytes | None]:
     if column is None:
         return [None] * count
-    cells: list[bytes | None] = column.to_pylist() if isinstance(column, pa.Array) else column
+    if isinstance(column, ByteCells):
+        return column.cells
+    cells: list[bytes | None] = column.to_pylist()
     return cells
 
 

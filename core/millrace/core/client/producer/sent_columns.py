@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.core.records.arrow_views import int64s_of
+from millrace.core.records.cells import ByteCells
 from millrace.core.records.columns import HEADERS_TYPE, RecordHeaders
 
-Cells: TypeAlias = pa.Array | list[bytes | None]
-"""Keys or values. Long ones stay the user's own objects in a list until their batch is encoded."""
+Cells: TypeAlias = pa.Array | ByteCells
+"""Keys or values."""
 
 RECORD_OVERHEAD: Final = 8
 """Bytes that a record takes in a batch beside its key and value: two int32 offsets."""
@@ -141,24 +143,14 @@ def _header_array_sizes(headers: pa.Array) -> Any:
 
 def taken(cells: Cells | None, rows: Any) -> Cells | None:
     """Return the cells of some rows, in the order of the rows."""
-    if cells is None:
-        return None
     if isinstance(cells, pa.Array):
-        return cells.take(pa.array(rows))
-    return [cells[row] for row in rows.tolist()]
+        return cells.take(int64s_of(rows))
+    return None if cells is None else cells.take(rows)
 
 
-def as_array(cells: Any) -> pa.Array | None:
-    """Return keys or values as an Arrow array, if there are any."""
-    return pa.array(cells, pa.binary()) if isinstance(cells, list) else cells
-
-
-def cell_lengths(column: Any) -> Any:
-    """Return the bytes of every cell of a binary or string array, or of a list of bytes."""
-    if isinstance(column, pa.Array):
-        offsets = np.frombuffer(column.buffers()[1], "<i4", len(column) + 1, 4 * column.offset)
-        return np.diff(offsets)
-    try:
-        return np.fromiter(map(len, column), np.int64, len(column))
-    except TypeError:  # A None among them.
-        return np.fromiter((len(cell or b"") for cell in column), np.int64, len(column))
+def cell_lengths(column: Cells) -> Any:
+    """Return the bytes of every cell of a column; an array's type is binary or string."""
+    if isinstance(column, ByteCells):
+        return column.lengths
+    offsets = np.frombuffer(column.buffers()[1], "<i4", len(column) + 1, 4 * column.offset)
+    return np.diff(offsets)

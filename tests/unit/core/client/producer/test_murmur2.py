@@ -52,7 +52,8 @@ def test_a_column_hashes_as_its_keys_do_one_by_one(keys: list[bytes], start: int
     assert partitions_of(column, 5).tolist() == [partition_of(key, 5) for key in keys[start:]]
 
 
-def test_keys_of_one_length_hash_as_others_do() -> None:
-    keys = [b"%08d" % number for number in range(1000)]
-    hashes = murmur2_column(pa.array(keys, pa.binary())).tolist()
-    assert hashes == [murmur2(key) for key in keys]
+@given(st.integers(0, 300), st.data())
+def test_keys_of_one_length_hash_as_others_do(length: int, data: st.DataObject) -> None:
+    keys = data.draw(st.lists(st.binary(min_size=length, max_size=length), min_size=1))
+    column = pa.array([b"another", *keys], pa.binary())[1:]
+    assert murmur2_column(column).tolist() == [murmur2(key) for key in keys]
