@@ -54,7 +54,7 @@ def _services(namespace: Namespace) -> list[dict[str, Any]]:
 def test_a_client_outside_of_the_pods_network_writes_and_reads(
     namespace: Namespace, kind: str, addresses: Callable[[Namespace], dict[str, str]]
 ) -> None:
-    namespace.make_cluster(listeners={"outside": {"type": kind}})
+    namespace.make_cluster(listeners={"outside": {"type": kind}, "outsideDrpc": {}})
     services = addresses(namespace)
     namespace.wait(CLUSTER, "OutsideAddressed")
     bootstrap = namespace.get(CLUSTER)["status"]["outsideBootstrap"]

@@ -466,6 +466,15 @@ CLUSTERS: Final = (
          outside(type="LoadBalancer", loadBalancerSourceRanges=["everybody"]), "is refused",
          "LoadBalancerSourceRanges[0]", "everybody", "10.9.8.0/24", reason="AddressesMissing",
          condition="OutsideAddressed"),
+    case("DRPC for clients outside, who cannot begin", cluster(listeners={"outsideDrpc": {}}),
+         "spec.listeners", "outsideDrpc goes with `outside`"),
+    case("a broker of no pool by DRPC",
+         cluster(
+             listeners={
+                 "outside": {"type": "NodePort"},
+                 "outsideDrpc": {"brokers": [{"name": "orders-0"}]},
+             }
+         ), "listeners.outsideDrpc.brokers names a broker of no pool"),
     case("a port that is none", outside(bootstrap={"nodePort": 70_000}),
          "spec.listeners.outside.bootstrap.nodePort", "less than or equal to 65535"),
     case("a port that nodes do not give", outside(bootstrap={"nodePort": 80}), "is refused",

@@ -368,7 +368,10 @@ FULL: Document = {
             "annotations": {"example.org/note": "all"},
             "bootstrap": {"nodePort": 30_001},
             "brokers": [{"name": f"{'c' * 30}-b-0", "advertisedHost": "b0.example.org"}],
-        }
+        },
+        "clientsDrpc": {"enabled": True},
+        "outsideDrpc": {"brokers": [{"name": f"{'c' * 30}-b-0", "nodePort": 30_003}]},
+        "replicasDrpc": {"enabled": True},
     },
     "allowedTopics": {"namespaces": {"from": "Selector", "selector": _SELECTOR}},
     "volumeDeletion": "Delete",

@@ -21,9 +21,14 @@ class Stage:
     def __init__(self, operated: Operated) -> None:
         self.operated = operated
 
-    def write(self, outside: Listener | None, *, replicas: int = 2) -> None:
+    def write(
+        self, outside: Listener | None, *, replicas: int = 2, drpc: Listener | None = None
+    ) -> None:
         """Write the Cluster, as a person would, and have the operator look at it."""
-        self.operated.apply("clusters", "c", cluster_spec(outside, replicas=replicas))
+        spec = cluster_spec(outside, replicas=replicas)
+        if drpc is not None:
+            spec["listeners"]["outsideDrpc"] = drpc
+        self.operated.apply("clusters", "c", spec)
         self.operated.look()
 
     def service(self, name: str) -> Any:
@@ -151,6 +156,34 @@ def test_a_port_that_cannot_be_had_is_told_and_keeps_nothing_else_waiting(stage:
     stage.write(outside(30002))
     assert stage.addresses()["c-b-1"] == ":30002"
     assert stage.told()[0] == "True"
+
+
+def test_drpc_is_added_to_the_services_and_taken_from_them(stage: Stage) -> None:
+    stage.write({"type": "NodePort"})
+    stage.operated.settle()
+    before, told = stage.ports(), stage.addresses()
+    stage.write({"type": "NodePort"}, drpc={"brokers": [{"name": "c-b-1", "nodePort": 30003}]})
+    stage.operated.settle()
+    assert stage.ports() == before
+    assert stage.services() == {"c-outside", "c-b-0-outside", "c-b-1-outside"}
+    (_, other) = stage.service("c-b-0-outside")["spec"]["ports"]
+    by_drpc = {"c-b-0.drpc": f":{other['nodePort']}", "c-b-1.drpc": ":30003"}
+    assert stage.addresses() == {**told, **by_drpc}
+    assert stage.told()[0] == "True"
+    stage.write({"type": "NodePort"})
+    assert (stage.ports(), stage.addresses()) == (before, told)
+    assert len(stage.service("c-b-0-outside")["spec"]["ports"]) == 1
+
+
+def test_a_change_that_is_refused_takes_no_address_from_clients(stage: Stage) -> None:
+    stage.write({"type": "NodePort"})
+    stage.operated.settle()
+    before = stage.addresses()
+    stage.write({"type": "NodePort"}, drpc={"brokers": [{"name": "c-b-1", "nodePort": 80}]})
+    addresses = stage.addresses()
+    assert {name: addresses[name] for name in before} == before
+    assert addresses.keys() - before.keys() == {"c-b-0.drpc"}
+    assert "c-b-1-outside is refused" in stage.told()[2]
 
 
 def test_load_balancers_are_waited_for_and_then_told(stage: Stage) -> None:

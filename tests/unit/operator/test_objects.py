@@ -12,16 +12,16 @@ from millrace.broker import config as broker_config
 from millrace.core.broker_config import BrokerConfig
 from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import sections_of, settings_of
+from millrace.operator.model.broker_settings import LACKING_BEFORE
 from millrace.operator.model.cluster import POD_VOLUMES
 from millrace.operator.model.definitions import cluster_definition
 from millrace.operator.model.images import version_of
 from millrace.operator.model.objects import (
     CONFIG_ANNOTATION,
-    LACKING_BEFORE,
-    METRICS_PORT,
     Decided,
     desired_objects,
 )
+from millrace.operator.model.ports import METRICS_PORT
 from millrace.operator.reconcile.resources import cluster_of
 
 POOL = {"name": "b", "volumes": [{"name": "data", "size": "1Gi"}]}
@@ -183,6 +183,61 @@ def test_only_brokers_reach_the_replica_listener() -> None:
         if {"protocol": "TCP", "port": "replica"} in rule["ports"]
     ]
     assert [rule["from"] for rule in for_replicas] == [[{"podSelector": policy["podSelector"]}]]
+
+
+def test_only_brokers_reach_the_replicas_by_drpc_and_everybody_may_be_a_client() -> None:
+    policy = objects()["NetworkPolicy", "c"]["spec"]
+    (for_all,) = [rule for rule in policy["ingress"] if "from" not in rule]
+    (for_brokers,) = [rule for rule in policy["ingress"] if "from" in rule]
+    assert [port["port"] for port in for_all["ports"]] == ["client", "metrics", "client-drpc"]
+    assert [port["port"] for port in for_brokers["ports"]] == ["replica", "replica-drpc"]
+
+
+def test_a_broker_serves_drpc_on_the_ports_that_pod_and_service_name(tmp_path: Path) -> None:
+    made = objects()
+    (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert len(set(ports.values())) == len(ports)
+    found = {entry.name: entry.config for entry in loaded(tmp_path, made).listeners.entries}
+    assert found.keys() == {"clients", "replicas", "clients_drpc", "replicas_drpc"}
+    host = "$(POD_NAME).c-brokers.logs.svc"
+    for name, port in (("clients_drpc", "client-drpc"), ("replicas_drpc", "replica-drpc")):
+        assert (found[name].host, found[name].port) == ("0.0.0.0", ports[port])
+        assert (found[name].advertised_host, found[name].advertised_port) == (host, 0)
+    named = {port["name"] for port in made["Service", "c-brokers"]["spec"]["ports"]}
+    assert named == set(ports)
+    (first,) = made["Service", "c-bootstrap"]["spec"]["ports"]
+    assert first["name"] == "client"
+
+
+@pytest.mark.parametrize(
+    ("side", "port", "name"),
+    [
+        ("clientsDrpc", "client-drpc", "clients_drpc"),
+        ("replicasDrpc", "replica-drpc", "replicas_drpc"),
+    ],
+)
+def test_drpc_is_switched_off_for_a_side(side: str, port: str, name: str, tmp_path: Path) -> None:
+    made = objects(listeners={side: {"enabled": False}})
+    entries = [entry.name for entry in loaded(tmp_path, made).listeners.entries]
+    assert name not in entries
+    assert len(entries) == 3
+    for document in made.values():
+        assert f"'{port}'" not in str(document)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"version": "0.2.0"},
+        {"listeners": {"clientsDrpc": {"enabled": False}, "replicasDrpc": {"enabled": False}}},
+    ],
+)
+def test_brokers_without_drpc_are_not_restarted_by_an_operator_that_knows_it(
+    spec: dict[str, Any],
+) -> None:
+    for document in objects(**spec).values():
+        assert "drpc" not in str(document).lower()
 
 
 def test_no_broker_may_be_evicted_unless_that_was_decided() -> None:

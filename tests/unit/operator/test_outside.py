@@ -9,14 +9,15 @@ import pytest
 
 from millrace.broker import config as broker_config
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.listeners import OutsideListener
-from millrace.operator.model.objects import CLIENT_PORT, OUTSIDE_PORT, Decided, desired_objects
+from millrace.operator.model.listeners import Listeners
+from millrace.operator.model.objects import Decided, desired_objects
 from millrace.operator.model.outside import (
     address_map,
     bootstrap_service,
     broker_service,
     outside_brokers,
 )
+from millrace.operator.model.ports import CLIENT_DRPC_PORT, CLIENT_PORT, OUTSIDE_PORT
 from millrace.operator.plan.outside import Outside, outside
 from millrace.operator.reconcile.outside import outside_condition
 from millrace.operator.reconcile.resources import cluster_of
@@ -26,8 +27,9 @@ NODE_PORT = {"type": "NodePort"}
 LOAD_BALANCER = {"type": "LoadBalancer"}
 
 
-def cluster(given: dict[str, Any] | None = None) -> Cluster:
-    spec = {"pools": [POOL], **({} if given is None else {"listeners": {"outside": given}})}
+def cluster(given: dict[str, Any] | None = None, **others: dict[str, Any]) -> Cluster:
+    outside = {} if given is None else {"outside": given}
+    spec = {"pools": [POOL], "listeners": {**outside, **others}}
     return cluster_of(
         {
             "metadata": {"namespace": "logs", "name": "c", "uid": "u1", "generation": 1},
@@ -36,12 +38,15 @@ def cluster(given: dict[str, Any] | None = None) -> Cluster:
     )
 
 
-def listener(given: dict[str, Any]) -> OutsideListener:
-    return msgspec.convert(given, OutsideListener)
+def listeners(given: dict[str, Any], drpc: dict[str, Any] | None = None) -> Listeners:
+    named = {"outside": given, **({} if drpc is None else {"outsideDrpc": drpc})}
+    return msgspec.convert(named, Listeners)
 
 
-def objects(given: dict[str, Any] | None = None) -> dict[tuple[str, str], Any]:
-    made = desired_objects(cluster(given), Decided(image="millrace:1"))
+def objects(
+    given: dict[str, Any] | None = None, **others: dict[str, Any]
+) -> dict[tuple[str, str], Any]:
+    made = desired_objects(cluster(given, **others), Decided(image="millrace:1"))
     return {(document["kind"], document["metadata"]["name"]): document for document in made}
 
 
@@ -51,18 +56,32 @@ def container(made: dict[tuple[str, str], Any]) -> Any:
 
 
 def service(
-    name: str, node_port: int | None = None, ingress: dict[str, str] | None = None
+    name: str,
+    node_port: int | None = None,
+    ingress: dict[str, str] | None = None,
+    *,
+    drpc_node_port: int | None = None,
 ) -> dict[str, Any]:
     """A Service as the API server has it."""
-    port = {"port": CLIENT_PORT, **({} if node_port is None else {"nodePort": node_port})}
+    ports: list[dict[str, Any]] = [{"name": "client", "port": CLIENT_PORT}]
+    if node_port is not None:
+        ports[0]["nodePort"] = node_port
+    if drpc_node_port is not None:
+        ports.insert(0, {"name": "client-drpc", "nodePort": drpc_node_port})
     status = {"loadBalancer": {"ingress": [ingress]} if ingress else {}}
-    return {"metadata": {"name": name}, "spec": {"ports": [port]}, "status": status}
+    return {"metadata": {"name": name}, "spec": {"ports": ports}, "status": status}
 
 
 def pod(
-    name: str, node: str | None, host_ip: str | None = None, *, listens: bool = True
+    name: str,
+    node: str | None,
+    host_ip: str | None = None,
+    *,
+    listens: bool = True,
+    drpc: bool = False,
 ) -> dict[str, Any]:
     ports = [{"name": "outside"}] if listens else []
+    ports += [{"name": "outside-drpc"}] if drpc else []
     spec: dict[str, Any] = {"containers": [{"name": "broker", "ports": ports}]}
     return {
         "metadata": {"name": name},
@@ -118,8 +137,8 @@ def test_everybody_may_be_a_client_outside() -> None:
 
 
 def test_the_first_connection_goes_to_any_broker_and_the_others_each_to_one() -> None:
-    first = bootstrap_service(cluster(NODE_PORT), listener(NODE_PORT))
-    one = broker_service(cluster(NODE_PORT), listener(NODE_PORT), "c-b-1")
+    first = bootstrap_service(cluster(NODE_PORT))
+    one = broker_service(cluster(NODE_PORT), "c-b-1")
     assert first["metadata"]["name"] == "c-outside"
     assert one["metadata"]["name"] == "c-b-1-outside"
     labels = objects(NODE_PORT)["StatefulSet", "c-b"]["spec"]["template"]["metadata"]["labels"]
@@ -142,9 +161,9 @@ def test_services_are_as_the_listener_says() -> None:
         "bootstrap": {"annotations": {"b": "first"}, "nodePort": 30001},
         "brokers": [{"name": "c-b-1", "annotations": {"b": "one"}, "nodePort": 30002}],
     }
-    first = bootstrap_service(cluster(given), listener(given))
-    one = broker_service(cluster(given), listener(given), "c-b-1")
-    other = broker_service(cluster(given), listener(given), "c-b-2")
+    first = bootstrap_service(cluster(given))
+    one = broker_service(cluster(given), "c-b-1")
+    other = broker_service(cluster(given), "c-b-2")
     annotations = [made["metadata"]["annotations"] for made in (first, one, other)]
     assert [annotation["b"] for annotation in annotations] == ["first", "one", "all"]
     ports = [made["spec"]["ports"][0].get("nodePort") for made in (first, one, other)]
@@ -153,6 +172,39 @@ def test_services_are_as_the_listener_says() -> None:
         assert made["spec"]["externalTrafficPolicy"] == "Local"
         assert made["spec"]["loadBalancerClass"] == "example.org/lb"
         assert made["spec"]["loadBalancerSourceRanges"] == ["203.0.113.0/24"]
+
+
+def test_by_drpc_a_broker_is_reached_at_the_same_service(tmp_path: Path) -> None:
+    drpc = {"brokers": [{"name": "c-b-1", "nodePort": 30003}]}
+    made = objects(NODE_PORT, outsideDrpc=drpc)
+    found = broker_service(cluster(NODE_PORT, outsideDrpc=drpc), "c-b-1")["spec"]["ports"]
+    assert [(port["name"], port["targetPort"], port.get("nodePort")) for port in found] == [
+        ("client", "outside", None),
+        ("client-drpc", "outside-drpc", 30003),
+    ]
+    first = bootstrap_service(cluster(NODE_PORT, outsideDrpc=drpc))["spec"]["ports"]
+    assert [port["name"] for port in first] == ["client"]
+    container_ports = {port["name"]: port["containerPort"] for port in container(made)["ports"]}
+    assert {port["targetPort"] for port in found} <= container_ports.keys()
+    assert len(set(container_ports.values())) == len(container_ports)
+    (open_to_all,) = [
+        rule for rule in made["NetworkPolicy", "c"]["spec"]["ingress"] if "from" not in rule
+    ]
+    assert {"protocol": "TCP", "port": "outside-drpc"} in open_to_all["ports"]
+    path = tmp_path / "broker.toml"
+    path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
+    environment = {
+        variable["name"]: variable.get("value", "").replace("$(POD_NAME)", "c-b-1")
+        for variable in container(made)["env"]
+    }
+    entries = {
+        entry.name: entry.config
+        for entry in broker_config.load(path, environment).listeners.entries
+    }
+    twin = entries["outside_drpc"]
+    assert (twin.host, twin.port) == ("0.0.0.0", container_ports["outside-drpc"])
+    assert twin.advertised_host == "$(HOST_IP)"
+    assert twin.address_file == "/etc/millrace-outside/c-b-1.drpc"
 
 
 def test_every_broker_of_every_pool_has_one() -> None:
@@ -164,7 +216,7 @@ def test_every_broker_of_every_pool_has_one() -> None:
 
 def test_at_node_ports_a_broker_is_where_its_node_is() -> None:
     found = outside(
-        listener(NODE_PORT),
+        listeners(NODE_PORT),
         service("c-outside", node_port=30000),
         {
             "c-b-0": service("c-b-0-outside", node_port=30001),
@@ -180,7 +232,7 @@ def test_at_node_ports_a_broker_is_where_its_node_is() -> None:
 
 def test_a_broker_that_has_not_started_has_its_address_before() -> None:
     services = {"c-b-0": service("c-b-0-outside", node_port=30001)}
-    found = outside(listener(NODE_PORT), service("c-outside", node_port=30000), services, [], [])
+    found = outside(listeners(NODE_PORT), service("c-outside", node_port=30000), services, [], [])
     assert (found.addresses, found.bootstrap) == ({"c-b-0": ":30001"}, "")
     assert outside_condition(found).is_true is False
     assert "no broker runs on a node yet" in outside_condition(found).message
@@ -193,7 +245,7 @@ def test_a_broker_that_has_not_started_has_its_address_before() -> None:
 def test_another_address_of_the_node_may_be_asked_for(asked: str, expected: str) -> None:
     nodes = [node("n1", ExternalIP="2001:db8::1", ExternalDNS="n1.example.org")]
     found = outside(
-        listener({**NODE_PORT, "nodeAddress": asked}),
+        listeners({**NODE_PORT, "nodeAddress": asked}),
         service("c-outside", node_port=30001),
         {"c-b-0": service("c-b-0-outside", node_port=30001)},
         [pod("c-b-0", "n1", "10.0.0.1")],
@@ -204,7 +256,7 @@ def test_another_address_of_the_node_may_be_asked_for(asked: str, expected: str)
 
 def test_a_node_without_such_an_address_is_named() -> None:
     found = outside(
-        listener({**NODE_PORT, "nodeAddress": "ExternalIP"}),
+        listeners({**NODE_PORT, "nodeAddress": "ExternalIP"}),
         service("c-outside", node_port=30000),
         {name: service(f"{name}-outside", node_port=30001) for name in ("c-b-0", "c-b-1", "c-b-2")},
         [pod("c-b-0", "n1", "10.0.0.1"), pod("c-b-1", None), pod("c-b-2", "n2", "10.0.0.2")],
@@ -229,7 +281,7 @@ def test_behind_a_load_balancer_a_broker_is_where_that_is(
     ingress: dict[str, str], host: str
 ) -> None:
     found = outside(
-        listener(LOAD_BALANCER),
+        listeners(LOAD_BALANCER),
         service("c-outside", ingress=ingress),
         {"c-b-0": service("c-b-0-outside", ingress=ingress)},
         [],
@@ -240,7 +292,7 @@ def test_behind_a_load_balancer_a_broker_is_where_that_is(
 
 def test_load_balancers_without_an_address_are_waited_for() -> None:
     services = {f"c-b-{number}": service(f"c-b-{number}-outside") for number in range(9)}
-    found = outside(listener(LOAD_BALANCER), service("c-outside"), services, [], [])
+    found = outside(listeners(LOAD_BALANCER), service("c-outside"), services, [], [])
     assert found.addresses == {}
     assert found.bootstrap == ""
     assert len(found.waits) == 10
@@ -269,7 +321,7 @@ def test_what_a_broker_is_to_say_of_itself_comes_first(
 ) -> None:
     given = {**given, "brokers": [{"name": "c-b-0", **chosen}]}
     services = {"c-b-0": service("c-b-0-outside", node_port=30001)}
-    found = outside(listener(given), None, services, [pod("c-b-0", "n1", "10.0.0.1")], [])
+    found = outside(listeners(given), None, services, [pod("c-b-0", "n1", "10.0.0.1")], [])
     assert found.addresses == {"c-b-0": expected}
     assert not found.waits
 
@@ -277,7 +329,7 @@ def test_what_a_broker_is_to_say_of_itself_comes_first(
 def test_a_broker_that_was_not_restarted_with_the_listener_has_no_outside_address_yet() -> None:
     services = {"c-b-0": service("c-b-0-outside", node_port=30001)}
     old = pod("c-b-0", "n1", "10.0.0.1", listens=False)
-    found = outside(listener(NODE_PORT), None, services, [old], [])
+    found = outside(listeners(NODE_PORT), None, services, [old], [])
     assert outside_condition(found).is_true is False
     assert "c-b-0: its pod has yet to be restarted" in outside_condition(found).message
 
@@ -288,6 +340,50 @@ def test_sidecars_that_webhooks_add_to_a_pod_are_not_the_broker(listens: bool) -
     injected = pod("c-b-0", "n1", "10.0.0.1", listens=listens)
     proxy = {"name": "istio-proxy", "ports": [{"containerPort": 15090}]}
     injected["spec"]["containers"] = [proxy, *injected["spec"]["containers"], {"name": "vault"}]
-    found = outside(listener(NODE_PORT), None, services, [injected], [])
+    found = outside(listeners(NODE_PORT), None, services, [injected], [])
     assert found.addresses == {"c-b-0": ":30001"}
     assert bool(found.waits) is not listens
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen", "drpc", "expected"),
+    [
+        (NODE_PORT, {}, {}, ":30003"),
+        (NODE_PORT, {"advertisedHost": "b0.example.org"}, {}, "b0.example.org:30003"),
+        (
+            NODE_PORT,
+            {"advertisedHost": "b0.example.org", "advertisedPort": 9000},
+            {"advertisedPort": 9001},
+            "b0.example.org:9001",
+        ),
+        (NODE_PORT, {}, {"advertisedHost": "fast.example.org"}, "fast.example.org:30003"),
+        (LOAD_BALANCER, {}, {}, f"203.0.113.5:{CLIENT_DRPC_PORT}"),
+    ],
+)
+def test_by_drpc_a_broker_has_an_address_of_its_own(
+    given: dict[str, Any], chosen: dict[str, Any], drpc: dict[str, Any], expected: str
+) -> None:
+    given = {**given, "brokers": [{"name": "c-b-0", **chosen}]}
+    ingress = {"ip": "203.0.113.5"}
+    services = {"c-b-0": service("c-b-0-outside", 30001, ingress, drpc_node_port=30003)}
+    found = outside(
+        listeners(given, {"brokers": [{"name": "c-b-0", **drpc}]}),
+        None,
+        services,
+        [pod("c-b-0", "n1", "10.0.0.1", drpc=True)],
+        [],
+    )
+    assert found.addresses.keys() == {"c-b-0", "c-b-0.drpc"}
+    assert found.addresses["c-b-0.drpc"] == expected
+    assert not found.waits
+
+
+def test_clients_outside_reach_a_broker_by_grpc_while_drpc_is_waited_for() -> None:
+    services = {"c-b-0": service("c-b-0-outside", node_port=30001)}
+    before = [pod("c-b-0", "n1", "10.0.0.1")]
+    found = outside(listeners(NODE_PORT, {}), None, services, before, [])
+    assert found.addresses == {"c-b-0": ":30001"}
+    assert found.waits == [
+        "c-b-0: its pod has yet to be restarted with the listener",
+        "c-b-0: Service c-b-0-outside has no port on the nodes yet",
+    ]

@@ -246,6 +246,13 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "<cluster>-<pool>-<number>",
         ),
         Rule(
+            "!has(self.listeners) || !has(self.listeners.outsideDrpc) || "
+            "!has(self.listeners.outsideDrpc.brokers) || self.listeners.outsideDrpc.brokers.all(b, "
+            "self.pools.exists(p, b.name.contains('-' + p.name + '-')))",
+            "listeners.outsideDrpc.brokers names a broker of no pool: they are called "
+            "<cluster>-<pool>-<number>",
+        ),
+        Rule(
             "!has(self.version) || !has(self.image)",
             "version is the tag of the operator's own image: with `image`, name the tag there",
         ),
@@ -277,7 +284,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     out, a broker at a time, but that of `cluster.initial_brokers` needs no restart."""
     listeners: Listeners = field(default_factory=Listeners)
     """Where clients connect beside the Service `<cluster>-bootstrap`, which is always there for
-    those in the Kubernetes cluster."""
+    those in the Kubernetes cluster, and by which protocols. A change is a rolling restart."""
     allowed_topics: AllowedTopics = field(default_factory=AllowedTopics)
     """Which Topics the cluster takes, and Quotas for these."""
     volume_deletion: VolumeDeletion = VolumeDeletion.RETAIN

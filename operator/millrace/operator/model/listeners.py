@@ -1,4 +1,8 @@
-"""Part of the resource `Cluster`: where clients outside of the Kubernetes cluster connect."""
+"""Part of the resource `Cluster`: the listeners of its brokers, by protocol and side.
+
+Names are those of `[listeners]` in a broker's settings. A listener is here if there is something to
+say of it: those of gRPC for clients in the Kubernetes cluster, and for brokers, are always there.
+"""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -117,9 +121,66 @@ class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
 
+class OutsideDrpcBroker(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Settings of one broker."""
+
+    name: DnsLabel
+    """Which broker: `<cluster>-<pool>-<number>`, as its pod."""
+    advertised_host: Host | None = None
+    """Host name or address that clients outside are told instead. Unset: that of
+    `outside.brokers`."""
+    advertised_port: Port | None = None
+    """Port that clients outside are told instead."""
+    node_port: Port | None = None
+    """Port of DRPC of its Service on every node. Unset: Kubernetes chooses one."""
+
+
+class OutsideDrpcListener(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A further port of each broker's Service for clients outside, who begin with gRPC."""
+
+    brokers: Annotated[
+        list[OutsideDrpcBroker],
+        Meta(
+            max_length=BROKERS_MAX,
+            extra_json_schema={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+        ),
+    ] = []
+    """What is particular to single brokers."""
+
+    def broker(self, name: str) -> OutsideDrpcBroker:
+        """Return the settings of a broker."""
+        return next(
+            (broker for broker in self.brokers if broker.name == name), OutsideDrpcBroker(name=name)
+        )
+
+
+class DrpcListener(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A port for DRPC beside that of gRPC."""
+
+    enabled: bool = True
+    """`false`: there is none."""
+
+
 class Listeners(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where clients connect beside the Service `<cluster>-bootstrap`, which is always there."""
+    """The listeners of the brokers, beside those of gRPC for pods and brokers."""
+
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.outsideDrpc) || has(self.outside)",
+            "outsideDrpc goes with `outside`: clients connect there first",
+        ),
+    )
 
     outside: OutsideListener | None = None
     """For clients outside of the Kubernetes cluster. There is no access control yet: any client
     that reaches it may read, write and delete. Unset: none."""
+    clients_drpc: DrpcListener = field(default_factory=DrpcListener)
+    """DRPC for clients in the Kubernetes cluster: faster than gRPC, to which clients fall back."""
+    outside_drpc: OutsideDrpcListener | None = None
+    """DRPC for clients outside, who reach it at the Service of each broker, and fall back to gRPC.
+    `{}` suffices. Unset: none."""
+    replicas_drpc: DrpcListener = field(default_factory=DrpcListener)
+    """DRPC between brokers, which fall back to gRPC."""

@@ -13,27 +13,36 @@ and from `Decided`; nothing here makes a request.
 """
 
 import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from millrace.core.broker_config import OLDER_COPY_ANNOTATION
-from millrace.core.metadata.cluster_config import usual_replication_factor
 from millrace.core.metadata.model import SHARD_KEYS
-from millrace.core.settings import to_text
+from millrace.operator.model.broker_settings import (
+    DATA,
+    IF_KNOWN,
+    broker_toml,
+    initial_brokers,
+    variables_if_known,
+)
 from millrace.operator.model.cluster import Cluster, ClusterSpec, Pool, Volume, VolumeDeletion
 from millrace.operator.model.images import with_version
+from millrace.operator.model.ports import (
+    BROKER_PORTS,
+    CLIENT_DRPC_PORT_NAME,
+    CLIENT_PORT,
+    METRICS_PORT,
+    OUTSIDE_DRPC_PORT_NAME,
+    REPLICA_DRPC_PORT_NAME,
+    drpc_ports,
+    outside_ports,
+)
 
 Document = dict[str, Any]
-
-CLIENT_PORT: Final = 7092
-METRICS_PORT: Final = 7093
-REPLICA_PORT: Final = 7094
-OUTSIDE_PORT: Final = 7095
-OUTSIDE_PORT_NAME: Final = "outside"
 
 CLUSTER_LABEL: Final = "millrace.dev/cluster"
 POOL_LABEL: Final = "millrace.dev/pool"
@@ -51,27 +60,13 @@ _BROKER: Final = "broker"
 USER_ID: Final = 65532
 """The image's user and group, which are not root's."""
 
-_DATA: Final = "/var/lib/millrace"
 _CONFIG: Final = "/etc/millrace"
 _OUTSIDE: Final = "/etc/millrace-outside"
 _PLACED: Final = "/etc/millrace-placed"
 _INITIAL_BROKERS: Final = "initial-brokers"
 """Name of the file beside `broker.toml` with the number of the cluster's first brokers (P77)."""
-_IF_KNOWN: Final = "MILLRACE_BROKER_IF_KNOWN__"
-"""Prefix of variables for settings that brokers of earlier releases lack: such a broker ignores the
-variable, and would refuse the name in `broker.toml`. A broker may be of an earlier release for a
-long time, by `spec.version`, and may restart before its turn in an upgrade."""
-LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {}
-"""Settings of `spec.config` that brokers of the last release lack, by section."""
-_IN_ITS_OWN_FILE: Final = {"cluster": ("initial_brokers",)}
-"""Settings of `spec.config` that are in a file beside `broker.toml`, by section: no broker restarts
-because of another value."""
 _ZONE_WAITS_MAX: Final = 600
 """Waits, of a tenth of a second each, before a broker starts without its zone."""
-_ADDRESS_SETTLE_MS: Final = 30_000
-"""How long CoreDNS may answer with the old address of a recreated pod, in its usual setup (`ttl 30`
-and `cache 30`).
-"""
 _STOP_SECONDS: Final = 120
 """How long a broker may take to hand over and to close its logs before it is killed."""
 
@@ -140,6 +135,11 @@ def broker_container(pod: Document) -> Document:
     """
     containers: list[Document] = pod["spec"]["containers"]
     return next((container for container in containers if container["name"] == _BROKER), {})
+
+
+def outside_file(broker: str, *, drpc: bool = False) -> str:
+    """Return the name of the file with a broker's address for clients outside."""
+    return f"{broker}.drpc" if drpc else broker
 
 
 def labels(cluster_name: str) -> dict[str, str]:
@@ -223,8 +223,8 @@ def _rule(
 
 
 def _services(cluster: Cluster) -> Iterator[Document]:
-    client = _service_port("client", CLIENT_PORT)
-    ports = [client, _service_port("replica", REPLICA_PORT), _service_port("metrics", METRICS_PORT)]
+    inside = {**BROKER_PORTS, **drpc_ports(cluster)}
+    ports = list(itertools.starmap(_service_port, inside.items()))
     yield owned_object(
         cluster,
         "v1",
@@ -243,7 +243,8 @@ def _services(cluster: Cluster) -> Iterator[Document]:
         "v1",
         "Service",
         f"{cluster.name}-bootstrap",
-        spec={"selector": selector(cluster.name), "ports": [client]},
+        # Clients begin with gRPC, which tells them where DRPC is.
+        spec={"selector": selector(cluster.name), "ports": [_service_port("client", CLIENT_PORT)]},
     )
 
 
@@ -252,9 +253,11 @@ def _service_port(name: str, port: int) -> Document:
 
 
 def _network_policy(cluster: Cluster) -> Document:
-    """All pods may be clients and read metrics; only brokers reach the replica listener."""
+    """All pods may be clients and read metrics; only brokers reach the replicas' listeners."""
     brokers = {"matchLabels": selector(cluster.name)}
-    outside = [] if cluster.spec.listeners.outside is None else [OUTSIDE_PORT_NAME]
+    drpc = drpc_ports(cluster).keys()
+    clients = ["client", "metrics", *outside_ports(cluster), *(drpc & {CLIENT_DRPC_PORT_NAME})]
+    replicas = ["replica", *(drpc & {REPLICA_DRPC_PORT_NAME})]
 
     def tcp(*ports: str) -> list[Document]:
         return [{"protocol": "TCP", "port": port} for port in ports]
@@ -268,8 +271,8 @@ def _network_policy(cluster: Cluster) -> Document:
             "podSelector": brokers,
             "policyTypes": ["Ingress"],
             "ingress": [
-                {"ports": tcp("client", "metrics", *outside)},
-                {"ports": tcp("replica"), "from": [{"podSelector": brokers}]},
+                {"ports": tcp(*clients)},
+                {"ports": tcp(*replicas), "from": [{"podSelector": brokers}]},
             ],
         },
     )
@@ -295,72 +298,11 @@ def _config_map(cluster: Cluster, pool: Pool) -> Document:
         "ConfigMap",
         pool_object_name(cluster.name, pool.name),
         data={
-            "broker.toml": _broker_toml(cluster, pool),
+            "broker.toml": broker_toml(cluster, pool),
             # Running brokers read it again: another number is no reason to restart them.
-            _INITIAL_BROKERS: f"{_initial_brokers(cluster)}\n",
+            _INITIAL_BROKERS: f"{initial_brokers(cluster)}\n",
         },
     )
-
-
-def _initial_brokers(cluster: Cluster) -> int:
-    """Return how many brokers must register before a new cluster makes its topics (P77)."""
-    chosen = cluster.spec.config.get("cluster", {}).get("initial_brokers")
-    if chosen is not None:
-        return int(chosen)
-    return usual_replication_factor(sum(pool.replicas for pool in cluster.spec.pools))
-
-
-def _broker_toml(cluster: Cluster, pool: Pool) -> str:
-    """Return the settings that the pool's brokers share; each gets its name by the environment.
-
-    Brokers of earlier releases read it, too, and refuse names that they do not know: the
-    environment has what they lack.
-    """
-    own: dict[str, dict[str, object]] = {
-        "node": {"rack": pool.zone} if pool.zone else {},
-        "coordination": {"kind": "kubernetes"},
-        "coordination.kubernetes": {"cluster_name": cluster.name, "namespace": cluster.namespace},
-        "listener": {"host": "0.0.0.0", "port": CLIENT_PORT},
-        "outside_listener": {}
-        if cluster.spec.listeners.outside is None
-        else {"host": "0.0.0.0", "port": OUTSIDE_PORT},
-        "replica_listener": {"host": "0.0.0.0", "port": REPLICA_PORT},
-        "metrics": {"host": "0.0.0.0", "port": METRICS_PORT},
-        "cluster": {"address_settle_ms": _ADDRESS_SETTLE_MS},
-    }
-    config = cluster.spec.config
-    sections = {
-        section: {**own.get(section, {}), **_in_toml(section, config.get(section, {}))}
-        for section in dict.fromkeys([*own, *config])
-    }
-    lines = [f"log_dirs = {json.dumps([_log_dir(volume) for volume in pool.volumes])}"]
-    for section, settings in sections.items():
-        if settings:
-            # Texts, numbers and truth values are written alike in JSON and TOML.
-            lines += ["", f"[{section}]"]
-            lines += [f"{name} = {json.dumps(value)}" for name, value in sorted(settings.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _in_toml(section: str, chosen: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings of a section of `spec.config` that `broker.toml` has."""
-    elsewhere = (*LACKING_BEFORE.get(section, ()), *_IN_ITS_OWN_FILE.get(section, ()))
-    return {name: value for name, value in chosen.items() if name not in elsewhere}
-
-
-def _lacking_before(cluster: Cluster) -> Iterator[Document]:
-    """Yield the variables for settings of `spec.config` that the last release lacks."""
-    for section, names in LACKING_BEFORE.items():
-        chosen = cluster.spec.config.get(section, {})
-        for name in names:
-            if name in chosen:
-                variable = f"{_IF_KNOWN}{section.upper()}__{name.upper()}"
-                yield {"name": variable, "value": to_text(chosen[name])}
-
-
-def _log_dir(volume: Volume) -> str:
-    # Not the volume's root, where a file system keeps `lost+found`.
-    return f"{volume.media}:{_DATA}/{volume.name}/log"
 
 
 def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
@@ -396,7 +338,7 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
                         "prometheus.io/scrape": "true",
                         "prometheus.io/port": str(METRICS_PORT),
                         **pool.template.annotations,
-                        CONFIG_ANNOTATION: _digest(_broker_toml(cluster, pool)),
+                        CONFIG_ANNOTATION: _digest(broker_toml(cluster, pool)),
                     },
                 },
                 "spec": _pod(cluster, pool, decided),
@@ -522,9 +464,9 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     accepted = _annotation(OLDER_COPY_ANNOTATION)
     initial = f"{_CONFIG}/{_INITIAL_BROKERS}"
     environment += [
-        {"name": f"{_IF_KNOWN}NODE__ACCEPT_OLDER_COPY", "valueFrom": accepted},
-        {"name": f"{_IF_KNOWN}NODE__INITIAL_BROKERS_FILE", "value": initial},
-        *_lacking_before(cluster),
+        {"name": f"{IF_KNOWN}NODE__ACCEPT_OLDER_COPY", "valueFrom": accepted},
+        {"name": f"{IF_KNOWN}NODE__INITIAL_BROKERS_FILE", "value": initial},
+        *({"name": name, "value": value} for name, value in variables_if_known(cluster)),
     ]
     claims = [volume.name for volume in pool.volumes]
     is_serving = {"grpc": {"port": CLIENT_PORT}, "timeoutSeconds": 5}
@@ -533,9 +475,12 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         "args": ["broker", "--config", f"{_CONFIG}/broker.toml"],
         "env": environment,
         "ports": [
-            {"name": "client", "containerPort": CLIENT_PORT},
-            {"name": "metrics", "containerPort": METRICS_PORT},
-            {"name": "replica", "containerPort": REPLICA_PORT},
+            {"name": name, "containerPort": port}
+            for name, port in {
+                **BROKER_PORTS,
+                **drpc_ports(cluster),
+                **outside_ports(cluster),
+            }.items()
         ],
         # A start may have to read many logs: it is given an hour, and looked at every second.
         "startupProbe": {**is_serving, "periodSeconds": 1, "failureThreshold": 3600},
@@ -551,7 +496,7 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         "volumeMounts": [
             {"name": "config", "mountPath": _CONFIG, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
-            *({"name": name, "mountPath": f"{_DATA}/{name}"} for name in claims),
+            *({"name": name, "mountPath": f"{DATA}/{name}"} for name in claims),
         ],
         **_of_every_container(cluster, pool, decided),
     }
@@ -579,15 +524,18 @@ def _image(spec: ClusterSpec, own: str) -> str:
 
 
 def _open_outside(cluster: Cluster, pod: Document) -> None:
-    """Give a pod's broker its listener for clients outside, and where it reads its address."""
+    """Give a pod's broker its listeners for clients outside, and where it reads its addresses."""
     (container,) = pod["containers"]
     settings = "MILLRACE_BROKER__OUTSIDE_LISTENER__"
     container["env"] += [
         {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
         {"name": f"{settings}ADVERTISED_HOST", "value": "$(HOST_IP)"},
-        {"name": f"{settings}ADDRESS_FILE", "value": f"{_OUTSIDE}/$(POD_NAME)"},
+        {"name": f"{settings}ADDRESS_FILE", "value": f"{_OUTSIDE}/{outside_file('$(POD_NAME)')}"},
     ]
-    container["ports"].append({"name": OUTSIDE_PORT_NAME, "containerPort": OUTSIDE_PORT})
+    if OUTSIDE_DRPC_PORT_NAME in outside_ports(cluster):
+        file = f"{_OUTSIDE}/{outside_file('$(POD_NAME)', drpc=True)}"
+        setting = f"{IF_KNOWN}LISTENERS__OUTSIDE_DRPC__ADDRESS_FILE"
+        container["env"].append({"name": setting, "value": file})
     container["volumeMounts"].append({"name": "outside", "mountPath": _OUTSIDE, "readOnly": True})
     # A broker starts also without an address: it reads the file again while it runs.
     source = {"name": outside_name(cluster.name), "optional": True}

@@ -4,8 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.core.addresses import host_port
-from millrace.operator.model.listeners import NodeAddress, OutsideListener, OutsideType
-from millrace.operator.model.objects import OUTSIDE_PORT_NAME, Document, broker_container
+from millrace.operator.model.listeners import (
+    Listeners,
+    NodeAddress,
+    OutsideListener,
+    OutsideType,
+)
+from millrace.operator.model.objects import Document, broker_container
+from millrace.operator.model.outside import Way, ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +19,8 @@ class Outside:
     """Known and missing addresses.
 
     Attributes:
-        addresses: the address of each broker, by its name. Without a host, `:port`, it is the
-            address of the broker's node, which the broker knows.
+        addresses: the addresses of each broker, by the file that it reads. Without a host, `:port`,
+            it is the address of the broker's node, which the broker knows.
         bootstrap: where clients connect first; empty while unknown.
         waits: missing addresses, for people.
     """
@@ -29,7 +35,7 @@ class _Missing(Exception):
 
 
 def outside(
-    listener: OutsideListener,
+    listeners: Listeners,
     bootstrap: Document | None,
     services: Mapping[str, Document],
     pods: Sequence[Document],
@@ -43,6 +49,8 @@ def outside(
         pods: of brokers.
         nodes: at least those of the pods, if another than their internal address is wanted.
     """
+    listener = listeners.outside
+    assert listener is not None
     hosts = _Hosts(
         listener,
         {pod["metadata"]["name"]: pod for pod in pods},
@@ -50,18 +58,19 @@ def outside(
     )
     addresses, waits = {}, []
     for broker, service in services.items():
-        if broker in hosts.pods and not _listens(hosts.pods[broker]):
-            waits.append(f"{broker}: its pod has yet to be restarted with the listener")
-        try:
-            addresses[broker] = _broker_address(listener, broker, service, hosts)
-        except _Missing as missing:
-            waits.append(f"{broker}: {missing}")
+        for way in ways(listeners, broker):
+            if broker in hosts.pods and not _listens(hosts.pods[broker], way):
+                waits.append(f"{broker}: its pod has yet to be restarted with the listener")
+            try:
+                addresses[way.file] = _broker_address(way, broker, service, hosts)
+            except _Missing as missing:
+                waits.append(f"{broker}: {missing}")
     try:
         first = "" if bootstrap is None else _bootstrap_address(listener, bootstrap, hosts)
     except _Missing as missing:
         first = ""
         waits.append(str(missing))
-    return Outside(addresses, first, waits)
+    return Outside(addresses, first, list(dict.fromkeys(waits)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +116,21 @@ class _Hosts:
         return sorted(found)
 
 
-def _listens(pod: Document) -> bool:
+def _listens(pod: Document, way: Way) -> bool:
     """Whether a broker's pod has the listener for clients outside."""
     ports = broker_container(pod).get("ports") or ()
-    return any(port.get("name") == OUTSIDE_PORT_NAME for port in ports)
+    return any(port.get("name") == way.target for port in ports)
 
 
-def _broker_address(
-    listener: OutsideListener, broker: str, service: Document, hosts: _Hosts
-) -> str:
-    chosen = listener.broker(broker)
-    host, port = chosen.advertised_host, chosen.advertised_port
+def _broker_address(way: Way, broker: str, service: Document, hosts: _Hosts) -> str:
+    listener, host, port = hosts.listener, way.host, way.advertised_port
     if host is not None and port is not None:
         return host_port(host, port)
     if listener.type is OutsideType.LOAD_BALANCER:
         if host is None:
             host = _load_balancer(service)
-        return host_port(host, port or service["spec"]["ports"][0]["port"])
-    port = port or _node_port(service)
+        return host_port(host, port or way.port)
+    port = port or _node_port(service, way.name)
     if host is None and listener.node_address is NodeAddress.INTERNAL_IP:
         return f":{port}"  # Right wherever the broker starts next.
     return host_port(hosts.of(broker) if host is None else host, port)
@@ -133,7 +139,7 @@ def _broker_address(
 def _bootstrap_address(listener: OutsideListener, service: Document, hosts: _Hosts) -> str:
     if listener.type is OutsideType.LOAD_BALANCER:
         return host_port(_load_balancer(service), service["spec"]["ports"][0]["port"])
-    port = _node_port(service)
+    port = _node_port(service, service["spec"]["ports"][0]["name"])
     if not (known := hosts.all()):
         raise _Missing(
             "clients outside have nowhere to connect first: no broker runs on a node yet"
@@ -153,8 +159,9 @@ def _load_balancer(service: Document) -> str:
     )
 
 
-def _node_port(service: Document) -> int:
-    port: int | None = service["spec"]["ports"][0].get("nodePort")
+def _node_port(service: Document, name: str) -> int:
+    ports = {port["name"]: port.get("nodePort") for port in service["spec"]["ports"]}
+    port: int | None = ports.get(name)
     if port is None:
         raise _Missing(f"Service {service['metadata']['name']} has no port on the nodes yet")
     return port

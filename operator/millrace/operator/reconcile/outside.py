@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from millrace.operator.kube.api import REFUSALS, Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
-from millrace.operator.kube.kinds import CONFIG_MAP, NODE, SERVICE
+from millrace.operator.kube.kinds import CONFIG_MAP, NODE, SERVICE, kind_of
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.listeners import NodeAddress, OutsideListener
@@ -58,14 +58,14 @@ class OutsideReconciler:
         if listener is None:
             return None
         problems: list[str] = []
-        bootstrap = await self._ensure(bootstrap_service(cluster, listener), problems)
+        bootstrap = await self._ensure(bootstrap_service(cluster), problems)
         services = {}
         for broker in brokers:
-            service = await self._ensure(broker_service(cluster, listener, broker), problems)
+            service = await self._ensure(broker_service(cluster, broker), problems)
             if service is not None:
                 services[broker] = service
         nodes = await self._nodes_of(pods, listener)
-        found = outside(listener, bootstrap, services, pods, nodes)
+        found = outside(cluster.spec.listeners, bootstrap, services, pods, nodes)
         await self._ensure(address_map(cluster, found.addresses), problems)
         return replace(found, waits=[*problems, *found.waits])
 
@@ -79,7 +79,16 @@ class OutsideReconciler:
                 raise
             name = document["metadata"]["name"]
             problems.append(f"{document['kind']} {name} is refused: {error.message}")
+            return await self._present(document)
         return None
+
+    async def _present(self, document: Document) -> Document | None:
+        """Return an object as it was before a refused change: its addresses are still right."""
+        metadata = document["metadata"]
+        found = await self._api.get(kind_of(document), metadata["namespace"], metadata["name"])
+        ours = metadata["ownerReferences"][0]["uid"]
+        owners = [] if found is None else found["metadata"].get("ownerReferences") or []
+        return found if any(owner["uid"] == ours for owner in owners) else None
 
     async def _nodes_of(
         self, pods: Sequence[Document], listener: OutsideListener

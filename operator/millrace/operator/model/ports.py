@@ -1,0 +1,49 @@
+"""The ports of a broker's pod, by name: its listeners, and its metrics page.
+
+Pods, Services, the NetworkPolicy and the brokers' settings all go by these names and numbers.
+"""
+
+from typing import Final
+
+from millrace.operator.model.cluster import Cluster
+
+CLIENT_PORT: Final = 7092
+METRICS_PORT: Final = 7093
+REPLICA_PORT: Final = 7094
+OUTSIDE_PORT: Final = 7095
+CLIENT_DRPC_PORT: Final = 7096
+REPLICA_DRPC_PORT: Final = 7097
+OUTSIDE_DRPC_PORT: Final = 7098
+
+CLIENT_DRPC_PORT_NAME: Final = "client-drpc"
+REPLICA_DRPC_PORT_NAME: Final = "replica-drpc"
+OUTSIDE_PORT_NAME: Final = "outside"
+OUTSIDE_DRPC_PORT_NAME: Final = "outside-drpc"
+
+BROKER_PORTS: Final = {"client": CLIENT_PORT, "metrics": METRICS_PORT, "replica": REPLICA_PORT}
+"""Those that each broker has."""
+_WITHOUT_DRPC: Final = ("0.1.0", "0.2.0")
+"""Releases without DRPC. Pods of a Cluster that names one stay as they were: a newer operator does
+not restart them."""
+
+
+def drpc_ports(cluster: Cluster) -> dict[str, int]:
+    """Return the ports by which pods and brokers are served DRPC, by name."""
+    listeners, ports = cluster.spec.listeners, dict[str, int]()
+    if cluster.spec.version in _WITHOUT_DRPC:
+        return ports
+    if listeners.clients_drpc.enabled:
+        ports[CLIENT_DRPC_PORT_NAME] = CLIENT_DRPC_PORT
+    if listeners.replicas_drpc.enabled:
+        ports[REPLICA_DRPC_PORT_NAME] = REPLICA_DRPC_PORT
+    return ports
+
+
+def outside_ports(cluster: Cluster) -> dict[str, int]:
+    """Return the ports for clients outside, by name."""
+    listeners, ports = cluster.spec.listeners, dict[str, int]()
+    if listeners.outside is not None:
+        ports[OUTSIDE_PORT_NAME] = OUTSIDE_PORT
+        if listeners.outside_drpc is not None:
+            ports[OUTSIDE_DRPC_PORT_NAME] = OUTSIDE_DRPC_PORT
+    return ports
