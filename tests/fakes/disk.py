@@ -17,9 +17,9 @@ import posixpath
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from millrace.broker.storage.file_system import Mutex
 from millrace.core.records.header import Buffer
 
 SECTOR_BYTES = 512
@@ -182,6 +182,9 @@ class Disk:
         """Files whose reads raise EIO."""
         self._found: dict[str, Entry] = {}
         """Paths that were looked up since a name was last removed."""
+        self.cached_bytes_max: int | None = None
+        """Bytes that one `append_cached` writes, at the most; 0: it would wait; None: the file
+        system cannot tell."""
         self.lack: int | None = None
         """The errno of calls that need a descriptor, such as EMFILE; None: they succeed."""
 
@@ -313,7 +316,10 @@ class Disk:
     def total_space(self, path: str) -> int:
         return 2**62 if self.capacity is None else self.capacity
 
-    def new_mutex(self) -> AbstractContextManager[object]:
+    def can_append_cached(self, path: str) -> bool:
+        return self.cached_bytes_max is not None
+
+    def new_mutex(self) -> Mutex:
         return threading.Lock()
 
     def lock(self, path: str) -> "DiskLock":
@@ -415,6 +421,16 @@ class DiskFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
         inode.append(fitting)
         return len(fitting)
+
+    def append_cached(self, buffers: Sequence[Buffer]) -> int:
+        cached_bytes_max = self._disk.cached_bytes_max
+        if not cached_bytes_max or self._disk.lack is not None:
+            return -1
+        data = b"".join(buffers)[:cached_bytes_max]
+        try:
+            return self.append([data])
+        except OSError:
+            return -1
 
     def pread(self, size: int, offset: int) -> bytes:
         if self._is_retired:

@@ -93,6 +93,9 @@ class SimulatedDisk(Disk):
         self._cut_after: tuple[str, int] | None = None
         self._is_appending = False
         self._flush_dice = world.random(f"flush times {owner}")
+        self.cached_dice = world.random(f"cached appends {owner}")
+        if self.cached_dice.random() < 0.5:  # Like XFS; else like ext4.
+            self.cached_bytes_max = 1 << 30
 
     @property
     def replaced(self) -> int:
@@ -289,6 +292,16 @@ class SimulatedFile(DiskFile):
         if written < size:
             self._simulated.count_full()
         return written
+
+    def append_cached(self, buffers: Sequence[Buffer]) -> int:
+        """Often write at once, sometimes only a part; a disk with a fault makes writers wait."""
+        disk, dice = self._simulated, self._simulated.cached_dice
+        if disk.writes_to_fail or disk.is_read_only or disk.times.stall_us or dice.random() < 0.1:
+            return -1
+        if dice.random() < 0.05:
+            data = b"".join(buffers)
+            buffers = [data[: dice.randrange(1, len(data))]]
+        return super().append_cached(buffers)
 
     def pread(self, size: int, offset: int) -> bytes:
         self._check()

@@ -39,6 +39,24 @@ def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
     assert files.open_files == 0
 
 
+def test_an_append_that_waits_for_nothing_is_at_the_end_or_not_done(tmp_path: Path) -> None:
+    """XFS does it, when it need not write the time of the change; ext4 and tmpfs never do."""
+    files = PosixFileSystem()
+    file = files.open(f"{tmp_path}/a", create=True, writable=True)
+    assert file.append_cached([b"not open"]) == -1
+    contents = b"begin"
+    file.append([contents])
+    can = files.can_append_cached(f"{tmp_path}/probe")
+    assert files.list(str(tmp_path)) == ["a"]
+    for _ in range(20):
+        done = file.append_cached([b"one", memoryview(b"two")])
+        assert done == -1 or can
+        contents += b"onetwo"[: max(done, 0)]
+    assert file.pread(1000, 0) == contents
+    assert not files.can_append_cached(f"{tmp_path}/missing/probe")
+    file.close()
+
+
 def test_a_cached_read_ends_where_the_file_ends(tmp_path: Path) -> None:
     file = PosixFileSystem().open(f"{tmp_path}/a", create=True, writable=True)
     file.append([b"x" * 5000])

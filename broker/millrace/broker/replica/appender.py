@@ -5,6 +5,9 @@ loop, flushes the files of topics with `durability=fsync`, each once, and tells 
 During a flush the next round's batches gather: that is the group commit, and it needs no timer.
 Followers fetch written batches meanwhile, so that they flush at the same time.
 
+Where the file system can write without a wait, the loop itself appends small batches that need no
+flush, while the thread has nothing to do: so all appends stay in their order.
+
 Files are changed here (append, roll, retention, truncation come as `call`s), except for the files
 of a checkpoint. The log takes its locks itself: `storage/log/state.py`.
 
@@ -50,6 +53,8 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _FLUSH_AGAIN_SECONDS: Final = 0.1
+_CACHED_BYTES_MAX: Final = 16 << 10
+"""A batch that the loop may append: copying it takes less time than waking a thread."""
 
 
 class Target(Protocol):
@@ -109,6 +114,7 @@ class Appender(Submissions):
         on_disk: called on the loop with what became of a target's log.
         on_failed: called on the loop, once, when the directory's disk failed (P63).
         check_room: called before appends; raises if there is no room for them.
+        may_append_cached: whether the loop may append, by the file system and the room there.
 
     Attributes:
         observe_flush: called with the seconds of each flush of a round, on the append thread.
@@ -123,8 +129,10 @@ class Appender(Submissions):
         on_disk: Callable[[Any, DiskEvent], None],
         on_failed: Callable[[LogDirFailedError], None],
         check_room: Callable[[], None] = lambda: None,
+        may_append_cached: Callable[[], bool] = lambda: False,
     ) -> None:
         self._mailbox = mailbox
+        self._may_append_cached = may_append_cached
         self._check_room = check_room
         self._checkpoint = checkpoint
         self._is_checkpointing = False
@@ -132,6 +140,8 @@ class Appender(Submissions):
         self._on_failed = on_failed
         self._failure: LogDirFailedError | None = None
         self._work: host.Queue = host.current.new_queue()
+        self._submitted = 0  # Counted by the loop.
+        self._finished = 0  # Of these; counted by the thread.
         # Their flush could not be tried. A replica that moves meanwhile leaves its log behind.
         self._unflushed: dict[Target, PartitionLog] = {}
         self._flush_again_at = 0.0
@@ -143,7 +153,8 @@ class Appender(Submissions):
         self._thread = host.current.start_thread(f"{name}-append", self._run)
 
     def append(self, target: Target, batch: StampedBatch, generation: int) -> None:
-        self._work.put((target, batch, generation))
+        if not self._append_cached(target, batch, generation):
+            self._submit((target, batch, generation))
 
     def call_then(
         self,
@@ -151,7 +162,27 @@ class Appender(Submissions):
         job: Callable[..., Any],
         *args: Any,
     ) -> None:
-        self._work.put((job, args, done))
+        self._submit((job, args, done))
+
+    def _submit(self, work: _Append | _Call) -> None:
+        self._submitted += 1
+        self._work.put(work)
+
+    def _append_cached(self, target: Target, batch: StampedBatch, generation: int) -> bool:
+        """Append a batch here, on the loop, if that waits for nothing; return whether it was."""
+        if (
+            self._finished != self._submitted
+            or target.is_flushed_before_ack
+            or batch.length > _CACHED_BYTES_MAX
+            or generation != target.generation_written
+            or self._failure is not None
+            or not self._may_append_cached()
+            or not target.log.writer.append_cached(batch, wall_now())
+        ):
+            return False
+        self._begin_due_checkpoint(target.log)
+        self._report(target, Written(target.log.log_end_offset))
+        return True
 
     def call_beside(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run a job that may flush for long, beside the appends; from the loop."""
@@ -195,7 +226,9 @@ class Appender(Submissions):
             appends: dict[Target, tuple[int, list[StampedBatch]]] = {}
             calls: list[_Call] = []
             is_last = False
+            taken = 0
             while True:
+                taken += 1
                 if work is None:
                     is_last = True
                 elif isinstance(work[1], tuple):
@@ -222,6 +255,7 @@ class Appender(Submissions):
                 self._call(job, args, done)
             if self._unflushed and host.monotonic_s() >= self._flush_again_at:
                 self._flush()  # Calls may come for ever without a pause.
+            self._finished += taken
             if is_last:
                 return
 
@@ -244,8 +278,10 @@ class Appender(Submissions):
             self.fail(error)
             raise
 
-    def _checkpoint_beside(self) -> None:
+    def _begin_due_checkpoint(self, log: PartitionLog) -> None:
         """Advance recovery points now: at full speed, once a second would be too late."""
+        if self._is_checkpointing or not log.flusher.is_due(monotonic_now()):
+            return
         self._is_checkpointing = True
 
         def done(_: Any, error: BaseException | None) -> None:
@@ -262,8 +298,7 @@ class Appender(Submissions):
                 continue  # Their offsets were taken back when an earlier write failed.
             written, error = self._write(target, batches)
             if written:
-                if not self._is_checkpointing and target.log.flusher.is_due(monotonic_now()):
-                    self._checkpoint_beside()
+                self._begin_due_checkpoint(target.log)
                 is_flush_next = target.is_flushed_before_ack  # The loop may change it meanwhile.
                 self._report(target, Written(target.log.log_end_offset, is_flush_next))
                 if is_flush_next:

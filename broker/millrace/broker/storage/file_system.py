@@ -6,8 +6,7 @@ power cut after `fdatasync`, names after `fsync_directory` of the directory they
 
 import errno
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from millrace.core.records.header import Buffer
 
@@ -23,6 +22,13 @@ class File(Protocol):
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write at most `BUFFERS_MAX` buffers at the end; return how many bytes went."""
+
+    def append_cached(self, buffers: Sequence[Buffer]) -> int:
+        """As `append`, but only if that waits for nothing: not for the disk, room or memory.
+
+        Returns:
+            How many bytes went, perhaps not all; -1: none, as it would wait, or would fail.
+        """
 
     def pread(self, size: int, offset: int) -> bytes:
         """Return `size` bytes from `offset` on, fewer only where the file ends."""
@@ -61,6 +67,19 @@ class File(Protocol):
 
         Calls under way go on with this file. Later ones raise `FileNotFoundError`.
         """
+
+
+class Mutex(Protocol):
+    """A lock between threads, as `threading.Lock`."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take the lock; return False if it is held and `blocking` is not set."""
+
+    def release(self) -> None:
+        """Let others take it."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(self, *args: Any) -> object: ...
 
 
 class Lock(Protocol):
@@ -112,7 +131,13 @@ class FileSystem(Protocol):
     def lock(self, path: str) -> Lock:
         """Take a lock on a file, which is made if need be; BlockingIOError when another has it."""
 
-    def new_mutex(self) -> AbstractContextManager[object]:
+    def can_append_cached(self, path: str) -> bool:
+        """Return whether the file system of `path` does `append_cached`.
+
+        Makes the file, tries it, and removes the file.
+        """
+
+    def new_mutex(self) -> Mutex:
         """Return a lock between threads that may be held while this file system is called."""
 
 

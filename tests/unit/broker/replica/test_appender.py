@@ -6,7 +6,7 @@ import threading
 
 from tests.fakes.disk import Disk, DiskThatHangs
 from tests.fakes.log_on_disk import LogOnDisk
-from tests.fakes.stamped_batches import stamped_batch
+from tests.fakes.stamped_batches import bytes_of, stamped_batch
 from tests.fakes.until import until
 
 from millrace.broker.replica.appender import Appender
@@ -56,6 +56,7 @@ def appender_of(opened: LogOnDisk, failures: list[LogDirFailedError] | None = No
         on_disk=NotedTarget.on_disk,
         on_failed=([] if failures is None else failures).append,
         check_room=opened.directory.ballast.check,
+        may_append_cached=lambda: opened.directory.can_append_cached,
     )
 
 
@@ -225,6 +226,79 @@ async def test_a_report_of_what_is_written_says_whether_a_flush_follows() -> Non
     await asyncio.to_thread(appender.close)
     assert target.flushes_are_said == [True, False]
     assert not target.flushed.is_set()
+
+
+def cached_appends() -> tuple[LogOnDisk, Appender]:
+    """Return a log with one batch on a disk that takes appends from the loop, and its threads."""
+    disk = Disk()
+    disk.cached_bytes_max = 1 << 20
+    opened = LogOnDisk(disk, LogConfig(segment_ms=2**62))
+    opened.append(stamped_batch(0))
+    return opened, appender_of(opened)
+
+
+async def test_a_small_batch_is_written_by_the_loop_and_reported_after_its_append() -> None:
+    opened, appender = cached_appends()
+    target = NotedTarget(opened.log)
+    target.is_flushed_before_ack = False
+    appender.append(target, stamped_batch(1), 0)
+    assert (opened.end, target.written) == (2, [])
+    appender.append(target, stamped_batch(2), 0)
+    await until(lambda: target.written == [2, 3])
+    await asyncio.to_thread(appender.close)
+
+
+async def test_a_batch_behind_others_of_the_thread_is_written_after_them() -> None:
+    opened, appender = cached_appends()
+    target = NotedTarget(opened.log)
+    target.is_flushed_before_ack = False
+    is_over = threading.Event()
+    done = appender.call(is_over.wait, 10)
+    for offset in range(1, 4):
+        appender.append(target, stamped_batch(offset), 0)
+    assert opened.end == 1
+    is_over.set()
+    await done
+    await until(lambda: target.written == [4])
+    # The thread says that it is idle a moment after it has said what it has written.
+    await until(lambda: appender._finished == appender._submitted)
+    appender.append(target, stamped_batch(4), 0)
+    assert opened.end == 5
+    await until(lambda: target.written == [4, 5])
+    await asyncio.to_thread(appender.close)
+
+
+async def test_what_is_flushed_or_large_or_void_is_not_written_by_the_loop() -> None:
+    opened, appender = cached_appends()
+    target = NotedTarget(opened.log)
+    appender.append(target, stamped_batch(1), 0)
+    assert opened.end == 1
+    await asyncio.wait_for(target.flushed.wait(), 10)
+    await until(lambda: appender._finished == appender._submitted)
+    target.is_flushed_before_ack = False
+    appender.append(target, stamped_batch(2, value=bytes(20_000)), 0)
+    assert opened.end == 2
+    await until(lambda: target.written == [2, 3])
+    await until(lambda: appender._finished == appender._submitted)
+    target.generation_written = 1
+    appender.append(target, stamped_batch(3), 0)  # Its offset was taken back.
+    await appender.call(lambda: None)
+    assert opened.end == 3
+    await asyncio.to_thread(appender.close)
+
+
+async def test_a_write_that_would_wait_half_way_is_done_again_by_the_thread() -> None:
+    opened, appender = cached_appends()
+    target = NotedTarget(opened.log)
+    target.is_flushed_before_ack = False
+    opened.disk.cached_bytes_max = 50
+    batches = [stamped_batch(offset) for offset in range(3)]
+    for batch in batches[1:]:
+        appender.append(target, batch, 0)
+    await until(lambda: opened.end == 3)
+    assert list(opened.batches().values()) == [bytes_of(batch) for batch in batches]
+    assert target.failed == []
+    await asyncio.to_thread(appender.close)
 
 
 async def test_an_append_is_refused_while_there_is_no_room_for_the_ballast() -> None:

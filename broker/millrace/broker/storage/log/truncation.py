@@ -48,8 +48,16 @@ class LogTruncation:
 
     @property
     def is_pending(self) -> bool:
-        """Whether files hold more than the log, as the disk refused to cut them."""
+        """Whether files hold more than the log, as they could not be cut yet."""
         return self._to_cut is not None
+
+    def cut_later(self) -> None:
+        """Have the bytes after the log's end cut off before the next append, as a write left some.
+
+        The caller holds `lock`.
+        """
+        assert self._to_cut is None
+        self._to_cut = _ToCut((), was_flushed=False)
 
     def all_segments(self) -> tuple[Segment, ...]:
         """Return the log's segments, and those beyond its end that will be removed."""

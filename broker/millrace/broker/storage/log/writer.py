@@ -3,6 +3,10 @@
 An append is all or nothing, also when the disk is full half-way: the file is cut back to its last
 good length, which is verified, and the log is unchanged (P64). If the process lacks descriptors or
 memory, nothing is changed either. Any other error of a write fails the log for good (P63).
+
+A file system that can write without a wait lets the event loop append what is small
+(`append_cached`). What it has written of a batch when it would wait is cut off before the next
+append, which is the same batch by the append thread.
 """
 
 import errno
@@ -19,7 +23,7 @@ from millrace.broker.storage.segment import Segment, offset_name
 from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import StorageError
-from millrace.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP, Offset, WallMs
+from millrace.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP, LeaderEpoch, Offset, WallMs
 from millrace.core.records.header import Buffer
 
 _CHECKPOINTS_BEHIND_MAX: Final = 2
@@ -60,7 +64,7 @@ class LogWriter:
                 the disk failed; the log takes no more calls.
         """
         state = self._state
-        if state.uncheckpointed_bytes >= _CHECKPOINTS_BEHIND_MAX * state.config.checkpoint_bytes:
+        if self._must_checkpoint:
             self._flusher.checkpoint()
         with state.lock:
             state.health.check_open()
@@ -80,17 +84,63 @@ class LogWriter:
             except StorageError:
                 state.epochs.take_back(epochs)
                 raise
-            active.extend(
-                [(batch.base_offset, batch.length, batch.largest_timestamp) for batch in batches],
-                batches[-1].next_offset,
-                state.config.index_interval_bytes,
-                now,
-            )
-            for batch in batches:
-                if batch.producer_id != NO_PRODUCER_ID:
-                    state.producer_states.update(batch, batch.base_offset, now)
-            state.uncheckpointed_bytes += length
-            state.tail = Tail(active, Place(active.next_offset, active.size))
+            self._note(active, batches, length, now)
+
+    def append_cached(self, batch: StampedBatch, now: WallMs) -> bool:
+        """Append a batch if nothing has to be waited for, neither a disk nor another thread.
+
+        No other thread may be appending.
+
+        Returns:
+            Whether it was appended. If not, the log is unchanged: `append` appends it, or says why
+            not.
+        """
+        state = self._state
+        if not state.lock.acquire(blocking=False):
+            return False
+        try:
+            if not self._is_simple(batch, now):
+                return False
+            assert self._follow_on([batch])
+            active = state.segments[-1]
+            written = active.file.append_cached((batch.header, batch.body))
+            if written == batch.length:
+                self._note(active, [batch], batch.length, now)
+                return True
+            if written > 0:
+                self._truncation.cut_later()
+            return False
+        finally:
+            state.lock.release()
+
+    def _is_simple(self, batch: StampedBatch, now: WallMs) -> bool:
+        """Whether an append of a batch changes nothing but the active segment."""
+        state = self._state
+        return not (
+            state.health.failure is not None
+            or state.health.is_closed
+            or self._truncation.is_pending
+            or self._must_checkpoint
+            or self._must_roll(batch.length, batch.next_offset, now)
+            or self._begins_epoch(batch.leader_epoch)
+        )
+
+    def _note(
+        self, active: Segment, batches: Sequence[StampedBatch], length: int, now: WallMs
+    ) -> None:
+        """End the log after batches that are written."""
+        state = self._state
+        active.extend(
+            [(batch.base_offset, batch.length, batch.largest_timestamp) for batch in batches],
+            batches[-1].next_offset,
+            state.config.index_interval_bytes,
+            now,
+        )
+        for batch in batches:
+            if batch.producer_id != NO_PRODUCER_ID:
+                state.producer_states.update(batch, batch.base_offset, now)
+        state.uncheckpointed_bytes += length
+        state.tail = Tail(active, Place(active.next_offset, active.size))
 
     def roll(self, now: WallMs) -> None:
         """Close the active segment, unless it is empty, and begin another.
@@ -154,14 +204,22 @@ class LogWriter:
             or next_offset - active.base_offset > segment.SEGMENT_BYTES_MAX
         )
 
+    @property
+    def _must_checkpoint(self) -> bool:
+        state = self._state
+        return state.uncheckpointed_bytes >= _CHECKPOINTS_BEHIND_MAX * state.config.checkpoint_bytes
+
+    def _begins_epoch(self, leader_epoch: LeaderEpoch) -> bool:
+        epochs = self._state.epochs
+        return leader_epoch != epochs.current.latest_epoch or not epochs.is_saved
+
     def _begin_epochs(self, batches: Sequence[StampedBatch]) -> None:
         """Make the start of every new epoch durable before its first batch is written (P2)."""
-        epochs = self._state.epochs
-        if batches[-1].leader_epoch == epochs.current.latest_epoch and epochs.is_saved:
+        if not self._begins_epoch(batches[-1].leader_epoch):
             return
         self._flusher.make_names_durable()  # Epochs without a segment count as a lost log.
         self._flusher.begin_line()
-        epochs.begin((batch.leader_epoch, batch.base_offset) for batch in batches)
+        self._state.epochs.begin((batch.leader_epoch, batch.base_offset) for batch in batches)
 
     def _write(self, active: Segment, batches: Sequence[StampedBatch], length: int) -> None:
         buffers: list[Buffer] = []

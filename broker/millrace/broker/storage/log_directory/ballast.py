@@ -48,6 +48,11 @@ class Ballast:
                 self._is_missing = False
             return not self._is_missing
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether it was used up: `check` has something to do."""
+        return self._is_missing
+
     def check(self) -> None:
         """Take the ballast again before an append, if it was used up.
 

@@ -64,6 +64,7 @@ class LogDirectory:
         ballast: space for small files when the disk is full.
         retired: the logs that were deleted, or set aside as damaged.
         moves: the logs that come from, and go to, other directories of the broker.
+        can_append_cached: whether its file system can write without a wait.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class LogDirectory:
             damaged_max=config.damaged_logs_max,
         )
         self.moves = LogMoves(self._partitions, identity.directory_id)
+        self.can_append_cached = False
         self._scrubbed = 0  # Logs that this round of scrubbing has finished.
         checkpoint = self._checkpoints.read()
         if checkpoint is not None:
@@ -160,6 +162,9 @@ class LogDirectory:
         self.moves.look_for_unsettled()
         self.retired.look_for_damaged(names)
         self.ballast.take()
+        self.can_append_cached = self._files.can_append_cached(
+            f"{self.path}/probe{TEMPORARY_SUFFIX}"
+        )
 
     # --- Identity, and the last shutdown -----------------------------------------------------
 
