@@ -28,14 +28,7 @@ class CrowdRun:
     """
 
     latencies_ms: Sequence[float]
-    connections: Mapping[int, float]
-
-    def connections_by_protocol(self, address: str) -> dict[str, float]:
-        """Return them by protocol: gRPC at the address that clients are given, DRPC elsewhere."""
-        found = {"gRPC": 0.0, "DRPC": 0.0}
-        for port, number in self.connections.items():
-            found["gRPC" if address.endswith(f":{port}") else "DRPC"] += number
-        return found
+    connections: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +37,7 @@ class Crowd:
 
     address: str
     way: str
-    """`millrace` or `grpc` (`bench.loads.many_clients`)."""
+    """`millrace` or `frames` (`bench.loads.many_clients`)."""
     topic: str
     log: Path
 
@@ -83,10 +76,10 @@ class Crowd:
 
 def together(said: Sequence[Mapping[str, Any]]) -> CrowdRun:
     """Return the run of all clients from what each of their processes said."""
-    found: dict[int, float] = {}
+    found: dict[str, float] = {}
     for detail in said:
         for port, number in detail["connections"].items():
-            found[int(port)] = found.get(int(port), 0) + number / CLIENTS
+            found[port] = found.get(port, 0) + number / CLIENTS
     return CrowdRun(
         latencies_ms=[latency for detail in said for latency in detail["latencies_ms"]],
         connections=found,

@@ -36,6 +36,8 @@ class Run:
     moved: Moved
     client: Usage
     broker: Usage
+    connections: Mapping[str, float] = field(default_factory=dict)
+    """How many the client had at its end, by protocol; empty: not known."""
 
     @property
     def records_per_second(self) -> float:
@@ -237,11 +239,13 @@ def summaries(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the medians over one side's runs, and the rate of each round."""
+    """Return the medians over one side's runs, the rate of each round, and the different sets of
+    connections that the client had in them."""
 
     def per_million(cpu_seconds: float, run: Run) -> float:
         return cpu_seconds / run.moved.records * 1e6
 
+    seen = [dict(run.connections) for run in runs if run.connections]
     return {
         "records_per_second": median(run.records_per_second for run in runs),
         "mb_per_second": median(run.bytes_per_second for run in runs) / 1e6,
@@ -254,6 +258,7 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
         ),
         "client_peak_mb": max(run.client.peak_rss_bytes for run in runs) / 1e6,
         "broker_peak_mb": max(run.broker.peak_rss_bytes for run in runs) / 1e6,
+        "client_connections": [each for at, each in enumerate(seen) if each not in seen[:at]],
     }
 
 

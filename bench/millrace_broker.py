@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import announced, start, stop
+from bench.processes import announced, by_protocol, start, stop
 
 from millrace.client import SyncAdmin
 
@@ -39,9 +39,17 @@ retention_check_interval_ms = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Millrace:
-    """A running broker."""
+    """A running broker.
+
+    Attributes:
+        address: where clients begin, by gRPC.
+        drpc_address: where they reach it by DRPC; empty: nowhere.
+        metrics_address: of its metrics page.
+        pid: its process.
+    """
 
     address: str
+    drpc_address: str
     metrics_address: str
     pid: int
 
@@ -54,6 +62,10 @@ class Millrace:
     def metrics_addresses(self) -> tuple[str, ...]:
         """Where its metrics page is."""
         return (self.metrics_address,)
+
+    def by_protocol(self, connections: Mapping[str, float]) -> Mapping[str, float]:
+        """Return a client's connections, which are given by port, by protocol."""
+        return by_protocol(connections, self.address)
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic; it has its leaders when this returns."""
@@ -94,7 +106,10 @@ def running_millrace(
     try:
         said = announced(process, log, "metrics_address", START_TIMEOUT_S)
         yield Millrace(
-            address=said["address"], metrics_address=said["metrics_address"], pid=process.pid
+            address=said["address"],
+            drpc_address=said["drpc_address"] or "",
+            metrics_address=said["metrics_address"],
+            pid=process.pid,
         )
     finally:
         stop(process)

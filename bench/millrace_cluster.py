@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from bench.processes import LoadFailedError, announced, children, start, stop, until
+from bench.processes import (
+    LoadFailedError,
+    announced,
+    by_protocol,
+    children,
+    start,
+    stop,
+    until,
+)
 
 from millrace.client import PartitionDescription, RetriableError, SyncAdmin
 
@@ -89,6 +97,10 @@ class MillraceCluster:
             yield
         finally:
             os.kill(self.supervisor, signal.SIGCONT)
+
+    def by_protocol(self, connections: Mapping[str, float]) -> Mapping[str, float]:
+        """Return a client's connections, which are given by port, by protocol."""
+        return by_protocol(connections, self.address)
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic; all its replicas are in sync when this returns."""

@@ -117,6 +117,20 @@ def connections(pid: int) -> dict[int, int]:
     return dict(found)
 
 
+def by_protocol(found: Mapping[str, float], address: str) -> dict[str, float]:
+    """Return connections to brokers by protocol: gRPC where clients begin, DRPC elsewhere.
+
+    Args:
+        found: by the port of the broker.
+        address: where clients begin; several have commas between them.
+    """
+    protocols = {"gRPC": 0.0, "DRPC": 0.0}
+    begins = {each.rpartition(":")[2] for each in address.split(",")}
+    for port, number in found.items():
+        protocols["gRPC" if port in begins else "DRPC"] += number
+    return protocols
+
+
 def reset_peak(*pids: int) -> None:
     """Reset `VmHWM` of children to the present resident size."""
     for pid in pids:

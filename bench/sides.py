@@ -7,6 +7,7 @@ to end, and those of the broker in that time.
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,9 @@ class Broker(Protocol):
     def pids(self) -> tuple[int, ...]:
         """The processes of all brokers."""
 
+    def by_protocol(self, connections: Mapping[str, float]) -> Mapping[str, float]:
+        """Return a client's connections, which are given by port, by protocol."""
+
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic that is ready for use."""
 
@@ -76,8 +80,12 @@ def run_client(broker: Broker, module: str, load: Load, log: Path) -> Run:
     reset_peak(*broker.pids)
     before = usage(*broker.pids)
     printed, used = run_load(command_line(module, load), log, load.seconds + GRACE_S)
+    moved = Moved(**last_json(printed))
     return Run(
-        moved=Moved(**last_json(printed)), client=used, broker=usage(*broker.pids).since(before)
+        moved=moved,
+        client=used,
+        broker=usage(*broker.pids).since(before),
+        connections=_connections(broker, moved),
     )
 
 
@@ -165,6 +173,7 @@ class GroupConsume:
                 peak_rss_bytes=sum(used.peak_rss_bytes for _, used in ran),
             ),
             broker=usage(*self.broker.pids).since(before),
+            connections=_connections(self.broker, *moved),
         )
 
 
@@ -302,11 +311,13 @@ class Paced:
                 for way, settings in (("consume", {}), ("produce", self.settings))
             ]
             before = usage(*self.broker.pids)
-            (printed, used), _ = run_loads(commands, self.log, seconds + WARM_UP_S + GRACE_S)
+            ran = run_loads(commands, self.log, seconds + WARM_UP_S + GRACE_S)
+            consumed, produced = (Moved(**last_json(printed)) for printed, _ in ran)
             return Run(
-                moved=Moved(**last_json(printed)),
-                client=used,
+                moved=consumed,
+                client=ran[0][1],
                 broker=usage(*self.broker.pids).since(before),
+                connections=_connections(self.broker, consumed, produced),
             )
 
 
@@ -334,3 +345,11 @@ class RawStream:
             client=used,
             broker=usage(self.server.pid).since(before),
         )
+
+
+def _connections(broker: Broker, *said: Moved) -> Mapping[str, float]:
+    """Return the connections by protocol of all processes of a client that say theirs."""
+    ports: Counter[str] = Counter()
+    for moved in said:
+        ports.update(moved.detail.get("connections", {}))
+    return broker.by_protocol(ports)

@@ -81,6 +81,7 @@ def _ours(millrace: Millrace, direction: str, size: int, filled: str, records: P
     settings = {
         "message_bytes": size,
         "in_flight": IN_FLIGHT_BYTES // size,
+        "drpc": millrace.drpc_address,
     }
     producing = Produce(
         broker=millrace,

@@ -18,6 +18,7 @@ from bench.sides import Paced
 RATE = 10_000
 LINGERS_MS = (0, 5)
 COMPARED = ("p50", "p99")
+PERCENTILES = ("p50_ms", "p99_ms", "p999_ms")
 
 
 def measure(bench: Bench) -> Outcome:
@@ -52,7 +53,7 @@ def measure(bench: Bench) -> Outcome:
             name = f"linger {linger_ms} ms"
             over |= {f"{what}, {name}": ratio for what, ratio in kafka_over_ours(runs).items()}
             detail[name] = {
-                side: {what: median(details(of_side, what)) for what in of_side[0].moved.detail}
+                side: {what: median(details(of_side, what)) for what in PERCENTILES}
                 for side, of_side in runs.items()
             }
     return Outcome(values=smallest_first(over), detail=detail)

@@ -7,7 +7,7 @@ metadata.
 
 import time
 
-from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.loads.spec import Load, Moved, run_from_command_line, used_since
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 MESSAGES_PER_CALL = 10_000
@@ -65,11 +65,9 @@ def consume(load: Load) -> Moved:
         if at_end == load.partitions:
             at_end = 0
             consumer.assign(start)
-    cpu_seconds = time.process_time() - cpu_started
+    used = used_since(cpu_started)
     consumer.close()
-    return Moved(
-        records=records, bytes=moved_bytes, seconds=seconds, detail={"cpu_seconds": cpu_seconds}
-    )
+    return Moved(records=records, bytes=moved_bytes, seconds=seconds, detail=used)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.loads.spec import Load, Moved, run_from_command_line, used_since
 from bench.records import keys_for, read_records
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -47,7 +47,7 @@ def produce(load: Load) -> Moved:
             break
     left = producer.flush(FLUSH_TIMEOUT_S)
     seconds = time.perf_counter() - started
-    cpu_seconds = time.process_time() - cpu_started
+    used = used_since(cpu_started)
     if left or failures or _end_offsets(load) != sent:
         raise SystemExit(f"{left} records not delivered of {sent}, errors: {failures}")
     record_bytes = len(values[0]) + (len(keys[0]) if load.way == "keyed" else 0)
@@ -55,7 +55,7 @@ def produce(load: Load) -> Moved:
         records=sent - 1,
         bytes=record_bytes * (sent - 1),
         seconds=seconds,
-        detail={"cpu_seconds": cpu_seconds},
+        detail=used,
     )
 
 

@@ -3,8 +3,11 @@
 Ways: `produce` and `consume`, one process each.
 """
 
+import time
+from dataclasses import replace
+
 from bench.loads.paced import due_records, receive, record_count
-from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.loads.spec import Load, Moved, run_from_command_line, used_since
 
 from millrace.client import SyncConsumer, SyncProducer
 
@@ -19,11 +22,13 @@ def run(load: Load) -> Moved:
 def _produce(load: Load) -> Moved:
     with SyncProducer(load.address, acks="all", **load.settings) as producer:
         producer.partitions_for(load.topic)
+        cpu_started = time.process_time()
         for values in due_records(load):
             for value in values:
                 producer.send(load.topic, value)
         producer.flush()
-    return Moved(records=record_count(load), bytes=0, seconds=load.seconds)
+        used = used_since(cpu_started)
+    return Moved(records=record_count(load), bytes=0, seconds=load.seconds, detail=used)
 
 
 def _consume(load: Load) -> Moved:
@@ -31,7 +36,9 @@ def _consume(load: Load) -> Moved:
         consumer.assign(
             [(load.topic, partition) for partition in range(load.partitions)], start="beginning"
         )
-        return receive(load, lambda: [record.value for record in consumer.poll(POLL_TIMEOUT_MS)])
+        cpu_started = time.process_time()
+        moved = receive(load, lambda: [record.value for record in consumer.poll(POLL_TIMEOUT_MS)])
+        return replace(moved, detail=moved.detail | used_since(cpu_started))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Many clients in one process, each with a connection of its own, sending single records at a rate.
+"""Many clients in one process, each with connections of its own, sending single records at a rate.
 
 Every client sends a record when it is due, waits for its acknowledgement, and then for the next due
 time; the clients start at different moments. A latency runs from the due time to the
 acknowledgement, so it includes the wait for the client's previous record. At the end the process
-counts its connections. Ways: `millrace`, and
-`grpc`, an empty echo over one gRPC stream for each client (`bench.peers.grpc_stream`): the cost of
-the wire itself.
+counts its connections. Ways: `millrace`, and `frames`, an echo over one bare DRPC stream for each
+client (`bench.peers.drpc_frames`): the cost of the wire itself.
 
 `settings`: `clients`, how many; the load's `rate` is that of each client.
 """
@@ -15,12 +14,10 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any
 
-import grpc
 from bench.loads.paced import WARM_UP_S
 from bench.loads.spec import Load, Moved, run_from_command_line
-from bench.peers.grpc_stream import BASE_OPTIONS, SERVICE
+from bench.peers.drpc_frames import SERVICE, FrameError, Kind, open_call
 from bench.processes import connections
 
 from millrace.client import Producer
@@ -86,21 +83,25 @@ async def _millrace(load: Load, stack: AsyncExitStack) -> Send:
     return send
 
 
-async def _grpc(load: Load, stack: AsyncExitStack) -> Send:
-    channel = await stack.enter_async_context(
-        grpc.aio.insecure_channel(load.address, options=BASE_OPTIONS)
+async def _frames(load: Load, stack: AsyncExitStack) -> Send:
+    answers: asyncio.Queue[Kind] = asyncio.Queue()
+    connection = await open_call(
+        load.address,
+        f"/{SERVICE}/echo",
+        received=lambda _, kind, body: answers.put_nowait(kind),
+        lost=lambda: answers.put_nowait(Kind.CLOSE),
     )
-    call: Any = channel.stream_stream(f"/{SERVICE}/echo")()
-    stack.callback(call.cancel)
+    stack.callback(connection.transport.abort)
 
-    async def send() -> object:
-        await call.write(RECORD)
-        return await call.read()
+    async def send() -> None:
+        connection.send(RECORD)
+        if await answers.get() is not Kind.MESSAGE:
+            raise FrameError("the server has ended the call")
 
     return send
 
 
-WAYS = {"millrace": _millrace, "grpc": _grpc}
+WAYS = {"millrace": _millrace, "frames": _frames}
 
 if __name__ == "__main__":
     run_from_command_line(run)

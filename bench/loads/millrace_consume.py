@@ -10,7 +10,7 @@ metadata.
 import time
 from collections.abc import Callable
 
-from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.loads.spec import Load, Moved, run_from_command_line, used_since
 
 from millrace.client import SyncAdmin, SyncConsumer
 
@@ -42,10 +42,8 @@ def consume(load: Load) -> Moved:
             records += count
             moved_bytes += size
             left -= count
-        cpu_seconds = time.process_time() - cpu_started
-    return Moved(
-        records=records, bytes=moved_bytes, seconds=seconds, detail={"cpu_seconds": cpu_seconds}
-    )
+        used = used_since(cpu_started)
+    return Moved(records=records, bytes=moved_bytes, seconds=seconds, detail=used)
 
 
 def _records(consumer: SyncConsumer) -> tuple[int, int]:

@@ -8,7 +8,7 @@ a member reads all that it owns from the beginning, over and over.
 import time
 
 from bench.loads.millrace_consume import POLL_TIMEOUT_MS, WAYS
-from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.loads.spec import Load, Moved, run_from_command_line, used_since
 
 from millrace.client import SyncAdmin, SyncConsumer
 
@@ -39,6 +39,7 @@ def consume(load: Load) -> Moved:
         consumer.subscribe([load.topic], on_assigned=on_assigned, on_revoked=on_revoked)
         while time.monotonic() < begin_at:
             consumer.poll_batches(JOIN_POLL_MS)
+        cpu_started = time.process_time()
         while (seconds := time.monotonic() - begin_at) < load.seconds:
             if left <= 0:
                 left = sum(ends[place].offset for place in owned)
@@ -54,7 +55,7 @@ def consume(load: Load) -> Moved:
             raise SystemExit(
                 f"the group changed {changed_at - begin_at:.1f} s after the time began"
             )
-        detail = {"partitions": len(owned)}
+        detail = {"partitions": len(owned), **used_since(cpu_started)}
     return Moved(records=records, bytes=moved_bytes, seconds=seconds, detail=detail)
 
 

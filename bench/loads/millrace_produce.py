@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.loads.spec import Load, Moved, run_from_command_line, used_since
 from bench.records import keys_for, read_records
 
 from millrace.client import RecordHandle, SyncAdmin, SyncProducer
@@ -51,7 +51,7 @@ def produce(load: Load) -> Moved:
         for handles in unseen:
             _see_outcomes(handles)
         seconds = time.perf_counter() - started
-        cpu_seconds = time.process_time() - cpu_started
+        used = used_since(cpu_started)
     arrived = _end_offsets(load)
     if arrived != sent:
         raise SystemExit(f"{sent} records sent and flushed, {arrived} are in the log")
@@ -60,7 +60,7 @@ def produce(load: Load) -> Moved:
         records=sent - 1,
         bytes=record_bytes * (sent - 1),
         seconds=seconds,
-        detail={"cpu_seconds": cpu_seconds},
+        detail=used,
     )
 
 

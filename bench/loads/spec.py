@@ -5,11 +5,15 @@ bench.loads.NAME '{"address": ...}'` runs until its time is over and prints a `M
 """
 
 import json
+import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from bench.processes import connections
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,23 @@ class Moved:
     """Keys and values, without any framing."""
     seconds: float
     detail: dict[str, Any] = field(default_factory=dict)
-    """More of it. `cpu_seconds`: of the process in that time, without its start."""
+    """More of it, such as `used_since`."""
+
+
+def used_since(cpu_started: float) -> dict[str, Any]:
+    """Return what this process used until now, for the detail of what it moved.
+
+    Args:
+        cpu_started: `time.process_time()` at the first record.
+
+    Returns:
+        `cpu_seconds`, without the start of the process; and `connections`, those that are open, by
+        the port of the other side.
+    """
+    return {
+        "cpu_seconds": time.process_time() - cpu_started,
+        "connections": connections(os.getpid()),
+    }
 
 
 def run_from_command_line(load: Callable[[Load], Moved]) -> None:

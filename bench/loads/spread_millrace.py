@@ -7,7 +7,7 @@ settings. Records are counted as usual; `detail` has the number of batches.
 import itertools
 import time
 
-from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.loads.spec import Load, Moved, run_from_command_line, used_since
 from bench.records import read_records
 
 from millrace.client import SyncProducer
@@ -30,7 +30,7 @@ def produce(load: Load) -> Moved:
             producer.send(load.topic, values[0], partition=partition)
         producer.flush()
         before = producer.metrics()
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         for partition in itertools.cycle(range(load.partitions)):
             producer.send_batch(load.topic, batch, partition=partition)
             if time.perf_counter() - started >= load.seconds:
@@ -38,6 +38,7 @@ def produce(load: Load) -> Moved:
         producer.flush()
         seconds = time.perf_counter() - started
         after = producer.metrics()
+        used = used_since(cpu_started)
     records = after["records"] - before["records"]
     batches = after["batches"] - before["batches"]
     if not FULL_ENOUGH * len(batch) <= records / batches <= len(batch):
@@ -46,7 +47,7 @@ def produce(load: Load) -> Moved:
         records=records,
         bytes=records * record_bytes,
         seconds=seconds,
-        detail={"batches": batches, "records_per_batch": records / batches},
+        detail={"batches": batches, "records_per_batch": records / batches, **used},
     )
 
 

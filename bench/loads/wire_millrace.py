@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 
 import grpc
 import uvloop
-from bench.loads.spec import Load, Moved, run_from_command_line
+from bench.loads.spec import Load, Moved, run_from_command_line, used_since
 from bench.peers.drpc_frames import Connection, Kind, open_call
 from bench.peers.grpc_stream import BASE_OPTIONS, OPTIONS
 from bench.records import read_records
@@ -91,14 +91,14 @@ async def _produce(load: Load, requests: list[bytes]) -> Moved:
         await stream.done_writing()
         await answers
         seconds = time.perf_counter() - started
-        cpu_seconds = time.process_time() - cpu_started
+        used = used_since(cpu_started)
     if answered != sent:
         raise SystemExit(f"{sent} requests, {answered} answers")
     return Moved(
         records=sent,
         bytes=sent * len(requests[0]),
         seconds=seconds,
-        detail={"cpu_seconds": cpu_seconds},
+        detail=used,
     )
 
 
@@ -183,12 +183,12 @@ async def _fetch(load: Load, topic_id: TopicId, log_bytes: int) -> Moved:
             if to_grant >= window // 2:
                 await ask(credit_bytes=to_grant)
                 to_grant = 0
-        cpu_seconds = time.process_time() - cpu_started
+        used = used_since(cpu_started)
     return Moved(
         records=messages,
         bytes=moved,
         seconds=seconds,
-        detail={"message_bytes": moved / messages, "cpu_seconds": cpu_seconds},
+        detail={"message_bytes": moved / messages, **used},
     )
 
 

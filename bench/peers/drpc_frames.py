@@ -273,9 +273,11 @@ class _Serving:
 
 async def _give(connection: Connection, size: int) -> None:
     message = os.urandom(size)
-    while not connection.transport.is_closing():  # Such a connection always has room.
+    while True:
         await connection.room()
         connection.send(message)
+        # A connection that breaks has room without end, until the loop says that it is lost.
+        await asyncio.sleep(0)
 
 
 async def _move(

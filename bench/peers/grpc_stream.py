@@ -3,8 +3,8 @@
 `python -m bench.peers.grpc_stream server KIND OPTIONS` first prints its port, and serves until it
 is ended; `... client KIND OPTIONS DIRECTION ADDRESS SIZE SECONDS` moves messages of SIZE bytes in
 one direction for SECONDS and prints one JSON line. KIND is sync or aio, DIRECTION produce (client
-to server, one answer at the end) or fetch. A server also echoes (`bench.loads.many_clients`).
-Messages are random bytes that neither side reads: no protobuf, no checksum, no file.
+to server, one answer at the end) or fetch. Messages are random bytes that neither side reads: no
+protobuf, no checksum, no file.
 """
 
 import asyncio
@@ -81,11 +81,8 @@ def _serve_sync(options: list[tuple[str, Any]]) -> None:
         while context.is_active():
             yield message
 
-    def echo(messages: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
-        yield from messages
-
     server = grpc.server(futures.ThreadPoolExecutor(SYNC_THREADS), options=options)
-    server.add_generic_rpc_handlers((_handlers(produce, fetch, echo),))
+    server.add_generic_rpc_handlers((_handlers(produce, fetch),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
@@ -104,13 +101,9 @@ def _serve_aio(options: list[tuple[str, Any]]) -> None:
         while True:
             yield message
 
-    async def echo(messages: AsyncIterator[bytes], _: Any) -> AsyncIterator[bytes]:
-        async for message in messages:
-            yield message
-
     async def serve() -> None:
         server = grpc.aio.server(options=options)
-        server.add_generic_rpc_handlers((_handlers(produce, fetch, echo),))
+        server.add_generic_rpc_handlers((_handlers(produce, fetch),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         print(port, flush=True)
@@ -119,10 +112,8 @@ def _serve_aio(options: list[tuple[str, Any]]) -> None:
     asyncio.run(serve())
 
 
-def _handlers(
-    produce: Callable[..., Any], fetch: Callable[..., Any], echo: Callable[..., Any]
-) -> grpc.GenericRpcHandler:
-    methods = {"produce": produce, "fetch": fetch, "echo": echo}
+def _handlers(produce: Callable[..., Any], fetch: Callable[..., Any]) -> grpc.GenericRpcHandler:
+    methods = {"produce": produce, "fetch": fetch}
     return grpc.method_handlers_generic_handler(
         SERVICE,
         {name: grpc.stream_stream_rpc_method_handler(method) for name, method in methods.items()},

@@ -102,6 +102,10 @@ class Kafka:
         """The nodes' processes."""
         return tuple(node.process.pid for node in self.nodes.values())
 
+    def by_protocol(self, connections: Mapping[str, float]) -> Mapping[str, float]:
+        """Return a client's connections by protocol: there is one."""
+        return {"Kafka": sum(connections.values())}
+
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic and wait until its partitions have a leader.
 

@@ -12,9 +12,4 @@ def test_latencies_of_all_processes_count_and_connections_are_those_of_one_clien
         ]
     )
     assert run.latencies_ms == [1.0, 2.0, 3.0]
-    assert run.connections == {9092: 0.5, 9093: 2.0}
-
-
-def test_connections_to_the_address_of_grpc_are_told_from_the_others() -> None:
-    run = together([{"latencies_ms": [], "connections": {"9092": CLIENTS, "19092": CLIENTS}}])
-    assert run.connections_by_protocol("127.0.0.1:9092") == {"gRPC": 1.0, "DRPC": 1.0}
+    assert run.connections == {"9092": 0.5, "9093": 2.0}

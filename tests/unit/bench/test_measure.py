@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from bench.measure import (
     Run,
     cpu_seconds_per_gb,
     figures,
+    summary,
 )
 from bench.peers.maven import PeerMissingError
 from bench.processes import LoadFailedError, Usage
@@ -155,8 +157,17 @@ def test_the_data_directory_goes_away_with_the_figure(
 
 
 def test_the_cpu_seconds_of_a_gb_leave_out_the_start_of_a_client_that_says_so() -> None:
-    used = {"client": Usage(cpu_seconds=5, peak_rss_bytes=0), "broker": UNUSED}
+    client = Usage(cpu_seconds=5, peak_rss_bytes=0)
     said = Moved(records=1, bytes=2_000_000_000, seconds=10, detail={"cpu_seconds": 3})
-    assert cpu_seconds_per_gb(Run(moved=said, **used)) == (3 + 1) / 2
+    assert cpu_seconds_per_gb(Run(moved=said, client=client, broker=UNUSED)) == (3 + 1) / 2
     silent = Moved(records=1, bytes=2_000_000_000, seconds=10)
-    assert cpu_seconds_per_gb(Run(moved=silent, **used)) == (5 + 1) / 2
+    assert cpu_seconds_per_gb(Run(moved=silent, client=client, broker=UNUSED)) == (5 + 1) / 2
+
+
+def test_each_set_of_connections_that_a_side_had_is_told_once() -> None:
+    by_drpc, by_both = {"gRPC": 0, "DRPC": 2}, {"gRPC": 1, "DRPC": 1}
+    runs = [
+        replace(run_of(1, 10), connections=connections)
+        for connections in (by_drpc, by_both, by_drpc)
+    ]
+    assert summary(runs)["client_connections"] == [by_drpc, by_both]

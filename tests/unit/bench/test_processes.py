@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from bench.processes import (
     LoadFailedError,
+    by_protocol,
     children,
     connections,
     last_json,
@@ -139,3 +140,9 @@ def test_the_connections_of_a_process_are_counted_by_the_port_of_the_other_side(
             socket.create_connection(("127.0.0.1", port)),
         ):
             assert connections(os.getpid()) == {**before, port: 2}
+
+
+def test_connections_are_of_grpc_where_clients_begin_and_of_drpc_elsewhere() -> None:
+    found = {"9092": 2, "19092": 1, "9093": 1}
+    assert by_protocol(found, "127.0.0.1:9092") == {"gRPC": 2, "DRPC": 2}
+    assert by_protocol(found, "127.0.0.1:9092,127.0.0.1:9093") == {"gRPC": 3, "DRPC": 1}
