@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.fakes.cluster import Cluster
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.raw_client import RawClient
 from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker, wait_until
@@ -23,6 +24,8 @@ from tests.releases.directory import (
 from tests.releases.last import unpacked
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.metadata.model import DrpcAddresses
+from millrace.core.metadata.objects.encoding import encode_cluster
 
 
 @pytest.mark.parametrize("archive", archives(), ids=lambda path: path.name.partition(".tar")[0])
@@ -72,6 +75,31 @@ def test_a_data_directory_of_an_earlier_release_holds_what_it_held_and_goes_on(
     ssd, hdd = log_dirs(tmp_path)
     said = CommandLine("").ok("log", "verify", str(ssd), "--log-dir", str(hdd))
     assert "sound" in said
+
+
+def test_the_last_release_reads_what_this_one_stores_of_a_broker(tmp_path: Path) -> None:
+    """So its brokers follow a controller of this release, and one may become the controller."""
+    cluster = Cluster(1)
+    cluster.give_drpc_addresses(0, DrpcAddresses(clients="a:7096", brokers="a:7097"))
+    stored = encode_cluster(cluster.driver.image.cluster)
+    release = unpacked(tmp_path)
+    read = (
+        "import sys\n"
+        "from millrace.core.metadata.objects.encoding import decode_cluster\n"
+        "from millrace.core.metadata.objects.stored_object import StoredObject\n"
+        "stored = StoredObject(sys.stdin.buffer.read(), int(sys.argv[1]), int(sys.argv[2]))\n"
+        "print(*(broker.address for broker in decode_cluster(stored).brokers.values()))\n"
+    )
+    done = subprocess.run(
+        [*release.python, "-c", read, str(stored.version), str(stored.controller_epoch)],
+        env={**os.environ, **release.environment},
+        input=stored.value,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    (broker,) = cluster.driver.image.cluster.brokers.values()
+    assert done.stdout.decode().split() == [broker.address]
 
 
 def test_programs_of_the_last_release_write_and_read_as_before(

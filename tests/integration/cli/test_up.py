@@ -188,7 +188,7 @@ def test_a_log_directory_on_an_unknown_media_is_refused_before_anything_is_made(
 def test_a_broker_that_cannot_start_again_leaves_the_others_running(tmp_path: Path) -> None:
     with brokers_up(tmp_path, 2, stderr=subprocess.PIPE) as (process, brokers):
         assert process.stderr is not None
-        (tmp_path / "broker-1.toml").write_text("[listener]\nport = -5\n")
+        (tmp_path / "broker-1.toml").write_text("[listeners.clients]\nport = -5\n")
         os.kill(brokers[1]["pid"], signal.SIGKILL)
         said = ""
         while "the others go on without it" not in said:
