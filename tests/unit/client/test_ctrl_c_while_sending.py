@@ -153,4 +153,23 @@ def test_ctrl_c_never_leaves_the_producer_locked(
             break
         struck += 1
     thread.shutdown()
-    assert struck > (1 if send is SENDS["plain"] else 3)
+    assert struck > (1 if send in (SENDS["plain"], SENDS["with key"]) else 3)
+
+
+def test_a_key_whose_send_was_interrupted_shifts_no_other(sink: RecordSink) -> None:
+    sink.send("t", b"first", b"1")
+    intake = sink._plain["t"]
+    intake.keys.append(b"of a record that has no value")
+    sink.send("t", b"second", b"2")
+    sink.send("t", b"without key")
+    assert (intake.values, intake.keys) == (
+        [b"first", b"second", b"without key"],
+        [b"1", b"2", None],
+    )
+
+
+def test_the_first_key_comes_after_records_without_one(sink: RecordSink) -> None:
+    for key in (None, None, b"key"):
+        handle = sink.send("t", b"value", key)
+    assert handle.intake.keys == [None, None, b"key"]
+    assert handle.index == 2

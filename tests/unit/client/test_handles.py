@@ -1,14 +1,19 @@
 """Handles: what they tell, and to whom."""
 
+import random
 import threading
 import time
 import traceback
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from millrace.client._producer.handles import BatchHandle, RecordHandle
+from millrace.client._producer.handles import BatchHandle, RecordHandle, RecordMetadata
 from millrace.core.client.producer.delivery import Acknowledged, Delivery
-from millrace.core.client.producer.intake import Intake
+from millrace.core.client.producer.distributor import Distributor, TopicLayout
+from millrace.core.client.producer.intake import Intake, Intakes
+from millrace.core.client.producer.partitioners import Keyed
 from millrace.core.errors import (
     Appended,
     MillraceError,
@@ -76,6 +81,37 @@ def test_every_caller_gets_an_error_of_its_own() -> None:
                 assert isinstance(told, SerializationError)
         assert len(lengths) == 1
     assert failure.__traceback__ is None
+
+
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_each_handle_tells_where_its_own_record_is(has_keys: bool) -> None:
+    intakes = Intakes(100_000, 1_000_000)
+    handles = {}
+    for number in range(200):
+        value, key = b"%d" % number, b"key %d" % (number % 31) if has_keys else None
+        added = intakes.add("t", value, key, None, None, None, MonotonicMs(0), WallMs(number))
+        assert added is not None
+        handles[value] = handle_of(*added)
+        assert not handles[value].done()
+    intakes.close("t")
+    distributor = Distributor(200, Keyed(), lambda _: 0, random.Random(1))
+    distributor.distribute(intakes.closed[0], TopicLayout(PLACE.topic_id, 7))
+    distributor.seal_opened_until(MonotonicMs(0))
+    found = {}
+    for number, batch in enumerate(distributor.sealed):
+        rows = batch.columns()
+        batch.outcome = Acknowledged(Offset(1000 * number), WallMs(-1))
+        values: Any = rows.values
+        for row, value in enumerate(
+            values.to_pylist() if isinstance(values, pa.Array) else values.cells
+        ):
+            found[value] = (batch.topic_partition.partition, 1000 * number + row)
+    assert len(distributor.sealed) > 7
+    for value, handle in handles.items():
+        metadata = handle.result(timeout=0)
+        assert type(metadata) is RecordMetadata
+        assert (metadata.partition, metadata.offset) == found[value]
+        assert (metadata.topic, metadata.timestamp) == ("t", 0)
 
 
 def test_a_batch_in_many_parts_is_waited_for_once() -> None:

@@ -57,6 +57,12 @@ class RecordHandle:
             MillraceError: it was not delivered; `appended` tells whether it may be in the log.
             TimeoutError: not known yet.
         """
+        place = self.intake.locate(self.index)
+        if type(place) is tuple:
+            delivery, index = place
+            outcome = delivery.outcome
+            if type(outcome) is Acknowledged:
+                return _metadata(delivery, outcome, index)
         wait_in_thread(self.intake, self.done, timeout)
         return self._resolved()
 
@@ -70,7 +76,9 @@ class RecordHandle:
 
         A callback must not block; it is called at once when the outcome is known already.
         """
-
+        if self.done():
+            callback(self)
+            return
         pending = [callback]  # Called by the thread that pops it: the loop's, or this one.
 
         def waiter() -> bool:
@@ -100,17 +108,24 @@ class RecordHandle:
         if not isinstance(outcome, Acknowledged):
             assert outcome is not None, "only called when done"
             raise _told(outcome, index)
-        return RecordMetadata(
-            batch.topic,
-            batch.topic_partition.partition,
-            Offset(outcome.base_offset + index if outcome.base_offset >= 0 else -1),
-            outcome.append_timestamp
-            if outcome.append_timestamp >= 0
-            else batch.timestamp_of(index),
-        )
+        return _metadata(batch, outcome, index)
 
     def __repr__(self) -> str:
         return f"<RecordHandle {self.index} of topic {self.intake.topic!r}, done: {self.done()}>"
+
+
+def _metadata(delivery: Delivery, outcome: Acknowledged, index: int) -> RecordMetadata:
+    """Return where a record is that was acknowledged."""
+    offset: int = outcome.base_offset
+    timestamp: int = outcome.append_timestamp
+    if offset >= 0:
+        offset += index
+    if timestamp < 0:
+        timestamp = delivery.timestamp_of(index)
+    # As `RecordMetadata(...)`, in half of its time.
+    return tuple.__new__(
+        RecordMetadata, (delivery.topic, delivery.topic_partition.partition, offset, timestamp)
+    )
 
 
 @dataclass(slots=True, frozen=True)

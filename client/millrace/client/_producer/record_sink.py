@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -116,17 +117,24 @@ class RecordSink:
             except IndexError:  # Another thread has the lock: wait for it there.
                 return self._send_slowly(topic, value, key, None, None, None)
             try:
-                intake = self._plain.get(topic)
-                if intake is not None and intake.room >= size:
-                    values = intake.values
+                intake = self._plain[topic]
+                if intake.room >= size:
+                    values, keys = intake.values, intake.keys
+                    index = len(values)
+                    if keys is not None:
+                        if len(keys) != index:
+                            del keys[index:]  # Of a record whose `send()` was interrupted.
+                        keys.append(key)
+                    elif key is not None:
+                        intake.keys = [*repeat(None, index), key]
                     handle = RecordHandle()
                     handle.intake = intake
-                    handle.index = len(values)
+                    handle.index = index
                     intake.room -= size
-                    if key is not None or intake.keys is not None:
-                        intake.add_key(key)
-                    values.append(value)
+                    values.append(value)  # Last: a record exists from its value on.
                     return handle
+            except KeyError:  # None is open.
+                pass
             finally:
                 token.append(None)
         return self._send_slowly(topic, value, key, partition, headers, timestamp)

@@ -35,4 +35,4 @@ class Delivery:
     def timestamp_of(self, index: int) -> WallMs:
         """Return the time that the producer gave a record."""
         times = self.timestamps
-        return WallMs(int(times[index]) if isinstance(times, np.ndarray) else times)
+        return WallMs(int(times[index])) if isinstance(times, np.ndarray) else times

@@ -12,9 +12,11 @@ its records has been delivered or has failed.
 Everything here is called by one thread at a time: the shell holds a lock.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -66,8 +68,10 @@ class Intake:
     """Where the records went: delivery, index in it of the first, number of records."""
     order: Any = None
     """Indexes of the records in the order of `segments`; None when it is their own."""
-    places: Any = None
+    places: memoryview | None = None
     """The inverse: position in `segments` by index; made when a handle first asks."""
+    segment_ends: list[int] | None = None
+    """Where each of the `segments` ends; made when a handle first asks beyond the first."""
     is_distributed: bool = False
     batches_open: int = 0
     record_count: int = 0
@@ -127,15 +131,6 @@ class Intake:
         self.values.append(value)  # Last: a record exists from its value on.
         return index
 
-    def add_key(self, key: bytes | None) -> None:
-        """Append a key before its value is appended."""
-        keys, index = self.keys, len(self.values)
-        if keys is None:
-            keys = self.keys = [None] * index
-        if len(keys) != index:
-            del keys[index:]  # See `_append`.
-        keys.append(key)
-
     def close(self) -> None:
         """Fix the number of records."""
         self.granted -= self.room
@@ -147,23 +142,33 @@ class Intake:
 
     def locate(self, index: int) -> tuple[Delivery, int] | MillraceError | None:
         """Return a record's delivery and its index there, or its error; None: neither yet."""
-        if self.error is not None:
-            return self.error
-        if index in self.failures:
-            return self.failures[index]
         if not self.is_distributed:
             return None
+        if self.error is not None:
+            return self.error
+        if self.failures and index in self.failures:
+            return self.failures[index]
         if self.order is not None:
-            if self.places is None:
-                places = np.full(self.record_count, -1, np.int64)
-                places[self.order] = np.arange(len(self.order))
-                self.places = places  # Only now: another thread may ask meanwhile.
-            index = int(self.places[index])
-        for batch, first, count in self.segments:
-            if index < count:
-                return batch, first + index
-            index -= count
-        raise IndexError("the intake holds no such record")
+            index = (self.places or self._ranks())[index]
+        delivery, first, count = self.segments[0]
+        if index < count:
+            return delivery, first + index
+        ends = self.segment_ends or self._ends()
+        at = bisect_right(ends, index)
+        delivery, first, count = self.segments[at]
+        return delivery, first + index - ends[at] + count
+
+    # Made when a handle first asks, and set at once: other threads may ask meanwhile.
+
+    def _ranks(self) -> memoryview:
+        places: Any = np.full(self.record_count, -1, np.int64)
+        places[self.order] = np.arange(len(self.order))
+        self.places = memoryview(places)
+        return self.places
+
+    def _ends(self) -> list[int]:
+        self.segment_ends = list(accumulate(count for _, _, count in self.segments))
+        return self.segment_ends
 
 
 def _append(column: list[Any] | None, index: int, cell: Any, default: Any) -> list[Any] | None:

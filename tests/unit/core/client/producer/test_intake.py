@@ -118,10 +118,9 @@ def test_a_key_without_its_value_does_not_shift_the_others() -> None:
     intakes = Intakes(1000, 10_000)
     add(intakes, b"v0", b"k0")
     intake = intakes.open["t"]
-    intake.add_key(b"interrupted")
-    intake.add_key(b"k1")
-    intake.values.append(b"v1")
-    intake.add_key(b"interrupted")
+    intake.keys.append(b"interrupted")
+    add(intakes, b"v1", b"k1")
+    intake.keys.append(b"interrupted")
     intakes.close("t")
     assert (intake.keys, intake.values) == ([b"k0", b"k1"], [b"v0", b"v1"])
 
