@@ -77,7 +77,7 @@ class RunningBroker:
         self.wrapper = wrapper
         self.release: Release | None = None
         self.address = ""
-        self.outside_address = self.metrics_address = ""
+        self.outside_address = self.drpc_address = self.metrics_address = ""
         self.pid = 0
         self.log_path = folder / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -97,6 +97,7 @@ class RunningBroker:
         said = json.loads(line)
         self.address, self.metrics_address = said["address"], said["metrics_address"]
         self.outside_address = said["outside_address"] or ""
+        self.drpc_address = said.get("drpc_address") or ""  # The last release has none.
         self.pid = said["pid"]
         return self
 
@@ -121,7 +122,7 @@ class RunningBroker:
         settings = {
             "listeners.clients.port": self.address.rpartition(":")[2] or 0,
             "listeners.replicas.port": 0,
-            "listeners.clients_drpc.port": 0,
+            "listeners.clients_drpc.port": self.drpc_address.rpartition(":")[2] or 0,
             "listeners.replicas_drpc.port": 0,
             "metrics.port": (self.metrics_address or "").rpartition(":")[2] or 0,
             "storage.ballast_bytes": _BALLAST_BYTES,
