@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from tests.arch.settings import former_name, last_release
 from tests.releases.last import Release
 
-from millrace.broker.config import FORMER_SECTIONS
 from millrace.client import SyncAdmin, TopicDescription
 
 START_SECONDS_MAX = 60.0
@@ -265,16 +265,10 @@ class RunningBroker:
 
 
 def settings_of_last_release(settings: dict[str, object]) -> dict[str, object]:
-    """Return settings by their names in the last release, without DRPC, which it lacks."""
-    former = {f"{'.'.join(now)}.": f"{name}." for name, now in FORMER_SECTIONS.items()}
-    return {
-        next(
-            (old + name.removeprefix(now) for now, old in former.items() if name.startswith(now)),
-            name,
-        ): value
-        for name, value in settings.items()
-        if "_drpc." not in name
-    }
+    """Return settings by the names that the last release knows, without those that it lacks."""
+    known = last_release()
+    named = {name if name in known else former_name(name): settings[name] for name in settings}
+    return {name: value for name, value in named.items() if name in known}
 
 
 def failed_start(broker: RunningBroker) -> tuple[int, str]:

@@ -107,7 +107,7 @@ class ClusterConfig:
     brokers_max: int = setting(
         1000,
         "Most registered brokers, including gone ones that were not unregistered. A broker with a "
-        "new name is refused then. All are in one metadata object of about 500 bytes each, which "
+        "new name is refused then. All are in one metadata object of about 700 bytes each, which "
         "the coordination store must take.",
         minimum=1,
         maximum=100_000,
