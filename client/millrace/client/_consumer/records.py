@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice, repeat
 from operator import length_hint
 from typing import Any, Final, NamedTuple, overload
@@ -118,9 +117,9 @@ class Records(Sequence[Record]):
         return self._count
 
     def __iter__(self) -> Iterator[Record]:
-        new = partial(tuple.__new__, self._kind)
         return chain.from_iterable(
-            map(new, columns.rows(columns.offsets.to_pylist())) for columns in self._columns
+            _records(self._kind, columns.rows(columns.offsets.to_pylist()))
+            for columns in self._columns
         )
 
     @overload
@@ -177,8 +176,7 @@ class LentRecords:
         self.count = len(records)
         self._offsets: list[int] = columns.offsets.to_pylist()
         self._left = iter(self._offsets)
-        new = partial(tuple.__new__, kind)
-        self._records: Iterator[Record] = map(new, columns.rows(self._left))
+        self._records = _records(kind, columns.rows(self._left))
 
     def __len__(self) -> int:
         """Return how many records no loop has reached."""
@@ -273,6 +271,11 @@ class _Columns:
             repeat(_NO_HEADERS) if self.headers is None else _headers(self.headers),
             strict=False,
         )
+
+
+def _records(kind: type[Record], rows: Iterator[tuple[Any, ...]]) -> Iterator[Record]:
+    """Make a record of each row, as `kind(*row)` does in twice the time."""
+    return map(tuple.__new__, repeat(kind), rows)
 
 
 def _joined(columns: Iterable[list[Any]]) -> list[Any]:

@@ -299,6 +299,8 @@ class Fetcher:
     ) -> None:
         """Take a response. Bytes that are no batch fail their partition, after earlier batches."""
         self._router.on_answered(broker_id)
+        if any(len(fetched.batches) for fetched in news):
+            self._sessions.on_received(broker_id, now)
         for fetched in news:
             partition = self._by_handle.get(fetched.handle)
             if partition is None or partition.state is not FetchState.FETCHING:
@@ -386,7 +388,7 @@ class Fetcher:
                     self._join(partition, leader)
             elif self._router.known_leader(route) is not None:
                 effects.append(self._ask(partition))
-        effects += self._sessions.changes()
+        effects += self._sessions.changes(now)
         effects += self._router.poll(now)
         return effects
 
@@ -399,9 +401,9 @@ class Fetcher:
                 moments.append(max(route.ask_leader_at, now + 1))
             if route.retry_at > now and partition.state not in RESTING and not partition.is_paused:
                 moments.append(route.retry_at)
-        routing_wake = self._router.next_wake(now)
-        if routing_wake is not None:
-            moments.append(routing_wake)
+        for wake in (self._router.next_wake(now), self._sessions.next_wake()):
+            if wake is not None:
+                moments.append(wake)
         return MonotonicMs(min(moments)) if moments else None
 
     # Internals.

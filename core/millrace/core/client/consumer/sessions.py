@@ -1,8 +1,11 @@
 """Fetch sessions of a consumer, one per broker: waiting batches, and the credit that bounds them.
 
 A session starts with `window` bytes of credit, and bytes are granted again as their batches are
-taken or dropped. A broker never sends more, so that at most `window` bytes per broker wait. Credit
-goes back in parts of the window, and not batch by batch.
+taken or dropped. A broker never sends more, so that at most `window` bytes per broker wait.
+
+Credit goes back in parts of the window, and not batch by batch: a message costs as much as an
+answer. The broker meanwhile has most of the window, which a large batch may exceed. So when a
+broker has been quiet for a moment, and nothing waits here, it gets the rest.
 
 A partition is in a session under a handle. Batches wait, over all brokers in the order of their
 arrival, until they are taken or their handle is dropped.
@@ -19,6 +22,7 @@ from millrace.core.ids import (
     VERIFY_NOTHING,
     BrokerId,
     LeaderEpoch,
+    MonotonicMs,
     Offset,
     TopicPartition,
 )
@@ -26,6 +30,8 @@ from millrace.core.records.batch import walk
 from millrace.core.records.header import BatchHeader, Buffer
 
 _GRANT_FRACTION: Final = 4
+QUIET_MS: Final = 20
+"""A broker that has sent nothing for so long may wait for credit."""
 
 
 @dataclass(slots=True)
@@ -92,6 +98,8 @@ class _Session:
     """Bytes received and neither taken nor dropped."""
     ungranted_bytes: int = 0
     """Bytes that were taken or dropped and not granted again yet."""
+    quiet_at: MonotonicMs | None = None
+    """When it will have been quiet; None: it is."""
     added: list[AddedPartition] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
 
@@ -118,6 +126,7 @@ class Sessions:
         """A stream is open; its session begins empty."""
         session = self._session(broker_id)
         session.is_open = True
+        session.quiet_at = None
         session.added, session.removed = [], []
         # Batches of an earlier stream that still wait count against the window.
         session.ungranted_bytes = self._window - session.buffered_bytes
@@ -164,6 +173,10 @@ class Sessions:
         return any(batch.handle == handle for batch in self._buffer)
 
     # Batches.
+
+    def on_received(self, broker_id: BrokerId, now: MonotonicMs) -> None:
+        """A broker has sent batches: `keep` and `refuse` tell which."""
+        self._session(broker_id).quiet_at = MonotonicMs(now + QUIET_MS)
 
     def keep(
         self, topic: str, topic_partition: TopicPartition, fetched: FetchedPartition
@@ -218,16 +231,24 @@ class Sessions:
                 self.have_changes = True
 
     def _is_grant_due(self, session: _Session) -> bool:
-        return session.buffered_bytes <= 0 or session.ungranted_bytes >= self._grant_bytes
+        is_awaited = session.quiet_at is None and session.buffered_bytes <= 0
+        return is_awaited or session.ungranted_bytes >= self._grant_bytes
 
     # Messages to brokers.
 
-    def changes(self) -> Iterator[ChangeSession]:
+    def next_wake(self) -> MonotonicMs | None:
+        """Return when a broker will have been quiet; None: each is."""
+        moments = (session.quiet_at for session in self._sessions.values() if session.is_open)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def changes(self, now: MonotonicMs) -> Iterator[ChangeSession]:
         """Yield the messages to brokers."""
         self.have_changes = False
         for session in self._sessions.values():
             if not session.is_open:
                 continue
+            if session.quiet_at is not None and now >= session.quiet_at:
+                session.quiet_at = None
             credit = session.ungranted_bytes
             is_due = credit > 0 and self._is_grant_due(session)
             if session.added or session.removed or is_due:

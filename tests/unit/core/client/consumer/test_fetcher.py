@@ -8,7 +8,12 @@ import pytest
 
 from millrace.core.client.consumer.fetcher import Fetcher, FindEpochEnd, LookUpOffset
 from millrace.core.client.consumer.read_partition import Jumped, JumpReason, Reset
-from millrace.core.client.consumer.sessions import AddedPartition, ChangeSession, FetchedPartition
+from millrace.core.client.consumer.sessions import (
+    QUIET_MS,
+    AddedPartition,
+    ChangeSession,
+    FetchedPartition,
+)
 from millrace.core.client.routing.router import Connect, RefreshMetadata, Router
 from millrace.core.errors import (
     BrokerShuttingDownError,
@@ -338,7 +343,8 @@ def test_a_new_leader_is_asked_where_to_read() -> None:
 
 def test_where_to_read_is_asked_anew_from_time_to_time() -> None:
     fetcher = read_from_follower()
-    assert fetcher.next_wake(at(2)) == 300_000, "the look-up of topics"
+    fetcher.poll(at(1 + QUIET_MS))
+    assert fetcher.next_wake(at(2 + QUIET_MS)) == 300_000, "the look-up of topics"
     assert RefreshMetadata(["t"]) in fetcher.poll(at(300_000))
     due = fetcher.next_wake(at(300_000))
     assert due == 300_001
@@ -577,7 +583,9 @@ def test_what_cannot_be_read_takes_no_part_of_the_window() -> None:
         with suppress(CorruptBatchError):
             fetcher.take()
     granted += sum(
-        effect.credit_bytes for effect in fetcher.poll(at(1)) if isinstance(effect, ChangeSession)
+        effect.credit_bytes
+        for effect in fetcher.poll(at(1 + QUIET_MS))
+        if isinstance(effect, ChangeSession)
     )
     assert granted == came
 

@@ -1,8 +1,11 @@
 """Sessions and their credit."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millrace.core.client.consumer.sessions import (
+    QUIET_MS,
     AddedPartition,
     ChangeSession,
     FetchedPartition,
@@ -13,6 +16,7 @@ from millrace.core.ids import (
     NO_LEADER_EPOCH,
     BrokerId,
     LeaderEpoch,
+    MonotonicMs,
     Offset,
     TopicId,
     TopicPartition,
@@ -24,6 +28,7 @@ from millrace.core.records.header import stamp
 
 BROKER, OTHER = BrokerId(1), BrokerId(2)
 PLACE = TopicPartition(TopicId(b"t" * 16), 0)
+NOW = MonotonicMs(1_000)
 
 
 def batch(base: int, count: int = 1) -> bytes:
@@ -50,18 +55,18 @@ def make(*handles: int) -> Sessions:
     sessions.on_connected(BROKER)
     for handle in handles:
         sessions.add(BROKER, joining(handle))
-    (change,) = sessions.changes()
+    (change,) = sessions.changes(NOW)
     assert change == ChangeSession(BROKER, [joining(handle) for handle in handles], [], WINDOW)
     return sessions
 
 
 def granted(sessions: Sessions) -> int:
-    return sum(change.credit_bytes for change in sessions.changes())
+    return sum(change.credit_bytes for change in sessions.changes(NOW))
 
 
 def test_a_session_starts_with_the_window_and_says_no_more() -> None:
     sessions = make(1)
-    assert list(sessions.changes()) == []
+    assert list(sessions.changes(NOW)) == []
 
 
 def test_credit_comes_back_in_parts_of_the_window_or_when_nothing_waits() -> None:
@@ -116,8 +121,8 @@ def test_a_broker_is_told_once_what_to_send_no_more() -> None:
     sessions = make(1)
     sessions.remove(1)
     assert sessions.have_changes
-    assert list(sessions.changes()) == [ChangeSession(BROKER, [], [1], 0)]
-    assert list(sessions.changes()) == []
+    assert list(sessions.changes(NOW)) == [ChangeSession(BROKER, [], [1], 0)]
+    assert list(sessions.changes(NOW)) == []
 
 
 def test_what_waits_of_a_stream_that_broke_counts_against_the_next_ones_window() -> None:
@@ -125,11 +130,11 @@ def test_what_waits_of_a_stream_that_broke_counts_against_the_next_ones_window()
     sessions.keep("t", PLACE, came(1, batch(0) + batch(1)))
     sessions.remove(1)
     sessions.on_disconnected(BROKER)
-    assert list(sessions.changes()) == [], "nothing is said to a broker that is gone"
+    assert list(sessions.changes(NOW)) == [], "nothing is said to a broker that is gone"
     sessions.take()
     sessions.on_connected(BROKER)
     sessions.add(BROKER, joining(2))
-    assert list(sessions.changes()) == [ChangeSession(BROKER, [joining(2)], [], WINDOW - SIZE)]
+    assert list(sessions.changes(NOW)) == [ChangeSession(BROKER, [joining(2)], [], WINDOW - SIZE)]
     sessions.take()
     assert granted(sessions) == SIZE
 
@@ -141,4 +146,65 @@ def test_each_broker_has_a_window_of_its_own() -> None:
     assert granted(sessions) == WINDOW
     sessions.keep("t", PLACE, came(2, batch(0)))
     sessions.take()
-    assert list(sessions.changes()) == [ChangeSession(OTHER, [], [], SIZE)]
+    assert list(sessions.changes(NOW)) == [ChangeSession(OTHER, [], [], SIZE)]
+
+
+def test_a_reader_that_waits_grants_credit_in_parts_while_its_broker_sends() -> None:
+    sessions = make(1)
+    grants = []
+    for number in range(8):
+        sessions.on_received(BROKER, NOW)
+        sessions.keep("t", PLACE, came(1, batch(number), number))
+        sessions.take()
+        grants.append(granted(sessions))
+    assert grants == [0, 2 * SIZE] * 4
+
+
+def test_a_broker_that_has_been_quiet_has_the_whole_window() -> None:
+    sessions = make(1)
+    sessions.on_received(BROKER, NOW)
+    sessions.keep("t", PLACE, came(1, batch(0)))
+    sessions.take()
+    assert not sessions.have_changes
+    assert granted(sessions) == 0
+    quiet_at = sessions.next_wake()
+    assert quiet_at == NOW + QUIET_MS
+    assert list(sessions.changes(quiet_at)) == [ChangeSession(BROKER, [], [], SIZE)]
+    assert sessions.next_wake() is None
+    assert list(sessions.changes(quiet_at)) == []
+
+
+def test_a_reader_that_takes_late_grants_credit_at_once() -> None:
+    sessions = make(1)
+    sessions.on_received(BROKER, NOW)
+    sessions.keep("t", PLACE, came(1, batch(0)))
+    assert list(sessions.changes(MonotonicMs(NOW + QUIET_MS))) == []
+    sessions.take()
+    assert sessions.have_changes
+    assert granted(sessions) == SIZE
+
+
+@given(st.lists(st.integers(1, 40)), st.integers(1, 4))
+def test_no_batch_of_a_small_window_waits_longer_than_a_moment(
+    counts: list[int], windows: int
+) -> None:
+    """The broker sends a batch only when the credit suffices for all of it."""
+    batches = [batch(0, count) for count in counts]
+    window = max(map(len, batches), default=0) * windows
+    sessions = Sessions(window)
+    sessions.on_connected(BROKER)
+    sessions.add(BROKER, joining(1))
+    now, credit = NOW, granted(sessions)
+    for data in batches:
+        if len(data) > credit:
+            wake = sessions.next_wake()
+            assert wake is not None
+            assert wake <= now + QUIET_MS
+            now = wake
+            credit += sum(change.credit_bytes for change in sessions.changes(now))
+        assert len(data) <= credit <= window
+        credit -= len(data)
+        sessions.on_received(BROKER, now)
+        sessions.keep("t", PLACE, came(1, data))
+        assert sessions.take() is not None
+        credit += sum(change.credit_bytes for change in sessions.changes(now))
