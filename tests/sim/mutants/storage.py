@@ -24,7 +24,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("producer states are those of before the log was cut", "P45",
            f"{_LOG}.truncation:LogTruncation._truncate_to",
            "state.producer_states = states", "pass"),
-    mutant("producer states are not kept while following", "P45", f"{_LOG}.writer:LogWriter.append",
+    mutant("producer states are not kept while following", "P45", f"{_LOG}.writer:LogWriter._note",
            "state.producer_states.update(batch, batch.base_offset, now)", "pass"),
     mutant("producer states of what was cut stay on the disk", "P45", f"{_SNAPSHOTS}.remove_after",
            "if later > offset:", "if False:"),

@@ -1,9 +1,10 @@
 """The thread that writes: one for each log directory.
 
-It works in rounds. A round takes all waiting batches, writes them partition by partition, tells the
-loop, flushes the files of topics with `durability=fsync`, each once, and tells the loop again.
-During a flush the next round's batches gather: that is the group commit, and it needs no timer.
-Followers fetch written batches meanwhile, so that they flush at the same time.
+It works in rounds. A round takes all waiting batches, writes them partition by partition, flushes
+the files of topics with `durability=fsync`, each once, and tells the loop. During a flush the next
+round's batches gather: that is the group commit, and it needs no timer. Where followers fetch, the
+loop is told before the flush, too: they fetch meanwhile, and flush at the same time. A follower
+itself has nothing to tell its leader before its flush is done.
 
 Where the file system can write without a wait, the loop itself appends small batches that need no
 flush, while the thread has nothing to do: so all appends stay in their order.
@@ -63,6 +64,7 @@ class Target(Protocol):
     Attributes:
         log: where the batches go.
         is_flushed_before_ack: whether a round ends with a flush of the log.
+        is_followed: whether followers wait for what is written, flushed or not.
         generation_written: failed writes so far; the append thread's own count.
     """
 
@@ -71,6 +73,8 @@ class Target(Protocol):
 
     @property
     def is_flushed_before_ack(self) -> bool: ...
+    @property
+    def is_followed(self) -> bool: ...
 
 
 _Append = tuple[Target, StampedBatch, int]
@@ -300,9 +304,10 @@ class Appender(Submissions):
             if written:
                 self._begin_due_checkpoint(target.log)
                 is_flush_next = target.is_flushed_before_ack  # The loop may change it meanwhile.
-                self._report(target, Written(target.log.log_end_offset, is_flush_next))
                 if is_flush_next:
                     written_now.append(target)
+                if not is_flush_next or target.is_followed:
+                    self._report(target, Written(target.log.log_end_offset))
             if error is not None:
                 target.generation_written += 1
                 self._report(target, Failed(batches[written].base_offset, error))

@@ -125,6 +125,11 @@ class Partition:
         """
         return self.replica.require_leader()
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether followers read here, also what is not committed; from any thread."""
+        return bool(self._followers)
+
     # --- Writing -----------------------------------------------------------------------------
 
     def append(

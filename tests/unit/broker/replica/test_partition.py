@@ -34,6 +34,13 @@ def appender_of() -> Appender:
     return Appender("a", mailbox, lambda _: None, on_disk=on_disk, on_failed=raise_it)
 
 
+class DeafReader:
+    """Implements `Reader`; does nothing."""
+
+    def on_advanced(self, handle: int) -> None:
+        pass
+
+
 async def append(partition: Partition) -> Waiter:
     """Append a client's batch; return how that ended."""
     return await asyncio.wait_for(send(partition, b"value"), 10)
@@ -86,6 +93,7 @@ async def test_a_batch_is_acknowledged_when_leader_and_follower_have_flushed_it(
 
     try:
         lead(partition, HERE, 1)
+        partition.follow(DeafReader(), 1, to_log_end=True)
         await append(partition)  # The files, and where the epoch begins, are flushed before.
         disk.may_go_on.clear()
         acknowledged = send(partition, b"value", Acks.ALL)

@@ -17,13 +17,11 @@ class Written:
     """All batches before `end_offset` are in the file."""
 
     end_offset: Offset
-    is_flush_next: bool = False
-    """Whether they are flushed at once, so that `Flushed` follows."""
 
 
 @dataclass(slots=True)
 class Flushed:
-    """Likewise, and they survive a power cut."""
+    """Likewise, and they survive a power cut; there may have been no `Written`."""
 
     end_offset: Offset
 

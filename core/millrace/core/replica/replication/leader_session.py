@@ -115,29 +115,18 @@ class LeaderSession:
         if self._open.pop(handle).is_sent:
             self._removed.append(handle)
 
-    def on_progress(
-        self,
-        topic_partition: TopicPartition,
-        progress: FollowerProgress,
-        *,
-        is_flushing: bool = False,
-    ) -> None:
-        """Note how far a partition's log is; the latest counts.
-
-        Args:
-            is_flushing: there will be more to report when a flush is done, which has begun. What is
-                only written is told with that then: it takes one message instead of two.
-        """
+    def on_progress(self, topic_partition: TopicPartition, progress: FollowerProgress) -> None:
+        """Note how far a partition's log is; the latest counts."""
         handle = self._handles.get(topic_partition)
         if handle is None:
             return
         found = self._open[handle]
         if not found.is_sent:
             found.progress = progress
-        elif progress == found.progress:
-            self._progress.pop(handle, None)
-        elif not is_flushing or progress.flushed_offset != found.progress.flushed_offset:
+        elif progress != found.progress:
             self._progress[handle] = progress
+        else:
+            self._progress.pop(handle, None)
 
     def on_received(self, size: int) -> None:
         """Note that batches of so many bytes came; they are on their way to the disk."""

@@ -75,7 +75,6 @@ class Replica:
 
     __slots__ = (
         "_config",
-        "_flushing_until",
         "_rules",
         "_standings",
         "_told_high_watermark",
@@ -112,7 +111,6 @@ class Replica:
         )
         self.session: LeaderSession | None = None
         self.turn: MonotonicMs | None = None
-        self._flushing_until = Offset(0)
         self.unwritten: deque[tuple[Offset, int, LeaderSession]] = deque()
         self._told_high_watermark = UNKNOWN_OFFSET
         # Followers fetch written records, and only their reports move the high watermark.
@@ -127,11 +125,6 @@ class Replica:
     def follower(self) -> PartitionFollower | None:
         """The role, if it is a follower."""
         return self.role if isinstance(self.role, PartitionFollower) else None
-
-    @property
-    def is_flushing(self) -> bool:
-        """Whether a flush of written batches is under way, which will be reported."""
-        return self.role.flushed_offset < self._flushing_until
 
     @property
     def leads(self) -> bool:
@@ -272,11 +265,6 @@ class Replica:
         self, event: Written | Flushed | Failed | Changed, now: MonotonicMs
     ) -> list[Effect]:
         """The disk has done something, or could not."""
-        match event:
-            case Written(end_offset, is_flush_next) if is_flush_next:
-                self._flushing_until = end_offset
-            case Changed():  # It may have been cut.
-                self._flushing_until = Offset(0)
         try:
             effects = self.role.on_disk(event, now)
         except SafetyViolationError as error:

@@ -506,11 +506,7 @@ class Replicas:
                     self._schedule(replica, now)
             for_shell.append(effect)
         if replica.session is not None and replica.follower is not None:
-            replica.session.on_progress(
-                replica.topic_partition,
-                replica.follower.progress,
-                is_flushing=replica.is_flushing,
-            )
+            replica.session.on_progress(replica.topic_partition, replica.follower.progress)
         if (news := replica.take_news()) is not None:
             for_shell.append(news)
             if replica.turn is None:

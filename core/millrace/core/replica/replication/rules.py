@@ -44,8 +44,9 @@ class ReplicationConfig:
     )
     replica_fetch_window_bytes: int = setting(
         16 << 20,
-        "Bytes of batches in flight from one leader to a follower: sent, and not yet written "
-        "there. Not less than the largest batch that a topic allows.",
+        "Bytes of batches in flight from one leader to a follower: sent, and not yet written, or "
+        "with durability=fsync flushed, there. Not less than the largest batch that a topic "
+        "allows.",
         unit=Unit.BYTES,
         minimum=1 << 20,
         visibility=Visibility.TUNING,

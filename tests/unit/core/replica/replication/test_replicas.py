@@ -548,67 +548,17 @@ def test_what_is_fetched_is_appended_and_its_credit_comes_back_when_it_is_writte
     assert request.progress[0][1].log_end_offset == 5
 
 
-def test_what_is_written_is_reported_together_with_its_flush_if_that_is_under_way(
-    follower: World,
-) -> None:
+def test_what_is_written_and_flushed_is_reported_once(follower: World) -> None:
     handle = follower.handle()
     session = follower.machine.sessions[follower.leader]
     follower.fetched(handle, 3)
     follower.log.end_at(3)
-    follower.machine.on_disk(follower.partition, Written(Offset(3), is_flush_next=True), NOW)
-    assert not session.has_news
-    follower.fetched(handle, 5, at=3)
     follower.machine.on_disk(follower.partition, Flushed(Offset(3)), NOW)
-    follower.log.end_at(5)
-    follower.machine.on_disk(follower.partition, Written(Offset(5), is_flush_next=True), NOW)
-    request = session.take_request(NOW)
-    assert request is not None  # The first flush need not wait for the second one.
-    ((_, told),) = request.progress
-    assert told.flushed_offset == 3
-    follower.machine.on_disk(follower.partition, Flushed(Offset(5)), NOW)
     request = session.take_request(NOW)
     assert request is not None
     ((_, told),) = request.progress
-    assert (told.log_end_offset, told.flushed_offset) == (5, 5)
-
-
-def test_what_is_written_and_not_flushed_is_reported_at_once(follower: World) -> None:
-    handle = follower.handle()
-    session = follower.machine.sessions[follower.leader]
-    follower.fetched(handle, 3)
-    follower.log.end_at(3)
-    follower.machine.on_disk(follower.partition, Written(Offset(3)), NOW)
-    request = session.take_request(NOW)
-    assert request is not None
-    ((_, told),) = request.progress
-    assert (told.log_end_offset, told.flushed_offset) == (3, 0)
-
-
-def test_a_log_that_is_cut_while_a_flush_is_owed_is_reported_all_the_same(follower: World) -> None:
-    handle = follower.handle()
-    follower.fetched(handle, 3)
-    follower.log.end_at(3)
-    follower.machine.on_disk(follower.partition, Written(Offset(3), is_flush_next=True), NOW)
-    look_back = Fetched(
-        handle=handle,
-        fetch_offset=Offset(3),
-        high_watermark=Offset(0),
-        log_start_offset=Offset(0),
-        diverging=EpochEnd(LeaderEpoch(0), Offset(2)),
-    )
-    (cut,) = follower.machine.on_fetched(follower.leader, look_back, NOW)
-    assert isinstance(cut, ChangeLog)
-    follower.log.end_at(2)
-    follower.machine.on_disk(
-        follower.partition, Changed(Change.TRUNCATE, Offset(0), Offset(2)), NOW
-    )
-    handle = follower.handle()
-    follower.fetched(handle, 4, at=2)
-    follower.log.end_at(4)
-    follower.machine.on_disk(follower.partition, Written(Offset(4)), NOW)
-    request = follower.machine.sessions[follower.leader].take_request(NOW)
-    assert request is not None
-    assert request.progress[0][1].log_end_offset == 4
+    assert (told.log_end_offset, told.flushed_offset) == (3, 3)
+    assert not session.has_news
 
 
 def test_a_log_start_is_reported_and_readers_are_woken_once_it_is_durable(follower: World) -> None:
