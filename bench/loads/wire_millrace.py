@@ -32,7 +32,7 @@ from millrace.client import SyncAdmin
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
-from millrace.proto.codec import decode_fetch_response, encode_produce_request
+from millrace.proto.codec import decode_fetch_response, produce_request
 from millrace.proto.v1 import fetch_pb2, produce_pb2
 
 CHANNEL_OPTIONS = BASE_OPTIONS + OPTIONS[GRPC_OPTIONS]
@@ -128,7 +128,7 @@ def _build_requests(load: Load, topic_id: TopicId) -> list[bytes]:
                 )
             ],
         )
-        requests.append(encode_produce_request(header, (prepared.finish(), prepared.body)))
+        requests.append(b"".join(produce_request(header, (prepared.finish(), prepared.body))))
     return requests
 
 

@@ -437,7 +437,7 @@ class FakeBroker:
                     session[handle] = (log, next_offset, max_bytes)
                 if header.partitions:
                     self.fetched_bytes_sent += sum(map(len, parts))
-                    yield codec.encode_fetch_response(header, parts)
+                    yield b"".join(codec.fetch_response(header, parts))
                     continue
                 async with self._news:
                     with suppress(TimeoutError):

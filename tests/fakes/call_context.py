@@ -8,7 +8,8 @@ from typing import Any
 import grpc
 
 from millrace.broker.rpc.audit import AuditLog
-from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.calls import Calls, ServiceMethods
+from millrace.broker.rpc.grpc_calls import grpc_handlers
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
@@ -92,17 +93,17 @@ def calls_of(
 
 
 async def serve_call(
-    handlers: grpc.GenericRpcHandler, path: str, context: Any, request: bytes | None = None
+    methods: ServiceMethods, path: str, context: Any, request: bytes | None = None
 ) -> Any:
     """Serve a call until it ends; return the response, if there is one.
 
     Args:
-        handlers: of the service.
+        methods: of the service.
         path: of the method.
         context: of the call; it shows the status, if the broker has ended the call with one.
         request: of a method with one request.
     """
-    found: Any = handlers.service(SimpleNamespace(method=path))
+    found: Any = grpc_handlers(methods).service(SimpleNamespace(method=path))
     serve = found.stream_stream if request is None else found.unary_unary
     with contextlib.suppress(grpc.aio.AbortError):
         return await serve(request, context)

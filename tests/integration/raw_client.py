@@ -15,7 +15,7 @@ from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.compression import Compressor
 from millrace.core.records.header import HEADER_BYTES
-from millrace.proto.codec import decode_fetch_response, encode_produce_request
+from millrace.proto.codec import decode_fetch_response, produce_request
 from millrace.proto.v1 import (
     cluster_pb2,
     cluster_pb2_grpc,
@@ -77,10 +77,11 @@ def request_of(
         for (topic_id, partition), batch in batches
     ]
     header = {"correlation_id": 1, "request_timeout_ms": 10_000, **header}
-    return encode_produce_request(
+    parts = produce_request(
         produce_pb2.ProduceHeader(acks=acks, partitions=partitions, **header),
         [batch for _, batch in batches],
     )
+    return b"".join(parts)
 
 
 class RawStream:

@@ -475,6 +475,9 @@ class Call:
     async def details(self) -> str:
         return self.status().details
 
+    async def trailing_metadata(self) -> grpc.aio.Metadata:
+        return grpc.aio.Metadata(*self.status().trailers)
+
     def _raise_if_over(self) -> None:
         if self._is_cancelled:
             raise asyncio.CancelledError

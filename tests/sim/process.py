@@ -93,6 +93,12 @@ class SimulatedHost:
         port: int = server.listen(address)
         return port
 
+    def bind(self, address: str) -> Any:
+        raise OSError(f"no port for bytes is simulated yet, such as {address}")
+
+    async def connect(self, address: str, factory: Any, tls: Any = None) -> Any:
+        raise OSError(f"no connection of bytes is simulated yet, such as to {address}")
+
 
 class Process:
     """One life of a broker or a client.

@@ -77,6 +77,8 @@ class Settings:
                 _DEFAULT.listeners,
                 clients=replace(_DEFAULT.listeners.clients, host=host, port=port),
                 replicas=replace(_DEFAULT.listeners.replicas, host=host),
+                clients_drpc=replace(_DEFAULT.listeners.clients_drpc, port=-1),
+                replicas_drpc=replace(_DEFAULT.listeners.replicas_drpc, port=-1),
             ),
             threads=replace(_DEFAULT.threads, check=1, read=1),
             limits=replace(_DEFAULT.limits, fetch_response_bytes_max=64 << 10),

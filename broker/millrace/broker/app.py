@@ -255,7 +255,7 @@ class Broker:
             turns=self._turns,
             calls=listener.calls,
         )
-        listener.add(service)
+        listener.add(service, by_drpc=False)
         await listener.serve()
         self._endings.push_async_callback(listener.stop)
         self._endings.callback(service.end_streams)

@@ -564,6 +564,22 @@ CONNECTIONS_CLOSED: Final = Event(
     action="Look at the host with most of them.",
     fields=("listener", "connections", "connections_max", "closed", "most_from", "of_these"),
 )
+CONNECTION_REFUSED: Final = Event(
+    name="connection_refused",
+    level=Level.WARNING,
+    text="a connection from %(address)s was ended: %(reason)s",
+    meaning="A peer broke the rules of DRPC, was silent or too slow, or there were too many "
+    "connections. At most one line in ten seconds; `closed` counts those since the last one.",
+    action="Look at the program at that address.",
+    fields=("listener", "address", "reason", "closed"),
+)
+CALL_FAILED: Final = Event(
+    name="call_failed",
+    level=Level.ERROR,
+    text="a call failed unexpectedly",
+    meaning="A bug of the broker; the caller got an error.",
+    action="Report it with the trace.",
+)
 CONNECTIONS_UNKNOWN: Final = Event(
     name="connections_unknown",
     level=Level.DEBUG,

@@ -3,11 +3,15 @@
 from typing import Final
 
 from millrace.core.broker_config import LimitsConfig
-from millrace.runtime.channel import Channel
+from millrace.runtime.transport.drpc.connection import ConnectionLimits
+from millrace.runtime.transport.drpc.connector import Connector
+from millrace.runtime.transport.grpc_channel import Channel
 
 RECEIVED_BYTES_MAX: Final = 1 << 30
 """Bytes of one message: the most that any broker's settings allow, and the largest metadata."""
 _CLIENT_ID: Final = "millrace-broker"
+_KEPT_BYTES_MAX: Final = 256 << 20
+"""Bytes that have arrived from other brokers and were not taken yet; one message may exceed it."""
 
 
 def connect(address: str, limits: LimitsConfig) -> Channel:
@@ -34,4 +38,17 @@ def connect(address: str, limits: LimitsConfig) -> Channel:
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.use_local_subchannel_pool", 1),
         ],
+    )
+
+
+def new_connector(limits: LimitsConfig) -> Connector:
+    """Return what opens connections of DRPC to other brokers."""
+    return Connector(
+        ConnectionLimits(
+            message_bytes_max=RECEIVED_BYTES_MAX,
+            keepalive_ms=limits.replica_keepalive_ms,
+            dead_after_ms=limits.replica_keepalive_ms,
+        ),
+        received_bytes_max=_KEPT_BYTES_MAX,
+        client_id=_CLIENT_ID,
     )

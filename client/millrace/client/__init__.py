@@ -95,7 +95,7 @@ from millrace.core.errors import (
     UnreleasedInstanceIdError,
 )
 from millrace.core.media import Media, TopicMedia
-from millrace.runtime.channel import SOFTWARE_VERSION as _SOFTWARE_VERSION
+from millrace.runtime.software import SOFTWARE_VERSION as _SOFTWARE_VERSION
 
 _LOADED_LATER: Final = {
     "Consumer": "_consumer.consumer",

@@ -9,6 +9,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from millrace.client._cluster.cluster import METADATA_TIMEOUT_MS_DEFAULT, Cluster
@@ -25,6 +26,13 @@ Milliseconds = int | str
 """A number of ms, or a text with a unit: `"30s"`."""
 
 _Client = TypeVar("_Client", bound=type)
+
+
+class Transport(StrEnum):
+    """How records travel."""
+
+    AUTO = "auto"
+    GRPC = "grpc"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +54,11 @@ class ClientConfig:
         unit=Unit.MILLISECONDS,
         minimum=1,
     )
+    transport: Transport = setting(
+        Transport.AUTO,
+        "How records travel. `auto`: by DRPC where the broker offers it and is reached so, else by "
+        "gRPC. `grpc`: by gRPC alone, which passes proxies for HTTP/2. Not in Kafka.",
+    )
     close_timeout_ms: int = setting(
         10_000,
         "The longest that `close()` takes. A consumer commits and leaves its group in this time; "
@@ -66,6 +79,7 @@ class ClientConfig:
             client_id=self.client_id,
             timeout_ms=self.request_timeout_ms,
             metadata_timeout_ms=self.metadata_timeout_ms,
+            uses_drpc=self.transport is Transport.AUTO,
         )
 
 
@@ -75,6 +89,7 @@ class ClientSettings(TypedDict, total=False):
     client_id: str
     request_timeout_ms: Milliseconds
     metadata_timeout_ms: Milliseconds
+    transport: str
     close_timeout_ms: Milliseconds
 
 

@@ -46,7 +46,7 @@ from millrace.client._sync.consumer import SyncConsumer
 from millrace.client._sync.producer import SyncProducer
 from millrace.core.errors import InvalidRequestError
 from millrace.runtime import host
-from millrace.runtime.channel import SOFTWARE_VERSION
+from millrace.runtime.software import SOFTWARE_VERSION
 
 Client = Producer | SyncProducer | Consumer | SyncConsumer | Admin | SyncAdmin
 

@@ -13,6 +13,12 @@ def host_port(host: str, port: int | str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of `host:port`; an IPv6 host has lost its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 def parse_addresses(given: str | Sequence[str]) -> list[str]:
     """Return the `host:port` of brokers: a sequence, or a string with commas.
 

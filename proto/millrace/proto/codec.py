@@ -2,7 +2,8 @@
 
 `ProduceRequest` and `FetchResponse` have the same shape: field 1 is a small header message, field 2
 is all record batches as one byte string. The header goes through protobuf, the batches never do:
-writing is one join, reading is a slice. Any protobuf implementation reads and writes the same.
+writing is a list of parts, reading is a slice. Any protobuf implementation reads and writes the
+same.
 
 An unknown client's message costs no more than its bytes: the fields outside the header are few, the
 header is small, and a request names no more partitions than there can be batches. Otherwise a
@@ -16,7 +17,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from millrace.core.errors import MalformedRequestError
-from millrace.core.records.header import HEADER_BYTES
+from millrace.core.records.header import HEADER_BYTES, Buffer
 from millrace.proto.entries import too_many_entries
 from millrace.proto.v1.fetch_pb2 import FetchHeader
 from millrace.proto.v1.produce_pb2 import ProduceHeader
@@ -34,14 +35,12 @@ HEADER_MESSAGE_BYTES_MAX: Final = 1 << 20
 """Bytes of a header message: more than 10,000 partitions."""
 
 
-def encode_produce_request(
-    header: ProduceHeader, batches: Iterable[bytes | bytearray | memoryview]
-) -> bytes:
-    """Return a `ProduceRequest` of `header` and the batches in the order of its partitions."""
-    return _encode(header.SerializeToString(), batches)
+def produce_request(header: ProduceHeader, batches: Iterable[Buffer]) -> list[Buffer]:
+    """Return the parts of a `ProduceRequest`; batches are in the order of its partitions."""
+    return _parts(header.SerializeToString(), batches)
 
 
-def decode_produce_request(message: bytes) -> tuple[ProduceHeader, list[memoryview]]:
+def decode_produce_request(message: Buffer) -> tuple[ProduceHeader, list[memoryview]]:
     """Return the header and one view into `message` for each of its partitions.
 
     Raises:
@@ -72,14 +71,12 @@ def decode_produce_parts(
     return header, _slices(batches, [partition.length for partition in header.partitions])
 
 
-def encode_fetch_response(
-    header: FetchHeader, batches: Iterable[bytes | bytearray | memoryview]
-) -> bytes:
-    """Return a `FetchResponse` of `header` and the batches in the order of its partitions."""
-    return _encode(header.SerializeToString(), batches)
+def fetch_response(header: FetchHeader, batches: Iterable[Buffer]) -> list[Buffer]:
+    """Return the parts of a `FetchResponse`; batches are in the order of its partitions."""
+    return _parts(header.SerializeToString(), batches)
 
 
-def decode_fetch_response(message: bytes) -> tuple[FetchHeader, list[memoryview]]:
+def decode_fetch_response(message: Buffer) -> tuple[FetchHeader, list[memoryview]]:
     """Return the header and one view into `message` for each of its partitions.
 
     Raises:
@@ -93,7 +90,7 @@ def decode_fetch_response(message: bytes) -> tuple[FetchHeader, list[memoryview]
     return header, _slices(batches, [partition.length for partition in header.partitions])
 
 
-def split_message(message: bytes) -> tuple[bytes, memoryview]:
+def split_message(message: Buffer) -> tuple[bytes, memoryview]:
     """Return the header message and the batches; other fields may stand between, in any order.
 
     Raises:
@@ -145,11 +142,18 @@ def field_of(number: int, message: bytes) -> bytes:
     return bytes((*_varint(number << 3 | 2), *_varint(len(message)))) + message
 
 
-def _encode(header: bytes, batches: Iterable[bytes | bytearray | memoryview]) -> bytes:
-    parts: list[bytes | bytearray | memoryview] = [b"", header, b"", *batches]
-    parts[0] = bytes((_HEADER_TAG, *_varint(len(header))))
-    parts[2] = bytes((_BATCHES_TAG, *_varint(sum(map(len, parts[3:])))))
-    return b"".join(parts)
+def _parts(header: bytes, batches: Iterable[Buffer]) -> list[Buffer]:
+    """Return the parts of a message; joined they are it."""
+    parts: list[Buffer] = [b"", *batches]
+    size = sum(map(len, parts))
+    parts[0] = b"".join(
+        (
+            bytes((_HEADER_TAG, *_varint(len(header)))),
+            header,
+            bytes((_BATCHES_TAG, *_varint(size))),
+        )
+    )
+    return parts
 
 
 def _varint(number: int) -> Iterator[int]:

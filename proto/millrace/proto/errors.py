@@ -55,11 +55,31 @@ def error_from_wire(error: pb.Error) -> MillraceError:
     return found
 
 
-def error_to_trailers(error: MillraceError) -> tuple[tuple[str, bytes], ...]:
-    """Return the trailing metadata of a call that fails for it; the status has the text."""
+def error_to_bytes(error: MillraceError) -> bytes:
+    """Return what a call that fails for an error says of it, without its text."""
     named = error_to_wire(error, is_write=True)
     named.ClearField("message")
-    return ((_TRAILER, named.SerializeToString()),)
+    return named.SerializeToString()
+
+
+def error_from_bytes(data: bytes, message: str) -> MillraceError | None:
+    """Return the exception that a call failed for; None: the other side did not name it.
+
+    Args:
+        data: what the other side said of it.
+        message: its text.
+    """
+    try:
+        named = pb.Error.FromString(data)
+    except DecodeError:
+        return None
+    named.message = message
+    return error_from_wire(named) if named.code else None
+
+
+def error_to_trailers(error: MillraceError) -> tuple[tuple[str, bytes], ...]:
+    """Return the trailing metadata of a call that fails for it; the status has the text."""
+    return ((_TRAILER, error_to_bytes(error)),)
 
 
 def error_from_trailers(
@@ -73,10 +93,5 @@ def error_from_trailers(
     """
     for key, value in trailers:
         if key == _TRAILER and isinstance(value, bytes):
-            try:
-                named = pb.Error.FromString(value)
-            except DecodeError:
-                return None
-            named.message = message
-            return error_from_wire(named) if named.code else None
+            return error_from_bytes(value, message)
     return None

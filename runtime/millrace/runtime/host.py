@@ -4,14 +4,17 @@ Client and broker use only `host.current` for these. It is the machine itself, u
 has replaced it: then the same code runs in virtual time, and one seed is one run. A broker gets its
 files and its coordination store as arguments: these are its only other access to the outside.
 
-Both ends of a connection take their credentials here, and nowhere else: `channel` and `listen`.
-Today these are none, so every connection is plaintext and its peer is anonymous.
+Both ends of a connection take their credentials here, and nowhere else: `channel` and `listen` of
+gRPC, `connect` and `bind` of DRPC. Today these are none, so every connection is plaintext and its
+peer is anonymous.
 """
 
 import asyncio
 import os
 import queue
 import random
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,10 +23,15 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from millrace.core.addresses import split_address
+from millrace.runtime.listening import listen
+
 ChannelOptions = Sequence[tuple[str, int | str]]
 
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """It runs while the machine sleeps, if there is such a clock."""
+_BACKLOG = 1024
+"""Connections that wait until they are accepted."""
 
 
 class Thread(Protocol):
@@ -48,6 +56,35 @@ class Event(Protocol):
     def set(self) -> None: ...
     def clear(self) -> None: ...
     def wait(self, timeout: float | None = None) -> bool: ...
+
+
+ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
+"""Makes what takes the bytes of a connection."""
+
+
+class Accepting(Protocol):
+    """A port whose connections are taken."""
+
+    def close(self) -> None:
+        """Take no more connections; those that are there stay."""
+
+
+class Listening(Protocol):
+    """A port that is bound.
+
+    Attributes:
+        port: its number.
+    """
+
+    port: int
+
+    async def accept(
+        self, factory: ProtocolFactory, tls: ssl.SSLContext | None = None
+    ) -> Accepting:
+        """Take connections from now on."""
+
+    def close(self) -> None:
+        """Give the port back, also where no connections are taken yet."""
 
 
 class Host(Protocol):
@@ -88,6 +125,22 @@ class Host(Protocol):
 
         Raises:
             RuntimeError: the address cannot be bound.
+        """
+
+    def bind(self, address: str) -> Listening:
+        """Bind a port for connections of bytes.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+
+    async def connect(
+        self, address: str, factory: ProtocolFactory, tls: ssl.SSLContext | None = None
+    ) -> Any:
+        """Open a connection of bytes; return its protocol.
+
+        Raises:
+            OSError: nobody listens there, or the other end cannot be reached.
         """
 
 
@@ -135,6 +188,32 @@ class RealHost:
 
     def listen(self, server: grpc.aio.Server, address: str) -> int:
         return server.add_insecure_port(address)
+
+    def bind(self, address: str) -> Listening:
+        return _RealListening(listen(*split_address(address), backlog=_BACKLOG))
+
+    async def connect(
+        self, address: str, factory: ProtocolFactory, tls: ssl.SSLContext | None = None
+    ) -> Any:
+        name, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_connection(factory, name, port, ssl=tls)
+        return protocol
+
+
+class _RealListening:
+    def __init__(self, bound: socket.socket) -> None:
+        self._socket = bound
+        self.port: int = bound.getsockname()[1]
+
+    async def accept(
+        self, factory: ProtocolFactory, tls: ssl.SSLContext | None = None
+    ) -> Accepting:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(factory, sock=self._socket, ssl=tls, backlog=_BACKLOG)
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -1,4 +1,4 @@
-"""The socket of a page.
+"""A socket that listens.
 
 Apart, so that a process may hold the socket without any of what serves pages.
 """
@@ -11,7 +11,7 @@ BACKLOG: Final = 128
 """Connections that wait until they are accepted. Further peers try again a second later."""
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, backlog: int = BACKLOG) -> socket.socket:
     """Return a socket that listens; port 0: on any free port.
 
     Raises:
@@ -23,7 +23,7 @@ def listen(host: str, port: int) -> socket.socket:
     is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
         return socket.create_server(
-            address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
+            address[:2], family=family, backlog=backlog, dualstack_ipv6=is_dual
         )
     except OSError as error:
         raise OSError(error.errno, os.strerror(error.errno or 0)) from error

@@ -137,6 +137,9 @@ class EndingStream(Ending):
 
 
 class EndingChannel(Ending):
+    def stream(self, method: str) -> None:
+        """Nothing is sent."""
+
     async def close(self) -> None:
         self.is_told = True
         await self.wait_closed()
@@ -178,7 +181,8 @@ async def test_a_stream_that_does_not_end_leaves_no_other_one_open(stuck: int) -
         cast(Any, Machine()),
         lock=nullcontext(),
         tasks=tasks,
-        open_stream=lambda broker_id, _: cast(Any, EndingStream(is_stuck=broker_id == stuck)),
+        method="/S/Follow",
+        open_stream=lambda broker_id, *_: cast(Any, EndingStream(is_stuck=broker_id == stuck)),
         on_told=lambda: None,
         on_looked_up=lambda: None,
     )

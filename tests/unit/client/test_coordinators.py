@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
-import grpc
 import pytest
 from tests.fakes.virtual_loop import in_virtual_time
 
@@ -21,8 +20,9 @@ from millrace.core.errors import (
     NotLeaderError,
 )
 from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
-from millrace.proto.errors import error_to_trailers, error_to_wire
+from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import cluster_pb2, groups_pb2
+from millrace.runtime.transport.calls import CallError, Status
 
 CUT_OFF, CURRENT, DEAD, SILENT = "cut-off:1", "current:1", "dead:1", "silent:1"
 
@@ -145,9 +145,7 @@ class Refusing(Cluster):
         return SimpleNamespace(address=address, is_given_up=False)
 
     async def refuse(self, _: object) -> groups_pb2.LeaveGroupResponse:
-        trailers = grpc.aio.Metadata(*error_to_trailers(CoordinatorLoadInProgressError("wait")))
-        nothing = grpc.aio.Metadata()
-        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, trailers, "wait")
+        raise CallError(Status.UNAVAILABLE, "wait", CoordinatorLoadInProgressError("wait"))
 
 
 @pytest.mark.parametrize("is_known", [False, True])

@@ -24,7 +24,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from millrace.broker import events
@@ -59,10 +58,10 @@ from millrace.core.metadata.objects.store_versions import StoreVersions
 from millrace.core.metadata.requests import RegisterBroker
 from millrace.proto.callers import caller_to_wire
 from millrace.proto.codec import field_of
-from millrace.proto.errors import error_from_trailers
 from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import controller_pb2 as pb
 from millrace.runtime.streams import run_until_first
+from millrace.runtime.transport.calls import CallError, ClientStream
 
 _log = logging.getLogger(__name__)
 
@@ -247,13 +246,12 @@ class ControllerChannel:
             if address:
                 try:
                     await self._hold_session(address)
-                except grpc.aio.AioRpcError as error:
-                    said = error.details() or ""
-                    refusal = error_from_trailers(error.trailing_metadata(), said)
+                except CallError as error:
+                    refusal = error.refusal
                     if isinstance(refusal, InvalidRequestError) and not self._bears(refusal):
                         self._on_failure(refusal)
                         return
-                    self._on_no_session(address, said, refusal)
+                    self._on_no_session(address, error.details, refusal)
                 except (StaleControllerEpochError, NotControllerError) as error:
                     events.SESSION_ENDED.log(_log, at=address, error=error.message)
                     self._last_end = f"its session ended: {error.message}"
@@ -428,10 +426,7 @@ class ControllerChannel:
 
     async def _hold_session(self, address: str) -> None:
         async with connect(address, self._limits) as connection:
-            stream = connection.stream_stream(
-                _METHOD,
-                response_deserializer=pb.SessionResponse.FromString,
-            )()
+            stream = connection.stream(_METHOD)
             seen = self.seen
             opening = pb.SessionOpening(
                 cluster_id=self._cache.cluster_id or "",
@@ -447,8 +442,6 @@ class ControllerChannel:
                     self._until_held_elsewhere(address),
                     self._until_silent(address),
                 )
-            except asyncio.InvalidStateError:
-                pass  # It ended before the write; reading gives the reason.
             finally:
                 if self._is_up.is_set():
                     self._down_since = asyncio.get_running_loop().time()
@@ -489,7 +482,7 @@ class ControllerChannel:
         self._last_end = "it does not answer"
         events.SESSION_LEFT.log(_log, at=address, reason=self._last_end)
 
-    async def _write(self, stream: Any, opening: pb.SessionOpening) -> None:
+    async def _write(self, stream: ClientStream, opening: pb.SessionOpening) -> None:
         await stream.write(pb.SessionRequest(opening=opening).SerializeToString())
         while True:
             await self._has_outgoing.wait()
@@ -497,9 +490,10 @@ class ControllerChannel:
             while self._outgoing:
                 await stream.write(self._outgoing.popleft())
 
-    async def _read(self, stream: Any) -> None:
+    async def _read(self, stream: ClientStream) -> None:
         try:
-            while isinstance(message := await stream.read(), pb.SessionResponse):  # Then EOF.
+            while (data := await stream.read()) is not None:
+                message = pb.SessionResponse.FromString(bytes(data))
                 self._silent_since = asyncio.get_running_loop().time()
                 match message.WhichOneof("content"):
                     case "metadata":

@@ -14,8 +14,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-import grpc
-
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.peer_connection import connect
 from millrace.broker.replica.partitions import Partitions
@@ -26,8 +24,9 @@ from millrace.core.coordinator.groups.lags import LagRound, Place, Unread, unrea
 from millrace.core.ids import BrokerId
 from millrace.proto.lags import LagQuery, MeasuredLag, lags_from_wire, queries_to_wire
 from millrace.proto.v1 import fetch_pb2 as pb
-from millrace.runtime.channel import Channel
 from millrace.runtime.tasks import Tasks
+from millrace.runtime.transport.calls import CallError
+from millrace.runtime.transport.grpc_channel import Channel
 from millrace.runtime.turns import Turns
 
 _METHOD: Final = "/millrace.proto.v1.Replica/DescribeLags"
@@ -189,7 +188,7 @@ class GroupLags:
                 for query, lag in zip(some, lags_from_wire(response), strict=False):
                     if isinstance(lag, MeasuredLag):
                         found[query.topic_partition, query.offset] = _unread(query.offset, lag)
-        except grpc.aio.AioRpcError:
+        except CallError:
             pass  # It is gone, or of a release that cannot be asked: the next round tries again.
         finally:
             self._asking.discard(leader)

@@ -10,18 +10,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import grpc
+from typing import Final
 
 from millrace.broker import events
-from millrace.broker.peer_connection import connect
+from millrace.broker.peer_connection import connect, new_connector
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import MillraceError, OffsetOutOfRangeError
 from millrace.core.ids import BrokerId, EpochEnd, LeaderEpoch, MonotonicMs, Offset, TopicPartition
-from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Listener
 from millrace.core.records.batch import walk
 from millrace.core.records.header import HEADER_BYTES, verify_body
 from millrace.core.replica.replication.events import Fetched
@@ -33,6 +31,7 @@ from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.runtime.clock import monotonic_now
 from millrace.runtime.mailbox import Worker
 from millrace.runtime.streams import run_until_first
+from millrace.runtime.transport.calls import CallError, ClientStream
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +82,7 @@ class ReplicaFetcher:
             window_bytes=config.replica_fetch_window_bytes,
             features=[BROKER_PROTOCOL],
         )
+        self.connector = new_connector(limits)
         self._on_failure = on_failure
         self._streams: dict[BrokerId, tuple[_LeaderStream, asyncio.Task[None]]] = {}
         partitions.add_sessions_callback(self._on_sessions_concerned)
@@ -140,12 +140,12 @@ class _LeaderStream:
             broker = None if partitions.image is None else partitions.image.broker(self._leader)
             if broker is not None and broker.replica_address:
                 try:
-                    await self._hold(broker.replica_address)
-                except grpc.aio.AioRpcError as error:
-                    self._note_end(error.details() or "")
+                    await self._hold(broker)
+                except CallError as error:
+                    self._note_end(error.details)
                 except TimeoutError:
                     self._note_end("it cannot be reached")
-                except (MillraceError, asyncio.InvalidStateError) as error:
+                except MillraceError as error:
                     events.FETCHING_FAILED.log(_log, leader=self._leader, error=str(error))
                     self._has_answered = False
                 partitions.perform(
@@ -165,23 +165,32 @@ class _LeaderStream:
             self._is_noted = False
             events.FETCHING_RESUMED.log(_log, leader=self._leader)
 
-    async def _hold(self, address: str) -> None:
-        async with connect(address, self._fetcher.limits) as connection:
-            stream: Any = connection.stream_stream(
-                _METHOD, request_serializer=pb.FetchRequest.SerializeToString
-            )()
-            async with asyncio.timeout(_CONNECT_SECONDS_MAX):
-                await stream.write(pb.FetchRequest(settings=self._fetcher.settings))
-            await run_until_first(self._write(stream), self._read(stream))
-            stream.cancel()
+    async def _hold(self, leader: BrokerRegistration) -> None:
+        drpc_address = leader.drpc_address_at(Listener.BROKERS)
+        stream: ClientStream | None = await self._fetcher.connector.stream(drpc_address, _METHOD)
+        if stream is not None:
+            try:
+                await self._follow(stream)
+            finally:
+                stream.cancel()
+            return
+        async with connect(leader.replica_address, self._fetcher.limits) as channel:
+            await self._follow(channel.stream(_METHOD))
 
-    async def _write(self, stream: Any) -> None:
+    async def _follow(self, stream: ClientStream) -> None:
+        settings = pb.FetchRequest(settings=self._fetcher.settings)
+        async with asyncio.timeout(_CONNECT_SECONDS_MAX):
+            await stream.write(settings.SerializeToString())
+        await run_until_first(self._write(stream), self._read(stream))
+        stream.cancel()
+
+    async def _write(self, stream: ClientStream) -> None:
         while True:
             self._wake.clear()
             now = monotonic_now()
             request = self._session.take_request(now)
             if request is not None:
-                await stream.write(_message_of(request))
+                await stream.write(_message_of(request).SerializeToString())
                 continue
             due = self._waits_until = self._session.next_due()
             if due is None:
@@ -192,10 +201,10 @@ class _LeaderStream:
             await self._wake.wait()
             timer.cancel()
 
-    async def _read(self, stream: Any) -> None:
+    async def _read(self, stream: ClientStream) -> None:
         fetcher = self._fetcher
         partitions, replicas = fetcher.partitions, fetcher.partitions.replicas
-        while isinstance(message := await stream.read(), bytes):  # Then it is EOF.
+        while (message := await stream.read()) is not None:
             self._note_answer()
             header, views = decode_fetch_response(message)
             places = [self._place_of(partition.handle) for partition in header.partitions]

@@ -1,10 +1,9 @@
 """Reads from the logs: at once when the page cache has the bytes, by a thread when it has not.
 
 The event loop may read only what cannot block it (`preadv` with `RWF_NOWAIT`). The page cache is
-the only cache of records. The loop reads into one buffer that all responses share, because the
-bytes are copied into the response before the loop does anything else.
+the only cache of records. What was read last is kept: when the next follower asks for the same,
+which is the usual case, its answer is made of the same buffer.
 
-The last bytes are still there when the next follower asks for the same, which is the usual case.
 Each log directory has threads of its own: a disk that hangs blocks only the reads of that disk.
 """
 
@@ -12,6 +11,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from typing import Any
+
+import numpy as np
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.segment import ReadPlan
@@ -29,7 +30,7 @@ class LogReader:
     Args:
         mailbox: brings the threads' results to the loop.
         threads: how many reads of one log directory may block at the same time.
-        buffer_bytes: size of the shared buffer: the largest response.
+        buffer_bytes: of one read by the loop: the largest response.
     """
 
     def __init__(self, mailbox: Mailbox, *, threads: int, buffer_bytes: int) -> None:
@@ -37,28 +38,27 @@ class LogReader:
         self._threads = threads
         self._workers: list[Worker] = []
         self._next: dict[str, Iterator[Worker]] = {}
-        self._buffer = memoryview(bytearray(buffer_bytes))
-        self._in_buffer: list[ReadPlan] | None = None
+        self._bytes_max = buffer_bytes
+        self._last: tuple[list[ReadPlan], list[Buffer | MillraceError]] = ([], [])
 
     def read_cached(self, reads: Sequence[Read]) -> list[Buffer | MillraceError] | None:
         """Read from the page cache, or return None when something would block.
 
-        The views that are returned are valid until the loop runs something else.
+        The buffers are not written to any more.
         """
+        plans = [plan for _, plan in reads]
+        read_before, found = self._last
+        if plans == read_before:  # Segments only grow: a replacement is another object.
+            return found
+        size = sum(plan.length for plan in plans)
+        if size > self._bytes_max:
+            return None
+        buffer = np.empty(size, np.uint8).data
         views: list[Buffer | MillraceError] = []
         at = 0
-        plans = [plan for _, plan in reads]
-        if plans == self._in_buffer:  # Segments only grow: a replacement is another object.
-            for plan in plans:
-                views.append(self._buffer[at : at + plan.length])
-                at += plan.length
-            return views
-        self._in_buffer = None
         for log, plan in reads:
             end = at + plan.length
-            if end > len(self._buffer):
-                return None
-            view = self._buffer[at:end]
+            view = buffer[at:end]
             try:
                 if log.reader.read_cached(plan, view) < 0:
                     return None
@@ -66,7 +66,7 @@ class LogReader:
                 return None  # The thread will get the error, too, and handle it.
             views.append(view)
             at = end
-        self._in_buffer = plans
+        self._last = plans, views
         return views
 
     async def read(self, reads: Sequence[Read]) -> list[Buffer | MillraceError]:

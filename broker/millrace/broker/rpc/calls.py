@@ -7,30 +7,31 @@ in a handler ends the call, is named in its trailing metadata, and is recorded w
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote
 
-import grpc
 from google.protobuf.message import Message
 
 from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.audit import AuditLog, printable
-from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.requests import RequestKind, decode_request
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS, Caller
-from millrace.core.errors import Appended, MessageTooLargeError, MillraceError
+from millrace.core.errors import (
+    Appended,
+    MalformedRequestError,
+    MessageTooLargeError,
+    MillraceError,
+)
 from millrace.core.metadata.model import Listener
 from millrace.core.quotas.quota import QuotaKind
 from millrace.proto.callers import client_id_from_metadata
 from millrace.runtime import host
 from millrace.runtime.loop_time import LoopTime
+from millrace.runtime.transport.calls import ServerCall
 from millrace.runtime.turns import Turns
 
-Stream = grpc.aio.ServicerContext[bytes, bytes]
-"""A call with a stream in each direction; its messages are bytes."""
 UnaryMethod = tuple[Callable[[Any, Caller], Awaitable[Message]], RequestKind[Any]]
 """A method with one request and one response, and the class of its request."""
 ForwardMethod = tuple[
@@ -38,8 +39,12 @@ ForwardMethod = tuple[
 ]
 """A method that passes its request on as it came, what decodes the request, and what refuses one
 before."""
-StreamMethod = Callable[[Stream, Caller], Awaitable[None]]
+StreamMethod = Callable[[ServerCall, Caller], Awaitable[None]]
 """A method with a stream in each direction."""
+UnaryCall = Callable[[bytes, ServerCall], Awaitable[bytes]]
+"""Serves a call with one request: takes its bytes, returns those of the response."""
+StreamCall = Callable[[ServerCall], Awaitable[None]]
+"""Serves a call with a stream in each direction."""
 
 _SOFTWARE_CHARACTERS_MAX: Final = 100
 _CALL_DELAY_SECONDS_MAX: Final = 1.0
@@ -48,8 +53,40 @@ _CALL_DELAY_SECONDS_MAX: Final = 1.0
 _R = TypeVar("_R")
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceMethods:
+    """The methods of a service, whichever protocol carries their calls.
+
+    A call that fails as a whole raises `MillraceError`, which is recorded already.
+
+    Attributes:
+        name: of the service, in full.
+        unary: methods with one request and one response, by name.
+        streams: methods with a stream in each direction, by name.
+    """
+
+    name: str
+    unary: Mapping[str, UnaryCall]
+    streams: Mapping[str, StreamCall]
+
+    def by_path(self) -> dict[str, StreamCall]:
+        """Return all methods by `/package.Service/Method`, each as one that has streams."""
+        found = {name: _one_message(serve) for name, serve in self.unary.items()}
+        return {f"/{self.name}/{name}": serve for name, serve in (found | {**self.streams}).items()}
+
+
+def _one_message(serve: UnaryCall) -> StreamCall:
+    async def call(call: ServerCall) -> None:
+        request = await call.read()
+        if request is None:
+            raise MalformedRequestError("the call ended without its request")
+        await call.write(await serve(bytes(request), call))
+
+    return call
+
+
 class Calls:
-    """Makes handlers for gRPC from the methods of a service.
+    """Makes what serves calls from the methods of a service.
 
     Args:
         listener: which one of the broker it is.
@@ -82,15 +119,15 @@ class Calls:
         """The broker's audit log."""
         return self.refusals.audit
 
-    def handlers(
+    def methods(
         self,
         service: str,
         *,
         unary: Mapping[str, UnaryMethod] | None = None,
         forwards: Mapping[str, ForwardMethod] | None = None,
         streams: Mapping[str, StreamMethod] | None = None,
-    ) -> grpc.GenericRpcHandler:
-        """Return the handlers of a service.
+    ) -> ServiceMethods:
+        """Return what serves the calls of a service.
 
         Args:
             service: its full name.
@@ -100,16 +137,13 @@ class Calls:
             forwards: likewise, those that get the bytes of a request, which are valid.
             streams: its other methods, by name.
         """
-        handlers: dict[str, Any] = {}
-        for name, (method, kind) in (unary or {}).items():
-            handlers[name] = grpc.unary_unary_rpc_method_handler(self._unary(name, method, kind))
+        served = {
+            name: self._unary(name, method, kind) for name, (method, kind) in (unary or {}).items()
+        }
         for name, (forward, kind, check) in (forwards or {}).items():
-            handlers[name] = grpc.unary_unary_rpc_method_handler(
-                self._unary(name, forward, kind, check)
-            )
-        for name, serve in (streams or {}).items():
-            handlers[name] = grpc.stream_stream_rpc_method_handler(self._stream(name, serve))
-        return grpc.method_handlers_generic_handler(service, handlers)
+            served[name] = self._unary(name, forward, kind, check)
+        opened = {name: self._stream(name, serve) for name, serve in (streams or {}).items()}
+        return ServiceMethods(service, served, opened)
 
     def _unary(
         self,
@@ -117,11 +151,11 @@ class Calls:
         method: Callable[[Any, Caller], Awaitable[Message]],
         kind: RequestKind[_R],
         check: Callable[[_R], None] | None = None,
-    ) -> Callable[[bytes, Stream], Awaitable[bytes]]:
-        async def call(data: bytes, context: Stream) -> bytes:
+    ) -> UnaryCall:
+        async def served(data: bytes, call: ServerCall) -> bytes:
             begun = host.monotonic_s()
             try:
-                async with self._begun(context, name) as caller:
+                async with self._begun(call, name) as caller:
                     if self._quotas is None or not self._quotas.limits_requests:
                         return await answer(data, caller)
                     return await self._within_quota(self._quotas, answer(data, caller), caller)
@@ -138,7 +172,7 @@ class Calls:
             await self._turns.give_way_to(self._checked_size(response))
             return response.SerializeToString()
 
-        return call
+        return served
 
     async def _within_quota(
         self, quotas: Quotas, answer: Coroutine[Any, Any, bytes], caller: Caller
@@ -157,33 +191,24 @@ class Calls:
             throttle.charge_time(timed.nanoseconds)
             throttle.close()
 
-    def _stream(
-        self, name: str, serve: StreamMethod
-    ) -> Callable[[object, Stream], Awaitable[None]]:
-        async def call(_: object, context: Stream) -> None:
-            async with self._begun(context, name) as caller:
-                try:
-                    # Otherwise gRPC sends them with the first message, and cannot end the stream
-                    # before it.
-                    await context.send_initial_metadata(())
-                    await serve(context, caller)
-                except grpc.aio.InternalError:
-                    pass  # The peer went away in the middle of a message, which is allowed.
+    def _stream(self, name: str, serve: StreamMethod) -> StreamCall:
+        async def served(call: ServerCall) -> None:
+            async with self._begun(call, name) as caller:
+                await serve(call, caller)
 
-        return call
+        return served
 
     @asynccontextmanager
-    async def _begun(self, context: Stream, method: str) -> AsyncIterator[Caller]:
-        """Provide a call's caller; end the call with the error of its handler."""
-        caller = _nameless(context, self.listener)
+    async def _begun(self, call: ServerCall, method: str) -> AsyncIterator[Caller]:
+        """Provide a call's caller; record the error of its handler."""
+        caller = _nameless(call, self.listener)
         try:
-            client_id = client_id_from_metadata(context.invocation_metadata() or ())
+            client_id = client_id_from_metadata(call.metadata)
             caller = replace(caller, client_id=client_id)
             yield caller
         except MillraceError as error:
             self.refusals.on_refused(error, caller, method)
-            # The error is in a frame that its trace refers to, by way of `asynccontextmanager`.
-            await abort(context, error.with_traceback(None))
+            raise
 
     def _checked_size(self, response: Message) -> int:
         """Return the bytes of an answer.
@@ -201,20 +226,13 @@ class Calls:
         return size
 
 
-def principal_of(context: Stream) -> str:
-    """Return the principal that a connection's credentials prove (`runtime/host.py`)."""
-    identities = context.peer_identities()
-    return printable(next(iter(identities)).decode(errors="replace")) if identities else ANONYMOUS
-
-
-def _nameless(context: Stream, listener: Listener) -> Caller:
+def _nameless(call: ServerCall, listener: Listener) -> Caller:
     """Return the caller of a call, without the client id, which may be malformed."""
-    metadata = context.invocation_metadata() or ()
-    software = next((str(value) for key, value in metadata if key == "user-agent"), "")
+    software = next((str(value) for key, value in call.metadata if key == "user-agent"), "")
     return Caller(
-        principal=principal_of(context),
+        principal=call.principal or ANONYMOUS,
         client_id="",
-        address=unquote(context.peer()).partition(":")[2],
+        address=call.address,
         listener=listener,
         software=printable(software[:_SOFTWARE_CHARACTERS_MAX]),
     )

@@ -9,13 +9,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from millrace.broker.quotas import Quotas
-from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.connection_watch import ConnectionWatch
+from millrace.broker.rpc.drpc_listener import DrpcListener
+from millrace.broker.rpc.grpc_calls import grpc_handlers
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 from millrace.core.broker_config import LimitsConfig
@@ -28,8 +29,8 @@ class Service(Protocol):
 
     NAME: str
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register."""
+    def methods(self) -> ServiceMethods:
+        """Return what serves its calls."""
 
 
 class StreamingService(Service, Protocol):
@@ -54,6 +55,7 @@ class ClientListener:
         calls: for its services.
         port: that it is bound to.
         address: the address for clients, unless another one is known.
+        twin: serves the same by DRPC; None: there is none.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ClientListener:
         turns: Turns,
         quotas: Quotas,
     ) -> None:
+        self.twin: DrpcListener | None = None
         self._server = make_server(limits, watch)
         self.calls = Calls(entry.side, limits, refusals, turns, quotas)
         self.port, self.address = bind(self._server, entry)
@@ -76,7 +79,11 @@ class ClientListener:
         """Answer clients from now on."""
         self._streaming = streaming
         services = (*streaming, *unary)
-        self._server.add_generic_rpc_handlers([service.handlers() for service in services])
+        for service in services:
+            methods = service.methods()
+            self._server.add_generic_rpc_handlers([grpc_handlers(methods)])
+            if self.twin is not None:
+                self.twin.add(methods)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [service.NAME for service in services]
         reflection.enable_server_reflection(
@@ -85,6 +92,8 @@ class ClientListener:
         for name in ("", *names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
+        if self.twin is not None:
+            await self.twin.serve()
 
     async def report_stopping(self) -> None:
         """Report in health checks that this broker is about to stop; it still serves."""
@@ -92,7 +101,11 @@ class ClientListener:
 
     async def stop(self, grace_seconds: float) -> None:
         """Take no more calls; return once those in flight have ended, or the grace is over."""
-        stopping = asyncio.create_task(self._server.stop(grace_seconds))
+        stops = [self._server.stop(grace_seconds)]
+        if self.twin is not None:
+            stops.append(self.twin.stop(grace_seconds))
+        stopping = asyncio.gather(*stops)
+        await asyncio.sleep(0)  # They take no more calls from now on.
         for service in self._streaming:
             service.end_streams()
         await stopping

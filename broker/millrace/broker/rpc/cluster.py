@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import grpc
 from google.protobuf.message import Message
 
 from millrace.broker.controller.channel import ControllerChannel, ForwardedRequest
@@ -12,7 +11,7 @@ from millrace.broker.quotas import Quotas
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.broker_settings import describe_settings
-from millrace.broker.rpc.calls import Calls, ForwardMethod
+from millrace.broker.rpc.calls import Calls, ForwardMethod, ServiceMethods
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.record_deletions import RecordDeletions
 from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
@@ -54,8 +53,8 @@ from millrace.proto.quotas import bucket_to_wire, quota_to_wire
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
-from millrace.runtime.channel import SOFTWARE_VERSION
 from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.software import SOFTWARE_VERSION
 from millrace.runtime.turns import Turns
 
 
@@ -135,9 +134,9 @@ class ClusterService:
             audit=calls.audit,
         )
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register."""
-        return self._calls.handlers(
+    def methods(self) -> ServiceMethods:
+        """Return what serves its calls."""
+        return self._calls.methods(
             self.NAME,
             unary={
                 "Hello": (self._hello, HelloRequest),

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from millrace.broker.controller.messages import (
@@ -25,7 +24,7 @@ from millrace.broker.controller.messages import (
 )
 from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.rpc.administration import administer
-from millrace.broker.rpc.calls import Calls, Stream
+from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
 from millrace.core.controller.effects import AskLogEnds
@@ -47,6 +46,7 @@ from millrace.proto.errors import error_to_wire
 from millrace.proto.features import check_broker
 from millrace.proto.v1 import controller_pb2 as pb
 from millrace.runtime.streams import run_until_first
+from millrace.runtime.transport.calls import ServerCall
 from millrace.runtime.turns import Turns
 
 _REQUESTS_IN_FLIGHT_MAX: Final = 1000
@@ -117,12 +117,12 @@ class ControllerService:
         self._calls = calls
         self._is_ending = False
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register; messages of the stream stay bytes."""
-        return self._calls.handlers(self.NAME, streams={"Session": self._session})
+    def methods(self) -> ServiceMethods:
+        """Return what serves its calls."""
+        return self._calls.methods(self.NAME, streams={"Session": self._session})
 
-    async def _session(self, context: Stream, caller: Caller) -> None:
-        session = _Session(self, context, caller)
+    async def _session(self, call: ServerCall, caller: Caller) -> None:
+        session = _Session(self, call, caller)
         self._sessions.add(session)
         try:
             if self._is_ending:
@@ -147,10 +147,10 @@ class _Session:
         life: of the broker, once it has sent a heartbeat.
     """
 
-    def __init__(self, service: ControllerService, context: Stream, caller: Caller) -> None:
+    def __init__(self, service: ControllerService, call: ServerCall, caller: Caller) -> None:
         self.life: BrokerLife | None = None
         self._service = service
-        self._context = context
+        self._call = call
         self._caller = caller  # The broker.
         self._level = FIRST_LEVEL
         self._is_open = False
@@ -181,9 +181,9 @@ class _Session:
         raise self._reason
 
     async def _listen(self) -> None:
-        while isinstance(message := await self._context.read(), bytes):  # Then it is EOF.
+        while (message := await self._call.read()) is not None:
             try:
-                request = pb.SessionRequest.FromString(message)
+                request = pb.SessionRequest.FromString(bytes(message))
             except DecodeError as error:
                 raise MalformedRequestError(f"the message is no protobuf: {error}") from error
             if not self._is_open:
@@ -281,4 +281,4 @@ class _Session:
             while self._outgoing:
                 message = self._outgoing.popleft()
                 self._outgoing_bytes -= message.ByteSize()
-                await self._context.write(message.SerializeToString())
+                await self._call.write(message.SerializeToString())

@@ -5,7 +5,7 @@ understood, or the broker cannot serve it now, for example without a controller.
 travel inside messages, see `millrace.proto.errors`.
 """
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import grpc
 
@@ -16,22 +16,25 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.proto.errors import error_to_trailers
+from millrace.runtime.transport.calls import Status
+
+_OF_GRPC: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
-def status_of(error: MillraceError) -> grpc.StatusCode:
+def status_of(error: MillraceError) -> Status:
     """Return the status of a call that fails as a whole."""
     if isinstance(error, UnsupportedFeatureError):
-        return grpc.StatusCode.FAILED_PRECONDITION
+        return Status.FAILED_PRECONDITION
     if isinstance(error, InvalidRequestError):
-        return grpc.StatusCode.INVALID_ARGUMENT
+        return Status.INVALID_ARGUMENT
     if isinstance(error, RetriableError):
-        return grpc.StatusCode.UNAVAILABLE
-    return grpc.StatusCode.INTERNAL
+        return Status.UNAVAILABLE
+    return Status.INTERNAL
 
 
 async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: MillraceError) -> NoReturn:
     """End a call as a whole, and name the error in the trailing metadata."""
-    await context.abort(status_of(error), error.message, error_to_trailers(error))
+    await context.abort(_OF_GRPC[status_of(error)], error.message, error_to_trailers(error))
 
 
 def without_call(aborted: grpc.aio.AbortError) -> grpc.aio.AbortError:

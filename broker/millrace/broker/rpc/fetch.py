@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-import grpc
-
+from millrace.broker.rpc.calls import ServiceMethods
 from millrace.broker.rpc.fetch_sessions import SessionService
 from millrace.broker.rpc.offset_lookups import OffsetLookups
 from millrace.core.replica.replication.leader_session import ENTRIES_IN_REQUEST
@@ -26,9 +25,9 @@ class ReplicaService(SessionService):
         partitions_max = max(self.limits.fetch_session_partitions_max, broker_partitions_max)
         self.session_limits = replace(self.session_limits, partitions_max=partitions_max)
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register; messages of the stream stay bytes."""
-        return self.calls.handlers(
+    def methods(self) -> ServiceMethods:
+        """Return what serves its calls."""
+        return self.calls.methods(
             self.NAME,
             unary={"DescribeLags": (self.lags.describe, pb.DescribeLagsRequest)},
             streams={"Fetch": self.fetch},
@@ -55,10 +54,10 @@ class FetchService(SessionService):
         super().end_streams()
         self._lookups.end_waits()
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register; messages of the stream stay bytes."""
+    def methods(self) -> ServiceMethods:
+        """Return what serves its calls."""
         lookups = self._lookups
-        return self.calls.handlers(
+        return self.calls.methods(
             self.NAME,
             unary={
                 "ListOffsets": (lookups.list_offsets, pb.ListOffsetsRequest),

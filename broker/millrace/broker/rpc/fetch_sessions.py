@@ -23,7 +23,7 @@ from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
-from millrace.broker.rpc.calls import Calls, Stream
+from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.lags import Lags
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition, decode_request
@@ -68,12 +68,13 @@ from millrace.core.replica.fetch.session_reader import (
 )
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.rules import ReplicationConfig
-from millrace.proto.codec import encode_fetch_response
+from millrace.proto.codec import fetch_response
 from millrace.proto.features import check_broker
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
 from millrace.runtime.streams import run_until_first
+from millrace.runtime.transport.calls import ServerCall
 from millrace.runtime.turns import Turns
 
 
@@ -109,10 +110,10 @@ class SessionService:
             max_wait_ms_max=self.limits.fetch_wait_ms_max,
         )
 
-    async def fetch(self, context: Stream, caller: Caller) -> None:
+    async def fetch(self, call: ServerCall, caller: Caller) -> None:
         """Serve a stream."""
         self.metrics.fetch_streams.inc()
-        stream = FetchStream(self, context, caller)
+        stream = FetchStream(self, call, caller)
         if self._is_ending:
             stream.end()
         self._streams.add(stream)
@@ -165,11 +166,11 @@ class FetchStream:
     def __init__(
         self,
         service: SessionService,
-        context: Stream,
+        call: ServerCall,
         caller: Caller,
     ) -> None:
         self._service = service
-        self._context = context
+        self._call = call
         self._session = FetchSession(service.session_limits)
         self._refused: list[pb.FetchedPartition] = []
         self._early: dict[int, _EarlyPosition] = {}
@@ -210,8 +211,8 @@ class FetchStream:
 
     async def _listen(self) -> None:
         entries_max = self._service.entries_max
-        while isinstance(message := await self._context.read(), bytes):  # Then it is EOF.
-            await self._on_request(decode_request(pb.FetchRequest, message, entries_max))
+        while (message := await self._call.read()) is not None:
+            await self._on_request(decode_request(pb.FetchRequest, bytes(message), entries_max))
             self._wake.set()
             # Stop reading from a reader that does not take its many errors.
             while len(self._refused) >= entries_max:
@@ -406,7 +407,7 @@ class FetchStream:
         self._throttle.begin()
         if delay_ms := self._throttle.delay_ms():
             header = pb.FetchHeader(throttle_time_ms=delay_ms)
-            await self._context.write(encode_fetch_response(header, []))
+            await self._call.write(*fetch_response(header, []))
 
     async def _wait(self, at_most_ms: int) -> None:
         """Wait for news, or until the time is over; 0: only for news."""
@@ -521,11 +522,11 @@ class FetchStream:
             self._throttle.charge_time(thread_time_ns() - begun)
             if plans:  # Else it may be delayed already, and was told.
                 header.throttle_time_ms = self._throttle.delay_ms()
-        message = encode_fetch_response(header, sent)
+        message = fetch_response(header, sent)
         session.on_responded(monotonic_now())
         del plans, reads, batches, sent, unused  # While this waits, it holds only the message.
         begun_s = host.monotonic_s()
-        await self._context.write(message)
+        await self._call.write(*message)
         metrics.fetch_send.observe(host.monotonic_s() - begun_s)
 
     def _on_sent(self, plan: "_Plan", end: Offset) -> None:

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Iterable
 from heapq import nsmallest
 
-import grpc
-
 from millrace.broker.coordinator.groups import Groups
-from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.core.callers import Caller
 from millrace.core.coordinator.contract import Result
@@ -42,9 +40,9 @@ class GroupsService:
         self._names = names
         self._calls = calls
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register."""
-        return self._calls.handlers(
+    def methods(self) -> ServiceMethods:
+        """Return what serves its calls."""
+        return self._calls.methods(
             self.NAME,
             unary={
                 "GroupHeartbeat": (self._heartbeat, pb.GroupHeartbeatRequest),

@@ -12,11 +12,14 @@ from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.client_listener import ClientListener, Service
 from millrace.broker.rpc.connection_watch import ConnectionWatch
+from millrace.broker.rpc.drpc_listener import DrpcListener
+from millrace.broker.rpc.grpc_calls import grpc_handlers
 from millrace.broker.rpc.outside_address import OutsideAddress
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import BrokerConfig, LimitsConfig
+from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import ListenerEntry, ListenerProtocol
 from millrace.core.metadata.model import DrpcAddresses, Listener
 from millrace.runtime.turns import Turns
@@ -36,6 +39,7 @@ class ReplicaListener:
         calls: for its services.
         port: that it is bound to.
         address: for other brokers.
+        twin: serves the same by DRPC; None: there is none.
     """
 
     def __init__(
@@ -47,20 +51,28 @@ class ReplicaListener:
         watch: ConnectionWatch,
         turns: Turns,
     ) -> None:
+        self.twin: DrpcListener | None = None
         self._server = make_server(limits, watch, is_for_brokers=True)
         self.calls = Calls(entry.side, limits, refusals, turns)
         self.port, self.address = bind(self._server, entry)
 
-    def add(self, service: Service) -> None:
-        """Answer for a service, too."""
-        self._server.add_generic_rpc_handlers([service.handlers()])
+    def add(self, service: Service, *, by_drpc: bool = True) -> None:
+        """Answer for a service, too; the twin does so as well, unless `by_drpc` is False."""
+        methods = service.methods()
+        self._server.add_generic_rpc_handlers([grpc_handlers(methods)])
+        if self.twin is not None and by_drpc:
+            self.twin.add(methods)
 
     async def serve(self) -> None:
         """Answer from now on."""
         await self._server.start()
+        if self.twin is not None:
+            await self.twin.serve()
 
     async def stop(self) -> None:
         """Take no more calls, and end those in flight."""
+        if self.twin is not None:
+            await self.twin.stop(0)
         await self._server.stop(None)
 
 
@@ -126,8 +138,9 @@ class Listeners:
         self._bound: list[tuple[ListenerEntry, Address]] = []
         self.of_clients: list[ClientListener] = []
         for entry in config.listeners.entries:
-            if entry.protocol is not ListenerProtocol.GRPC:
-                continue  # DRPC is not served yet.
+            if entry.protocol is ListenerProtocol.DRPC:
+                self._add_twin(entry, limits, metrics)
+                continue
             watch = ConnectionWatch(entry.side, limits, metrics)
             bound: ClientListener | ReplicaListener
             if entry.side is Listener.BROKERS:
@@ -141,6 +154,19 @@ class Listeners:
                 self.of_clients.append(bound)
             begin(watch.run(bound.port))
             self._bound.append((entry, bound.address))
+
+    def _add_twin(self, entry: ListenerEntry, limits: LimitsConfig, metrics: BrokerMetrics) -> None:
+        """Serve by DRPC what the listener of the same side serves, which is there already."""
+        listeners: list[ClientListener | ReplicaListener] = [*self.of_clients, self.replica]
+        listener = next((one for one in listeners if one.calls.listener is entry.side), None)
+        if listener is None:
+            raise InvalidConfigError(
+                f"listeners.{entry.name}: it serves what the gRPC listener of its side serves, and "
+                "there is none: give that one a port, or this one none (-1)"
+            )
+        listener.twin = DrpcListener(entry, limits, metrics)
+        self._begin(listener.twin.run())
+        self._bound.append((entry, listener.twin.address))
 
     @property
     def clients(self) -> ClientListener:

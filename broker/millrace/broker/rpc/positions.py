@@ -9,12 +9,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-import grpc
-
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.audit import AuditLine
-from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_id, checked_topic_partition
@@ -80,9 +78,9 @@ class PositionsService:
         self._listener = calls.listener
         self._turns = turns
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register."""
-        return self._calls.handlers(
+    def methods(self) -> ServiceMethods:
+        """Return what serves its calls."""
+        return self._calls.methods(
             self.NAME,
             unary={
                 "ResolveInitial": (self._resolve_initial, pb.ResolveInitialRequest),

@@ -20,14 +20,12 @@ from itertools import cycle
 from time import thread_time_ns
 from typing import Any
 
-import grpc
-
 from millrace.broker import events
 from millrace.broker.controller.channel import ControllerChannel
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partitions import Partitions
-from millrace.broker.rpc.calls import Calls, Stream
+from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.memory import ConnectionMemory, MemoryPool
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.produce_answers import Answers
@@ -66,6 +64,7 @@ from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
 from millrace.runtime.mailbox import Worker
 from millrace.runtime.streams import run_until_first
+from millrace.runtime.transport.calls import Message, ServerCall
 
 _log = logging.getLogger(__name__)
 
@@ -142,15 +141,15 @@ class ProduceService:
         self._producer_ids_lock = asyncio.Lock()
         self._connections: dict[str, tuple[ConnectionMemory, list[_ProduceStream]]] = {}
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the handlers to register; messages of the stream stay bytes."""
-        return self._calls.handlers(
+    def methods(self) -> ServiceMethods:
+        """Return what serves its calls."""
+        return self._calls.methods(
             self.NAME,
             unary={"InitProducerId": (self._init_producer_id, pb.InitProducerIdRequest)},
             streams={"Produce": self.produce},
         )
 
-    async def produce(self, context: Stream, caller: Caller) -> None:
+    async def produce(self, call: ServerCall, caller: Caller) -> None:
         """Serve a stream."""
         memory, streams = self._connections.setdefault(caller.address, (ConnectionMemory(), []))
         if len(streams) >= self._connection_streams_max:
@@ -158,7 +157,7 @@ class ProduceService:
                 f"a connection may have {self._connection_streams_max} produce streams: send on "
                 "those that are open"
             )
-        stream = _ProduceStream(self, context, memory, caller)
+        stream = _ProduceStream(self, call, memory, caller)
         if self._is_ending:
             stream.end()
         streams.append(stream)
@@ -222,13 +221,13 @@ class ProduceService:
                 appended=Appended.NO,
             )
 
-    def timed_check(self, message: bytes) -> _TimedCheck:
+    def timed_check(self, message: Message) -> _TimedCheck:
         """Split a message and check its batches; measure that if a quota asks for it."""
         begun = thread_time_ns() if self.quotas.limits_requests else 0
         checked = self._checks.check(message)
         return checked, thread_time_ns() - begun if begun else 0
 
-    def timed_check_if_short(self, message: bytes) -> _TimedCheck | None:
+    def timed_check_if_short(self, message: Message) -> _TimedCheck | None:
         """As `timed_check`; None: it may take too long for the loop."""
         begun = thread_time_ns() if self.quotas.limits_requests else 0
         checked = self._checks.check_if_short(message)
@@ -239,12 +238,12 @@ class _ProduceStream:
     def __init__(
         self,
         service: ProduceService,
-        context: Stream,
+        call: ServerCall,
         memory: ConnectionMemory,
         caller: Caller,
     ) -> None:
         self._service = service
-        self._context = context
+        self._call = call
         self._memory = memory
         self._caller = caller
         # One thread for the whole stream keeps its requests in order.
@@ -256,7 +255,7 @@ class _ProduceStream:
         self._drained.set()
         self._throttle = service.quotas.throttle(QuotaKind.PRODUCE, caller, self._on_quotas)
         self._answers = Answers(
-            context,
+            call,
             self._throttle,
             memory,
             message_bytes_max=service.limits.message_bytes_max,
@@ -304,17 +303,17 @@ class _ProduceStream:
             or self._answers.ready_bytes >= limits.message_bytes_max
         )
 
-    async def _next_message(self) -> bytes:
+    async def _next_message(self) -> Message | None:
         # At the bound nothing is read, so that a client that takes no answers holds no more memory.
         while self._is_full:
             self._drained.clear()
             await self._drained.wait()
         await self._throttle.wait()
-        return await self._context.read()
+        return await self._call.read()
 
     async def _read(self) -> None:
         service = self._service
-        while isinstance(message := await self._next_message(), bytes):  # Then it is EOF.
+        while (message := await self._next_message()) is not None:
             size, begun = len(message), host.monotonic_s()
             self._throttle.charge(size)
             if not service.memory.try_take(size, self._memory):
@@ -326,7 +325,7 @@ class _ProduceStream:
             del message, done
 
     def _check_here(
-        self, message: bytes, done: Callable[[Any, BaseException | None], None]
+        self, message: Message, done: Callable[[Any, BaseException | None], None]
     ) -> bool:
         """Check a message on the loop, unless it may take too long; no earlier one is in check."""
         try:

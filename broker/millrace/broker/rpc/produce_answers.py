@@ -13,11 +13,11 @@ from typing import Final
 from prometheus_client import Histogram
 
 from millrace.broker.quotas import Throttle
-from millrace.broker.rpc.calls import Stream
 from millrace.broker.rpc.memory import ConnectionMemory
 from millrace.proto.v1 import produce_pb2 as pb
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
+from millrace.runtime.transport.calls import ServerCall
 
 _ANSWER_OVERHEAD: Final = 8
 """Bytes that a response adds to each answer."""
@@ -46,7 +46,7 @@ class Answers:
 
     def __init__(
         self,
-        context: Stream,
+        call: ServerCall,
         throttle: Throttle,
         memory: ConnectionMemory,
         *,
@@ -55,7 +55,7 @@ class Answers:
         on_sent: Callable[[], None],
     ) -> None:
         self.ready_bytes = 0
-        self._context = context
+        self._call = call
         self._throttle = throttle
         self._memory = memory
         self._message_bytes_max = message_bytes_max
@@ -111,7 +111,7 @@ class Answers:
                 response = pb.ProduceResponse(
                     answers=self._in_write, throttle_time_ms=self._delay_to_tell()
                 )
-                await self._context.write(response.SerializeToString())
+                await self._call.write(response.SerializeToString())
                 if self._in_write:
                     self._sent.observe(host.monotonic_s() - since)
                 self._in_write = []

@@ -21,7 +21,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.records import batch as record_batch
-from millrace.core.records.header import BatchHeader, parse_header
+from millrace.core.records.header import BatchHeader, Buffer, parse_header
 from millrace.proto.codec import (
     decode_produce_parts,
     decode_produce_request,
@@ -64,7 +64,7 @@ class RequestChecks:
         self._partitions = partitions
         self._entries_max = entries_max
 
-    def check(self, message: bytes) -> CheckedRequest:
+    def check(self, message: Buffer) -> CheckedRequest:
         """Split a message and check its batches.
 
         Raises:
@@ -72,7 +72,7 @@ class RequestChecks:
         """
         return self._check(*decode_produce_request(message))
 
-    def check_if_short(self, message: bytes) -> CheckedRequest | None:
+    def check_if_short(self, message: Buffer) -> CheckedRequest | None:
         """As `check`, if that surely takes less than 100 us; None: it may take longer.
 
         Raises:

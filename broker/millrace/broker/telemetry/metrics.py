@@ -28,7 +28,7 @@ from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.records.header import BatchHeader
-from millrace.runtime.channel import SOFTWARE_VERSION
+from millrace.runtime.software import SOFTWARE_VERSION
 
 
 class BrokerMetrics:

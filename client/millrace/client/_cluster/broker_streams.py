@@ -6,12 +6,9 @@ requests, and reports the outcomes to the machine.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Generic, Protocol, TypeVar
-
-import grpc
-import grpc.aio
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster
@@ -20,10 +17,9 @@ from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, StreamTasks, Tas
 from millrace.core.client.routing.router import Connect, Effect
 from millrace.core.errors import MillraceError, RefreshMetadataError
 from millrace.core.ids import BrokerId, Leader, MonotonicMs, TopicId, TopicPartition
+from millrace.core.records.header import Buffer
 from millrace.runtime.clock import monotonic_now
-
-Sent = TypeVar("Sent")
-Received = TypeVar("Received")
+from millrace.runtime.transport.calls import CallError, ClientStream, Message
 
 
 class Machine(Protocol):
@@ -40,23 +36,32 @@ class Machine(Protocol):
     def on_refreshed(self, now: MonotonicMs) -> None: ...
 
 
-class BrokerStream(Generic[Sent, Received]):
-    """A stream to one broker, on a connection that others use as well. It breaks once, for good."""
+class BrokerStream:
+    """A stream to one broker. It breaks once, for good.
+
+    Args:
+        broker_id: the broker.
+        connection: on which the stream was opened; others use it as well.
+        name: of the stream, for people.
+        stream: that is open.
+        on_broken: called when it ended, other than by `close()`.
+    """
 
     def __init__(
         self,
         broker_id: BrokerId,
         connection: Connection,
         name: str,
-        call: grpc.aio.StreamStreamCall[Sent, Received],
+        stream: ClientStream,
         on_broken: Callable[[BrokerId, Any, str], None],
     ) -> None:
         self.broker_id = broker_id
         self.connection = connection
-        self._call = call
+        self._stream = stream
         self._on_broken = on_broken
-        self._messages: deque[tuple[int, Sent]] = deque()
+        self._messages: deque[tuple[int, Sequence[Buffer]]] = deque()
         self._has_message = asyncio.Event()
+        stream.on_draining = self._has_message.set
         self._is_closed = False
         self._is_ending = False
         self._tasks = StreamTasks(
@@ -67,20 +72,26 @@ class BrokerStream(Generic[Sent, Received]):
             on_failed=self._break,
         )
 
-    def _queue(self, message: Sent, number: int = 0) -> None:
-        self._messages.append((number, message))
+    def _queue(self, parts: Sequence[Buffer], number: int = 0) -> None:
+        """Send a message, soon.
+
+        Args:
+            parts: of the message.
+            number: for `_on_sent`.
+        """
+        self._messages.append((number, parts))
         self._has_message.set()
 
     def _on_sent(self, number: int) -> None:
         """The transport has taken the message of this number."""
 
-    def _on_received(self, message: Received) -> None:
+    def _on_received(self, message: Message) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
         """End the stream; `on_broken` is not called."""
         self._is_closed = True
-        self._call.cancel()
+        self._stream.cancel()
         self._tasks.cancel()
 
     async def wait_closed(self) -> None:
@@ -88,27 +99,28 @@ class BrokerStream(Generic[Sent, Received]):
         await self._tasks.wait()
 
     async def _write(self) -> None:
+        stream, messages = self._stream, self._messages
         try:
             while True:
-                while self._messages:
-                    number, message = self._messages.popleft()
-                    await self._call.write(message)
+                while messages and not stream.is_draining:
+                    number, parts = messages.popleft()
+                    await stream.write(*parts)
                     self._on_sent(number)
-                if self._is_ending:
-                    await self._call.done_writing()
+                if self._is_ending or stream.is_draining:
+                    # A broker that asks to connect again answers what it has, and ends the stream.
+                    await stream.end_writing()
                     return
                 self._has_message.clear()
                 await self._has_message.wait()
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+        except CallError as error:
             self._break(error)
 
     async def _read(self) -> None:
         try:
-            async for message in self._call:
+            while (message := await self._stream.read()) is not None:
                 self._on_received(message)
-            code, details = await self._call.code(), await self._call.details()
-            self._break(f"the broker ended the stream: {code.name} {details or ''}".rstrip())
-        except (grpc.RpcError, asyncio.InvalidStateError, MillraceError) as error:
+            self._break("the broker ended the stream")
+        except (CallError, MillraceError) as error:
             self._break(error)
 
     def _on_cancelled(self) -> None:
@@ -121,12 +133,12 @@ class BrokerStream(Generic[Sent, Received]):
         if self._is_closed:
             return
         self.close()
-        if isinstance(reason, grpc.RpcError):
-            reason = wire.error_from_rpc(reason, self.connection.address).message
+        if isinstance(reason, CallError):
+            reason = wire.error_from_call(reason, self.connection.address).message
         self._on_broken(self.broker_id, self, str(reason))
 
 
-AnyStream = TypeVar("AnyStream", bound=BrokerStream[Any, Any])
+AnyStream = TypeVar("AnyStream", bound=BrokerStream)
 
 
 class BrokerStreams(Generic[AnyStream]):
@@ -137,7 +149,9 @@ class BrokerStreams(Generic[AnyStream]):
         machine: gets the outcomes.
         lock: guards the machine; a fork may replace it.
         tasks: of the client.
-        open_stream: opens a stream on a connection to a broker; `on_broken` is called when it ends.
+        method: `/package.Service/Method` of the streams.
+        open_stream: takes a stream that is open, with the broker and the connection; `on_broken` is
+            called when it ends.
         on_told: the machine got an event, and may act on it.
         on_looked_up: likewise; a look-up is over.
     """
@@ -149,7 +163,8 @@ class BrokerStreams(Generic[AnyStream]):
         *,
         lock: AbstractContextManager[object],
         tasks: Tasks,
-        open_stream: Callable[[BrokerId, Connection], AnyStream],
+        method: str,
+        open_stream: Callable[[BrokerId, Connection, ClientStream], AnyStream],
         on_told: Callable[[], None],
         on_looked_up: Callable[[], None],
     ) -> None:
@@ -157,6 +172,7 @@ class BrokerStreams(Generic[AnyStream]):
         self._machine = machine
         self.lock = lock
         self._tasks = tasks
+        self._method = method
         self._open_stream = open_stream
         self._on_told = on_told
         self._on_looked_up = on_looked_up
@@ -182,7 +198,8 @@ class BrokerStreams(Generic[AnyStream]):
     async def _connect(self, broker_id: BrokerId) -> None:
         try:
             connection = await self._cluster.broker(broker_id)
-            self._streams[broker_id] = self._open_stream(broker_id, connection)
+            stream = await connection.open_stream(self._method)
+            self._streams[broker_id] = self._open_stream(broker_id, connection, stream)
         except MillraceError as error:
             self.failures += 1
             with self.lock:

@@ -10,9 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-import grpc
-import grpc.aio
-
 from millrace.client._cluster import wire
 from millrace.client._cluster.asking_order import AskingOrder
 from millrace.client._cluster.connection import Connection
@@ -34,7 +31,8 @@ from millrace.core.errors import (
 from millrace.core.ids import BrokerId
 from millrace.proto.features import CLIENT_PROTOCOL
 from millrace.proto.v1 import common_pb2
-from millrace.runtime.channel import Channel
+from millrace.runtime.transport.calls import CallError, Status
+from millrace.runtime.transport.grpc_channel import Channel
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 DOUBT_S: Final = 2.0
@@ -62,10 +60,16 @@ class Calls:
             in turn until one answers; from then on the brokers of the metadata are known as well.
         client_id: name of the client in the brokers' logs; see `client_id_problem`.
         timeout_ms: how long one call may take.
+        uses_drpc: streams go by DRPC, where a broker offers it.
     """
 
     def __init__(
-        self, bootstrap: str | Sequence[str], *, client_id: str, timeout_ms: int = 30_000
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str,
+        timeout_ms: int = 30_000,
+        uses_drpc: bool = True,
     ) -> None:
         fork.check()
         try:
@@ -77,6 +81,7 @@ class Calls:
         self.client_id = client_id
         self.timeout_s = timeout_ms / 1000
         self.metadata = Metadata()
+        self._connector = wire.new_connector(client_id) if uses_drpc else None
         self._connections: dict[str, Connection] = {}
         self._connecting: SharedTasks[str, Connection] = SharedTasks()
         self.call_seconds: dict[str, Latencies] = {}
@@ -115,7 +120,7 @@ class Calls:
             client_id=self.client_id,
             on_called=self._on_called,
         )
-        connection = Connection(address, channel)
+        connection = Connection(address, channel, connector=self._connector)
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 connection.hello = await connection.cluster.Hello(
@@ -124,8 +129,8 @@ class Calls:
             wire.raise_if_refused(connection.hello)
         except BaseException as error:
             await connection.channel.close()
-            if isinstance(error, grpc.RpcError):
-                raise wire.error_from_rpc(error, address) from error
+            if isinstance(error, CallError):
+                raise wire.error_from_call(error, address) from error
             if isinstance(error, TimeoutError):
                 raise ConnectionFailedError(
                     f"the broker at {address} did not answer in {_CONNECT_TIMEOUT_S:g} s"
@@ -300,14 +305,13 @@ class Calls:
             raise ConnectionFailedError(
                 f"the call to the broker at {connection.address} {CANCELLED_BY_OTHERS}"
             ) from cancellation
-        except grpc.RpcError as error:
-            refusal = wire.refusal_from_rpc(error)
-            if refusal is not None:
+        except CallError as error:
+            if error.refusal is not None:
                 self.order.on_answer(connection.address)
-                raise refusal from error
-            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+                raise error.refusal from error
+            if error.status in (Status.UNAVAILABLE, Status.CANCELLED):
                 await self.drop(connection)
-            raise wire.error_from_rpc(error, connection.address) from error
+            raise wire.error_from_call(error, connection.address) from error
         except TimeoutError:
             raise ConnectionFailedError(
                 f"the broker at {connection.address} did not answer in {self.timeout_s:g} s"

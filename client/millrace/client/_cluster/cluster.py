@@ -48,7 +48,7 @@ class Cluster(Calls):
     """Connections and metadata of one client.
 
     Args:
-        bootstrap, client_id, timeout_ms: as for `Calls`.
+        bootstrap, client_id, timeout_ms, uses_drpc: as for `Calls`.
         metadata_timeout_ms: how long one broker may take for an answer that another one can give as
             well: the leaders, or a producer id.
     """
@@ -60,8 +60,9 @@ class Cluster(Calls):
         client_id: str,
         timeout_ms: int = 30_000,
         metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
+        uses_drpc: bool = True,
     ) -> None:
-        super().__init__(bootstrap, client_id=client_id, timeout_ms=timeout_ms)
+        super().__init__(bootstrap, client_id=client_id, timeout_ms=timeout_ms, uses_drpc=uses_drpc)
         self.metadata_timeout_s = metadata_timeout_ms / 1000
         self._look_ups: SharedTasks[frozenset[str] | None, cluster_pb2.GetMetadataResponse]
         self._look_ups = SharedTasks()

@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import grpc
-import grpc.aio
-
 from millrace.core.errors import (
     ConnectionFailedError,
     MillraceError,
@@ -22,12 +19,19 @@ from millrace.core.ids import (
 )
 from millrace.core.media import Media
 from millrace.core.topics import parse_topic_name
-from millrace.proto.errors import error_from_trailers, error_from_wire
+from millrace.proto.errors import error_from_wire
 from millrace.proto.media import media_set_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
+from millrace.runtime.transport.calls import CallError
+from millrace.runtime.transport.drpc.connection import ConnectionLimits
+from millrace.runtime.transport.drpc.connector import Connector
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
 """The largest message of a client; what a broker takes is its own bound."""
+_KEEPALIVE_MS: Final = 15_000
+"""Not more often than brokers allow over gRPC (10 s)."""
+_DEAD_AFTER_MS: Final = 5_000
+"""What the other machine has not acknowledged for so long is lost."""
 _UNKNOWN_EPOCH: Final = BrokerEpoch(-1)
 _REFUSED: Final = "Connection refused"
 """Part of gRPC's long text which means that no process listens there."""
@@ -123,20 +127,13 @@ def raise_if_refused(answer: Answer) -> None:
         raise error
 
 
-def error_from_rpc(error: grpc.RpcError, address: str) -> ConnectionFailedError:
+def error_from_call(error: CallError, address: str) -> ConnectionFailedError:
     """Return the exception for a call that found no working broker."""
-    code = error.code().name if callable(getattr(error, "code", None)) else "?"
-    details = error.details() if callable(getattr(error, "details", None)) else str(error)
-    if _REFUSED in str(details):
+    if _REFUSED in error.details:
         return ConnectionFailedError(f"no broker listens at {address}")
-    return ConnectionFailedError(f"the call to the broker at {address} failed: {code}: {details}")
-
-
-def refusal_from_rpc(error: grpc.RpcError) -> MillraceError | None:
-    """Return the error of a call refused as a whole; None: it was not, or names no error."""
-    if not isinstance(error, grpc.aio.AioRpcError):
-        return None
-    return error_from_trailers(error.trailing_metadata(), error.details() or "")
+    return ConnectionFailedError(
+        f"the call to the broker at {address} failed: {error.status.name}: {error.details}"
+    )
 
 
 def broker_from_wire(broker: cluster_pb2.BrokerMetadata) -> BrokerInfo:
@@ -215,9 +212,24 @@ def channel_options() -> list[tuple[str, int | str]]:
         ("grpc.optimization_target", "throughput"),
         ("grpc.http2.max_frame_size", 1024 * 1024),
         ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
-        # Not more often than brokers allow (10 s).
-        ("grpc.keepalive_time_ms", 15_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
-        ("grpc.http2.ping_timeout_ms", 5_000),  # Default: a minute, regardless of the one above.
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _DEAD_AFTER_MS),
+        (
+            "grpc.http2.ping_timeout_ms",
+            _DEAD_AFTER_MS,
+        ),  # Default: a minute, regardless of the one above.
         ("grpc.use_local_subchannel_pool", 1),
     ]
+
+
+def new_connector(client_id: str) -> Connector:
+    """Return what opens the connections of DRPC of a client."""
+    return Connector(
+        ConnectionLimits(
+            message_bytes_max=MESSAGE_BYTES_MAX,
+            keepalive_ms=_KEEPALIVE_MS,
+            dead_after_ms=_DEAD_AFTER_MS,
+        ),
+        received_bytes_max=MESSAGE_BYTES_MAX,
+        client_id=client_id,
+    )

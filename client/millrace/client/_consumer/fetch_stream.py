@@ -1,7 +1,7 @@
 """The fetch stream to one broker: changes of the session out, responses in."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.broker_streams import BrokerStream
@@ -10,20 +10,22 @@ from millrace.core.client.consumer.sessions import ChangeSession, FetchedPartiti
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset
 from millrace.proto import codec
 from millrace.proto.v1 import fetch_pb2
+from millrace.runtime.transport.calls import ClientStream, Message
 
-_METHOD: Final = "/millrace.proto.v1.Fetch/Fetch"
+METHOD: Final = "/millrace.proto.v1.Fetch/Fetch"
 
 OnFetched = Callable[[BrokerId, list[FetchedPartition]], None]
 OnThrottled = Callable[[BrokerId, int], None]
 OnBroken = Callable[[BrokerId, "FetchStream", str], None]
 
 
-class FetchStream(BrokerStream[fetch_pb2.FetchRequest, Any]):
+class FetchStream(BrokerStream):
     """One open session.
 
     Args:
         broker_id: the broker.
         connection: the greeted connection.
+        stream: that is open.
         settings: of the session; they go with the first message.
         partition_bytes_max: bytes of one partition in one response.
         on_fetched: broker and news.
@@ -35,6 +37,7 @@ class FetchStream(BrokerStream[fetch_pb2.FetchRequest, Any]):
         self,
         broker_id: BrokerId,
         connection: Connection,
+        stream: ClientStream,
         *,
         settings: fetch_pb2.FetchSettings,
         partition_bytes_max: int,
@@ -46,9 +49,7 @@ class FetchStream(BrokerStream[fetch_pb2.FetchRequest, Any]):
             broker_id,
             connection,
             "fetch stream",
-            connection.channel.stream_stream(
-                _METHOD, request_serializer=fetch_pb2.FetchRequest.SerializeToString
-            )(),
+            stream,
             on_broken,
         )
         self._settings: fetch_pb2.FetchSettings | None = settings
@@ -75,9 +76,9 @@ class FetchStream(BrokerStream[fetch_pb2.FetchRequest, Any]):
                 end_offset=added.end_offset,
                 verify_until=added.verify_until,
             )
-        self._queue(message)
+        self._queue([message.SerializeToString()])
 
-    def _on_received(self, message: Any) -> None:
+    def _on_received(self, message: Message) -> None:
         header, parts = codec.decode_fetch_response(message)
         if header.throttle_time_ms:
             self._on_throttled(self.broker_id, header.throttle_time_ms)

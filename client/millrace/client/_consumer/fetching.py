@@ -19,7 +19,7 @@ from millrace.client._cluster.offsets import OffsetSpec, ask_for_epoch_ends, loo
 from millrace.client._cluster.pauses import spread
 from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._consumer.counters import ConsumerCounters
-from millrace.client._consumer.fetch_stream import FetchStream
+from millrace.client._consumer.fetch_stream import METHOD, FetchStream
 from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._threads.logs import Log
 from millrace.client._threads.tasks import Tasks
@@ -36,6 +36,7 @@ from millrace.core.errors import (
 from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from millrace.proto.v1 import fetch_pb2
 from millrace.runtime.clock import monotonic_now
+from millrace.runtime.transport.calls import ClientStream
 
 _log = Log(__name__)
 
@@ -94,6 +95,7 @@ class Fetching:
             self.fetcher,
             lock=self.lock,
             tasks=self.tasks,
+            method=METHOD,
             open_stream=self._open_stream,
             on_told=self.step,
             on_looked_up=on_looked_up,
@@ -210,10 +212,13 @@ class Fetching:
         self.counters.throttled_ms += throttle_ms  # Each is told once, with what it is for.
         self._throttling.on_throttled(broker_id, throttle_ms)
 
-    def _open_stream(self, broker_id: BrokerId, connection: Connection) -> FetchStream:
+    def _open_stream(
+        self, broker_id: BrokerId, connection: Connection, stream: ClientStream
+    ) -> FetchStream:
         return FetchStream(
             broker_id,
             connection,
+            stream,
             settings=self._settings,
             partition_bytes_max=self._config.max_partition_fetch_bytes,
             on_fetched=self._on_fetched,

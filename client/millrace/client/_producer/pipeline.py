@@ -24,7 +24,7 @@ from millrace.client._producer.counters import ProducerCounters
 from millrace.client._producer.encoding import Encoding
 from millrace.client._producer.flushes import Flushes
 from millrace.client._producer.placing import Placing
-from millrace.client._producer.produce_stream import ProduceStream
+from millrace.client._producer.produce_stream import METHOD, ProduceStream
 from millrace.client._producer.room import FOREVER, Room
 from millrace.client._producer.settings import ProducerConfig
 from millrace.client._threads import fork, unclosed
@@ -61,6 +61,7 @@ from millrace.core.records.compression import Compressor
 from millrace.proto.v1 import produce_pb2
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
+from millrace.runtime.transport.calls import ClientStream
 
 _BUSY_LINGER_MS: Final = 100
 """Longest linger while batches queue for the broker, when it exceeds `linger_ms`."""
@@ -119,6 +120,7 @@ class Pipeline:
             self.sender,
             lock=nullcontext(),
             tasks=self._tasks,
+            method=METHOD,
             open_stream=self._open_stream,
             on_told=self.wake,
             on_looked_up=self.wake,
@@ -369,10 +371,13 @@ class Pipeline:
             )
             return True
 
-    def _open_stream(self, broker_id: BrokerId, connection: Connection) -> ProduceStream:
+    def _open_stream(
+        self, broker_id: BrokerId, connection: Connection, stream: ClientStream
+    ) -> ProduceStream:
         return ProduceStream(
             broker_id,
             connection,
+            stream,
             acks=self.config.acks,
             request_timeout_ms=self.config.request_timeout_ms,
             latencies=self.counters.request_seconds,

@@ -20,8 +20,9 @@ from millrace.proto import codec
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import produce_pb2
 from millrace.runtime import host
+from millrace.runtime.transport.calls import ClientStream, Message
 
-_METHOD: Final = "/millrace.proto.v1.Produce/Produce"
+METHOD: Final = "/millrace.proto.v1.Produce/Produce"
 
 OnAnswer = Callable[[BrokerId, int, Sequence[Answer]], None]
 OnThrottled = Callable[[BrokerId, int], None]
@@ -30,12 +31,13 @@ OnLateRefusal = Callable[[BrokerId, Sequence[MillraceError]], None]
 OnBroken = Callable[[BrokerId, "ProduceStream", str], None]
 
 
-class ProduceStream(BrokerStream[bytes, produce_pb2.ProduceResponse]):
+class ProduceStream(BrokerStream):
     """One open stream.
 
     Args:
         broker_id: the broker.
         connection: the greeted connection.
+        stream: that is open.
         acks: of every request.
         request_timeout_ms: how long the broker may wait for replicas.
         latencies: of requests that are answered.
@@ -50,6 +52,7 @@ class ProduceStream(BrokerStream[bytes, produce_pb2.ProduceResponse]):
         self,
         broker_id: BrokerId,
         connection: Connection,
+        stream: ClientStream,
         *,
         acks: int,
         request_timeout_ms: int,
@@ -64,9 +67,7 @@ class ProduceStream(BrokerStream[bytes, produce_pb2.ProduceResponse]):
             broker_id,
             connection,
             "produce stream",
-            connection.channel.stream_stream(
-                _METHOD, response_deserializer=produce_pb2.ProduceResponse.FromString
-            )(),
+            stream,
             on_broken,
         )
         self._acks = acks
@@ -104,7 +105,7 @@ class ProduceStream(BrokerStream[bytes, produce_pb2.ProduceResponse]):
         self._sizes[correlation_id] = len(batches)
         if self._acks != 0:
             self._sent_at[correlation_id] = host.monotonic_s()
-        self._queue(codec.encode_produce_request(header, parts), correlation_id)
+        self._queue(codec.produce_request(header, parts), correlation_id)
 
     async def drain(self) -> None:
         """Hand everything queued to the transport and wait until the broker has taken it.
@@ -119,7 +120,8 @@ class ProduceStream(BrokerStream[bytes, produce_pb2.ProduceResponse]):
         if self._acks == 0:
             self._on_written(self.broker_id, number, self._sizes.pop(number))
 
-    def _on_received(self, message: produce_pb2.ProduceResponse) -> None:
+    def _on_received(self, data: Message) -> None:
+        message = produce_pb2.ProduceResponse.FromString(bytes(data))
         if message.throttle_time_ms:  # First: the answers let more be sent.
             self._on_throttled(self.broker_id, message.throttle_time_ms)
         for answer in message.answers:

@@ -30,6 +30,7 @@ from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.coordination.store import CoordinationUnavailableError
 from millrace.broker.rpc.controller import BrokerSessions, ControllerService
 from millrace.broker.rpc.errors import abort
+from millrace.broker.rpc.grpc_calls import grpc_handlers
 from millrace.broker.rpc.server import make_server
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.controller.controller import no_controller
@@ -174,7 +175,7 @@ async def running(
         on_failure=failures.append,
     )
     the = Running(store, shell, service, sessions, channel, kept, failures)
-    server.add_generic_rpc_handlers([service.handlers()])
+    server.add_generic_rpc_handlers([grpc_handlers(service.methods())])
     await server.start()
     await shell.start()
     session = asyncio.create_task(channel.run())
@@ -481,7 +482,7 @@ class Call(CallContext):
 
 async def serve(the: Running, call: Call) -> None:
     """Have a session served until it ends."""
-    await serve_call(the.service.handlers(), "/millrace.proto.v1.Controller/Session", call)
+    await serve_call(the.service.methods(), "/millrace.proto.v1.Controller/Session", call)
 
 
 async def test_a_broker_that_does_not_keep_up_gets_everything_anew() -> None:

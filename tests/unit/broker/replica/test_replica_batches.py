@@ -6,7 +6,7 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
 from millrace.broker.replica.fetcher import _checked, _Refused
 from millrace.core.ids import EpochEnd, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.replica.replication.events import Fetched
-from millrace.proto.codec import decode_fetch_response, encode_fetch_response
+from millrace.proto.codec import decode_fetch_response, fetch_response
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import fetch_pb2 as pb
 
@@ -18,7 +18,7 @@ def checked(
     data: bytes = b"",
     place: TopicPartition | None = TOPIC_PARTITION,
 ) -> list[Fetched | _Refused]:
-    message = encode_fetch_response(pb.FetchHeader(partitions=[partition]), [data])
+    message = b"".join(fetch_response(pb.FetchHeader(partitions=[partition]), [data]))
     return _checked(*decode_fetch_response(message), [place])
 
 

@@ -35,7 +35,7 @@ from millrace.core.replica.replication.events import Fetched
 from millrace.core.replica.replication.leader_session import LeaderSession
 from millrace.core.replica.replication.progress import NO_PROGRESS
 from millrace.core.replica.replication.rules import ReplicationConfig
-from millrace.proto.codec import encode_fetch_response
+from millrace.proto.codec import fetch_response
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.runtime.clock import monotonic_now
 from millrace.runtime.mailbox import Mailbox, Worker
@@ -72,7 +72,7 @@ class Leader:
 
 async def answer(context: Any) -> None:
     """Say that there is nothing new."""
-    await context.write(encode_fetch_response(pb.FetchHeader(), []))
+    await context.write(b"".join(fetch_response(pb.FetchHeader(), [])))
 
 
 @dataclass
@@ -275,7 +275,8 @@ async def test_a_small_response_does_not_wait_for_the_checking_thread() -> None:
         await may_send.wait()
         for sent in batches:
             found = pb.FetchedPartition(handle=1, length=len(sent), high_watermark=0)
-            await context.write(encode_fetch_response(pb.FetchHeader(partitions=[found]), [sent]))
+            header = pb.FetchHeader(partitions=[found])
+            await context.write(b"".join(fetch_response(header, [sent])))
         await asyncio.Event().wait()
 
     batches = [sealed_batch(100), sealed_batch(100_000)]

@@ -12,8 +12,9 @@ import grpc
 import pytest
 from tests.fakes.call_context import CallContext, calls_of, serve_call
 
-from millrace.broker.rpc.calls import Calls, Stream
+from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.connection_watch import ConnectionWatch
+from millrace.broker.rpc.grpc_calls import grpc_handlers
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
@@ -26,6 +27,7 @@ from millrace.core.errors import (
 from millrace.core.metadata.model import Listener
 from millrace.proto.errors import error_from_trailers
 from millrace.proto.v1.cluster_pb2 import GetMetadataRequest, GetMetadataResponse, TopicMetadata
+from millrace.runtime.transport.calls import ServerCall
 from millrace.runtime.turns import SLICE_SECONDS
 
 USER_AGENT = ("user-agent", "own/7 grpc-x/1")
@@ -38,7 +40,7 @@ def client_ids(*values: str | bytes) -> list[tuple[str, str | bytes]]:
 
 def ask(calls: Calls, context: CallContext, method: Any) -> None:
     """Make a call with one request, and wait for its end."""
-    handlers = calls.handlers("S", unary={"Ask": (method, GetMetadataRequest)})
+    handlers = calls.methods("S", unary={"Ask": (method, GetMetadataRequest)})
     asyncio.run(serve_call(handlers, "/S/Ask", context, b""))
 
 
@@ -50,10 +52,10 @@ def callers_of(calls: Calls, context: CallContext) -> list[Caller]:
         found.append(caller)
         return GetMetadataResponse()
 
-    async def follow(_: Stream, caller: Caller) -> None:
+    async def follow(_: ServerCall, caller: Caller) -> None:
         found.append(caller)
 
-    handlers = calls.handlers(
+    handlers = calls.methods(
         "S", unary={"Ask": (answer, GetMetadataRequest)}, streams={"Follow": follow}
     )
     asyncio.run(serve_call(handlers, "/S/Ask", context, b""))
@@ -103,7 +105,7 @@ def test_a_malformed_client_id_ends_the_call_before_it_is_served(
         pytest.fail(f"{caller} was served")
 
     metrics = BrokerMetrics()
-    handlers = calls_of(metrics=metrics).handlers(
+    handlers = calls_of(metrics=metrics).methods(
         "S", unary={"Ask": (serve, GetMetadataRequest)}, streams={"Follow": serve}
     )
     context = CallContext(*client_ids(*said))
@@ -148,9 +150,7 @@ def test_an_answer_larger_than_a_message_may_be_is_refused_by_name() -> None:
 
     def answer_to(text: str) -> bytes | None:
         data = GetMetadataRequest(topics=[text]).SerializeToString()
-        handlers = calls_of(limits=limits).handlers(
-            "S", unary={"Ask": (answer, GetMetadataRequest)}
-        )
+        handlers = calls_of(limits=limits).methods("S", unary={"Ask": (answer, GetMetadataRequest)})
         answer_or_none: bytes | None = asyncio.run(serve_call(handlers, "/S/Ask", context, data))
         return answer_or_none
 
@@ -163,11 +163,11 @@ def test_an_answer_larger_than_a_message_may_be_is_refused_by_name() -> None:
 
 
 def test_a_stream_whose_client_goes_away_in_the_middle_of_a_message_just_ends() -> None:
-    async def serve(_: Stream, __: Caller) -> None:
+    async def serve(_: ServerCall, __: Caller) -> None:
         raise grpc.aio.InternalError
 
     context = CallContext()
-    handlers = calls_of().handlers("S", streams={"Follow": serve})
+    handlers = calls_of().methods("S", streams={"Follow": serve})
     asyncio.run(serve_call(handlers, "/S/Follow", context))
     assert context.status is None
 
@@ -184,13 +184,13 @@ def test_a_refused_call_and_its_request_are_gone_without_the_garbage_collector(m
         held.append(weakref.ref(request))
         raise MalformedRequestError("it is none")
 
-    handlers: Any = calls_of().handlers(
+    handlers: Any = calls_of().methods(
         "S", unary={"Ask": (refuse, GetMetadataRequest)}, streams={"Follow": refuse}
     )
     watch = ConnectionWatch(Listener.CLIENTS, LimitsConfig(), BrokerMetrics())
 
     async def find(details: Any) -> Any:
-        return handlers.service(details)
+        return grpc_handlers(handlers).service(details)
 
     async def call() -> None:
         served: Any = await watch.intercept_service(find, SimpleNamespace(method=f"/S/{method}"))
@@ -229,7 +229,7 @@ def test_large_requests_that_come_together_are_decoded_in_turns_of_the_loop() ->
         return GetMetadataResponse()
 
     async def most_in_a_turn(data: bytes) -> int:
-        handlers = calls_of().handlers("S", unary={"Ask": (answer, Request)})
+        handlers = calls_of().methods("S", unary={"Ask": (answer, Request)})
         calls = [
             asyncio.create_task(serve_call(handlers, "/S/Ask", CallContext(), data))
             for _ in range(10)
@@ -265,7 +265,7 @@ def test_a_request_of_ordinary_size_waits_for_no_large_one() -> None:
         return GetMetadataResponse(topics=[TopicMetadata(name=topic) for topic in request.topics])
 
     async def story() -> None:
-        handlers = calls_of().handlers("S", unary={"Ask": (answer, Request)})
+        handlers = calls_of().methods("S", unary={"Ask": (answer, Request)})
 
         async def call(data: bytes) -> None:
             await serve_call(handlers, "/S/Ask", CallContext(), data)
@@ -293,7 +293,7 @@ def test_a_request_that_is_passed_on_is_decoded_once() -> None:
         passed_on.append(data)
         return GetMetadataResponse()
 
-    handlers = calls_of().handlers("S", forwards={"Ask": (forward, Request, lambda _: None)})
+    handlers = calls_of().methods("S", forwards={"Ask": (forward, Request, lambda _: None)})
     data = GetMetadataRequest(topics=["a", "b"]).SerializeToString()
     asyncio.run(serve_call(handlers, "/S/Ask", CallContext(), data))
     assert decoded == passed_on == [data]

@@ -15,6 +15,7 @@ from tests.fakes.cluster import Cluster
 from tests.fakes.quotas import no_quotas
 
 from millrace.broker.controller.channel import ForwardedRequest
+from millrace.broker.rpc.calls import ServiceMethods
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX
@@ -56,7 +57,7 @@ class Partitions:
 
 def handlers(
     channel: Any, listener: Listener = Listener.CLIENTS, drpc_address: str = ""
-) -> grpc.GenericRpcHandler:
+) -> ServiceMethods:
     """Return what serves clients."""
     partitions: Any = Partitions()
     config: Any = SimpleNamespace(limits=LimitsConfig())
@@ -70,7 +71,7 @@ def handlers(
         calls=calls_of(listener),
         drpc_address=lambda: drpc_address,
     )
-    return service.handlers()
+    return service.methods()
 
 
 def asked(channel: Any, method: str, request: bytes) -> CallContext:

@@ -17,6 +17,7 @@ from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.fetch_sessions import SessionService
+from millrace.broker.rpc.grpc_calls import GrpcCall
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import UnknownLeaderEpochError
@@ -152,7 +153,7 @@ def service_of(
 @contextlib.asynccontextmanager
 async def session(service: SessionService) -> AsyncIterator[Session]:
     call = Session()
-    serving = asyncio.create_task(service.fetch(call, CALLER))  # type: ignore[arg-type]
+    serving = asyncio.create_task(service.fetch(GrpcCall(call), CALLER))  # type: ignore[arg-type]
     try:
         yield call
         call.requests.put_nowait(grpc.aio.EOF)

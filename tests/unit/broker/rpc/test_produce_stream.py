@@ -22,6 +22,7 @@ from tests.fakes.until import until
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partition import Partition
+from millrace.broker.rpc.grpc_calls import GrpcCall
 from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -46,7 +47,7 @@ from millrace.core.records.columns import Columns
 from millrace.core.replica.replication.appends import Waiter
 from millrace.core.replica.replication.effects import Effect, Wake
 from millrace.core.replica.replication.events import Corrupt, DiskEvent, Failed
-from millrace.proto.codec import encode_produce_request
+from millrace.proto.codec import produce_request
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import produce_pb2 as pb
 from millrace.runtime.clock import monotonic_now, wall_now
@@ -79,7 +80,7 @@ class Call(CallContext):
             leader_epoch=epoch,
             length=len(batch),
         )
-        self.requests.put_nowait(encode_produce_request(header, [batch]))
+        self.requests.put_nowait(b"".join(produce_request(header, [batch])))
 
     async def answers(self, count: int) -> dict[int, pb.ProduceResult]:
         """Return the results that come, by the batch's number."""
@@ -150,7 +151,7 @@ async def serving(early_wait_ms: int = 30_000) -> AsyncIterator[tuple[Served, Ca
     the, call = Served(early_wait_ms), Call()
     the.lead(THERE, 1)
     context: Any = call
-    running = asyncio.create_task(the.service.produce(context, CALLER))
+    running = asyncio.create_task(the.service.produce(GrpcCall(context), CALLER))
     await asyncio.sleep(0)  # The stream begins without a debt.
     try:
         yield the, call
@@ -268,7 +269,10 @@ async def test_a_small_message_is_refused_for_the_same_reasons_as_a_large_one() 
         the.lead(HERE, 2)
         header = pb.ProduceHeader(correlation_id=7, request_timeout_ms=1000, acks=1)
         header.partitions.add(topic_id=TOPIC_PARTITION.topic_id, leader_epoch=2, length=100)
-        for message in (b"no protobuf", encode_produce_request(header, [b"no batch".ljust(100)])):
+        for message in (
+            b"no protobuf",
+            b"".join(produce_request(header, [b"no batch".ljust(100)])),
+        ):
             call.requests.put_nowait(message)
         answers: list[pb.ProduceAnswer] = []
         while len(answers) < 2:
@@ -407,7 +411,7 @@ async def test_another_stream_of_who_owes_is_told_so_and_not_read() -> None:
         owe(the.quotas, QuotaKind.PRODUCE, CALLER, 100_000)
         another = Call()
         context: Any = another
-        running = asyncio.create_task(the.service.produce(context, CALLER))
+        running = asyncio.create_task(the.service.produce(GrpcCall(context), CALLER))
         another.produce(1, epoch=2)
         told = await response_of(another)
         assert not told.answers

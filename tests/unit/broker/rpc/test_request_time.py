@@ -38,7 +38,7 @@ def handlers(quotas: Quotas) -> Any:
 
     refusals = Refusals(BrokerMetrics(), AuditLog(lines_max=100))
     calls = Calls(Listener.CLIENTS, LimitsConfig(), refusals, Turns(), quotas)
-    return calls.handlers("test.Service", unary={"Hello": (hello, HelloRequest)})
+    return calls.methods("test.Service", unary={"Hello": (hello, HelloRequest)})
 
 
 def percent(limit: int) -> Quota:

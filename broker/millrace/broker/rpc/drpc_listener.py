@@ -1,0 +1,115 @@
+"""A port that serves the services of its gRPC twin by DRPC.
+
+It is bound before the broker registers, as the registration has its address. Its connections are
+bounded here, and not found among the process's descriptors as gRPC's are.
+"""
+
+import logging
+from typing import Final
+
+from millrace.broker import events
+from millrace.broker.address import Address, not_served
+from millrace.broker.rpc.calls import ServiceMethods
+from millrace.broker.rpc.errors import status_of
+from millrace.broker.rpc.server import advertised_address
+from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.ids import MonotonicMs
+from millrace.core.listeners_config import ListenerEntry
+from millrace.core.metadata.model import Listener
+from millrace.runtime.clock import monotonic_now
+from millrace.runtime.transport.drpc.connection import ConnectionLimits
+from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
+
+_log = logging.getLogger(__name__)
+
+_QUIET_MS: Final = 10_000
+"""Pause between two lines in the log."""
+
+
+class DrpcListener:
+    """A listener of DRPC, from the bound port to its stop.
+
+    Args:
+        entry: which one of the broker it is, and where.
+        limits: of its connections and messages.
+        metrics: count them.
+
+    Raises:
+        InvalidConfigError: the address cannot be bound.
+
+    Attributes:
+        port: that it is bound to.
+        address: for callers, unless another one is known.
+    """
+
+    def __init__(self, entry: ListenerEntry, limits: LimitsConfig, metrics: BrokerMetrics) -> None:
+        self._name = entry.name
+        self._open = metrics.connections.labels(entry.name)
+        self._closed = metrics.connections_closed.labels(entry.name)
+        self._quiet_until = MonotonicMs(0)
+        self._closed_since = 0
+        self._server = DrpcServer(
+            server_limits(limits, is_for_brokers=entry.side is Listener.BROKERS),
+            status_of=status_of,
+            on_failure=lambda error: events.CALL_FAILED.log(_log, cause=error),
+            on_ended=self._on_ended,
+        )
+        self._open.set_function(lambda: len(self._server.connections))
+        wanted = Address(entry.config.host, entry.config.port)
+        try:
+            self.port = self._server.bind(str(wanted))
+        except OSError as error:
+            who = "brokers" if entry.side is Listener.BROKERS else "clients"
+            raise not_served(who, wanted, f"listeners.{entry.name}", error) from error
+        self.address = advertised_address(entry.config, self.port)
+
+    def add(self, service: ServiceMethods) -> None:
+        """Answer for a service, too."""
+        self._server.methods.update(service.by_path())
+
+    async def serve(self) -> None:
+        """Answer from now on."""
+        await self._server.serve()
+
+    async def run(self) -> None:
+        """Look at the connections, for as long as the broker runs."""
+        await self._server.watch()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take no more calls; return once those in flight have ended, or the grace is over."""
+        await self._server.stop(grace_seconds)
+
+    def _on_ended(self, address: str, reason: str) -> None:
+        """A connection was refused, or was ended for what it did."""
+        self._closed.inc()
+        self._closed_since += 1
+        now = monotonic_now()
+        if now < self._quiet_until:
+            return
+        events.CONNECTION_REFUSED.log(
+            _log, listener=self._name, address=address, reason=reason, closed=self._closed_since
+        )
+        self._quiet_until = MonotonicMs(now + _QUIET_MS)
+        self._closed_since = 0
+
+
+def server_limits(limits: LimitsConfig, *, is_for_brokers: bool) -> ServerLimits:
+    """Return the bounds of a listener by the broker's settings."""
+    keepalive_ms, dead_after_ms = limits.keepalive_interval_ms, limits.keepalive_timeout_ms
+    if is_for_brokers:
+        keepalive_ms = dead_after_ms = limits.replica_keepalive_ms
+    return ServerLimits(
+        connection=ConnectionLimits(
+            message_bytes_max=limits.message_bytes_max,
+            keepalive_ms=keepalive_ms,
+            dead_after_ms=dead_after_ms,
+        ),
+        connections_max=limits.connections_max,
+        connections_per_host_max=limits.connections_max,
+        received_bytes_max=limits.request_memory_bytes_max,
+        silence_ms_max=limits.connection_silence_ms_max,
+        idle_ms_max=limits.connection_idle_ms_max,
+        age_ms_max=-1,
+        frame_ms_max=limits.connection_silence_ms_max,
+    )

@@ -1,0 +1,1 @@
+"""DRPC (storj.io/drpc): the calls of a `.proto` as frames on one TCP or TLS connection."""

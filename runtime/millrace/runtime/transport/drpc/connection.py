@@ -1,0 +1,359 @@
+"""One end of a DRPC connection: packets in, packets out.
+
+A connection carries one call at a time. Packets of one frame are written whole, and may come in
+several. Ids never go back; a frame with a greater id drops the packet before it that did not end.
+"""
+
+import asyncio
+import contextlib
+import socket
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millrace.core.records.header import Buffer
+from millrace.runtime import host
+from millrace.runtime.transport.drpc import wire
+from millrace.runtime.transport.drpc.wire import Kind
+from millrace.runtime.transport.frames import Frame, FrameError, FrameReader, ReadAhead
+from millrace.runtime.transport.receive_memory import ReceiveMemory
+
+_WRITE_BYTES_MAX: Final = 4 << 20
+"""Bytes that wait in the process to be sent; beyond, `write` waits."""
+_FREE_FRAMES: Final = 64
+_FRAME_BYTES_MIN: Final = 256
+"""A packet may have so many frames, and one more for each so many bytes: smaller frames would cost
+more time than their bytes are worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds of one connection.
+
+    Attributes:
+        message_bytes_max: of a received message.
+        keepalive_ms: a silent connection says so often that its process lives; 0: never.
+        dead_after_ms: what was sent and not acknowledged by the other machine for so long ends it.
+    """
+
+    message_bytes_max: int
+    keepalive_ms: int
+    dead_after_ms: int
+
+
+class Connection(FrameReader):
+    """One end of a connection.
+
+    Args:
+        limits: of what is received.
+        ahead: of the connection's loop.
+        memory: counts what has arrived.
+    """
+
+    def __init__(self, limits: ConnectionLimits, ahead: ReadAhead, memory: ReceiveMemory) -> None:
+        super().__init__(ahead, memory)
+        self._limits = limits
+        self.is_closed = False
+        self._stream_sent = 0  # The id of the stream of the last packet that was sent.
+        self._message_sent = 0
+        self._stream = 0  # The id of the frame that came last.
+        self._message = 0
+        self._packet_ended = True
+        self._control = 0
+        self._parts: list[bytes | memoryview] = []
+        self._parts_bytes = 0
+        self._frames = 0
+        self._kind = 0
+        self._is_paused = False
+        self._writable: asyncio.Future[None] | None = None
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self._sent_ms = 0
+
+    # --- For the subclass --------------------------------------------------------------------
+
+    def on_packet(self, kind: int, stream: int, body: bytes | memoryview) -> None:
+        """Take a packet whose kind is known; its bytes are charged until `release`.
+
+        Raises:
+            FrameError: it is not allowed here.
+        """
+        raise NotImplementedError
+
+    def on_lost(self, reason: str) -> None:
+        """The connection is gone."""
+        raise NotImplementedError
+
+    # --- Writing -----------------------------------------------------------------------------
+
+    def begin_stream(self, stream: int) -> None:
+        """Have the next packets belong to a stream."""
+        self._stream_sent, self._message_sent = stream, 0
+        if self._keep_alive is None and self._limits.keepalive_ms:
+            self._sent_ms = self._now_ms()
+            self._arm_keep_alive(self._limits.keepalive_ms)
+
+    def send(self, kind: int, *parts: Buffer, is_ignorable: bool = False) -> None:
+        """Send a packet in one frame; the parts are not joined, and must not change any more."""
+        if self.is_closed:
+            return
+        self._message_sent += 1
+        length = sum(map(len, parts)) if len(parts) != 1 else len(parts[0])
+        header = wire.frame_header(
+            kind, self._stream_sent, self._message_sent, length, is_ignorable=is_ignorable
+        )
+        if length:
+            self.transport.writelines((header, *parts))
+        else:
+            self.transport.write(header)
+        self._sent_ms = self._now_ms()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether what is sent now does not wait in the process for long."""
+        return not self._is_paused and not self.is_closed
+
+    async def until_writable(self) -> None:
+        """Return when there is room for another message, or the connection is gone."""
+        while self._is_paused and not self.is_closed:
+            if self._writable is None:
+                self._writable = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._writable)
+
+    def close(self) -> None:
+        """Close the connection after what was sent."""
+        if not self.is_closed:
+            self.transport.close()
+
+    def abort(self, reason: str) -> None:
+        """End the connection at once."""
+        if not self.is_closed:
+            self.transport.abort()
+            self._end(reason)
+
+    def _arm_keep_alive(self, delay_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._keep_alive = loop.call_later(delay_ms / 1000, self._say_alive)
+
+    def _say_alive(self) -> None:
+        if self.is_closed:
+            return
+        keepalive_ms = self._limits.keepalive_ms
+        silent_ms = self._now_ms() - self._sent_ms
+        if silent_ms >= keepalive_ms:
+            if self.is_writable:
+                self.send(Kind.KEEP_ALIVE, is_ignorable=True)
+            silent_ms = 0
+        self._arm_keep_alive(keepalive_ms - silent_ms)
+
+    @staticmethod
+    def _now_ms() -> int:
+        return host.current.monotonic_ns() // 1_000_000
+
+    # --- asyncio.Protocol --------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        """Take the transport."""
+        self.transport = transport
+        transport.set_write_buffer_limits(_WRITE_BYTES_MAX)
+        found = transport.get_extra_info("socket")
+        if found is not None:
+            _configure(found, self._limits.dead_after_ms)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End what depends on the connection."""
+        self._end("the connection was closed" if exc is None else f"the connection broke: {exc}")
+
+    def eof_received(self) -> bool:
+        """The other side sends nothing more: DRPC has no such state, so the connection ends."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Too much waits to be sent."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        self._is_paused = False
+        self._wake_writer()
+
+    def _wake_writer(self) -> None:
+        if self._writable is not None:
+            if not self._writable.done():
+                self._writable.set_result(None)
+            self._writable = None
+
+    def _end(self, reason: str) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+        self._parts.clear()
+        self.close_reading()
+        self._wake_writer()
+        self.on_lost(reason)
+
+    # --- Frames ------------------------------------------------------------------------------
+
+    def parse_header(self, data: bytearray | bytes, at: int, end: int) -> Frame | None:
+        """Implement `FrameReader`."""
+        header = wire.parse_header(data, at, end)
+        if header is None:
+            return None
+        control, stream, message, length, payload_at = header
+        if not self._packet_ended and stream == self._stream and message == self._message:
+            if wire.kind_of(control) != self._kind:
+                raise FrameError("the kind of a packet changes between its frames")
+        else:
+            last = (self._stream, self._message)
+            if not stream or not message or (stream, message) <= last:
+                raise FrameError(
+                    f"the ids of a frame go back: stream {stream}, message {message} after stream "
+                    f"{self._stream}, message {self._message}"
+                )
+            self._drop_packet()
+            self._stream, self._message, self._kind = stream, message, wire.kind_of(control)
+            self._control = 0
+        if self._parts_bytes + length > self._limits.message_bytes_max:
+            raise FrameError(
+                f"a message has {self._parts_bytes + length} bytes or more, and "
+                f"{self._limits.message_bytes_max} are allowed: send less at a time"
+            )
+        self._frames += 1
+        if self._frames > _FREE_FRAMES + (self._parts_bytes + length) // _FRAME_BYTES_MIN:
+            raise FrameError(f"a packet comes in {self._frames} small frames: send larger ones")
+        self._control |= control
+        self._packet_ended = wire.is_last(control)
+        return Frame(payload_at, length)
+
+    def on_frame(self, payload: bytes | memoryview) -> None:
+        """Implement `FrameReader`."""
+        if self._packet_ended and not self._parts:
+            body: bytes | memoryview = payload
+        else:
+            if len(payload):
+                self._parts.append(payload)
+                self._parts_bytes += len(payload)
+            if not self._packet_ended:
+                return
+            body = b"".join(self._parts)
+            self._parts.clear()
+        self._parts_bytes = self._frames = 0
+        if self._kind in _KINDS:
+            self.on_packet(self._kind, self._stream, body)
+        elif wire.is_ignorable(self._control):
+            self.release(len(body))
+        else:
+            raise FrameError(f"packets of kind {self._kind} are not known here")
+
+    def _drop_packet(self) -> None:
+        """Forget the packet that did not end."""
+        if self._parts_bytes:
+            self._parts.clear()
+            self.release(self._parts_bytes)
+            self._parts_bytes = 0
+        self._frames = 0
+
+    def on_protocol_error(self, error: FrameError) -> None:
+        """Implement `FrameReader`."""
+        self.abort(f"the other side broke DRPC's rules: {error}")
+
+
+_KINDS: Final = frozenset(Kind)
+
+
+def _configure(found: socket.socket, dead_after_ms: int) -> None:
+    """Set what a socket has that carries calls: no delays, and an end when the peer is gone."""
+    with contextlib.suppress(OSError, AttributeError):  # Not TCP, or not Linux.
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        seconds = max(1, dead_after_ms // 2000)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, seconds)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, dead_after_ms)
+
+
+class Inbox:
+    """The messages of a call that arrived and were not read yet.
+
+    Few: when `_MESSAGES_MAX` or `_BYTES_MAX` wait, the connection is not read.
+
+    Args:
+        connection: that they come by.
+    """
+
+    _MESSAGES_MAX: Final = 64
+    _BYTES_MAX: Final = 1 << 20
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._messages: list[bytes | memoryview] = []
+        self._next = 0
+        self._bytes = 0
+        self._is_held = False
+        self._news: asyncio.Future[None] | None = None
+        self._is_ended = False
+        self._error: Exception | None = None
+
+    def put(self, message: bytes | memoryview) -> None:
+        """Take a message, whose bytes are charged."""
+        if self._is_ended:
+            self._connection.release(len(message))
+            return
+        self._messages.append(message)
+        self._bytes += len(message)
+        waiting = len(self._messages) - self._next
+        if (waiting >= self._MESSAGES_MAX or self._bytes >= self._BYTES_MAX) and not self._is_held:
+            self._is_held = True
+            self._connection.hold_frames()
+        self._wake()
+
+    def end(self, error: Exception | None) -> None:
+        """No more messages come; None: that is in order."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._error = error
+            self._wake()
+
+    def drop(self) -> None:
+        """Forget what waits, and what comes: the call is over."""
+        self._is_ended = True
+        if not self._connection.is_closed and self._bytes:
+            self._connection.release(self._bytes)
+        self._messages.clear()
+        self._next = self._bytes = 0
+        self._take_frames()
+
+    async def read(self) -> bytes | memoryview | None:
+        """Return the next message; None: there are no more.
+
+        Raises:
+            Exception: that `end` was given.
+        """
+        while self._next >= len(self._messages):
+            if self._is_ended:
+                if self._error is not None:
+                    raise self._error
+                return None
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        message = self._messages[self._next]
+        self._next += 1
+        self._bytes -= len(message)
+        if self._next == len(self._messages):
+            self._messages.clear()
+            self._next = 0
+        if not self._connection.is_closed:
+            self._connection.release(len(message))
+        if self._is_held and self._bytes < self._BYTES_MAX // 2:
+            self._take_frames()
+        return message
+
+    def _take_frames(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            if not self._connection.is_closed:
+                self._connection.take_frames()
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)

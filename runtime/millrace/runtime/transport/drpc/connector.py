@@ -1,0 +1,96 @@
+"""Opens connections of DRPC where that is possible, and remembers where it is not.
+
+A proxy may let only HTTP/2 through, or an address be reachable only from elsewhere. The caller then
+uses gRPC, and for a while nobody tries the address again.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from millrace.proto.callers import client_id_to_metadata
+from millrace.runtime import host
+from millrace.runtime.software import USER_AGENT
+from millrace.runtime.transport.calls import CallError, Metadata
+from millrace.runtime.transport.drpc.client import DrpcConnection, DrpcStream, connect
+from millrace.runtime.transport.drpc.connection import ConnectionLimits
+from millrace.runtime.transport.frames import ReadAhead
+from millrace.runtime.transport.receive_memory import ReceiveMemory
+
+CONNECT_SECONDS_MAX: Final = 0.25
+GREET_SECONDS_MAX: Final = 2.0
+"""For the first call on a connection: a proxy may take the connection, and nothing else."""
+FORGOTTEN_SECONDS: Final = 60.0
+"""How long an address is not tried again after it could not be reached."""
+
+Greet = Callable[[DrpcConnection, Metadata], Awaitable[None]]
+"""Makes the first call on a connection; raises `CallError` where the connection is no use."""
+
+
+class Connector:
+    """Opens the connections of one client, or of one broker to the others. Belongs to one loop.
+
+    Args:
+        limits: of each connection.
+        received_bytes_max: that have arrived and were not taken yet, over all connections.
+        client_id: of the caller.
+        tls: of the connections; None: they are in plain text.
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        *,
+        received_bytes_max: int,
+        client_id: str,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._limits = limits
+        self._tls = tls
+        self._ahead = ReadAhead()
+        self._memory = ReceiveMemory(received_bytes_max)
+        self._not_before: dict[str, float] = {}
+        self.metadata: Metadata = dict(
+            (*client_id_to_metadata(client_id), ("user-agent", USER_AGENT))
+        )
+
+    async def connect(self, address: str, greet: Greet | None = None) -> DrpcConnection | None:
+        """Open a connection.
+
+        Args:
+            address: `host:port`; empty: there is none.
+            greet: makes the first call on it.
+
+        Returns:
+            The connection; None: use gRPC.
+        """
+        if not address or host.monotonic_s() < self._not_before.get(address, 0.0):
+            return None
+        connection = None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                connection = await connect(
+                    address, self._limits, ahead=self._ahead, memory=self._memory, tls=self._tls
+                )
+            if greet is not None:
+                async with asyncio.timeout(GREET_SECONDS_MAX):
+                    await greet(connection, self.metadata)
+        except (OSError, TimeoutError, CallError):
+            self._not_before[address] = host.monotonic_s() + FORGOTTEN_SECONDS
+            if connection is not None:
+                connection.abort("it is no use")
+            return None
+        except asyncio.CancelledError:
+            if connection is not None:
+                connection.abort("nobody wants it any more")
+            raise
+        self._not_before.pop(address, None)
+        return connection
+
+    async def stream(
+        self, address: str, method: str, greet: Greet | None = None
+    ) -> DrpcStream | None:
+        """Open a connection, and begin a call on it; None: use gRPC."""
+        connection = await self.connect(address, greet)
+        return None if connection is None else connection.stream(method, self.metadata)

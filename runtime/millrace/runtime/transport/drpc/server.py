@@ -1,0 +1,387 @@
+"""The serving end of DRPC: a listener, its connections, and the call of each.
+
+A connection has one call at a time. A new call ends the one before, and begins when its handler has
+returned; nothing is read meanwhile. Packets of calls that have ended are ignored, but not without
+end. Source: storj.io/drpc, packages drpcmanager and drpcserver.
+"""
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.core.errors import BrokerShuttingDownError, MillraceError
+from millrace.core.records.header import Buffer
+from millrace.proto.errors import error_to_bytes
+from millrace.runtime import host
+from millrace.runtime.transport.calls import Message, Metadata, ServerCall, Status
+from millrace.runtime.transport.drpc import wire
+from millrace.runtime.transport.drpc.connection import Connection, ConnectionLimits, Inbox
+from millrace.runtime.transport.drpc.wire import Kind
+from millrace.runtime.transport.frames import FrameError, ReadAhead
+from millrace.runtime.transport.receive_memory import STEP_BYTES, ReceiveMemory
+
+_LOOK_SECONDS: Final = 1.0
+"""Pause between two looks at the connections."""
+_IGNORED_BYTES_MAX: Final = 1 << 20
+_IGNORED_PACKETS_MAX: Final = 1000
+"""What a connection may send to a call that has ended."""
+
+Method = Callable[[ServerCall], Awaitable[None]]
+"""Serves a call; raises `MillraceError` for one that fails as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """Bounds of a listener.
+
+    Attributes:
+        connection: of each connection.
+        connections_max: at a time.
+        connections_per_host_max: at a time, from one address.
+        received_bytes_max: that have arrived and that no handler has taken, over all connections.
+        silence_ms_max: a connection without a call by then is closed.
+        idle_ms_max: a connection is closed so long after its last call; below 0: never.
+        age_ms_max: a connection is asked to end by then; below 0: never.
+        frame_ms_max: how long a frame may take to arrive, beside its bytes at 64 KiB/s.
+    """
+
+    connection: ConnectionLimits
+    connections_max: int
+    connections_per_host_max: int
+    received_bytes_max: int
+    silence_ms_max: int
+    idle_ms_max: int
+    age_ms_max: int
+    frame_ms_max: int
+
+
+class _Call:
+    """A call; implements `ServerCall`."""
+
+    def __init__(self, connection: "_ServedConnection", metadata: Metadata, method: str) -> None:
+        self._connection = connection
+        self.metadata = metadata.items()
+        self.deadline_s = _deadline_s(metadata)
+        self.method = method
+        self.inbox = Inbox(connection)
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        return self._connection.address
+
+    @property
+    def principal(self) -> str:
+        return self._connection.principal
+
+    async def read(self) -> Message | None:
+        return await self.inbox.read()
+
+    async def write(self, *parts: Buffer) -> None:
+        connection = self._connection
+        connection.send(Kind.MESSAGE, *parts)
+        if not connection.is_writable:
+            await connection.until_writable()
+
+
+class _ServedConnection(Connection):
+    def __init__(self, server: "DrpcServer") -> None:
+        super().__init__(server.limits.connection, server.ahead, server.memory)
+        self._server = server
+        self.address = ""
+        self.principal = ""
+        self.host = ""
+        self.opened_ms = self.quiet_since_ms = self._now_ms()
+        self.has_called = False
+        self.is_draining = False
+        self.call: _Call | None = None
+        self._metadata: tuple[int, Metadata] = (0, {})
+        self._ignored_bytes = self._ignored_packets = 0
+        self._next: tuple[int, str] | None = None  # A call that waits for the end of the last one.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        name, port = str(peer[0]), peer[1]
+        self.host = name
+        self.address = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+        self._server.on_opened(self)
+
+    # --- Packets -----------------------------------------------------------------------------
+
+    def on_packet(self, kind: int, stream: int, body: bytes | memoryview) -> None:
+        call = self.call
+        if stream == self._stream_sent and kind == Kind.MESSAGE and call is not None:
+            call.inbox.put(body)
+            return
+        self.release(len(body))
+        if kind == Kind.METADATA and stream > self._stream_sent:
+            if len(body) > wire.METADATA_BYTES_MAX:
+                raise FrameError(
+                    f"the metadata of a call has {len(body)} bytes, and {wire.METADATA_BYTES_MAX} "
+                    "are allowed"
+                )
+            self._metadata = (stream, wire.decode_metadata(bytes(body)))
+        elif kind == Kind.INVOKE and stream > self._stream_sent:
+            if len(body) > wire.METHOD_BYTES_MAX:
+                raise FrameError(f"the name of a method has {len(body)} bytes")
+            self._invoke(stream, bytes(body).decode(errors="replace"))
+        elif stream == self._stream_sent and call is not None and kind in _ENDS:
+            if kind == Kind.CLOSE_SEND:
+                call.inbox.end(None)
+            elif call.task is not None:
+                call.task.cancel()
+        elif kind in (Kind.KEEP_ALIVE, Kind.DRAIN, Kind.ERROR_DETAILS):
+            self._count_ignored(0)
+        elif stream > self._stream_sent:
+            raise FrameError("a packet of a call that was not invoked")
+        elif kind == Kind.INVOKE:
+            raise FrameError("a call is invoked twice")
+        else:
+            self._count_ignored(len(body))
+
+    def _count_ignored(self, size: int) -> None:
+        self._ignored_packets += 1
+        self._ignored_bytes += size
+        if self._ignored_packets > _IGNORED_PACKETS_MAX or self._ignored_bytes > _IGNORED_BYTES_MAX:
+            raise FrameError("too much came for a call that has ended")
+
+    def _invoke(self, stream: int, method: str) -> None:
+        if self.call is not None:
+            # As Go's server: the call before is cancelled, and nothing is read until it has ended.
+            self._next = (stream, method)
+            if self.call.task is not None:
+                self.call.task.cancel()
+            self.hold_frames()
+            return
+        self._begin(stream, method)
+
+    def _begin(self, stream: int, method: str) -> None:
+        self.begin_stream(stream)
+        self.has_called = True
+        self._ignored_bytes = self._ignored_packets = 0
+        metadata = self._metadata[1] if self._metadata[0] == stream else {}
+        self._metadata = (0, {})
+        if self._server.is_stopping:
+            self._refuse(BrokerShuttingDownError("the broker is stopping"))
+            return
+        serve = self._server.methods.get(method)
+        if serve is None:
+            self._fail(Status.UNIMPLEMENTED, f"unknown rpc: {method!r}")
+            self.quiet_since_ms = self._now_ms()
+            return
+        call = self.call = _Call(self, metadata, method)
+        task = call.task = asyncio.get_running_loop().create_task(self._serve(call, serve))
+        task.add_done_callback(self._on_done)
+
+    async def _serve(self, call: _Call, serve: Method) -> None:
+        try:
+            async with asyncio.timeout(call.deadline_s):
+                await serve(call)
+        except MillraceError as error:
+            self._refuse(error)
+        except TimeoutError:
+            self._fail(Status.DEADLINE_EXCEEDED, "the call's time is up")
+        except asyncio.CancelledError:
+            pass  # By the caller, by the end of the connection, or of the server.
+        else:
+            self.send(Kind.CLOSE_SEND)
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        call, self.call = self.call, None
+        if call is not None:
+            call.inbox.drop()
+        self.quiet_since_ms = self._now_ms()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(Status.INTERNAL, "the broker failed; its log has the trace")
+            self._server.on_failure(error)
+        if self.is_closed:
+            return
+        if self._next is not None:
+            (stream, method), self._next = self._next, None
+            self._begin(stream, method)
+            self.take_frames()
+        elif self.is_draining or self._server.is_stopping:
+            self.close()
+
+    def _refuse(self, error: MillraceError) -> None:
+        self.send(Kind.ERROR_DETAILS, error_to_bytes(error), is_ignorable=True)
+        self._fail(self._server.status_of(error), error.message)
+
+    def _fail(self, status: Status, text: str) -> None:
+        self.send(Kind.ERROR, wire.encode_error(status, text))
+
+    def on_protocol_error(self, error: FrameError) -> None:
+        if self._stream_sent and self.is_writable:
+            self._fail(Status.INVALID_ARGUMENT, str(error))
+        self._server.on_protocol_error(self, error)
+        self.close()
+        self._end(str(error))
+
+    def on_lost(self, reason: str) -> None:
+        if self.call is not None and self.call.task is not None:
+            self.call.task.cancel()
+        self._server.on_closed(self)
+
+    # --- The listener's looks ----------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Ask the peer to finish what is unanswered, and to connect again."""
+        if self.is_closed or self.is_draining:
+            return
+        self.is_draining = True
+        if self.call is None:
+            self.close()
+        else:
+            self.send(Kind.DRAIN, is_ignorable=True)
+
+    def reason_to_close(self, now_ms: int, limits: ServerLimits) -> str:
+        """Return why this connection has to end now; empty: it may go on."""
+        age_ms, arrived = self.frame_progress(now_ms)
+        if age_ms:
+            allowed_ms = _LOOK_SECONDS * 1000 if self.is_contended else limits.frame_ms_max
+            if age_ms > allowed_ms + arrived * 1000 // STEP_BYTES:
+                return "a frame arrives too slowly"
+        if not self.has_called and now_ms - self.opened_ms >= limits.silence_ms_max:
+            return "it has made no call"
+        is_idle = self.call is None and now_ms - self.quiet_since_ms >= limits.idle_ms_max >= 0
+        return "it is idle" if is_idle else ""
+
+
+_ENDS: Final = (Kind.CANCEL, Kind.CLOSE, Kind.CLOSE_SEND, Kind.ERROR)
+
+
+def _deadline_s(metadata: Metadata) -> float | None:
+    """Return the seconds that a call may take, by its metadata."""
+    text = metadata.get(wire.DEADLINE, "")
+    return int(text) / 1000 if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
+class DrpcServer:
+    """Listens, and serves calls.
+
+    Args:
+        limits: of its connections.
+        status_of: returns the status of a call that fails for an error.
+        on_failure: called with what a handler raised that is no `MillraceError`: a bug.
+        on_ended: called with an address and a reason when a connection was not taken, or was ended
+            for what it did.
+
+    Attributes:
+        methods: that it serves, by `/package.Service/Method`.
+        connections: that are open.
+    """
+
+    def __init__(
+        self,
+        limits: ServerLimits,
+        *,
+        status_of: Callable[[MillraceError], Status],
+        on_failure: Callable[[BaseException], None],
+        on_ended: Callable[[str, str], None],
+    ) -> None:
+        self.limits = limits
+        self.status_of = status_of
+        self.on_failure = on_failure
+        self._on_ended = on_ended
+        self.methods: dict[str, Method] = {}
+        self.ahead = ReadAhead()
+        self.memory = ReceiveMemory(limits.received_bytes_max)
+        self.connections: dict[_ServedConnection, None] = {}
+        self.is_stopping = False
+        self._hosts: Counter[str] = Counter()
+        self._listening: host.Listening | None = None
+        self._accepting: host.Accepting | None = None
+
+    def bind(self, address: str) -> int:
+        """Bind a port; return it. Nobody is answered before `serve`.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        self._listening = host.current.bind(address)
+        return self._listening.port
+
+    async def serve(self, tls: ssl.SSLContext | None = None) -> None:
+        """Answer from now on."""
+        assert self._listening is not None, "bound first"
+        self._accepting = await self._listening.accept(lambda: _ServedConnection(self), tls)
+
+    async def watch(self) -> None:
+        """End connections that exceed a bound, for as long as the listener lives."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            now_ms, limits = host.current.monotonic_ns() // 1_000_000, self.limits
+            for connection in list(self.connections):
+                if reason := connection.reason_to_close(now_ms, limits):
+                    self._on_ended(connection.address, reason)
+                    connection.abort(reason)
+                elif 0 <= limits.age_ms_max <= now_ms - connection.opened_ms:
+                    connection.drain()
+
+    def stop_accepting(self) -> None:
+        """Take no more connections, and ask those that are there to end."""
+        self.is_stopping = True
+        if self._accepting is not None:
+            self._accepting.close()
+        for connection in list(self.connections):
+            connection.drain()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Return when the calls in flight have ended, or the grace is over."""
+        self.stop_accepting()
+        tasks = [
+            connection.call.task
+            for connection in self.connections
+            if connection.call is not None and connection.call.task is not None
+        ]
+        if tasks and grace_seconds:
+            await asyncio.wait(tasks, timeout=grace_seconds)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for connection in list(self.connections):
+            connection.close()
+        if self._listening is not None:
+            self._listening.close()
+
+    # --- What connections tell ---------------------------------------------------------------
+
+    def on_opened(self, connection: _ServedConnection) -> None:
+        """Take a connection, or end it if there are too many."""
+        limits = self.limits
+        if len(self.connections) >= limits.connections_max:
+            self._make_room()
+        is_full = len(self.connections) >= limits.connections_max
+        if is_full or self._hosts[connection.host] >= limits.connections_per_host_max:
+            whose = "" if is_full else " from its address"
+            self._on_ended(connection.address, f"there are too many connections{whose}")
+            connection.is_closed = True
+            connection.transport.abort()
+            return
+        self.connections[connection] = None
+        self._hosts[connection.host] += 1
+
+    def _make_room(self) -> None:
+        """End the connection that has had no call for longest: a client may open them in vain."""
+        idle = [connection for connection in self.connections if connection.call is None]
+        if idle:
+            oldest = min(idle, key=lambda connection: connection.quiet_since_ms)
+            self._on_ended(oldest.address, "others need its place, and it is idle")
+            oldest.abort("others need its place")
+
+    def on_closed(self, connection: _ServedConnection) -> None:
+        """Forget a connection."""
+        if connection in self.connections:
+            del self.connections[connection]
+            self._hosts[connection.host] -= 1
+            if not self._hosts[connection.host]:
+                del self._hosts[connection.host]
+
+    def on_protocol_error(self, connection: _ServedConnection, error: FrameError) -> None:
+        """A connection broke the rules."""
+        self._on_ended(connection.address, str(error))

@@ -1,0 +1,509 @@
+"""Calls over DRPC, between its two ends and by hand, over real sockets."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.fakes.until import until
+
+from millrace.core.errors import (
+    Appended,
+    BrokerShuttingDownError,
+    MalformedRequestError,
+    NotLeaderError,
+)
+from millrace.runtime import host
+from millrace.runtime.transport.calls import CallError, ServerCall, Status
+from millrace.runtime.transport.drpc import client, wire
+from millrace.runtime.transport.drpc.connection import ConnectionLimits
+from millrace.runtime.transport.drpc.connector import Connector
+from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
+from millrace.runtime.transport.drpc.wire import Kind
+from millrace.runtime.transport.frames import ReadAhead
+from millrace.runtime.transport.receive_memory import ReceiveMemory
+
+CONNECTION = ConnectionLimits(message_bytes_max=1 << 20, keepalive_ms=0, dead_after_ms=5000)
+LIMITS = ServerLimits(
+    connection=CONNECTION,
+    connections_max=10,
+    connections_per_host_max=10,
+    received_bytes_max=4 << 20,
+    silence_ms_max=10_000,
+    idle_ms_max=-1,
+    age_ms_max=-1,
+    frame_ms_max=10_000,
+)
+DEADLINE_S = 10
+
+
+async def echo(call: ServerCall) -> None:
+    """Send every message back."""
+    while (message := await call.read()) is not None:
+        await call.write(message)
+
+
+async def refuse(call: ServerCall) -> None:
+    raise NotLeaderError("ask another broker", appended=Appended.NO)
+
+
+async def fail(call: ServerCall) -> None:
+    raise RuntimeError("a bug")
+
+
+async def who(call: ServerCall) -> None:
+    """Answer with the caller's metadata."""
+    await call.read()
+    await call.write(repr(sorted(call.metadata)).encode())
+
+
+async def wait(call: ServerCall) -> None:
+    await asyncio.Event().wait()
+
+
+METHODS: dict[str, Callable[[ServerCall], Awaitable[None]]] = {
+    "/t.T/Echo": echo,
+    "/t.T/Refuse": refuse,
+    "/t.T/Fail": fail,
+    "/t.T/Who": who,
+    "/t.T/Wait": wait,
+}
+
+
+class Served:
+    """A server, and what it told."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self.failures: list[BaseException] = []
+        self.ended: list[tuple[str, str]] = []
+        self.server = DrpcServer(
+            limits,
+            status_of=lambda _: Status.UNAVAILABLE,
+            on_failure=self.failures.append,
+            on_ended=lambda address, reason: self.ended.append((address, reason)),
+        )
+        self.address = f"127.0.0.1:{self.server.bind('127.0.0.1:0')}"
+
+    async def connect(self, limits: ConnectionLimits = CONNECTION) -> client.DrpcConnection:
+        """Open a connection to it."""
+        return await client.connect(
+            self.address, limits, ahead=ReadAhead(), memory=ReceiveMemory(8 << 20)
+        )
+
+    async def by_hand(self) -> "ByHand":
+        """Open a connection whose bytes the test writes."""
+        name, port = self.address.split(":")
+        reader, writer = await asyncio.open_connection(name, int(port))
+        return ByHand(reader, writer)
+
+
+class ByHand:
+    """A connection whose frames are written, and read, one by one."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def send(self, *frames: bytes) -> None:
+        """Write bytes."""
+        self._writer.write(b"".join(frames))
+
+    async def packet(self) -> tuple[int, int, bytes]:
+        """Return the next packet: its kind, its stream, its body."""
+        data = b""
+        async with asyncio.timeout(DEADLINE_S):
+            while (header := wire.parse_header(data, 0, len(data))) is None:
+                data += await self._reader.readexactly(1)
+            body = await self._reader.readexactly(header.length)
+        return wire.kind_of(header.control), header.stream, body
+
+    async def end(self) -> bytes:
+        """Return what still comes until the server closes the connection."""
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                return await self._reader.read()
+            except ConnectionError:
+                return b""
+            finally:
+                self.close()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(limits: ServerLimits = LIMITS) -> AsyncIterator[Served]:
+    the = Served(limits)
+    the.server.methods.update(METHODS)
+    await the.server.serve()
+    watching = asyncio.create_task(the.server.watch())
+    try:
+        yield the
+    finally:
+        watching.cancel()
+        await the.server.stop(0)
+        assert the.server.memory.used == 0, "what arrived is given back"
+
+
+def frame(kind: int, stream: int, message: int, body: bytes = b"", **more: Any) -> bytes:
+    """Return a packet of one frame."""
+    return wire.frame_header(kind, stream, message, len(body), **more) + body
+
+
+def invoke(method: str, stream: int = 1, message: int = 1) -> bytes:
+    """Return the packet that begins a call."""
+    return frame(Kind.INVOKE, stream, message, method.encode())
+
+
+# --- Calls ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 65_536, 1 << 20])
+async def test_messages_of_every_size_go_both_ways(size: int) -> None:
+    message = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    async with serving() as the:
+        connection = await the.connect()
+        stream = connection.stream("/t.T/Echo", {})
+        for _ in range(3):
+            await stream.write(message[: size // 2], message[size // 2 :])
+            assert bytes(await stream.read() or b"") == message
+        await stream.end_writing()
+        assert await stream.read() is None
+        connection.close()
+
+
+async def test_a_connection_carries_one_call_after_another() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        for number in range(5):
+            answer = await client.call(connection, "/t.T/Echo", b"%d" % number, {})
+            assert answer == b"%d" % number
+        assert connection.is_free
+        connection.close()
+
+
+async def test_metadata_come_with_the_call_they_were_sent_for_alone() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        said = await client.call(connection, "/t.T/Who", b"", {"millrace-client-id": "a"})
+        assert said == b"[('millrace-client-id', 'a')]"
+        assert await client.call(connection, "/t.T/Who", b"", {}) == b"[]"
+        connection.close()
+
+
+async def test_a_refusal_names_its_error_as_over_grpc() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        with pytest.raises(CallError) as failed:
+            await client.call(connection, "/t.T/Refuse", b"", {})
+        assert failed.value.status is Status.UNAVAILABLE
+        assert isinstance(failed.value.refusal, NotLeaderError)
+        assert failed.value.refusal.message == "ask another broker"
+        assert failed.value.refusal.appended is Appended.NO
+        assert await client.call(connection, "/t.T/Echo", b"x", {}) == b"x", "it goes on"
+        connection.close()
+
+
+async def test_an_unknown_method_is_unimplemented() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        with pytest.raises(CallError, match="unknown rpc") as failed:
+            await client.call(connection, "/t.T/Nothing", b"", {})
+        assert failed.value.status is Status.UNIMPLEMENTED
+        connection.close()
+
+
+async def test_a_bug_in_a_handler_is_told_and_ends_one_call_alone() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        with pytest.raises(CallError) as failed:
+            await client.call(connection, "/t.T/Fail", b"", {})
+        assert failed.value.status is Status.INTERNAL
+        assert [str(failure) for failure in the.failures] == ["a bug"]
+        assert await client.call(connection, "/t.T/Echo", b"x", {}) == b"x"
+        connection.close()
+
+
+async def test_a_call_ends_when_the_time_that_its_caller_allows_is_over() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        with pytest.raises(CallError) as failed:
+            await client.call(connection, "/t.T/Wait", b"", {wire.DEADLINE: "50"})
+        assert failed.value.status is Status.DEADLINE_EXCEEDED
+        connection.close()
+
+
+async def test_what_the_server_had_not_answered_when_the_connection_broke_fails() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        stream = connection.stream("/t.T/Wait", {})
+        await stream.write(b"x")
+        await until(lambda: any(served.call for served in the.server.connections))
+        for served in list(the.server.connections):
+            served.abort("the test ends it")
+        with pytest.raises(CallError) as failed:
+            await stream.read()
+        assert failed.value.status is Status.UNAVAILABLE
+
+
+async def test_a_slow_handler_stops_the_sender_and_holds_a_bounded_number_of_bytes() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        stream = connection.stream("/t.T/Wait", {})
+
+        async def write() -> None:
+            for _ in range(200):
+                await stream.write(bytes(1 << 20))
+
+        writing = asyncio.create_task(write())
+        await until(lambda: not connection.is_writable)
+        await asyncio.sleep(0.1)
+        assert not writing.done()
+        assert the.server.memory.used <= 3 << 20
+        writing.cancel()
+        connection.abort("the test ends it")
+
+
+# --- By hand -------------------------------------------------------------------------------------
+
+
+async def test_a_new_call_ends_the_one_before_and_begins_after_its_handler() -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Wait"), frame(Kind.MESSAGE, 1, 2, b"lost"))
+        peer.send(invoke("/t.T/Echo", 2), frame(Kind.MESSAGE, 2, 2, b"kept"))
+        assert await peer.packet() == (Kind.MESSAGE, 2, b"kept")
+        peer.close()
+
+
+async def test_packets_of_a_call_that_has_ended_are_ignored() -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Refuse"))
+        assert (await peer.packet())[0] == Kind.ERROR_DETAILS
+        assert (await peer.packet())[0] == Kind.ERROR
+        peer.send(frame(Kind.MESSAGE, 1, 2, b"late"), frame(Kind.CLOSE, 1, 3))
+        peer.send(invoke("/t.T/Echo", 2), frame(Kind.MESSAGE, 2, 2, b"x"))
+        assert await peer.packet() == (Kind.MESSAGE, 2, b"x")
+        peer.close()
+
+
+@pytest.mark.parametrize("byte_by_byte", [False, True])
+async def test_a_packet_may_come_in_several_frames_and_a_frame_in_several_parts(
+    byte_by_byte: bool,
+) -> None:
+    first = bytearray(frame(Kind.MESSAGE, 1, 2, b"ab"))
+    first[0] &= ~1  # Not the last frame.
+    sent = invoke("/t.T/Echo") + bytes(first) + frame(Kind.MESSAGE, 1, 2, b"cd")
+    async with serving() as the:
+        peer = await the.by_hand()
+        for part in [sent[at : at + 1] for at in range(len(sent))] if byte_by_byte else [sent]:
+            peer.send(part)
+            await asyncio.sleep(0)
+        assert await peer.packet() == (Kind.MESSAGE, 1, b"abcd")
+        peer.close()
+
+
+async def test_a_greater_id_drops_a_packet_that_did_not_end() -> None:
+    first = bytearray(frame(Kind.MESSAGE, 1, 2, b"dropped"))
+    first[0] &= ~1
+    async with serving() as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Echo"), bytes(first), frame(Kind.MESSAGE, 1, 3, b"x"))
+        assert await peer.packet() == (Kind.MESSAGE, 1, b"x")
+        peer.close()
+
+
+async def test_an_unknown_kind_is_ignored_where_it_says_so() -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Echo"), frame(60, 1, 2, b"news", is_ignorable=True))
+        peer.send(frame(Kind.MESSAGE, 1, 3, b"x"))
+        assert await peer.packet() == (Kind.MESSAGE, 1, b"x")
+        peer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (invoke("/t.T/Echo") + frame(60, 1, 2, b"news"), "kind 60"),
+        (invoke("/t.T/Echo", 2) + frame(Kind.MESSAGE, 1, 2), "go back"),
+        (invoke("/t.T/Echo") + frame(Kind.MESSAGE, 1, 1), "go back"),
+        (frame(Kind.INVOKE, 0, 1), "go back"),
+        (frame(Kind.MESSAGE, 1, 1, b"x"), "not invoked"),
+        (invoke("/t.T/Echo") + invoke("/t.T/Echo", 1, 2), "twice"),
+        (b"\x03" + b"\xff" * 30, "64 bits"),
+        (b"\x05\x01\x01" + b"\xff\xff\xff\xff\x07", "allowed"),
+        (b"\x04\x01\x02\x00" * 100, "small frames"),
+        (frame(Kind.METADATA, 1, 1, b"\xff\xff"), "no protobuf"),
+        (frame(Kind.METADATA, 1, 1, bytes(20_000)), "20000 bytes"),
+        (invoke("x" * 300), "300 bytes"),
+        (b"GET / HTTP/1.1\r\n\r\n" * 9, ""),
+    ],
+)
+async def test_a_peer_that_breaks_the_rules_is_cut_off_and_others_are_not(
+    sent: bytes, why: str
+) -> None:
+    async with serving() as the:
+        other = await the.connect()
+        peer = await the.by_hand()
+        peer.send(sent)
+        await peer.end()
+        await until(lambda: len(the.ended) == 1)
+        assert why in the.ended[0][1]
+        assert await client.call(other, "/t.T/Echo", b"x", {}) == b"x"
+        other.close()
+
+
+async def test_a_call_that_has_ended_gets_no_endless_packets() -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Refuse"))
+        await peer.packet()
+        await peer.packet()
+        peer.send(b"".join(frame(Kind.MESSAGE, 1, number) for number in range(2, 2000)))
+        await peer.end()
+        assert "has ended" in the.ended[0][1]
+
+
+# --- Connections ---------------------------------------------------------------------------------
+
+
+async def test_a_connection_without_a_call_is_closed_and_so_is_a_frame_that_does_not_end() -> None:
+    async with serving(replace(LIMITS, silence_ms_max=1000, frame_ms_max=1000)) as the:
+        silent, slow, used = await the.by_hand(), await the.by_hand(), await the.connect()
+        stream = used.stream("/t.T/Echo", {})
+        slow.send(invoke("/t.T/Echo"), frame(Kind.MESSAGE, 1, 2, bytes(100))[:50])
+        assert await silent.end() == b""
+        assert await slow.end() == b""
+        assert sorted(reason for _, reason in the.ended) == [
+            "a frame arrives too slowly",
+            "it has made no call",
+        ]
+        await stream.write(b"x")
+        assert await stream.read() == b"x"
+        used.close()
+
+
+async def test_a_connection_is_idle_after_its_last_call() -> None:
+    async with serving(replace(LIMITS, idle_ms_max=1000)) as the:
+        connection = await the.connect()
+        assert await client.call(connection, "/t.T/Echo", b"x", {}) == b"x"
+        await until(lambda: connection.is_closed)
+        assert [reason for _, reason in the.ended] == ["it is idle"]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [replace(LIMITS, connections_max=2), replace(LIMITS, connections_per_host_max=2)],
+    ids=["of all", "of one host"],
+)
+async def test_connections_are_bounded_and_those_in_use_stay(limits: ServerLimits) -> None:
+    async with serving(limits) as the:
+        used = [await the.connect() for _ in range(2)]
+        streams = [connection.stream("/t.T/Echo", {}) for connection in used]
+        await until(lambda: all(served.call for served in the.server.connections))
+        refused = await the.by_hand()
+        assert await refused.end() == b""
+        for stream in streams:
+            await stream.write(b"x")
+            assert await stream.read() == b"x"
+        for connection in used:
+            connection.close()
+
+
+async def test_where_connections_are_short_the_idle_one_makes_room() -> None:
+    async with serving(replace(LIMITS, connections_max=1)) as the:
+        idle = await the.connect()
+        await client.call(idle, "/t.T/Echo", b"x", {})
+        another = await the.connect()
+        assert await client.call(another, "/t.T/Echo", b"y", {}) == b"y"
+        assert idle.is_closed
+        another.close()
+
+
+async def test_a_connection_of_the_greatest_age_is_drained_without_losing_an_answer() -> None:
+    async with serving(replace(LIMITS, age_ms_max=1000)) as the:
+        connection = await the.connect()
+        stream = connection.stream("/t.T/Echo", {})
+        asked = asyncio.Event()
+        stream.on_draining = asked.set
+        await asyncio.wait_for(asked.wait(), DEADLINE_S)
+        await stream.write(b"unanswered")
+        await stream.end_writing()
+        assert await stream.read() == b"unanswered"
+        assert await stream.read() is None
+        await until(lambda: connection.is_closed)
+
+
+async def test_a_server_that_stops_answers_what_it_has_and_refuses_new_calls() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        stream = connection.stream("/t.T/Echo", {})
+        await stream.write(b"x")
+        assert await stream.read() == b"x"
+        the.server.stop_accepting()
+        await until(lambda: stream.is_draining)
+        await stream.end_writing()
+        assert await stream.read() is None
+        await until(lambda: connection.is_closed)
+        with pytest.raises(ConnectionRefusedError):
+            await the.connect()
+
+
+# --- Who connects --------------------------------------------------------------------------------
+
+
+def connector() -> Connector:
+    return Connector(CONNECTION, received_bytes_max=1 << 20, client_id="c")
+
+
+async def test_an_address_that_cannot_be_reached_is_not_tried_again_for_a_while() -> None:
+    listening = host.current.bind("127.0.0.1:0")
+    address = f"127.0.0.1:{listening.port}"
+    listening.close()
+    connecting = connector()
+    assert await connecting.connect(address) is None
+    the = Served(LIMITS)
+    assert await connecting.connect("") is None
+    await the.server.stop(0)
+    assert address in connecting._not_before
+
+
+async def test_an_address_where_another_program_answers_is_no_use() -> None:
+    async def say_no(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(say_no, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+
+    async def greet(connection: client.DrpcConnection, metadata: Any) -> None:
+        await client.call(connection, "/t.T/Echo", b"", metadata)
+
+    assert await connector().stream(f"127.0.0.1:{port}", "/t.T/Echo", greet) is None
+    server.close()
+
+
+async def test_calls_carry_who_makes_them() -> None:
+    async with serving() as the:
+        stream = await connector().stream(the.address, "/t.T/Who")
+        assert stream is not None
+        await stream.write(b"")
+        said = bytes(await stream.read() or b"")
+        assert b"('millrace-client-id', 'c')" in said
+        assert b"('user-agent', 'millrace-python/" in said
+        stream.cancel()
+
+
+def test_errors_that_a_broker_names_keep_their_kind() -> None:
+    from millrace.proto.errors import error_to_bytes
+
+    for error in (MalformedRequestError("m"), BrokerShuttingDownError("s")):
+        body = wire.encode_error(Status.INTERNAL, error.message)
+        found = wire.decode_error(body, error_to_bytes(error)).refusal
+        assert type(found) is type(error)
+        assert found.message == error.message
+    assert wire.decode_error(bytes(8) + b"go says no", None).status is Status.UNKNOWN
