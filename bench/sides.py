@@ -352,4 +352,4 @@ def _connections(broker: Broker, *said: Moved) -> Mapping[str, float]:
     ports: Counter[str] = Counter()
     for moved in said:
         ports.update(moved.detail.get("connections", {}))
-    return broker.by_protocol(ports)
+    return broker.by_protocol(ports) if ports else {}

@@ -1,9 +1,9 @@
 """Millrace's client producing at full speed: from Python bytes to acknowledged by all replicas.
 
 Ways: `each` one send() per record; `keyed` the same with a key; `handle` the same, asking every
-record's handle for its outcome once that is known, as the other side's program takes delivery
-reports; `batch` send_batch() of `BATCH_BYTES`; `batch_keyed` the same with keys. flush() and the
-end offsets of the topic prove the delivery.
+record's handle for its outcome when the next `SEND_SLICE` records have been sent; `batch`
+send_batch() of `BATCH_BYTES`; `batch_keyed` the same with keys. flush() and the end offsets of the
+topic prove the delivery.
 """
 
 import time
@@ -40,7 +40,7 @@ def produce(load: Load) -> Moved:
                 chosen = slice(first, first + slice_records)
                 unseen.append(send(producer, load.topic, values[chosen], keys[chosen]))
                 sent += len(values[chosen])
-                while unseen and (not unseen[0] or unseen[0][-1].done()):
+                while len(unseen) > 1:
                     _see_outcomes(unseen.popleft())
                 is_over = (
                     time.perf_counter() - started >= load.seconds or sent > load.records_max > 0
