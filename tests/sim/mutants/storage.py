@@ -39,6 +39,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("what was half written stays in the file", "P64", f"{_LOG}.writer:LogWriter._write",
            "active.file.truncate(active.size)", "pass", "if active.file.size() != active.size:",
            "if False:"),
+    mutant("what the loop has half written stays in the file", "P64",
+           f"{_LOG}.writer:LogWriter.append_cached", "self._truncation.cut_later()", "pass"),
     mutant("a log that lost flushed batches is cut to what is left", "P65", f"{_RECOVERY}.run",
            "if active.next_offset < recovery_point or (damage and self._is_clean):", "if False:"),
     mutant("the recovery point is the checkpoint's alone, not the highest of its witnesses", "P65",
