@@ -508,6 +508,7 @@ class Broker:
             metrics=self._metrics,
             quotas=self._quotas,
             calls=calls,
+            turns=self._turns,
         )
         self._duties.begin(produce.sweep())
         fetch = FetchService(

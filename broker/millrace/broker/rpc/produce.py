@@ -65,6 +65,7 @@ from millrace.runtime.clock import monotonic_now
 from millrace.runtime.mailbox import Worker
 from millrace.runtime.streams import run_until_first
 from millrace.runtime.transport.calls import Message, ServerCall
+from millrace.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -118,9 +119,11 @@ class ProduceService:
         metrics: BrokerMetrics,
         quotas: Quotas,
         calls: Calls,
+        turns: Turns,
     ) -> None:
         self.partitions = partitions
         self.quotas = quotas
+        self.turns = turns
         self.channel = channel
         self.early = early
         self.checkers = cycle(checkers)
@@ -318,6 +321,8 @@ class _ProduceStream:
             self._throttle.charge(size)
             if not service.memory.try_take(size, self._memory):
                 await service.memory.take(size, self._memory)
+            if not self._in_check:
+                await service.turns.next_slice()  # Many that came at once leave others their turn.
             done = partial(self._on_checked, size, begun)
             self._in_check += 1
             if self._in_check > 1 or not self._check_here(message, done):

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,6 +53,7 @@ from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import produce_pb2 as pb
 from millrace.runtime.clock import monotonic_now, wall_now
 from millrace.runtime.mailbox import Mailbox, Worker
+from millrace.runtime.turns import Turns
 
 PRODUCER = ProducerId(9)
 
@@ -120,6 +122,7 @@ class Served:
             metrics=metrics,
             quotas=self.quotas,
             calls=calls_of(metrics=metrics),
+            turns=Turns(),
         )
 
     def lead(self, leader: BrokerLife, epoch: int) -> None:
@@ -262,6 +265,19 @@ async def test_a_small_batch_behind_a_large_one_keeps_its_place() -> None:
             await until(call.requests.empty)
         found = await call.answers(2)
         assert [found[number].base_offset for number in range(2)] == [0, 1]
+
+
+async def test_many_small_requests_that_come_at_once_leave_others_their_turn() -> None:
+    async with serving() as (the, call):
+        the.lead(HERE, 2)
+        for number in range(200):
+            call.produce(number, epoch=2)
+        ends = [0]
+        async with asyncio.timeout(10):
+            while ends[-1] < 200:
+                await asyncio.sleep(0)
+                ends.append(the.partition.leader.next_offset)
+        assert max(end - before for before, end in pairwise(ends)) < 100
 
 
 async def test_a_small_message_is_refused_for_the_same_reasons_as_a_large_one() -> None:
