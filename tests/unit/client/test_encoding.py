@@ -94,6 +94,6 @@ async def test_a_batch_that_cannot_be_encoded_fails_alone() -> None:
 
 async def test_values_that_are_no_bytes_fail_their_batch() -> None:
     batch = _batch(b"no bytes")
-    batch.pieces[0].values = ByteCells([object()], np.array([1]))  # type: ignore[list-item]
+    batch.pieces[0].values = ByteCells([[object()]], np.array([1]))  # type: ignore[list-item]
     _, refused = await _encode(Compressor("lz4"), [batch])
     assert isinstance(refused[0][1], MillraceError)

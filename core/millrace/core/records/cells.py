@@ -10,6 +10,7 @@ each cell begins in the body. A column with nulls is an Arrow array instead.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import is_not
 from typing import Final, TypeAlias
 
@@ -25,16 +26,25 @@ _SHORT_BYTES: Final = 200
 
 @dataclass(slots=True, eq=False)
 class ByteCells:
-    """Bytes without nulls, and the length of each."""
+    """Bytes without nulls, and the length of each.
 
-    cells: Sequence[bytes]
+    They are in several lists, one after another: each copy of a list visits all of its cells.
+    """
+
+    lists: Sequence[Sequence[bytes]]
     lengths: Lengths
 
     def __len__(self) -> int:
-        return len(self.cells)
+        return len(self.lengths)
 
     def __getitem__(self, rows: slice) -> "ByteCells":
-        return ByteCells(self.cells[rows], self.lengths[rows])
+        return ByteCells([self.cells()[rows]], self.lengths[rows])
+
+    def cells(self) -> Sequence[bytes]:
+        """Return all of them."""
+        if len(self.lists) == 1:
+            return self.lists[0]
+        return list(chain.from_iterable(self.lists))
 
     def are_short(self) -> bool:
         """Return whether it costs less to copy them once more than to visit each once more."""
@@ -43,18 +53,26 @@ class ByteCells:
     def take(self, rows: npt.NDArray[np.int64]) -> "ByteCells":
         """Return some of the cells, in the order of `rows`."""
         # By an array of objects: half of the time that a list of lookups takes.
-        objects = np.fromiter(self.cells, object, len(self.cells))
-        return ByteCells(objects[rows].tolist(), self.lengths[rows])
+        objects = np.fromiter(self.cells(), object, len(self))
+        return ByteCells([objects[rows].tolist()], self.lengths[rows])
 
     def as_array(self) -> pa.Array:
         """Return them as a binary array, which is a copy."""
-        return _array(self.cells, self.lengths)
+        return _array(self.cells(), self.lengths)
 
     def offsets(self) -> npt.NDArray[np.int32]:
         """Return where each cell begins, and where the last one ends."""
         offsets = np.zeros(len(self.lengths) + 1, "<i4")
         np.cumsum(self.lengths, out=offsets[1:])
         return offsets
+
+
+def joined(columns: Sequence[ByteCells]) -> ByteCells:
+    """Return the cells of several columns as one column."""
+    return ByteCells(
+        [cells for column in columns for cells in column.lists],
+        np.concatenate([column.lengths for column in columns]),
+    )
 
 
 def cells_of(cells: Sequence[bytes | None]) -> ByteCells | pa.Array:
@@ -66,9 +84,10 @@ def cells_of(cells: Sequence[bytes | None]) -> ByteCells | pa.Array:
     """
     count = len(cells)
     try:
-        return ByteCells(cells, np.fromiter(map(len, cells), np.int64, count))  # type: ignore[arg-type]
+        lengths = np.fromiter(map(len, cells), np.int64, count)  # type: ignore[arg-type]
     except TypeError:  # A None among them.
         return array_of(cells)
+    return ByteCells([cells], lengths)  # type: ignore[list-item]
 
 
 def array_of(cells: Sequence[bytes | None]) -> pa.Array:

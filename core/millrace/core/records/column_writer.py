@@ -51,7 +51,7 @@ def write(columns: Columns) -> WrittenColumns:
     """
     attributes = 0
     table: list[tuple[int, int, int, int]] = []
-    parts: list[_Part] = []
+    parts: list[_Part] = [b""]  # Instead of the table, which is known last.
     count = columns.record_count
 
     def add(column: int, flags: int, buffers: list[_Part], length: int) -> None:
@@ -70,9 +70,12 @@ def write(columns: Columns) -> WrittenColumns:
         (2, "keys", columns.keys, Attributes.KEYS_EMPTY),
         (3, "values", columns.values, Attributes.VALUES_EMPTY),
     ):
-        flags, buffers, length = _binary(name, cells, count)
+        flags, lists, length = _binary(name, cells, count)
         if length > 0:
-            add(column, flags, buffers, length)
+            attributes |= COLUMN_BITS[column]
+            table.append((column, flags, 0, length))
+            for buffers in lists:  # A copy of a list visits each cell: only here.
+                parts += buffers
         elif length == _ALL_EMPTY:
             attributes |= empty
     if columns.headers is not None:
@@ -88,8 +91,9 @@ def _joined(table: list[tuple[int, int, int, int]], parts: list[_Part]) -> bytes
         raise MessageTooLargeError(
             f"a body of {size} bytes; the format's limit is {BODY_BYTES_MAX}"
         )
+    parts[0] = np.array(table, TABLE_ENTRY).tobytes()
     try:
-        body = b"".join([np.array(table, TABLE_ENTRY).tobytes(), *parts])
+        body = b"".join(parts)
     except TypeError as error:
         raise InvalidRecordError(f"keys and values must be bytes: {error}") from error
     if len(body) != size:  # A buffer whose items are wider than a byte told another length.
@@ -132,8 +136,10 @@ def _padded(*buffers: _Part) -> tuple[list[_Part], int]:
     return parts, length
 
 
-def _binary(name: str, cells: BinaryColumn | None, count: int) -> tuple[int, list[_Part], int]:
-    """Return flags, buffers and length; or a length of `_ALL_NULL` or `_ALL_EMPTY`."""
+def _binary(
+    name: str, cells: BinaryColumn | None, count: int
+) -> tuple[int, Sequence[Sequence[_Part]], int]:
+    """Return flags, lists of buffers and length; or a length of `_ALL_NULL` or `_ALL_EMPTY`."""
     if cells is None:
         return 0, [], _ALL_NULL
     if len(cells) != count:
@@ -152,7 +158,8 @@ def _binary(name: str, cells: BinaryColumn | None, count: int) -> tuple[int, lis
     flags, buffers, data_length = _array_buffers(name, array)
     if not data_length and not flags:
         return 0, [], _ALL_EMPTY
-    return flags, *_padded(*buffers)
+    parts, length = _padded(*buffers)
+    return flags, [parts], length
 
 
 def _one_array(name: str, cells: pa.ChunkedArray) -> pa.Array:
@@ -174,18 +181,16 @@ def _column(name: str, cells: Sequence[bytes | None]) -> ByteCells | pa.Array:
         raise MessageTooLargeError(f"{name}: {error}") from error
 
 
-def _binary_from_bytes(column: ByteCells) -> tuple[int, list[_Part], int]:
+def _binary_from_bytes(column: ByteCells) -> tuple[int, Sequence[Sequence[_Part]], int]:
     """Lay out bytes without nulls: one join, no intermediate array."""
     data_length = int(column.lengths.sum())
     if not data_length:
         return 0, [], _ALL_EMPTY
     if data_length > BODY_BYTES_MAX:
         raise MessageTooLargeError(f"a batch's column is limited to {BODY_BYTES_MAX} bytes")
-    buffers, length = _padded(column.offsets().tobytes())
-    buffers += column.cells
+    offsets, length = _padded(column.offsets().tobytes())
     pad = _PADS[data_length % 8]
-    buffers.append(pad)
-    return 0, buffers, length + data_length + len(pad)
+    return 0, [offsets, *column.lists, [pad]], length + data_length + len(pad)
 
 
 def _array_buffers(name: str, cells: pa.Array) -> tuple[int, list[_Part], int]:

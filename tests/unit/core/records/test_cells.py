@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.core.records.cells import ByteCells, array_of, cells_of
+from millrace.core.records.cells import ByteCells, array_of, cells_of, joined
 
 CELLS = st.lists(st.binary(max_size=9) | st.none())
 
@@ -38,9 +38,18 @@ def test_some_cells_keep_their_lengths(cells: list[bytes], data: st.DataObject) 
         (column.take(np.array(rows, np.int64)), [cells[row] for row in rows]),
         (column[1:3], cells[1:3]),
     ):
-        assert list(part.cells) == expected
+        assert list(part.cells()) == expected
         assert part.lengths.tolist() == [len(cell) for cell in expected]
         assert len(part) == len(expected)
+
+
+@given(st.lists(st.lists(st.binary(max_size=9)), min_size=1))
+def test_joined_columns_hold_all_cells_in_their_order(columns: list[list[bytes]]) -> None:
+    cells = [cell for column in columns for cell in column]
+    column = joined([cells_of(column) for column in columns])
+    assert list(column.cells()) == cells
+    assert column.as_array().to_pylist() == cells
+    assert list(column[1:].cells()) == cells[1:]
 
 
 @pytest.mark.parametrize(

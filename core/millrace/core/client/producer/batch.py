@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.records.batch import PreparedBatch, prepare
-from millrace.core.records.cells import ByteCells
+from millrace.core.records.cells import ByteCells, joined
 from millrace.core.records.columns import HEADERS_TYPE, Columns
 from millrace.core.records.compression import Compressor
 
@@ -140,10 +139,7 @@ def _joined_cells(pieces: list[Piece], columns: list[Cells | None]) -> Cells | N
         return columns[0]
     if all(isinstance(column, ByteCells) for column in columns):
         cells: list[ByteCells] = columns  # type: ignore[assignment]  # As the test shows.
-        return ByteCells(
-            list(chain.from_iterable(column.cells for column in cells)),
-            np.concatenate([column.lengths for column in cells]),
-        )
+        return joined(cells)
     return pa.concat_arrays(
         [
             pa.nulls(piece.record_count, pa.binary())

@@ -119,7 +119,7 @@ def _cells(column: Cells | None, count: int) -> Sequence[bytes | None]:
     if column is None:
         return [None] * count
     if isinstance(column, ByteCells):
-        return column.cells
+        return column.cells()
     cells: list[bytes | None] = column.to_pylist()
     return cells
 
