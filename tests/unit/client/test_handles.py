@@ -103,7 +103,7 @@ def test_each_handle_tells_where_its_own_record_is(has_keys: bool) -> None:
         batch.outcome = Acknowledged(Offset(1000 * number), WallMs(-1))
         values: Any = rows.values
         for row, value in enumerate(
-            values.to_pylist() if isinstance(values, pa.Array) else values.cells
+            values.to_pylist() if isinstance(values, pa.Array) else values.cells()
         ):
             found[value] = (batch.topic_partition.partition, 1000 * number + row)
     assert len(distributor.sealed) > 7
@@ -123,7 +123,7 @@ def test_a_batch_in_many_parts_is_waited_for_once() -> None:
     def complete_the_first() -> None:
         first.outcome = Acknowledged(Offset(0), WallMs(-1))
         intakes[0].batches_open = 0
-        for waiter in intakes[0].waiters:
+        for _, waiter in intakes[0].waiters:
             waiter()
 
     timer = threading.Timer(0.6, complete_the_first)
@@ -136,7 +136,11 @@ def test_a_batch_in_many_parts_is_waited_for_once() -> None:
 
 
 def test_a_time_out_leaves_no_waiter() -> None:
-    intake = intake_of(Delivery("t", PLACE, outcome=None))
-    with pytest.raises(TimeoutError):
-        handle_of(intake, 0).result(timeout=0)
-    assert not intake.waiters
+    delivery = Delivery("t", PLACE, outcome=None)
+    intake = intake_of(delivery)
+    for is_distributed in (False, True):
+        intake.is_distributed = is_distributed
+        with pytest.raises(TimeoutError):
+            handle_of(intake, 0).result(timeout=0)
+        assert not intake.waiters
+        assert not delivery.waiters

@@ -6,7 +6,6 @@ looked up. So a million records cost a million small tuples and no future at all
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from millrace.core import words
 from millrace.core.client.producer.delivery import Acknowledged, Delivery
-from millrace.core.client.producer.intake import Intake, Waiter
+from millrace.core.client.producer.intake import Intake
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, WallMs
 from millrace.runtime import host
@@ -63,12 +62,12 @@ class RecordHandle:
             outcome = delivery.outcome
             if type(outcome) is Acknowledged:
                 return _metadata(delivery, outcome, index)
-        wait_in_thread(self.intake, self.done, timeout)
+        wait_in_thread(self.intake, self.index, self.done, timeout)
         return self._resolved()
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         while not self.done():
-            yield from wait_on_loop(self.intake, self.done).__await__()
+            yield from wait_on_loop(self.intake, self.index, self.done).__await__()
         return self._resolved()
 
     def add_done_callback(self, callback: "Callable[[RecordHandle], object]") -> None:
@@ -81,14 +80,11 @@ class RecordHandle:
             return
         pending = [callback]  # Called by the thread that pops it: the loop's, or this one.
 
-        def waiter() -> bool:
-            if not self.done():
-                return False
+        def waiter() -> None:
             if pending:
                 pending.pop()(self)
-            return True
 
-        self.intake.waiters.append(waiter)
+        self.intake.add_waiter(waiter, self.index)
         if self.done():
             waiter()
 
@@ -224,7 +220,7 @@ class BatchHandle:
         for intake in self._intakes:
             left = None if deadline is None else deadline - host.monotonic_s()
             try:
-                wait_in_thread(intake, partial(_is_complete, intake), left)
+                wait_in_thread(intake, None, partial(_is_complete, intake), left)
             except TimeoutError:
                 raise TimeoutError(f"no outcome within {timeout} s") from None
         return self._resolved()
@@ -232,7 +228,7 @@ class BatchHandle:
     def __await__(self) -> Generator[Any, None, BatchMetadata]:
         for intake in self._intakes:
             while not intake.is_complete:
-                yield from wait_on_loop(intake, partial(_is_complete, intake)).__await__()
+                yield from wait_on_loop(intake, None, partial(_is_complete, intake)).__await__()
         return self._resolved()
 
     def _when_done(self, callback: Callable[[MillraceError | None], object]) -> None:
@@ -242,16 +238,14 @@ class BatchHandle:
         """
         pending = [callback]  # As in `RecordHandle.add_done_callback`.
 
-        def waiter(intake: Intake) -> bool:
+        def waiter() -> None:
             if self.done() and pending:
                 errors = (part.first_error() for part in self._intakes)
                 pending.pop()(next(filter(None, errors), None))
-            return intake.is_complete
 
         for intake in self._intakes:
-            intake.waiters.append(partial(waiter, intake))
-        if self._intakes:
-            waiter(self._intakes[0])
+            intake.add_waiter(waiter, None)
+        waiter()
 
     def _tell(self) -> None:
         """Note that all failures were reported: `errors()` has them."""
@@ -301,11 +295,12 @@ def _is_complete(intake: Intake) -> bool:
     return intake.is_complete
 
 
-# A waiter is added first and the outcome checked second, while the producer's loop sets the outcome
-# first and looks for waiters second: so neither needs a lock.
+# Of what waits: `index` is that of a record in its intake; None: all of its records are waited for.
 
 
-def wait_in_thread(intake: Intake, done: Callable[[], bool], timeout: float | None) -> None:
+def wait_in_thread(
+    intake: Intake, index: int | None, done: Callable[[], bool], timeout: float | None
+) -> None:
     """Block this thread until `done()`.
 
     Raises:
@@ -322,14 +317,8 @@ def wait_in_thread(intake: Intake, done: Callable[[], bool], timeout: float | No
         raise RuntimeError("result() would block the event loop: await the handle instead")
     # A queue in C, and not an event: Ctrl-C in the middle of a wait leaves no lock taken.
     news = host.current.new_queue()
-
-    def waiter() -> bool:
-        if done():
-            news.put(None)
-            return True
-        return False
-
-    intake.waiters.append(waiter)
+    waiter = partial(news.put, None)
+    intake.add_waiter(waiter, index)
     if done():
         return
     try:
@@ -337,10 +326,11 @@ def wait_in_thread(intake: Intake, done: Callable[[], bool], timeout: float | No
     except Empty:
         raise TimeoutError(f"no outcome within {timeout} s") from None
     finally:
-        _forget(intake, waiter, done)
+        if not done():
+            intake.forget_waiter(waiter, index)
 
 
-async def wait_on_loop(intake: Intake, done: Callable[[], bool]) -> None:
+async def wait_on_loop(intake: Intake, index: int | None, done: Callable[[], bool]) -> None:
     """Wait in this task until `done()`; the producer's loop may be another one."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
@@ -349,22 +339,11 @@ async def wait_on_loop(intake: Intake, done: Callable[[], bool]) -> None:
         if not future.done():
             future.set_result(None)
 
-    def waiter() -> bool:
-        if done():
-            loop.call_soon_threadsafe(set_result)
-            return True
-        return False
-
-    intake.waiters.append(waiter)
+    waiter = partial(loop.call_soon_threadsafe, set_result)
+    intake.add_waiter(waiter, index)
     if not done():
         try:
             await future
         finally:
-            _forget(intake, waiter, done)
-
-
-def _forget(intake: Intake, waiter: Waiter, done: Callable[[], bool]) -> None:
-    """Remove a waiter that was given up: its intake may stay for long."""
-    if not done():
-        with suppress(ValueError):  # The producer's loop has it just now.
-            intake.waiters.remove(waiter)
+            if not done():
+                intake.forget_waiter(waiter, index)

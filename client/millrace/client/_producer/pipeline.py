@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final
 
@@ -31,9 +31,9 @@ from millrace.client._threads import fork, unclosed
 from millrace.client._threads.tasks import Tasks, let_go
 from millrace.client._threads.token_lock import TokenLock
 from millrace.core.client.producer.batch import ProducerBatch
-from millrace.core.client.producer.delivery import Acknowledged
+from millrace.core.client.producer.delivery import Acknowledged, Delivery, Waiter
 from millrace.core.client.producer.distributor import Distributor
-from millrace.core.client.producer.intake import Intake, Intakes, Waiter
+from millrace.core.client.producer.intake import Intake, Intakes
 from millrace.core.client.producer.partitioners import Partitioner
 from millrace.core.client.producer.sender import (
     AllocateProducerId,
@@ -134,6 +134,7 @@ class Pipeline:
             tasks=self._tasks,
             retry_ms=(retry_ms, retry_ms_max),
             on_complete=self._complete_intake,
+            tell=self._tell,
             tell_leaders=self.streams.tell_leaders,
             wake=self.wake,
         )
@@ -264,6 +265,8 @@ class Pipeline:
                 self._flushes.on_failed((intake,), count, batch.outcome)
         intake.batches_open = 0
         self._complete_intake(intake)
+        for batch, _, _ in intake.segments:
+            self._tell_all(batch)
 
     def _step(self) -> None:
         self._step_is_due = False
@@ -350,26 +353,28 @@ class Pipeline:
             intake.batches_open -= 1
             if intake.is_complete:
                 self._complete_intake(intake)
-            elif intake.waiters:
-                waiters, intake.waiters = intake.waiters, []
-                intake.waiters += [waiter for waiter in waiters if not self._tell(waiter)]
+        self._tell_all(batch)
 
     def _complete_intake(self, intake: Intake) -> None:
         self.room.release(intake)
         self._unfinished.pop(intake, None)
-        waiters, intake.waiters = intake.waiters, []
-        for waiter in waiters:
-            self._tell(waiter)
+        while intake.waiters:
+            with suppress(IndexError):  # A thread has given up meanwhile.
+                self._tell(intake.waiters.popleft()[1])
         self._flushes.on_complete(intake)
 
-    def _tell(self, waiter: Waiter) -> bool:
+    def _tell_all(self, delivery: Delivery) -> None:
+        while delivery.waiters:
+            with suppress(IndexError):
+                self._tell(delivery.waiters.popleft())
+
+    def _tell(self, waiter: Waiter) -> None:
         try:
-            return waiter()
+            waiter()
         except Exception as error:  # A user's callback; not the producer's affair.
             self.loop.call_exception_handler(
                 {"message": "a delivery callback raised", "exception": error}
             )
-            return True
 
     def _open_stream(
         self, broker_id: BrokerId, connection: Connection, stream: ClientStream

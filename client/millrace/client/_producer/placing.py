@@ -18,6 +18,7 @@ from millrace.client._producer.counters import ProducerCounters
 from millrace.client._producer.flushes import Flushes
 from millrace.client._producer.settings import ProducerConfig
 from millrace.client._threads.tasks import Tasks
+from millrace.core.client.producer.delivery import Waiter
 from millrace.core.client.producer.distributor import Distributor, TopicLayout
 from millrace.core.client.producer.intake import Intake
 from millrace.core.errors import (
@@ -47,6 +48,7 @@ class Placing:
     retry_ms: tuple[int, int]
     """The shortest and the longest pause before another look-up."""
     on_complete: Callable[[Intake], None]
+    tell: Callable[[Waiter], None]
     tell_leaders: Callable[[], None]
     wake: Callable[[], None]
     _parked: dict[str, deque[Intake]] = field(default_factory=dict)
@@ -78,6 +80,9 @@ class Placing:
         )
         for error in intake.failures.values():
             self.flushes.on_failed((intake,), 1, error)
+        if intake.waiters:
+            for waiter in intake.pass_waiters_on():
+                self.tell(waiter)
         if intake.is_complete:
             self.on_complete(intake)
 

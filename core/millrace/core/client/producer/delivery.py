@@ -1,5 +1,7 @@
 """Partition and outcome of records that travel together, for their handles."""
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,6 +9,9 @@ import numpy as np
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, TopicPartition, WallMs
+
+Waiter = Callable[[], object]
+"""What the shell calls once there is an outcome."""
 
 
 @dataclass(slots=True)
@@ -31,6 +36,8 @@ class Delivery:
     last_problem: str = field(default="", kw_only=True)
     """Error of the latest finished attempt."""
     outcome: Acknowledged | MillraceError | None = field(default=None, kw_only=True)
+    waiters: deque[Waiter] = field(default_factory=deque, kw_only=True)
+    """What is called for single records once there is an outcome."""
 
     def timestamp_of(self, index: int) -> WallMs:
         """Return the time that the producer gave a record."""

@@ -14,14 +14,14 @@ Everything here is called by one thread at a time: the shell holds a lock.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
 
-from millrace.core.client.producer.delivery import Delivery
+from millrace.core.client.producer.delivery import Delivery, Waiter
 from millrace.core.client.producer.sent_columns import (
     RECORD_OVERHEAD,
     TIMESTAMP_BYTES,
@@ -34,9 +34,6 @@ from millrace.core.records.columns import RECORDS_MAX, RecordHeaders
 
 _FIRST_ROOM: Final = 16 * 1024
 _ROOM_GROWTH: Final = 4
-
-Waiter = Callable[[], bool]
-"""Called after a batch of the intake got its outcome; returns whether the intake is complete."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +73,8 @@ class Intake:
     batches_open: int = 0
     record_count: int = 0
     """Set at closing, as the columns are released when they have their partitions."""
-    waiters: list[Waiter] = field(default_factory=list)
+    waiters: deque[tuple[int | None, Waiter]] = field(default_factory=deque)
+    """What is called when it is complete (None), or for a record that has no delivery yet."""
 
     @property
     def size(self) -> int:
@@ -157,6 +155,55 @@ class Intake:
         at = bisect_right(ends, index)
         delivery, first, count = self.segments[at]
         return delivery, first + index - ends[at] + count
+
+    # Threads add waiters, and the shell's loop calls them. A thread adds one first and looks for
+    # the outcome second; the loop sets the outcome first and looks for waiters second. So neither
+    # needs a lock.
+
+    def add_waiter(self, waiter: Waiter, index: int | None) -> None:
+        """Have `waiter` called when a record has its outcome, or all have (None); any thread.
+
+        A record that has failed before has no use for it: look for the outcome afterwards.
+        """
+        if index is None or not self.is_distributed:
+            self.waiters.append((index, waiter))
+            if index is None or not self.is_distributed:
+                return
+            try:
+                self.waiters.remove((index, waiter))
+            except ValueError:  # It was passed on meanwhile.
+                return
+        place = self.locate(index)
+        if isinstance(place, tuple):
+            place[0].waiters.append(waiter)
+
+    def forget_waiter(self, waiter: Waiter, index: int | None) -> None:
+        """Remove a waiter that was given up: the intake may stay for long; any thread."""
+        place = None if index is None else self.locate(index)
+        with suppress(ValueError):  # The loop has it just now.
+            if isinstance(place, tuple):
+                place[0].waiters.remove(waiter)
+            else:
+                self.waiters.remove((index, waiter))
+
+    def pass_waiters_on(self) -> list[Waiter]:
+        """Pass the waiters of single records on to their deliveries; called on the loop.
+
+        Returns:
+            Those of records that have failed without one.
+        """
+        failed: list[Waiter] = []
+        for _ in range(len(self.waiters)):
+            with suppress(IndexError):  # A thread has given up meanwhile.
+                index, waiter = self.waiters.popleft()
+                place = None if index is None else self.locate(index)
+                if isinstance(place, tuple):
+                    place[0].waiters.append(waiter)
+                elif place is None:
+                    self.waiters.append((index, waiter))
+                else:
+                    failed.append(waiter)
+        return failed
 
     # Made when a handle first asks, and set at once: other threads may ask meanwhile.
 

@@ -1,19 +1,25 @@
 """Intakes: room, memory, and what becomes of handles."""
 
+from collections import deque
 from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
-from millrace.core.client.producer.delivery import Delivery
+from millrace.core.client.producer.delivery import Delivery, Waiter
 from millrace.core.client.producer.intake import Intake, Intakes
 from millrace.core.client.producer.sent_columns import RECORD_OVERHEAD, SentColumns
-from millrace.core.errors import MessageTooLargeError, UnknownTopicOrPartitionError
+from millrace.core.errors import (
+    InvalidRecordError,
+    MessageTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from millrace.core.ids import MonotonicMs, TopicId, TopicPartition, WallMs
 from millrace.core.records.columns import HEADERS_TYPE
 
 NOW = MonotonicMs(1000)
 WALL = WallMs(1_700_000_000_000)
+PLACE = TopicPartition(TopicId(b"t" * 16), 0)
 
 
 def add(
@@ -219,3 +225,57 @@ def test_two_threads_that_ask_first_hear_of_their_own_records() -> None:
     found: list[object] = []
     found.append(intake.locate(0))
     assert found == [(delivery, 2), (delivery, 1)]
+
+
+def nothing() -> None:
+    """What is to be called for an outcome."""
+
+
+def also_nothing() -> None:
+    """Another one."""
+
+
+def distributed(*deliveries: Delivery) -> Intake:
+    """Return an intake of one record for each delivery, and of one more, which has failed."""
+    intake = Intake("t", NOW, WALL, 0, 0)
+    intake.record_count = len(deliveries) + 1
+    intake.segments = [(delivery, 0, 1) for delivery in deliveries]
+    intake.failures = {len(deliveries): InvalidRecordError("no partition")}
+    return intake
+
+
+def test_who_waits_for_a_record_waits_for_its_delivery_alone() -> None:
+    first, second = Delivery("t", PLACE), Delivery("t", PLACE)
+    intake = distributed(first, second)
+    for index in (0, 1, 2, None):
+        intake.add_waiter(nothing, index)
+    intake.is_distributed = True
+    assert intake.pass_waiters_on() == [nothing], "that of the record which failed"
+    assert (list(first.waiters), list(second.waiters)) == ([nothing], [nothing])
+    assert list(intake.waiters) == [(None, nothing)]
+    intake.add_waiter(also_nothing, 1)
+    assert (list(first.waiters), list(second.waiters)) == ([nothing], [nothing, also_nothing])
+    for index in (0, 1, None):
+        intake.forget_waiter(nothing, index)
+    assert (list(first.waiters), list(second.waiters)) == ([], [also_nothing])
+    assert not intake.waiters
+
+
+@pytest.mark.parametrize("passes_on", [False, True])
+def test_who_begins_to_wait_while_records_get_their_partitions_is_not_lost(
+    passes_on: bool,
+) -> None:
+    delivery = Delivery("t", PLACE)
+    intake = distributed(delivery)
+
+    class Waiters(deque[tuple[int | None, Waiter]]):
+        def append(self, entry: tuple[int | None, Waiter]) -> None:
+            super().append(entry)
+            intake.is_distributed = True  # By the loop, just now.
+            if passes_on:
+                intake.pass_waiters_on()
+
+    intake.waiters = Waiters()
+    intake.add_waiter(nothing, 0)
+    assert list(delivery.waiters) == [nothing]
+    assert not intake.waiters
