@@ -741,7 +741,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
              again("F24", 6, 1.5, 16, 0.4), by_day=True, mutants=["a failed flush is repeated",
                       "what a failed flush left behind is believed after a restart"]),
     Scenario("B22", "one broker alone loses power", Alone, again("F04", 6, 3, 8, 0.5), by_day=True,
-             mutants=["a leader counts what it has not flushed"]),
+             mutants=["a flush is told of and not done"]),
     Scenario("B23", "news of the metadata has gaps, while leaders change", Busy,
              again("F02", 6, 3, 6, 1),
              mutants=["a broker may lead before it knows that it is registered"]),
