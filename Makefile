@@ -52,7 +52,7 @@ test-spark: setup ## The tests of Spark's data source and of its jobs alone
 api-server: setup ## Build kube-apiserver and etcd for the tests, once, into the user's cache
 	@$(PYTHON_RUN) -m tests.api_server.binaries
 
-go-client: setup ## Build the client in Go for the tests, once, into the user's cache
+go-client: setup ## Build the client and the DRPC server in Go for the tests, once, into the user's cache
 	@$(PYTHON_RUN) -m tests.interop.client_program
 
 helm: setup ## Build helm for the tests, once, into the user's cache

@@ -1,8 +1,9 @@
-"""The client in Go, made from the .proto files; kept in the user's cache as other Go programs are.
+"""The programs in Go, made from the .proto files; kept in the user's cache.
 
     python -m tests.interop.client_program
 
-builds it where it is not there yet. The stubs are generated on the way, by the protocol compiler
+builds them where they are not there yet: a client that talks gRPC or DRPC, and a server by Go's own
+DRPC library. The stubs are generated on the way, by the protocol compiler
 that generates those of Python and by the generators that `go/go.mod` pins: nothing generated is
 kept that could fall behind the .proto files.
 """
@@ -25,7 +26,11 @@ def _build(go: str, scratch: Path, destination: Path) -> None:
     module = scratch / "module"
     shutil.copytree(SOURCE, module)
     run_go(go, "build", "-o", f"{scratch}/", "tool", folder=module)
-    generators = {"go": "protoc-gen-go", "go-grpc": "protoc-gen-go-grpc"}
+    generators = {
+        "go": "protoc-gen-go",
+        "go-grpc": "protoc-gen-go-grpc",
+        "go-drpc": "protoc-gen-go-drpc",
+    }
     subprocess.run(
         [
             *(sys.executable, "-m", "grpc_tools.protoc", "-I", str(PROTO)),
@@ -36,15 +41,16 @@ def _build(go: str, scratch: Path, destination: Path) -> None:
         ],
         check=True,
     )
-    run_go(go, "vet", ".", folder=module)
+    run_go(go, "vet", ".", "./server", folder=module)
     run_go(go, "build", "-o", f"{destination}/client", ".", folder=module)
+    run_go(go, "build", "-o", f"{destination}/server", "./server", folder=module)
 
 
 PROGRAMS = GoPrograms(
     name="go-client",
-    about="the client in Go (a minute or two)",
+    about="the client and the server in Go (a minute or two)",
     source=SOURCE,
-    names=("client",),
+    names=("client", "server"),
     build_in=_build,
     others=PROTO_FILES,
 )

@@ -6,20 +6,10 @@ import (
 	"context"
 	"fmt"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-
 	pb "millrace.dev/proto/v1"
 )
 
-const (
-	// Go's default of 4 MiB is less than a fetch may answer with, and metadata has no bound.
-	receivedBytesMax = 64 << 20
-	none             = -1
-)
+const none = -1
 
 // Refusal is an error that a broker has answered with.
 type Refusal struct{ Said *pb.Error }
@@ -36,95 +26,65 @@ func refused(err *pb.Error) error {
 	return Refusal{err}
 }
 
-// refusedWhole returns the refusal of a whole call: its text is the status's, all else is in trailing
-// metadata. What failed for another reason is returned as it is.
-func refusedWhole(err error, trailer metadata.MD) error {
-	for _, found := range trailer.Get("millrace-error-bin") {
-		said := &pb.Error{}
-		if proto.Unmarshal([]byte(found), said) == nil {
-			said.Message = status.Convert(err).Message()
-			return Refusal{said}
-		}
-	}
-	return err
-}
-
-func refuseWhole(
-	ctx context.Context, method string, request, response any, to *grpc.ClientConn,
-	invoke grpc.UnaryInvoker, options ...grpc.CallOption,
-) error {
-	var trailer metadata.MD
-	err := invoke(ctx, method, request, response, to, append(options, grpc.Trailer(&trailer))...)
-	return refusedWhole(err, trailer)
-}
-
-// Cluster finds topics and leaders, and keeps one connection to each broker.
+// Cluster finds topics and leaders, and knows each broker that it has talked to.
 type Cluster struct {
-	bootstrap   string
-	id          string // Empty: whichever it is.
-	connections map[string]*grpc.ClientConn
+	bootstrap  string
+	id         string // Empty: whichever it is.
+	isDRPC     bool   // Else by gRPC; `bootstrap` is an address of the same.
+	clientName string
+	brokers    map[string]Broker
 }
 
 // NewCluster returns a cluster that one of its brokers is known of.
-func NewCluster(bootstrap, id string) *Cluster {
-	return &Cluster{bootstrap, id, map[string]*grpc.ClientConn{}}
+func NewCluster(bootstrap, id string, isDRPC bool, clientName string) *Cluster {
+	return &Cluster{bootstrap, id, isDRPC, clientName, map[string]Broker{}}
 }
 
-// clientID names the client with every call, of whichever kind.
-type clientID string
-
-func (id clientID) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"millrace-client-id": string(id)}, nil
-}
-
-func (clientID) RequireTransportSecurity() bool { return false }
-
-// Connect returns the connection to a broker, which begins with Hello.
-func (cluster *Cluster) Connect(ctx context.Context, address string) (*grpc.ClientConn, error) {
-	if connection, ok := cluster.connections[address]; ok {
-		return connection, nil
+// Connect returns the broker at an address; its connection begins with Hello.
+func (cluster *Cluster) Connect(ctx context.Context, address string) (Broker, error) {
+	if broker, ok := cluster.brokers[address]; ok {
+		return broker, nil
 	}
-	connection, err := grpc.NewClient(
-		"passthrough:///"+address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithPerRPCCredentials(clientID("interop")),
-		grpc.WithUserAgent("millrace-go-test"),
-		grpc.WithUnaryInterceptor(refuseWhole),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receivedBytesMax)),
-	)
+	var broker Broker
+	var err error
+	if cluster.isDRPC {
+		broker, err = dialDRPCBroker(ctx, address, cluster.clientName)
+	} else {
+		broker, err = dialGRPC(address, cluster.clientName)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if _, err := cluster.hello(ctx, connection); err != nil {
-		connection.Close()
+	if err := cluster.hello(ctx, broker); err != nil {
+		broker.Close()
 		return nil, err
 	}
-	cluster.connections[address] = connection
-	return connection, nil
+	cluster.brokers[address] = broker
+	return broker, nil
 }
 
-func (cluster *Cluster) hello(ctx context.Context, to *grpc.ClientConn) (*pb.HelloResponse, error) {
-	response, err := pb.NewClusterClient(to).Hello(ctx, &pb.HelloRequest{
+func (cluster *Cluster) hello(ctx context.Context, broker Broker) error {
+	response, err := broker.Hello(ctx, &pb.HelloRequest{
 		ClusterId: cluster.id,
 		Features:  []*pb.Feature{{Name: "client-protocol", MinLevel: 1, MaxLevel: 1}},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := refused(response.Error); err != nil {
-		return nil, err
+		return err
 	}
 	cluster.id = response.ClusterId // From now on no other will do.
-	return response, nil
+	return nil
 }
 
 // CreateTopic creates a topic.
 func (cluster *Cluster) CreateTopic(ctx context.Context, name string, partitions uint32) error {
-	connection, err := cluster.Connect(ctx, cluster.bootstrap)
+	broker, err := cluster.Connect(ctx, cluster.bootstrap)
 	if err != nil {
 		return err
 	}
-	response, err := pb.NewClusterClient(connection).CreateTopics(ctx, &pb.CreateTopicsRequest{
+	response, err := broker.CreateTopics(ctx, &pb.CreateTopicsRequest{
 		Topics: []*pb.NewTopic{{Name: name, Partitions: partitions}},
 	})
 	if err != nil {
@@ -141,11 +101,11 @@ type Topic struct {
 
 // Topic asks for a topic.
 func (cluster *Cluster) Topic(ctx context.Context, name string) (*Topic, error) {
-	connection, err := cluster.Connect(ctx, cluster.bootstrap)
+	broker, err := cluster.Connect(ctx, cluster.bootstrap)
 	if err != nil {
 		return nil, err
 	}
-	response, err := pb.NewClusterClient(connection).GetMetadata(
+	response, err := broker.GetMetadata(
 		ctx, &pb.GetMetadataRequest{Topics: []string{name}})
 	if err != nil {
 		return nil, err
@@ -153,6 +113,15 @@ func (cluster *Cluster) Topic(ctx context.Context, name string) (*Topic, error) 
 	found := response.Topics[0]
 	if err := refused(found.Error); err != nil {
 		return nil, err
+	}
+	if cluster.isDRPC {
+		addresses := map[int32]string{}
+		for _, each := range response.Brokers {
+			addresses[each.BrokerId] = each.DrpcAddress
+		}
+		for _, partition := range found.Partitions {
+			partition.Leader.Address = addresses[partition.Leader.BrokerId]
+		}
 	}
 	return &Topic{[16]byte(found.TopicId), found.Partitions}, nil
 }

@@ -44,16 +44,15 @@ func readFrom(
 	ctx context.Context, cluster *Cluster, address string, topic *Topic, partitions []uint32,
 	credit uint64, records []PartitionRecord,
 ) ([]PartitionRecord, error) {
-	connection, err := cluster.Connect(ctx, address)
+	broker, err := cluster.Connect(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	client := pb.NewFetchClient(connection)
-	positions, err := positionsOf(ctx, client, topic, partitions)
+	positions, err := positionsOf(ctx, broker, topic, partitions)
 	if err != nil {
 		return nil, err
 	}
-	stream, err := client.Fetch(ctx)
+	stream, err := broker.Fetch(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +77,7 @@ func readFrom(
 		}
 		response, err := stream.Recv()
 		if err != nil {
-			return nil, refusedWhole(err, stream.Trailer())
+			return nil, err
 		}
 		if records, err = take(response, topic, positions, records); err != nil {
 			return nil, err
@@ -91,7 +90,7 @@ func readFrom(
 
 // positionsOf returns those of the partitions that hold something, under handles of our own.
 func positionsOf(
-	ctx context.Context, client pb.FetchClient, topic *Topic, partitions []uint32,
+	ctx context.Context, broker Broker, topic *Topic, partitions []uint32,
 ) (map[uint32]*position, error) {
 	request := &pb.ListOffsetsRequest{}
 	for _, number := range partitions {
@@ -108,7 +107,7 @@ func positionsOf(
 				Position:           &pb.ListOffsetsPartition_Latest{Latest: true},
 			})
 	}
-	response, err := client.ListOffsets(ctx, request)
+	response, err := broker.ListOffsets(ctx, request)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-const usage = `client [-bootstrap ADDRESS] [-cluster ID] [...] COMMAND
+const usage = `client [-drpc] [-bootstrap ADDRESS] [-cluster ID] [...] COMMAND
 
   hello             say which cluster it is
   create            create -topic with -partitions
@@ -23,15 +23,26 @@ const usage = `client [-bootstrap ADDRESS] [-cluster ID] [...] COMMAND
                     -batch of them at a time, each batch -times, as when answers are lost; say
                     where they are
   read              write all records of -topic to standard output, with -credit bytes under way
+  pipeline          write each record in a request of its own, several of them under way
   open TOPIC PART   open the batch on standard input, of a topic id in hex and a partition
 
-A record is {"timestamp", "key", "value", "headers": [{"name", "value"}]}, bytes in Base64. A broker's
-refusal goes to standard output as {"error"}, and the exit code is 1.
+  with -drpc, on one connection:
+  calls             make calls of each kind one after the other
+  give-up           give a stream up, -soft or by closing the connection, and make another call
+  wait              make -times calls that wait for -wait, and as long between them; then wait for
+                    the end of the connection, for 10 times as long
+
+With -drpc all calls go by DRPC, and ADDRESS is of a DRPC listener. A record is {"timestamp", "key", "value", "headers": [{"name", "value"}]}, bytes in Base64. A broker's
+refusal goes to standard output as {"error"}, a call that failed as {"failed"}, and the exit code is 1.
 `
 
 func main() {
 	bootstrap := flag.String("bootstrap", "localhost:7092", "")
 	clusterID := flag.String("cluster", "", "")
+	isDRPC := flag.Bool("drpc", false, "")
+	clientName := flag.String("client-id", "interop", "")
+	isSoft := flag.Bool("soft", false, "")
+	wait := flag.Duration("wait", 500*time.Millisecond, "")
 	topic := flag.String("topic", "", "")
 	partitions := flag.Uint("partitions", 1, "")
 	codec := flag.String("codec", "none", "")
@@ -44,7 +55,7 @@ func main() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
-	cluster := NewCluster(*bootstrap, *clusterID)
+	cluster := NewCluster(*bootstrap, *clusterID, *isDRPC, *clientName)
 	out := bufio.NewWriter(os.Stdout)
 	said := json.NewEncoder(out)
 
@@ -63,6 +74,14 @@ func main() {
 		if records, err = ReadAll(ctx, cluster, *topic, *credit); err == nil {
 			err = encodeAll(said, records)
 		}
+	case "pipeline":
+		err = pipeline(ctx, cluster, *topic, said)
+	case "calls":
+		err = probeCalls(ctx, *bootstrap, *clientName, said)
+	case "give-up":
+		err = probeGiveUp(ctx, *bootstrap, *clientName, *isSoft, said)
+	case "wait":
+		err = probeWait(ctx, *bootstrap, *clientName, *wait, *times, said)
 	case "open":
 		err = open(flag.Arg(1), flag.Arg(2), said)
 	default:
@@ -76,6 +95,11 @@ func main() {
 			"message":   refusal.Said.Message,
 			"retriable": refusal.Said.Retriable,
 			"appended":  refusal.Said.Appended.String(),
+		}})
+	}
+	if err != nil && refusal.Said == nil {
+		said.Encode(map[string]any{"failed": map[string]any{
+			"status": codeOf(err).String(), "message": err.Error(),
 		}})
 	}
 	out.Flush()
@@ -93,15 +117,9 @@ func write(
 	if err != nil {
 		return err
 	}
-	var records []Record
-	for in := json.NewDecoder(os.Stdin); ; {
-		var record Record
-		if err := in.Decode(&record); err == io.EOF {
-			break
-		} else if err != nil {
-			return err
-		}
-		records = append(records, record)
+	records, err := readRecords()
+	if err != nil {
+		return err
 	}
 	writer, err := OpenWriter(ctx, cluster, topic, codec)
 	if err == nil {
@@ -114,6 +132,32 @@ func write(
 		}
 	}
 	return err
+}
+
+func pipeline(ctx context.Context, cluster *Cluster, topic string, said *json.Encoder) error {
+	records, err := readRecords()
+	if err != nil {
+		return err
+	}
+	writer, err := OpenWriter(ctx, cluster, topic, 0)
+	if err != nil {
+		return err
+	}
+	return writer.pipeline(ctx, records, said)
+}
+
+// readRecords reads records from standard input.
+func readRecords() ([]Record, error) {
+	var records []Record
+	for in := json.NewDecoder(os.Stdin); ; {
+		var record Record
+		if err := in.Decode(&record); err == io.EOF {
+			return records, nil
+		} else if err != nil {
+			return nil, err
+		}
+		records = append(records, record)
+	}
 }
 
 func open(topicID, partition string, said *json.Encoder) error {

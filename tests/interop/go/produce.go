@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	pb "millrace.dev/proto/v1"
 )
@@ -26,7 +25,7 @@ type Writer struct {
 	codec    Codec
 	producer Producer
 	next     map[uint32]int32 // The sequence that each partition's next batch begins with.
-	streams  map[string]pb.Produce_ProduceClient
+	streams  map[string]ProduceStream
 	requests uint64
 	times    int // How often each batch is sent; once is enough.
 }
@@ -37,11 +36,11 @@ func OpenWriter(ctx context.Context, cluster *Cluster, name string, codec Codec)
 	if err != nil {
 		return nil, err
 	}
-	connection, err := cluster.Connect(ctx, cluster.bootstrap)
+	broker, err := cluster.Connect(ctx, cluster.bootstrap)
 	if err != nil {
 		return nil, err
 	}
-	given, err := pb.NewProduceClient(connection).InitProducerId(ctx, &pb.InitProducerIdRequest{})
+	given, err := broker.InitProducerId(ctx, &pb.InitProducerIdRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +54,7 @@ func OpenWriter(ctx context.Context, cluster *Cluster, name string, codec Codec)
 		codec:    codec,
 		producer: Producer{ID: given.ProducerId, Epoch: int16(given.ProducerEpoch)},
 		next:     map[uint32]int32{},
-		streams:  map[string]pb.Produce_ProduceClient{},
+		streams:  map[string]ProduceStream{},
 		times:    1,
 	}, nil
 }
@@ -135,7 +134,27 @@ func (writer *Writer) send(ctx context.Context, number uint32, batch []byte) (in
 		return 0, err
 	}
 	writer.requests++
-	err = stream.Send(&pb.ProduceRequest{
+	err = stream.Send(writer.request(number, leader, batch, false))
+	var response *pb.ProduceResponse
+	if err == nil || err == io.EOF { // Of EOF, Recv says why.
+		response, err = stream.Recv()
+	}
+	if err != nil {
+		delete(writer.streams, leader.Address)
+		return 0, err
+	}
+	answer := response.Answers[0] // One request is under way at a time.
+	if err := refused(answer.Error); err != nil {
+		return 0, err
+	}
+	return answer.Results[0].BaseOffset, refused(answer.Results[0].Error)
+}
+
+// request returns a request for a batch.
+func (writer *Writer) request(
+	number uint32, leader *pb.PartitionLeader, batch []byte, isSuccessor bool,
+) *pb.ProduceRequest {
+	return &pb.ProduceRequest{
 		Header: &pb.ProduceHeader{
 			CorrelationId:    writer.requests,
 			Acks:             acksAll,
@@ -145,34 +164,22 @@ func (writer *Writer) send(ctx context.Context, number uint32, batch []byte) (in
 				Partition:   number,
 				LeaderEpoch: leader.LeaderEpoch,
 				Length:      uint32(len(batch)),
+				IsSuccessor: isSuccessor,
 			}},
 		},
 		Batches: batch,
-	})
-	var response *pb.ProduceResponse
-	if err == nil || err == io.EOF { // Of EOF, Recv says why.
-		response, err = stream.Recv()
 	}
-	if err != nil {
-		delete(writer.streams, leader.Address)
-		return 0, refusedWhole(err, stream.Trailer())
-	}
-	answer := response.Answers[0] // One request is under way at a time.
-	if err := refused(answer.Error); err != nil {
-		return 0, err
-	}
-	return answer.Results[0].BaseOffset, refused(answer.Results[0].Error)
 }
 
-func (writer *Writer) stream(ctx context.Context, address string) (pb.Produce_ProduceClient, error) {
+func (writer *Writer) stream(ctx context.Context, address string) (ProduceStream, error) {
 	if stream, ok := writer.streams[address]; ok {
 		return stream, nil
 	}
-	connection, err := writer.cluster.Connect(ctx, address)
+	broker, err := writer.cluster.Connect(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	stream, err := pb.NewProduceClient(connection).Produce(ctx)
+	stream, err := broker.Produce(ctx)
 	if err == nil {
 		writer.streams[address] = stream
 	}
@@ -184,5 +191,5 @@ func mayBeSentAgain(err error) bool {
 	if errors.As(err, &refusal) {
 		return refusal.Said.Retriable
 	}
-	return status.Code(err) == codes.Unavailable
+	return codeOf(err) == codes.Unavailable
 }
