@@ -137,7 +137,7 @@ class EndingStream(Ending):
 
 
 class EndingChannel(Ending):
-    def stream(self, method: str) -> None:
+    async def stream(self, method: str) -> None:
         """Nothing is sent."""
 
     async def close(self) -> None:

@@ -120,6 +120,7 @@ class _LeaderStream:
         self._waits_until: MonotonicMs | None = None  # End of the present pause.
         self._has_answered = False  # On the present stream, or the last one.
         self._is_noted = False  # Whether the end of the stream was logged.
+        self._avoids = ""  # An address of DRPC that failed, until gRPC is known to work.
 
     def wake_if_concerned(self) -> None:
         """Send the session's requests if there are any; called after every event."""
@@ -161,6 +162,9 @@ class _LeaderStream:
 
     def _note_answer(self) -> None:
         self._has_answered = True
+        if self._avoids:
+            self._fetcher.connector.avoid(self._avoids)
+            self._avoids = ""
         if self._is_noted:
             self._is_noted = False
             events.FETCHING_RESUMED.log(_log, leader=self._leader)
@@ -169,11 +173,13 @@ class _LeaderStream:
         drpc_address = leader.drpc_address_at(Listener.BROKERS)
         stream: ClientStream | None = await self._fetcher.connector.stream(drpc_address, _METHOD)
         if stream is not None:
+            self._avoids = ""
             try:
                 await self._follow(stream)
             finally:
                 stream.cancel()
             return
+        self._avoids = drpc_address
         async with connect(leader.replica_address, self._fetcher.limits) as channel:
             await self._follow(channel.stream(_METHOD))
 

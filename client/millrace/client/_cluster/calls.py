@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.asking_order import AskingOrder
+from millrace.client._cluster.broker_channel import BrokerChannel
 from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.latencies import Latencies
 from millrace.client._cluster.metadata import Metadata
@@ -29,10 +30,7 @@ from millrace.core.errors import (
     RetriableError,
 )
 from millrace.core.ids import BrokerId
-from millrace.proto.features import CLIENT_PROTOCOL
-from millrace.proto.v1 import common_pb2
 from millrace.runtime.transport.calls import CallError, Status
-from millrace.runtime.transport.grpc_channel import Channel
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 DOUBT_S: Final = 2.0
@@ -114,19 +112,18 @@ class Calls:
 
     async def _connect(self, address: str) -> Connection:
         fork.on_connect()
-        channel = Channel(
+        channel = BrokerChannel(
             address,
-            wire.channel_options(),
             client_id=self.client_id,
             on_called=self._on_called,
+            connector=self._connector,
         )
-        connection = Connection(address, channel, connector=self._connector)
+        connection = Connection(address, channel)
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                connection.hello = await connection.cluster.Hello(
-                    common_pb2.HelloRequest(cluster_id=self.cluster_id, features=[CLIENT_PROTOCOL])
+                connection.hello = await channel.greet(
+                    self.cluster_id, self.metadata.drpc_address_of(address)
                 )
-            wire.raise_if_refused(connection.hello)
         except BaseException as error:
             await connection.channel.close()
             if isinstance(error, CallError):

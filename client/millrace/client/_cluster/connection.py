@@ -7,10 +7,11 @@ silently, and their waiters would wait for ever.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from millrace.client._cluster import wire
+from millrace.client._cluster.broker_channel import BrokerChannel
 from millrace.core.errors import ConnectionFailedError
-from millrace.proto.features import CLIENT_PROTOCOL
 from millrace.proto.v1 import (
     cluster_pb2_grpc,
     common_pb2,
@@ -19,15 +20,10 @@ from millrace.proto.v1 import (
     positions_pb2_grpc,
     produce_pb2_grpc,
 )
-from millrace.runtime.transport.calls import CallError, ClientStream, Metadata, Status
-from millrace.runtime.transport.drpc.client import DrpcConnection, call
-from millrace.runtime.transport.drpc.connector import Connector
-from millrace.runtime.transport.grpc_channel import Channel
-
-_HELLO: Final = "/millrace.proto.v1.Cluster/Hello"
+from millrace.runtime.transport.calls import CallError, ClientStream
 
 
-def _service(kind: Callable[[Channel], Any], about: str) -> property:
+def _service(kind: Callable[[BrokerChannel], Any], about: str) -> property:
     """Return the methods of one service, as an attribute of a connection."""
 
     def stub(connection: "Connection") -> Any:
@@ -49,13 +45,11 @@ class Connection:
     """
 
     address: str
-    channel: Channel
+    channel: BrokerChannel
     hello: common_pb2.HelloResponse = field(default_factory=common_pb2.HelloResponse)
-    connector: Connector | None = None
-    """Opens the streams by DRPC; None: they use the channel."""
     is_given_up: bool = False
     """One of its users found it broken: the calls of the others are cancelled."""
-    _stubs: dict[Callable[[Channel], Any], Any] = field(default_factory=dict)
+    _stubs: dict[Callable[[BrokerChannel], Any], Any] = field(default_factory=dict)
     """Those in use, by their class: a stub makes an object for each of its methods."""
 
     def given_up(self) -> ConnectionFailedError:
@@ -71,29 +65,22 @@ class Connection:
     fetch = _service(fetch_pb2_grpc.FetchStub, "Offsets; the stream has its own codec.")
 
     async def open_stream(self, method: str) -> ClientStream:
-        """Begin a call with a stream in each direction: by DRPC, where the broker is reached so.
+        """Begin a call with a stream in each direction.
 
         Args:
             method: `/package.Service/Method`.
-        """
-        address = self.hello.drpc_address
-        if self.connector is not None and address:
-            stream = await self.connector.stream(address, method, self._greet)
-            if stream is not None:
-                return stream
-        if self.is_given_up:
-            raise self.given_up()
-        return self.channel.stream(method)
 
-    async def _greet(self, connection: DrpcConnection, metadata: Metadata) -> None:
-        """Make sure that it is the same broker that listens there."""
-        request = common_pb2.HelloRequest(
-            cluster_id=self.hello.cluster_id, features=[CLIENT_PROTOCOL]
-        )
-        answer = await call(connection, _HELLO, request.SerializeToString(), metadata)
-        hello = common_pb2.HelloResponse.FromString(answer)
-        if hello.error.code or hello.broker_id != self.hello.broker_id:
-            raise CallError(Status.FAILED_PRECONDITION, "another broker listens there")
+        Raises:
+            ConnectionFailedError: the broker cannot be reached.
+        """
+        try:
+            stream = await self.channel.stream(method)
+        except CallError as error:
+            raise wire.error_from_call(error, self.address) from error
+        if self.is_given_up:
+            stream.cancel()
+            raise self.given_up()
+        return stream
 
     async def give_up(self) -> None:
         """Close it for all of its users."""

@@ -126,7 +126,13 @@ class Metadata:
         if broker is None:
             self.brokers[broker_id] = BrokerInfo(broker_id, "", named.address, "", False)
         elif broker.address != named.address:
-            self.brokers[broker_id] = replace(broker, address=named.address)
+            self.brokers[broker_id] = replace(broker, address=named.address, drpc_address="")
+
+    def drpc_address_of(self, address: str) -> str:
+        """Return where the broker of a gRPC address is reached by DRPC; empty: it is not known."""
+        return next(
+            (known.drpc_address for known in self.brokers.values() if known.address == address), ""
+        )
 
     def learn_leader(self, place: TopicPartition, named: KnownLeader) -> bool:
         """Take the leader that a broker's refusal names; return whether that is news."""

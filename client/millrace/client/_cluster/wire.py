@@ -58,6 +58,8 @@ class BrokerInfo:
     reluctance: str = ""
     """Why it leads only what no other can: `slow disk`, `full disk`, or `new address`, while
     clients may still use its former address; empty: no reason."""
+    drpc_address: str = ""
+    """`host:port` of its DRPC listener for the same clients; empty: it has none."""
     media: tuple[Media, ...] = ()
     """The media of its working log directories; empty: it did not report them."""
 
@@ -148,6 +150,7 @@ def broker_from_wire(broker: cluster_pb2.BrokerMetadata) -> BrokerInfo:
         broker.draining,
         broker.drained,
         broker.reluctance,
+        broker.drpc_address,
         media_set_from_wire(broker.media),
     )
 

@@ -108,6 +108,11 @@ class FrameReader(asyncio.BufferedProtocol):
         if not self._is_held and not self._lacks_room and not self.transport.is_closing():
             self.transport.resume_reading()
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether nothing is read at present, so that nothing can be known of the other side."""
+        return self._is_held or self._lacks_room
+
     def release(self, size: int) -> None:
         """A payload of this size was handed over."""
         self._holder.release(size)

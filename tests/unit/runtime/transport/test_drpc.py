@@ -460,16 +460,49 @@ def connector() -> Connector:
     return Connector(CONNECTION, received_bytes_max=1 << 20, client_id="c")
 
 
-async def test_an_address_that_cannot_be_reached_is_not_tried_again_for_a_while() -> None:
+async def test_an_address_that_is_avoided_is_not_tried_and_one_that_is_away_is_tried_again() -> (
+    None
+):
     listening = host.current.bind("127.0.0.1:0")
-    address = f"127.0.0.1:{listening.port}"
+    away = f"127.0.0.1:{listening.port}"
     listening.close()
     connecting = connector()
-    assert await connecting.connect(address) is None
-    the = Served(LIMITS)
     assert await connecting.connect("") is None
-    await the.server.stop(0)
-    assert address in connecting._not_before
+    assert await connecting.connect(away) is None
+    async with serving() as the:
+        connection = await connecting.connect(the.address)
+        assert connection is not None
+        connecting.avoid(the.address)
+        assert await connecting.connect(the.address) is None
+        connection.close()
+
+
+@pytest.mark.parametrize("stands_still", ["client", "server"])
+async def test_a_process_that_stands_still_is_noticed_though_its_machine_answers(
+    stands_still: str,
+) -> None:
+    often = replace(CONNECTION, keepalive_ms=200, dead_after_ms=300)
+    async with serving(replace(LIMITS, connection=often)) as the:
+        connection = await the.connect(often)
+        stream = connection.stream("/t.T/Wait", {})
+        await until(lambda: connection.received_bytes)
+        (served,) = the.server.connections
+        await until(lambda: served._peer_keepalive_ms)
+        still, awake = (connection, served) if stands_still == "client" else (served, connection)
+        still._ticking.cancel()  # type: ignore[union-attr]
+        await until(lambda: awake.is_closed)
+        with pytest.raises(CallError):
+            await stream.read()
+
+
+async def test_a_caller_may_ask_for_a_sign_of_life_more_often_than_the_server_gives_it() -> None:
+    seldom = replace(CONNECTION, keepalive_ms=60_000)
+    async with serving(replace(LIMITS, connection=seldom)) as the:
+        connection = await the.connect()
+        connection.stream("/t.T/Wait", {wire.KEEP_ALIVE: "1000"})
+        await until(lambda: connection.received_bytes)
+        assert connection._peer_keepalive_ms == 1000
+        connection.close()
 
 
 async def test_an_address_where_another_program_answers_is_no_use() -> None:

@@ -138,7 +138,9 @@ class DrpcConnection(Connection):
         self.release(len(body))
         if stream > self._last_stream:
             raise FrameError("a packet of a call that was not begun")
-        if kind == Kind.DRAIN:
+        if kind == Kind.KEEP_ALIVE:
+            self.expect_keep_alive(body)
+        elif kind == Kind.DRAIN:
             self.is_draining = True
             if call is None:
                 self.close()

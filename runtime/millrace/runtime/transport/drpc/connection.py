@@ -17,8 +17,11 @@ from millrace.runtime.transport.drpc.wire import Kind
 from millrace.runtime.transport.frames import Frame, FrameError, FrameReader, ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
 
-_WRITE_BYTES_MAX: Final = 4 << 20
-"""Bytes that wait in the process to be sent; beyond, `write` waits."""
+_WRITE_BYTES_MAX: Final = 256 << 10
+"""Bytes that wait in the process to be sent, beside one message; beyond, `write` waits. The kernel
+holds more."""
+_DIGITS_MAX: Final = 9
+_KEEPALIVE_MS_MIN: Final = 1000
 _FREE_FRAMES: Final = 64
 _FRAME_BYTES_MIN: Final = 256
 """A packet may have so many frames, and one more for each so many bytes: smaller frames would cost
@@ -31,7 +34,7 @@ class ConnectionLimits:
 
     Attributes:
         message_bytes_max: of a received message.
-        keepalive_ms: a silent connection says so often that its process lives; 0: never.
+        keepalive_ms: a connection says so often, at least, that its process lives; 0: never.
         dead_after_ms: what was sent and not acknowledged by the other machine for so long ends it.
     """
 
@@ -65,8 +68,12 @@ class Connection(FrameReader):
         self._kind = 0
         self._is_paused = False
         self._writable: asyncio.Future[None] | None = None
-        self._keep_alive: asyncio.TimerHandle | None = None
-        self._sent_ms = 0
+        self._ticking: asyncio.TimerHandle | None = None
+        self._keepalive_ms = limits.keepalive_ms
+        self._peer_keepalive_ms = 0  # What the other side promises; 0: nothing.
+        self._sent_packets = 0
+        self._seen = (0, 0)  # Packets sent and bytes received at the last tick.
+        self._silent_ms = 0  # How long nothing has come.
 
     # --- For the subclass --------------------------------------------------------------------
 
@@ -87,15 +94,15 @@ class Connection(FrameReader):
     def begin_stream(self, stream: int) -> None:
         """Have the next packets belong to a stream."""
         self._stream_sent, self._message_sent = stream, 0
-        if self._keep_alive is None and self._limits.keepalive_ms:
-            self._sent_ms = self._now_ms()
-            self._arm_keep_alive(self._limits.keepalive_ms)
+        if self._ticking is None and self._keepalive_ms:
+            self._arm_tick()
 
     def send(self, kind: int, *parts: Buffer, is_ignorable: bool = False) -> None:
         """Send a packet in one frame; the parts are not joined, and must not change any more."""
         if self.is_closed:
             return
         self._message_sent += 1
+        self._sent_packets += 1
         length = sum(map(len, parts)) if len(parts) != 1 else len(parts[0])
         header = wire.frame_header(
             kind, self._stream_sent, self._message_sent, length, is_ignorable=is_ignorable
@@ -104,7 +111,6 @@ class Connection(FrameReader):
             self.transport.writelines((header, *parts))
         else:
             self.transport.write(header)
-        self._sent_ms = self._now_ms()
 
     @property
     def is_writable(self) -> bool:
@@ -129,20 +135,43 @@ class Connection(FrameReader):
             self.transport.abort()
             self._end(reason)
 
-    def _arm_keep_alive(self, delay_ms: int) -> None:
-        loop = asyncio.get_running_loop()
-        self._keep_alive = loop.call_later(delay_ms / 1000, self._say_alive)
+    # --- Keep-alive --------------------------------------------------------------------------
 
-    def _say_alive(self) -> None:
+    # Both sides promise to say something in each interval, while a call is known: so a process that
+    # stands still is noticed, though its machine still acknowledges what it gets. A packet of the
+    # last stream's id, as Go's peer cancels its call for a greater one.
+
+    def ask_keep_alive(self, text: str) -> None:
+        """Say more often that this process lives, where the other side asks for it."""
+        if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX and self._keepalive_ms:
+            asked_ms = max(int(text), _KEEPALIVE_MS_MIN)
+            self._keepalive_ms = min(self._keepalive_ms, asked_ms)
+
+    def expect_keep_alive(self, body: bytes | memoryview) -> None:
+        """Take what the other side promises: an interval in ms, in digits."""
+        text = bytes(body)
+        if text.isdigit() and len(text) < _DIGITS_MAX:
+            self._peer_keepalive_ms = int(text)
+
+    def _arm_tick(self) -> None:
+        seconds = self._keepalive_ms / 2000
+        self._ticking = asyncio.get_running_loop().call_later(seconds, self._tick)
+
+    def _tick(self) -> None:
         if self.is_closed:
             return
-        keepalive_ms = self._limits.keepalive_ms
-        silent_ms = self._now_ms() - self._sent_ms
-        if silent_ms >= keepalive_ms:
-            if self.is_writable:
-                self.send(Kind.KEEP_ALIVE, is_ignorable=True)
-            silent_ms = 0
-        self._arm_keep_alive(keepalive_ms - silent_ms)
+        sent, received = self._seen
+        if sent == self._sent_packets and self.is_writable:
+            said = b"%d" % self._keepalive_ms
+            self.send(Kind.KEEP_ALIVE, said, is_ignorable=True)
+        has_come = self.received_bytes != received
+        self._silent_ms = 0 if has_come else self._silent_ms + self._keepalive_ms // 2
+        allowed_ms = self._peer_keepalive_ms + self._limits.dead_after_ms
+        if self._peer_keepalive_ms and self._silent_ms > allowed_ms and not self.is_holding:
+            self.abort(f"the other side has said nothing for {self._silent_ms} ms")
+            return
+        self._seen = (self._sent_packets, self.received_bytes)
+        self._arm_tick()
 
     @staticmethod
     def _now_ms() -> int:
@@ -185,8 +214,8 @@ class Connection(FrameReader):
         if self.is_closed:
             return
         self.is_closed = True
-        if self._keep_alive is not None:
-            self._keep_alive.cancel()
+        if self._ticking is not None:
+            self._ticking.cancel()
         self._parts.clear()
         self.close_reading()
         self._wake_writer()

@@ -1,7 +1,8 @@
 """Opens connections of DRPC where that is possible, and remembers where it is not.
 
 A proxy may let only HTTP/2 through, or an address be reachable only from elsewhere. The caller then
-uses gRPC, and for a while nobody tries the address again.
+uses gRPC. When that works, it says so, and for a while nobody tries the address again; when it does
+not, the broker is away, and may be back soon.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from millrace.proto.callers import client_id_to_metadata
 from millrace.runtime import host
 from millrace.runtime.software import USER_AGENT
 from millrace.runtime.transport.calls import CallError, Metadata
+from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.client import DrpcConnection, DrpcStream, connect
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.frames import ReadAhead
@@ -21,8 +23,8 @@ from millrace.runtime.transport.receive_memory import ReceiveMemory
 CONNECT_SECONDS_MAX: Final = 0.25
 GREET_SECONDS_MAX: Final = 2.0
 """For the first call on a connection: a proxy may take the connection, and nothing else."""
-FORGOTTEN_SECONDS: Final = 60.0
-"""How long an address is not tried again after it could not be reached."""
+AVOIDED_SECONDS: Final = 60.0
+"""How long an address is not tried again."""
 
 Greet = Callable[[DrpcConnection, Metadata], Awaitable[None]]
 """Makes the first call on a connection; raises `CallError` where the connection is no use."""
@@ -50,10 +52,12 @@ class Connector:
         self._tls = tls
         self._ahead = ReadAhead()
         self._memory = ReceiveMemory(received_bytes_max)
-        self._not_before: dict[str, float] = {}
-        self.metadata: Metadata = dict(
-            (*client_id_to_metadata(client_id), ("user-agent", USER_AGENT))
-        )
+        self._avoided: dict[str, float] = {}
+        self.metadata: Metadata = {
+            **dict(client_id_to_metadata(client_id)),
+            "user-agent": USER_AGENT,
+            wire.KEEP_ALIVE: str(limits.keepalive_ms),
+        }
 
     async def connect(self, address: str, greet: Greet | None = None) -> DrpcConnection | None:
         """Open a connection.
@@ -65,7 +69,7 @@ class Connector:
         Returns:
             The connection; None: use gRPC.
         """
-        if not address or host.monotonic_s() < self._not_before.get(address, 0.0):
+        if not address or host.monotonic_s() < self._avoided.get(address, 0.0):
             return None
         connection = None
         try:
@@ -77,7 +81,6 @@ class Connector:
                 async with asyncio.timeout(GREET_SECONDS_MAX):
                     await greet(connection, self.metadata)
         except (OSError, TimeoutError, CallError):
-            self._not_before[address] = host.monotonic_s() + FORGOTTEN_SECONDS
             if connection is not None:
                 connection.abort("it is no use")
             return None
@@ -85,8 +88,13 @@ class Connector:
             if connection is not None:
                 connection.abort("nobody wants it any more")
             raise
-        self._not_before.pop(address, None)
+        self._avoided.pop(address, None)
         return connection
+
+    def avoid(self, address: str) -> None:
+        """Do not try an address for a while: its broker was reached by gRPC, and not by DRPC."""
+        if address:
+            self._avoided[address] = host.monotonic_s() + AVOIDED_SECONDS
 
     async def stream(
         self, address: str, method: str, greet: Greet | None = None

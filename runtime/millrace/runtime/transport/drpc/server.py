@@ -134,7 +134,10 @@ class _ServedConnection(Connection):
                 call.inbox.end(None)
             elif call.task is not None:
                 call.task.cancel()
-        elif kind in (Kind.KEEP_ALIVE, Kind.DRAIN, Kind.ERROR_DETAILS):
+        elif kind == Kind.KEEP_ALIVE:
+            self.expect_keep_alive(body)
+            self._count_ignored(0)
+        elif kind in (Kind.DRAIN, Kind.ERROR_DETAILS):
             self._count_ignored(0)
         elif stream > self._stream_sent:
             raise FrameError("a packet of a call that was not invoked")
@@ -160,11 +163,12 @@ class _ServedConnection(Connection):
         self._begin(stream, method)
 
     def _begin(self, stream: int, method: str) -> None:
-        self.begin_stream(stream)
         self.has_called = True
         self._ignored_bytes = self._ignored_packets = 0
         metadata = self._metadata[1] if self._metadata[0] == stream else {}
         self._metadata = (0, {})
+        self.ask_keep_alive(metadata.get(wire.KEEP_ALIVE, ""))
+        self.begin_stream(stream)
         if self._server.is_stopping:
             self._refuse(BrokerShuttingDownError("the broker is stopping"))
             return

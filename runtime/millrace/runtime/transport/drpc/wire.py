@@ -21,6 +21,8 @@ METADATA_BYTES_MAX: Final = 16 << 10
 METHOD_BYTES_MAX: Final = 256
 DEADLINE: Final = "millrace-deadline-ms"
 """Key of the metadata: how long the caller waits for the call, in ms."""
+KEEP_ALIVE: Final = "millrace-keepalive-ms"
+"""Likewise: how often the caller wants to hear something, in ms."""
 _CODE_BYTES: Final = 8
 _IGNORABLE: Final = 0x80
 
