@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from time import thread_time_ns
-from typing import Any
+from typing import Any, Final
 
 from millrace.broker import events
 from millrace.broker.controller.channel import ControllerChannel
@@ -71,7 +71,8 @@ _log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 0.1
 """Pause between two looks for requests whose time is up."""
-
+_TAKEN_AT_ONCE: Final = 8
+"""Requests of a stream that are taken before it looks whether others should have their turn."""
 
 _TimedCheck = tuple[CheckedRequest, int]
 """With the nanoseconds of the thread that it took; 0: they were not measured."""
@@ -316,12 +317,14 @@ class _ProduceStream:
 
     async def _read(self) -> None:
         service = self._service
+        taken = 0
         while (message := await self._next_message()) is not None:
             size, begun = len(message), host.monotonic_s()
             self._throttle.charge(size)
             if not service.memory.try_take(size, self._memory):
                 await service.memory.take(size, self._memory)
-            if not self._in_check:
+            taken += 1
+            if not taken % _TAKEN_AT_ONCE:
                 await service.turns.next_slice()  # Many that came at once leave others their turn.
             done = partial(self._on_checked, size, begun)
             self._in_check += 1
