@@ -488,12 +488,12 @@ class FetchStream:
         self._has_room.set()
         reads = [(plan.partition.log, plan.read) for plan in plans if plan.read is not None]
         metrics = self._service.metrics.requests
-        begun, begun_s = thread_time_ns(), host.monotonic_s()
+        begun, begun_s = self._thread_time_ns(), host.monotonic_s()
         batches = self._service.reader.read_cached(reads)
         if batches is None:
             metrics.fetch_disk_reads.inc()
             batches = await self._service.reader.read(reads)
-            begun = thread_time_ns()  # The loop has done other work meanwhile.
+            begun = self._thread_time_ns()  # The loop has done other work meanwhile.
         if reads:
             metrics.fetch_read.observe(host.monotonic_s() - begun_s)
         sent = []
@@ -519,7 +519,8 @@ class FetchStream:
             size = sum(map(len, sent))
             if size:
                 self._throttle.charge(size)
-            self._throttle.charge_time(thread_time_ns() - begun)
+            if begun:
+                self._throttle.charge_time(thread_time_ns() - begun)
             if plans:  # Else it may be delayed already, and was told.
                 header.throttle_time_ms = self._throttle.delay_ms()
         message = fetch_response(header, sent)
@@ -528,6 +529,11 @@ class FetchStream:
         begun_s = host.monotonic_s()
         await self._call.write(*message)
         metrics.fetch_send.observe(host.monotonic_s() - begun_s)
+
+    def _thread_time_ns(self) -> int:
+        """Return the time of the processor, which is a system call; 0: no quota asks for it."""
+        quotas = self._service.quotas
+        return thread_time_ns() if quotas is not None and quotas.limits_requests else 0
 
     def _on_sent(self, plan: "_Plan", end: Offset) -> None:
         """Move the reader on to an offset, and count what it gets."""

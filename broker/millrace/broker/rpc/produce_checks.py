@@ -4,8 +4,9 @@ A thread beside the loop does that, unless the sizes in the message and in its b
 that it takes no longer than a way to the thread and back: then the loop does it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 from millrace.broker.replica.partitions import Partitions
@@ -84,17 +85,24 @@ class RequestChecks:
         if len(data) > _SHORT_HEADER_BYTES:
             return None
         header, views = decode_produce_parts(data, batches)
-        if sum(map(_cost_us, views)) > _SHORT_CHECK_US:
+        parsed = [_parsed(view) for view in views]
+        if sum(map(_cost_us, parsed)) > _SHORT_CHECK_US:
             return None
-        return self._check(header, views)
+        return self._check(header, views, parsed)
 
-    def _check(self, header: pb.ProduceHeader, views: Sequence[memoryview]) -> CheckedRequest:
+    def _check(
+        self,
+        header: pb.ProduceHeader,
+        views: Sequence[memoryview],
+        parsed: Iterable[BatchHeader | None] = repeat(None),
+    ) -> CheckedRequest:
+        """Check a request; of a batch without a parsed header that is parsed."""
         try:
             self._check_header(header)
         except MillraceError as error:
             return header, without_trace(error)
         checked = []
-        for partition, view in zip(header.partitions, views, strict=True):
+        for partition, view, batch_header in zip(header.partitions, views, parsed, strict=False):
             topic_partition = TopicPartition(TopicId(partition.topic_id), partition.partition)
             outcome: BatchHeader | MillraceError
             try:
@@ -103,7 +111,7 @@ class RequestChecks:
                         f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(partition.topic_id)} came"
                     )
                 limits = self._partitions.get(topic_partition).limits
-                outcome = record_batch.check(topic_partition, view, limits)
+                outcome = record_batch.check(topic_partition, view, limits, batch_header)
             except MillraceError as error:
                 outcome = without_trace(error)
             checked.append(
@@ -136,11 +144,16 @@ class RequestChecks:
             raise UnsupportedFeatureError("transactions are not supported by this broker")
 
 
-def _cost_us(batch: memoryview) -> float:
+def _parsed(batch: memoryview) -> BatchHeader | None:
+    """Return the header of a batch; None: it is malformed, as the check will say."""
     try:
-        return record_batch.check_cost_us(parse_header(batch))
+        return parse_header(batch)
     except MillraceError:
-        return _MALFORMED_US
+        return None
+
+
+def _cost_us(header: BatchHeader | None) -> float:
+    return _MALFORMED_US if header is None else record_batch.check_cost_us(header)
 
 
 def without_trace(error: MillraceError) -> MillraceError:

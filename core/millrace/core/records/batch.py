@@ -124,11 +124,22 @@ class BatchLimits:
     """Whether every record needs a key, as those of a compacted topic."""
 
 
-def check(topic_partition: TopicPartition, batch: Buffer, limits: BatchLimits) -> BatchHeader:
+def check(
+    topic_partition: TopicPartition,
+    batch: Buffer,
+    limits: BatchLimits,
+    header: BatchHeader | None = None,
+) -> BatchHeader:
     """Check a client's whole batch, as its leader does once before it appends the original bytes.
 
     The order is from cheap to costly, and nothing is allocated for a size that was not compared
     with a limit before: header and its checksum, limits, producer's checksum, inflating, layout.
+
+    Args:
+        topic_partition: where it is to be appended.
+        batch: the whole batch.
+        limits: the topic's.
+        header: of the batch, if it is parsed already.
 
     Raises:
         MessageTooLargeError: larger than the limits.
@@ -136,7 +147,8 @@ def check(topic_partition: TopicPartition, batch: Buffer, limits: BatchLimits) -
         UnsupportedFormatError: a magic, attribute or codec that is not known.
         InvalidRecordError: the contents break a rule of the format.
     """
-    header = parse_header(batch)
+    if header is None:
+        header = parse_header(batch)
     if header.length != len(batch):
         raise CorruptBatchError(
             f"the batch is {header.length} bytes by its header, but {len(batch)} came"
