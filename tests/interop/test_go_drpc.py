@@ -175,7 +175,7 @@ async def serving(keepalive_ms: int) -> AsyncIterator[tuple[DrpcServer, str]]:
             silence_ms_max=10_000,
             idle_ms_max=-1,
             age_ms_max=-1,
-            frame_ms_max=10_000,
+            message_ms_max=10_000,
         ),
         status_of=lambda _: Status.UNAVAILABLE,
         on_failure=_fail,

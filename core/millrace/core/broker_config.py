@@ -486,8 +486,8 @@ class LimitsConfig:
         256 << 20,
         "Most memory for requests that are being handled, over all connections: until their "
         "batches are acknowledged or refused. At the bound, streams are not read until some is "
-        "free. Incomplete messages, and those that wait to be counted, take memory beside it: see "
-        "`connection_streams_max`.",
+        "free. Incomplete messages, and those that wait to be counted, take memory beside it: by "
+        "DRPC see `incomplete_bytes_max`, by gRPC `connection_streams_max`.",
         unit=Unit.BYTES,
         minimum=1 << 20,
         maximum=1 << 40,
@@ -551,13 +551,46 @@ class LimitsConfig:
         maximum=1_000_000,
         kafka="max.connections",
     )
+    connections_per_host_max: int = setting(
+        2500,
+        "Most of them from one address, on each DRPC listener. Clients behind one address, as that "
+        "of a NAT, count together.",
+        minimum=1,
+        maximum=1_000_000,
+        kafka="max.connections.per.ip",
+    )
+    connection_age_ms_max: int = setting(
+        -1,
+        "A DRPC connection of this age is drained: the client gets what it has asked for, and "
+        "connects again. It has 60 s for that.",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+        minus_one=NO_LIMIT,
+    )
     connection_streams_max: int = setting(
         64,
-        "Most calls at a time on one connection; a further one waits. Each may hold "
+        "Most calls at a time on one gRPC connection; a further one waits. Each may hold "
         "`message_bytes_max` of an incomplete message, or 4 MiB that are not read yet: a hostile "
         "connection can take up to 528 MiB with the defaults, see "
         "[limits.md](limits.md#hostile-clients).",
         minimum=1,
+    )
+    incomplete_bytes_max: int = setting(
+        64 << 20,
+        "Most memory for messages that have not arrived in full, or were not taken yet, over all "
+        "connections of each DRPC listener; half of it for those from one address. At the bound, "
+        "connections that hold some are not read, but for the one that has waited longest; beyond "
+        "it there is one message, and 16 KiB for each connection.",
+        unit=Unit.BYTES,
+        minimum=1 << 20,
+        maximum=1 << 40,
+    )
+    message_ms_max: int = setting(
+        10_000,
+        "How long a message may take to arrive on a DRPC connection, beside its bytes at 64 KiB/s; "
+        "1 s while other connections wait for memory. Then the connection is closed.",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
     )
     connection_silence_ms_max: int = setting(
         10_000,

@@ -29,7 +29,14 @@ IF_KNOWN: Final = "MILLRACE_BROKER_IF_KNOWN__"
 """Prefix of variables for settings that brokers of earlier releases lack: such a broker ignores the
 variable, and would refuse the name in `broker.toml`. A broker may be of an earlier release for a
 long time, by `spec.version`, and may restart before its turn in an upgrade."""
-LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {}
+LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {
+    "limits": (
+        "connections_per_host_max",
+        "connection_age_ms_max",
+        "incomplete_bytes_max",
+        "message_ms_max",
+    ),
+}
 """Settings of `spec.config` that brokers of the last release lack, by section."""
 _IN_ITS_OWN_FILE: Final = {"cluster": ("initial_brokers",)}
 """Settings of `spec.config` that are in a file beside `broker.toml`, by section: no broker restarts

@@ -7,22 +7,45 @@ one system call, and an idle connection holds no buffer. The rest of a longer pa
 kernel into a buffer of its own. That buffer takes address space for what is announced, but memory
 only for what has arrived, and the pool is charged for the latter (`receive_memory`).
 
-A frame that arrives too slowly is cut by whoever watches the connections: `frame_age_ms`.
+A connection takes `FRAMES_A_TURN` frames at most before others have their turn. A message that
+arrives too slowly is cut by whoever watches the connections: `progress`.
 """
 
 import asyncio
+import fcntl
+import mmap
+import sys
+import termios
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from millrace.runtime import host
-from millrace.runtime.transport.receive_memory import Holder, ReceiveMemory
+from millrace.runtime.transport.receive_memory import FREE_BYTES, Holder, ReceiveMemory
 
-READ_AHEAD_BYTES: Final = 16 << 10
+READ_AHEAD_BYTES: Final = FREE_BYTES
+FRAMES_A_TURN: Final = 256
+"""Frames of a connection that are taken in a row: small ones cost time, not memory."""
+_HUGE_BYTES: Final = 4 << 20
+"""From here on the kernel may back a buffer with pages of 2 MiB, of which one byte takes all."""
 
 
 class FrameError(Exception):
     """The other side broke the rules of the protocol: the connection cannot go on."""
+
+
+class Hold(IntEnum):
+    """Why a connection is not read; bits."""
+
+    ROOM = 1
+    """There is no memory for more."""
+    TURN = 2
+    """Others have their turn."""
+    MESSAGES = 4
+    """Nobody takes the messages that have come."""
+    CALL = 8
+    """A call waits until it can begin."""
 
 
 class Frame(NamedTuple):
@@ -46,19 +69,24 @@ class FrameReader(asyncio.BufferedProtocol):
     Args:
         ahead: of the connection's loop.
         memory: what counts arrived bytes.
+
+    Attributes:
+        received_bytes: all that were read.
     """
 
     transport: asyncio.Transport
 
     def __init__(self, ahead: ReadAhead, memory: ReceiveMemory) -> None:
         self._ahead = ahead
-        self._holder = Holder(memory, self._on_room)
+        self.holder = Holder(memory, self._on_room)
         self._rest = b""  # Read, and not parsed yet: part of a header, or frames that have to wait.
         self._payload: memoryview | None = None
         self._received = 0  # Bytes of that payload.
-        self._begun_ms = 0  # When the first byte of an incomplete frame arrived; 0: there is none.
-        self._is_held = False  # The subclass takes no frames.
-        self._lacks_room = False
+        self._begun_ms = 0  # When the first byte of an incomplete message arrived; 0: none is.
+        self._begun_at = 0  # `received_bytes` at that time.
+        self._holds = 0
+        self._held_since_ms = 0
+        self._is_done = False
         self.received_bytes = 0
 
     # --- For the subclass --------------------------------------------------------------------
@@ -79,8 +107,11 @@ class FrameReader(asyncio.BufferedProtocol):
         """
         raise NotImplementedError
 
-    def on_frame(self, payload: bytes | memoryview) -> None:
+    def on_frame(self, payload: bytes | memoryview) -> bool:
         """Take the payload of the frame whose header came last; its bytes are charged.
+
+        Returns:
+            Whether no message is incomplete after it.
 
         Raises:
             FrameError: the frame is not allowed here.
@@ -91,47 +122,68 @@ class FrameReader(asyncio.BufferedProtocol):
         """End the connection for an error of the other side."""
         raise NotImplementedError
 
-    def hold_frames(self) -> None:
-        """Take no more frames until `take_frames`; nothing is read meanwhile."""
-        if not self._is_held:
-            self._is_held = True
+    def hold_frames(self, why: Hold) -> None:
+        """Take no more frames, and do not read, until `take_frames` with the same reason."""
+        if not self._holds:
             self.transport.pause_reading()
+            self._held_since_ms = _now_ms()
+        if why is not Hold.ROOM and self._holds & Hold.ROOM:
+            self._holds &= ~Hold.ROOM
+        self._holds |= why
+        if why is not Hold.ROOM:
+            self.holder.withdraw()
 
-    def take_frames(self) -> None:
+    def take_frames(self, why: Hold) -> None:
         """Go on after `hold_frames`."""
-        if not self._is_held:
+        if not self._holds & why:
             return
-        self._is_held = False
-        if self._rest:
-            rest, self._rest = self._rest, b""
+        self._holds &= ~why
+        if self._holds or self._is_done:
+            return
+        self._count_on()
+        rest, self._rest = self._rest, b""
+        if rest:
             self._parse(rest, len(rest))
-        if not self._is_held and not self._lacks_room and not self.transport.is_closing():
-            self.transport.resume_reading()
+        else:
+            self._ask_for_room()
+        if not self._holds:
+            self._read_on()
 
     @property
     def is_holding(self) -> bool:
         """Whether nothing is read at present, so that nothing can be known of the other side."""
-        return self._is_held or self._lacks_room
+        return bool(self._holds)
 
     def release(self, size: int) -> None:
-        """A payload of this size was handed over."""
-        self._holder.release(size)
+        """A complete message of this size, or a part of it, was handed over."""
+        self.holder.release(size)
+        if self._holds == Hold.ROOM and not self.holder.used and not self._is_done:
+            self.holder.withdraw()
+            self._go_on()
 
     def close_reading(self) -> None:
         """Forget what was read: the connection is gone."""
+        self._is_done = True
         self._rest, self._payload = b"", None
-        self._holder.close()
+        self.holder.close()
 
-    @property
-    def is_contended(self) -> bool:
-        """Whether other connections wait for memory."""
-        return self._holder._memory.is_contended
+    def progress(self, now_ms: int) -> tuple[int, int]:
+        """Return how long a message is incomplete already, in ms, and its bytes that arrived.
 
-    def frame_progress(self, now_ms: int) -> tuple[int, int]:
-        """Return how long a frame is incomplete already, in ms, and its bytes that arrived."""
-        if not self._begun_ms or self._is_held or self._lacks_room:
+        The time in which this side did not read does not count; 0, 0: nothing is incomplete.
+        """
+        if not self._begun_ms or self._holds or self._has_unread():
             return 0, 0
-        return now_ms - self._begun_ms, self._received
+        return now_ms - self._begun_ms, self.received_bytes - self._begun_at
+
+    def _has_unread(self) -> bool:
+        """Whether bytes wait that this side did not come to read: then it is the slow one."""
+        found = self.transport.get_extra_info("socket")
+        try:
+            waiting = fcntl.ioctl(found.fileno(), termios.FIONREAD, bytes(4))
+        except (AttributeError, OSError):  # No socket of this machine.
+            return False
+        return int.from_bytes(waiting, sys.byteorder) > 0
 
     # --- asyncio.BufferedProtocol ------------------------------------------------------------
 
@@ -145,13 +197,12 @@ class FrameReader(asyncio.BufferedProtocol):
             view[: len(rest)] = rest
             return view[len(rest) :]
         received = self._received
-        missing = len(payload) - received
-        room = self._holder.room()
-        # Without room it will not be read again; this read may still bring a step.
-        return payload[received : received + min(missing, room or 1)]
+        return payload[received : received + self.holder.allowance()]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes that were read."""
+        if self._is_done:
+            return
         self.received_bytes += nbytes
         payload = self._payload
         if payload is None:
@@ -159,62 +210,99 @@ class FrameReader(asyncio.BufferedProtocol):
             self._rest = b""
             self._parse(self._ahead.data, end)
             return
-        self._holder.charge(nbytes)
+        self.holder.charge(nbytes)
         self._received += nbytes
         if self._received == len(payload):
             self._payload = None
-            self._complete(payload)
-        elif not self._holder.room():
-            self._lacks_room = True
-            self.transport.pause_reading()
-
-    def _complete(self, payload: memoryview) -> None:
-        self._begun_ms = self._received = 0
-        self._holder.on_message()
-        try:
-            self.on_frame(payload)
-        except FrameError as error:
-            self.on_protocol_error(error)
+            self._received = 0
+            try:
+                if self.on_frame(payload):
+                    self._begun_ms = 0
+            except FrameError as error:
+                self.on_protocol_error(error)
+                return
+        self._ask_for_room()
 
     def _parse(self, data: bytearray | bytes, end: int) -> None:
         """Take the frames that were read, and keep what is left."""
-        at = 0
+        at, frames = 0, 0
         view = memoryview(data)
+        is_whole = not self._begun_ms
         try:
-            while at < end and not self._is_held:
+            while at < end and not self._holds and not self._is_done:
+                if frames == FRAMES_A_TURN:
+                    self.hold_frames(Hold.TURN)
+                    asyncio.get_running_loop().call_soon(self.take_frames, Hold.TURN)
+                    break
+                frames += 1
                 found = self.parse_header(data, at, end)
                 if found is None:
+                    is_whole = False
                     break
                 begin, length = found
                 if end - begin < length:
                     self._begin_payload(view[begin:end], length)
-                    return
+                    at, is_whole = end, False
+                    break
                 at = begin + length
-                self._begun_ms = 0
-                self._holder.charge(length)
-                self.on_frame(bytes(view[begin:at]))
+                self.holder.charge(length)
+                is_whole = self.on_frame(bytes(view[begin:at]))
+                if is_whole:
+                    self._begun_ms = 0
         except FrameError as error:
             self.on_protocol_error(error)
             return
+        if self._is_done:
+            return
         self._rest = bytes(view[at:end])
-        if self._rest and not self._is_held and not self._begun_ms:
+        if not is_whole and not self._begun_ms:
             self._begun_ms = _now_ms()
+            self._begun_at = self.received_bytes - end + at
+            if self._holds:
+                self._held_since_ms = self._begun_ms
+        self._ask_for_room()
 
     def _begin_payload(self, part: memoryview, length: int) -> None:
-        payload = np.empty(length, np.uint8).data
+        payload = _buffer(length)
         self._received = len(part)
         payload[: self._received] = part
-        self._holder.charge(self._received)
+        self.holder.charge(self._received)
         self._payload = payload
-        self._begun_ms = self._begun_ms or _now_ms()
-        if not self._holder.room():
-            self._lacks_room = True
-            self.transport.pause_reading()
+
+    def _ask_for_room(self) -> None:
+        """Read on where nothing is held, or where there is room for more."""
+        if not self._holds and not self._is_done and self.holder.used and not self.holder.room():
+            self.hold_frames(Hold.ROOM)
 
     def _on_room(self) -> None:
-        self._lacks_room = False
-        if not self._is_held and not self.transport.is_closing():
+        if self.transport.is_closing():
+            self.holder.withdraw()
+        elif self.holder.room():
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Read on where only room was lacking."""
+        self._holds = 0
+        self._count_on()
+        self._read_on()
+
+    def _count_on(self) -> None:
+        """Do not count the time in which this side waited, and not the other one."""
+        if self._begun_ms:
+            self._begun_ms += _now_ms() - self._held_since_ms
+
+    def _read_on(self) -> None:
+        if not self._is_done and not self.transport.is_closing():
             self.transport.resume_reading()
+
+
+def _buffer(length: int) -> memoryview:
+    """Return memory that is not written yet: its pages come with the bytes that arrive."""
+    if length < _HUGE_BYTES:
+        return np.empty(length, np.uint8).data
+    pages = mmap.mmap(-1, length)
+    pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return memoryview(pages)
 
 
 def _now_ms() -> int:

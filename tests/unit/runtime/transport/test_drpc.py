@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -34,7 +35,7 @@ LIMITS = ServerLimits(
     silence_ms_max=10_000,
     idle_ms_max=-1,
     age_ms_max=-1,
-    frame_ms_max=10_000,
+    message_ms_max=10_000,
 )
 DEADLINE_S = 10
 
@@ -47,6 +48,10 @@ async def echo(call: ServerCall) -> None:
 
 async def refuse(call: ServerCall) -> None:
     raise NotLeaderError("ask another broker", appended=Appended.NO)
+
+
+async def refuse_at_length(call: ServerCall) -> None:
+    raise NotLeaderError("no" * 10_000, appended=Appended.NO)
 
 
 async def fail(call: ServerCall) -> None:
@@ -66,6 +71,7 @@ async def wait(call: ServerCall) -> None:
 METHODS: dict[str, Callable[[ServerCall], Awaitable[None]]] = {
     "/t.T/Echo": echo,
     "/t.T/Refuse": refuse,
+    "/t.T/RefuseAtLength": refuse_at_length,
     "/t.T/Fail": fail,
     "/t.T/Who": who,
     "/t.T/Wait": wait,
@@ -129,8 +135,15 @@ class ByHand:
             finally:
                 self.close()
 
+    async def drain(self) -> None:
+        """Return when the system has taken what was sent."""
+        await self._writer.drain()
+
     def close(self) -> None:
         self._writer.close()
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
 
 
 @contextlib.asynccontextmanager
@@ -365,26 +378,185 @@ async def test_a_call_that_has_ended_gets_no_endless_packets() -> None:
         await peer.packet()
         peer.send(b"".join(frame(Kind.MESSAGE, 1, number) for number in range(2, 2000)))
         await peer.end()
-        assert "has ended" in the.ended[0][1]
+        assert "in vain" in the.ended[0][1]
+
+
+@pytest.mark.parametrize(
+    "in_vain",
+    [
+        lambda number: frame(60, 1, number, b"", is_ignorable=True),
+        lambda number: frame(Kind.KEEP_ALIVE, 1, number, is_ignorable=True),
+        lambda number: bytes([frame(Kind.MESSAGE, 1, number)[0] & ~1]) + frame(2, 1, number)[1:],
+        lambda number: frame(Kind.METADATA, number, 1),
+        lambda number: invoke("/t.T/Nothing", number),
+    ],
+    ids=["unknown kinds", "signs of life", "packets without end", "metadata", "unknown methods"],
+)
+async def test_a_connection_that_sends_in_vain_without_end_is_cut_off(
+    in_vain: Callable[[int], bytes],
+) -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Echo"), *(in_vain(number) for number in range(2, 3000)))
+        await peer.end()
+        assert "in vain" in the.ended[0][1]
+
+
+async def test_signs_of_life_over_a_long_time_end_no_connection() -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Echo"))
+        for begin in range(2, 2000, 500):
+            numbers = range(begin, begin + 499)
+            signs = (frame(Kind.KEEP_ALIVE, 1, number, is_ignorable=True) for number in numbers)
+            peer.send(*signs, frame(Kind.MESSAGE, 1, begin + 499, b"x"))
+            assert await peer.packet() == (Kind.MESSAGE, 1, b"x")
+            (served,) = the.server.connections
+            served._vain_since_ms -= 20_000  # As if so much time had passed.
+        peer.close()
+
+
+async def test_who_never_reads_its_answers_is_not_read_either() -> None:
+    async with serving(replace(LIMITS, connections_max=1)) as the:
+        peer = await the.by_hand()
+
+        async def send_without_end() -> None:
+            for number in itertools.count(1):
+                peer.send(invoke("/t.T/RefuseAtLength", number))
+                await peer.drain()
+                await asyncio.sleep(0.001)  # A new call would end the one before.
+
+        sending = asyncio.create_task(send_without_end())
+        await until(lambda: the.server.connections)
+        (served,) = the.server.connections
+        await until(lambda: not served.is_writable)
+        await asyncio.sleep(0.2)
+        assert served.transport.get_write_buffer_size() < 2 << 20
+        sending.cancel()
+        peer.abort()
+
+
+async def test_many_small_frames_in_a_row_leave_others_their_turn() -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        turns = 0
+        peer.send(invoke("/t.T/Echo"))
+        first = b"".join(unfinished(Kind.MESSAGE, 1, number) for number in range(2, 900))
+        await until(lambda: the.server.connections)
+        (served,) = the.server.connections
+        peer.send(first)
+        while served._message < 899:
+            await asyncio.sleep(0)
+            turns += served._message not in (0, 1, 899)
+        assert turns >= 2
+        peer.close()
+
+
+# --- Memory --------------------------------------------------------------------------------------
+
+
+def unfinished(kind: int, stream: int, message: int, body: bytes = b"") -> bytes:
+    """Return a frame that is not the last one of its packet."""
+    made = bytearray(frame(kind, stream, message, body))
+    made[0] &= ~1
+    return bytes(made)
+
+
+@pytest.mark.parametrize("in_one_frame", [False, True])
+async def test_half_messages_of_many_connections_stay_within_the_bound_and_small_ones_pass(
+    in_one_frame: bool,
+) -> None:
+    half = 700 << 10
+    if in_one_frame:
+        sent = frame(Kind.MESSAGE, 1, 2, bytes(1 << 20))[:half]
+    else:
+        sent = b"".join([unfinished(Kind.MESSAGE, 1, 2, bytes(8000))] * (half // 8000))
+    many = replace(LIMITS, connections_max=30, connections_per_host_max=30)
+    async with serving(many) as the:
+        honest = await the.connect()
+        peers = [await the.by_hand() for _ in range(20)]
+        for peer in peers:
+            peer.send(invoke("/t.T/Echo"), sent)
+        half_of_the_pool = LIMITS.received_bytes_max // 2  # They come from one address.
+        await until(lambda: the.server.memory.used >= half_of_the_pool)
+        for _ in range(5):
+            assert await client.call(honest, "/t.T/Echo", b"small", {}) == b"small"
+            await asyncio.sleep(0.02)
+        assert the.server.memory.used <= half_of_the_pool + (1 << 20) + 21 * (16 << 10)
+        for peer in peers:
+            peer.close()
+        await until(lambda: not the.server.memory.used)
+        large = bytes(1 << 20)
+        assert await client.call(honest, "/t.T/Echo", large, {}) == large
+        honest.close()
+
+
+async def test_messages_that_wait_for_memory_all_arrive() -> None:
+    """Each of them alone is a quarter of the pool, and they come at the same time."""
+    async with serving(replace(LIMITS, received_bytes_max=1 << 20)) as the:
+        large = bytes(1 << 20)
+        connections = [await the.connect() for _ in range(8)]
+
+        async def ask(connection: client.DrpcConnection) -> None:
+            assert await client.call(connection, "/t.T/Echo", large, {}) == large
+            connection.close()
+
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.gather(*map(ask, connections))
+
+
+async def test_a_slow_sender_is_cut_while_others_wait_for_memory_and_they_are_not() -> None:
+    tight = replace(LIMITS, received_bytes_max=256 << 10)
+    async with serving(tight) as the:
+        slow = await the.by_hand()
+        slow.send(invoke("/t.T/Echo"), frame(Kind.MESSAGE, 1, 2, bytes(1 << 20))[: 130 << 10])
+        await until(lambda: the.server.memory.used > 129 << 10)
+        honest = await the.connect(replace(CONNECTION, dead_after_ms=60_000))
+        large = bytes(900 << 10)
+        async with asyncio.timeout(2 * DEADLINE_S):
+            assert await client.call(honest, "/t.T/Echo", large, {}) == large
+        assert [reason for _, reason in the.ended] == ["a message arrives too slowly"]
+        slow.close()
+        honest.close()
 
 
 # --- Connections ---------------------------------------------------------------------------------
 
 
 async def test_a_connection_without_a_call_is_closed_and_so_is_a_frame_that_does_not_end() -> None:
-    async with serving(replace(LIMITS, silence_ms_max=1000, frame_ms_max=1000)) as the:
+    async with serving(replace(LIMITS, silence_ms_max=1000, message_ms_max=1000)) as the:
         silent, slow, used = await the.by_hand(), await the.by_hand(), await the.connect()
         stream = used.stream("/t.T/Echo", {})
         slow.send(invoke("/t.T/Echo"), frame(Kind.MESSAGE, 1, 2, bytes(100))[:50])
         assert await silent.end() == b""
         assert await slow.end() == b""
         assert sorted(reason for _, reason in the.ended) == [
-            "a frame arrives too slowly",
+            "a message arrives too slowly",
             "it has made no call",
         ]
         await stream.write(b"x")
         assert await stream.read() == b"x"
         used.close()
+
+
+async def test_a_message_whose_frames_end_and_which_does_not_is_cut_as_well() -> None:
+    async with serving(replace(LIMITS, message_ms_max=1000)) as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Echo"), unfinished(Kind.MESSAGE, 1, 2, bytes(5000)))
+        await peer.end()
+        assert [reason for _, reason in the.ended] == ["a message arrives too slowly"]
+
+
+async def test_a_connection_that_ignores_its_greatest_age_is_cut() -> None:
+    async with serving(replace(LIMITS, age_ms_max=1000)) as the:
+        connection = await the.connect()
+        connection.stream("/t.T/Echo", {})
+        await until(lambda: connection.is_draining)
+        (served,) = the.server.connections
+        now_ms = served._now_ms()
+        assert served.reason_to_close(now_ms, LIMITS) == ""
+        assert "asked to" in served.reason_to_close(now_ms + 61_000, LIMITS)
+        connection.abort("the test ends it")
 
 
 async def test_a_connection_is_idle_after_its_last_call() -> None:

@@ -14,7 +14,7 @@ from millrace.core.records.header import Buffer
 from millrace.runtime import host
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.wire import Kind
-from millrace.runtime.transport.frames import Frame, FrameError, FrameReader, ReadAhead
+from millrace.runtime.transport.frames import Frame, FrameError, FrameReader, Hold, ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
 
 _WRITE_BYTES_MAX: Final = 256 << 10
@@ -84,6 +84,13 @@ class Connection(FrameReader):
             FrameError: it is not allowed here.
         """
         raise NotImplementedError
+
+    def on_ignored(self, size: int) -> None:
+        """A packet of so many bytes came in vain: of an unknown kind, or without its end.
+
+        Raises:
+            FrameError: there were too many.
+        """
 
     def on_lost(self, reason: str) -> None:
         """The connection is gone."""
@@ -254,7 +261,7 @@ class Connection(FrameReader):
         self._packet_ended = wire.is_last(control)
         return Frame(payload_at, length)
 
-    def on_frame(self, payload: bytes | memoryview) -> None:
+    def on_frame(self, payload: bytes | memoryview) -> bool:
         """Implement `FrameReader`."""
         if self._packet_ended and not self._parts:
             body: bytes | memoryview = payload
@@ -263,24 +270,29 @@ class Connection(FrameReader):
                 self._parts.append(payload)
                 self._parts_bytes += len(payload)
             if not self._packet_ended:
-                return
+                return False
             body = b"".join(self._parts)
             self._parts.clear()
         self._parts_bytes = self._frames = 0
+        self.holder.complete(len(body))
         if self._kind in _KINDS:
             self.on_packet(self._kind, self._stream, body)
         elif wire.is_ignorable(self._control):
             self.release(len(body))
+            self.on_ignored(len(body))
         else:
             raise FrameError(f"packets of kind {self._kind} are not known here")
+        return True
 
     def _drop_packet(self) -> None:
         """Forget the packet that did not end."""
-        if self._parts_bytes:
-            self._parts.clear()
-            self.release(self._parts_bytes)
-            self._parts_bytes = 0
-        self._frames = 0
+        size, self._parts_bytes, self._frames = self._parts_bytes, 0, 0
+        self._parts.clear()
+        if not self._packet_ended:
+            self._packet_ended = True
+            self.holder.complete(size)
+            self.release(size)
+            self.on_ignored(size)
 
     def on_protocol_error(self, error: FrameError) -> None:
         """Implement `FrameReader`."""
@@ -333,7 +345,7 @@ class Inbox:
         waiting = len(self._messages) - self._next
         if (waiting >= self._MESSAGES_MAX or self._bytes >= self._BYTES_MAX) and not self._is_held:
             self._is_held = True
-            self._connection.hold_frames()
+            self._connection.hold_frames(Hold.MESSAGES)
         self._wake()
 
     def end(self, error: Exception | None) -> None:
@@ -373,7 +385,8 @@ class Inbox:
             self._next = 0
         if not self._connection.is_closed:
             self._connection.release(len(message))
-        if self._is_held and self._bytes < self._BYTES_MAX // 2:
+        waiting = len(self._messages) - self._next
+        if waiting <= self._MESSAGES_MAX // 2 and self._bytes <= self._BYTES_MAX // 2:
             self._take_frames()
         return message
 
@@ -381,7 +394,7 @@ class Inbox:
         if self._is_held:
             self._is_held = False
             if not self._connection.is_closed:
-                self._connection.take_frames()
+                self._connection.take_frames(Hold.MESSAGES)
 
     def _wake(self) -> None:
         if self._news is not None and not self._news.done():

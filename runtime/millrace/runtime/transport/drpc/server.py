@@ -20,14 +20,20 @@ from millrace.runtime.transport.calls import Message, Metadata, ServerCall, Stat
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.connection import Connection, ConnectionLimits, Inbox
 from millrace.runtime.transport.drpc.wire import Kind
-from millrace.runtime.transport.frames import FrameError, ReadAhead
+from millrace.runtime.transport.frames import FrameError, Hold, ReadAhead
 from millrace.runtime.transport.receive_memory import STEP_BYTES, ReceiveMemory
 
 _LOOK_SECONDS: Final = 1.0
 """Pause between two looks at the connections."""
-_IGNORED_BYTES_MAX: Final = 1 << 20
-_IGNORED_PACKETS_MAX: Final = 1000
-"""What a connection may send to a call that has ended."""
+_VAIN_MS: Final = 10_000
+_VAIN_BYTES_MAX: Final = 16 << 20
+_VAIN_PACKETS_MAX: Final = 1000
+"""What a connection may send in vain in `_VAIN_MS`: to a call that has ended, of an unknown kind,
+or for an unknown method. A caller that has messages under way when its call ends sends some."""
+_CLOSING_MS_MAX: Final = 5000
+"""How long a connection that is closed may take for the last bytes."""
+_DRAIN_MS_MAX: Final = 60_000
+"""How long a connection of the greatest age may take to finish."""
 
 Method = Callable[[ServerCall], Awaitable[None]]
 """Serves a call; raises `MillraceError` for one that fails as a whole."""
@@ -41,11 +47,12 @@ class ServerLimits:
         connection: of each connection.
         connections_max: at a time.
         connections_per_host_max: at a time, from one address.
-        received_bytes_max: that have arrived and that no handler has taken, over all connections.
+        received_bytes_max: that have arrived and that no handler has taken, over all connections;
+            half of them from one address.
         silence_ms_max: a connection without a call by then is closed.
         idle_ms_max: a connection is closed so long after its last call; below 0: never.
         age_ms_max: a connection is asked to end by then; below 0: never.
-        frame_ms_max: how long a frame may take to arrive, beside its bytes at 64 KiB/s.
+        message_ms_max: how long a message may take to arrive, beside its bytes at 64 KiB/s.
     """
 
     connection: ConnectionLimits
@@ -55,7 +62,7 @@ class ServerLimits:
     silence_ms_max: int
     idle_ms_max: int
     age_ms_max: int
-    frame_ms_max: int
+    message_ms_max: int
 
 
 class _Call:
@@ -97,9 +104,10 @@ class _ServedConnection(Connection):
         self.opened_ms = self.quiet_since_ms = self._now_ms()
         self.has_called = False
         self.is_draining = False
+        self.drained_ms = self._closing_ms = 0  # When that began; 0: not yet.
         self.call: _Call | None = None
         self._metadata: tuple[int, Metadata] = (0, {})
-        self._ignored_bytes = self._ignored_packets = 0
+        self._vain_since_ms = self._vain_bytes = self._vain_packets = 0
         self._next: tuple[int, str] | None = None  # A call that waits for the end of the last one.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -108,6 +116,7 @@ class _ServedConnection(Connection):
         name, port = str(peer[0]), peer[1]
         self.host = name
         self.address = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+        self.holder.belong_to(name)
         self._server.on_opened(self)
 
     # --- Packets -----------------------------------------------------------------------------
@@ -124,6 +133,8 @@ class _ServedConnection(Connection):
                     f"the metadata of a call has {len(body)} bytes, and {wire.METADATA_BYTES_MAX} "
                     "are allowed"
                 )
+            if self._metadata[0]:
+                self.on_ignored(0)
             self._metadata = (stream, wire.decode_metadata(bytes(body)))
         elif kind == Kind.INVOKE and stream > self._stream_sent:
             if len(body) > wire.METHOD_BYTES_MAX:
@@ -136,35 +147,53 @@ class _ServedConnection(Connection):
                 call.task.cancel()
         elif kind == Kind.KEEP_ALIVE:
             self.expect_keep_alive(body)
-            self._count_ignored(0)
+            self.on_ignored(0)
         elif kind in (Kind.DRAIN, Kind.ERROR_DETAILS):
-            self._count_ignored(0)
+            self.on_ignored(0)
         elif stream > self._stream_sent:
             raise FrameError("a packet of a call that was not invoked")
         elif kind == Kind.INVOKE:
             raise FrameError("a call is invoked twice")
         else:
-            self._count_ignored(len(body))
+            self.on_ignored(len(body))
 
-    def _count_ignored(self, size: int) -> None:
-        self._ignored_packets += 1
-        self._ignored_bytes += size
-        if self._ignored_packets > _IGNORED_PACKETS_MAX or self._ignored_bytes > _IGNORED_BYTES_MAX:
-            raise FrameError("too much came for a call that has ended")
+    def on_ignored(self, size: int) -> None:
+        """Count what came in vain: it costs time, and its sender nothing."""
+        now_ms = self._now_ms()
+        if now_ms - self._vain_since_ms > _VAIN_MS:
+            self._vain_since_ms, self._vain_bytes, self._vain_packets = now_ms, 0, 0
+        self._vain_packets += 1
+        self._vain_bytes += size
+        if self._vain_packets > _VAIN_PACKETS_MAX or self._vain_bytes > _VAIN_BYTES_MAX:
+            raise FrameError("too much came in vain, as for a call that has ended")
 
     def _invoke(self, stream: int, method: str) -> None:
-        if self.call is not None:
-            # As Go's server: the call before is cancelled, and nothing is read until it has ended.
-            self._next = (stream, method)
-            if self.call.task is not None:
-                self.call.task.cancel()
-            self.hold_frames()
+        if method not in self._server.methods:
+            self.on_ignored(0)
+        if self.call is None and self.is_writable:
+            self._begin(stream, method)
             return
-        self._begin(stream, method)
+        # As Go's server: the call before is cancelled, and nothing is read until it has ended. Nor
+        # does a call begin while answers wait to be sent: their caller may never read them.
+        self._next = (stream, method)
+        if self.call is not None and self.call.task is not None:
+            self.call.task.cancel()
+        self.hold_frames(Hold.CALL)
+
+    def _begin_next(self) -> None:
+        """Begin the call that waits, if it can begin."""
+        if self._next is not None and self.call is None and self.is_writable:
+            (stream, method), self._next = self._next, None
+            self._begin(stream, method)
+            self.take_frames(Hold.CALL)
+
+    def resume_writing(self) -> None:
+        """What was sent has left."""
+        super().resume_writing()
+        self._begin_next()
 
     def _begin(self, stream: int, method: str) -> None:
         self.has_called = True
-        self._ignored_bytes = self._ignored_packets = 0
         metadata = self._metadata[1] if self._metadata[0] == stream else {}
         self._metadata = (0, {})
         self.ask_keep_alive(metadata.get(wire.KEEP_ALIVE, ""))
@@ -205,9 +234,7 @@ class _ServedConnection(Connection):
         if self.is_closed:
             return
         if self._next is not None:
-            (stream, method), self._next = self._next, None
-            self._begin(stream, method)
-            self.take_frames()
+            self._begin_next()
         elif self.is_draining or self._server.is_stopping:
             self.close()
 
@@ -219,10 +246,13 @@ class _ServedConnection(Connection):
         self.send(Kind.ERROR, wire.encode_error(status, text))
 
     def on_protocol_error(self, error: FrameError) -> None:
-        if self._stream_sent and self.is_writable:
-            self._fail(Status.INVALID_ARGUMENT, str(error))
         self._server.on_protocol_error(self, error)
+        if not self._stream_sent or not self.is_writable:
+            self.abort(str(error))  # It would not understand, or does not read.
+            return
+        self._fail(Status.INVALID_ARGUMENT, str(error))
         self.close()
+        asyncio.get_running_loop().call_later(_CLOSING_MS_MAX / 1000, self.transport.abort)
         self._end(str(error))
 
     def on_lost(self, reason: str) -> None:
@@ -237,6 +267,7 @@ class _ServedConnection(Connection):
         if self.is_closed or self.is_draining:
             return
         self.is_draining = True
+        self.drained_ms = self._now_ms()
         if self.call is None:
             self.close()
         else:
@@ -244,15 +275,23 @@ class _ServedConnection(Connection):
 
     def reason_to_close(self, now_ms: int, limits: ServerLimits) -> str:
         """Return why this connection has to end now; empty: it may go on."""
-        age_ms, arrived = self.frame_progress(now_ms)
+        if self.transport.is_closing():
+            self._closing_ms = self._closing_ms or now_ms
+            return "it does not read the last bytes" if self._is_late(now_ms) else ""
+        age_ms, arrived = self.progress(now_ms)
         if age_ms:
-            allowed_ms = _LOOK_SECONDS * 1000 if self.is_contended else limits.frame_ms_max
+            allowed_ms = _LOOK_SECONDS * 1000 if self.holder.others_wait else limits.message_ms_max
             if age_ms > allowed_ms + arrived * 1000 // STEP_BYTES:
-                return "a frame arrives too slowly"
+                return "a message arrives too slowly"
+        if self.drained_ms and now_ms - self.drained_ms > _DRAIN_MS_MAX:
+            return "it does not end its call, though it was asked to"
         if not self.has_called and now_ms - self.opened_ms >= limits.silence_ms_max:
             return "it has made no call"
         is_idle = self.call is None and now_ms - self.quiet_since_ms >= limits.idle_ms_max >= 0
         return "it is idle" if is_idle else ""
+
+    def _is_late(self, now_ms: int) -> bool:
+        return now_ms - self._closing_ms > _CLOSING_MS_MAX
 
 
 _ENDS: Final = (Kind.CANCEL, Kind.CLOSE, Kind.CLOSE_SEND, Kind.ERROR)
@@ -293,7 +332,7 @@ class DrpcServer:
         self._on_ended = on_ended
         self.methods: dict[str, Method] = {}
         self.ahead = ReadAhead()
-        self.memory = ReceiveMemory(limits.received_bytes_max)
+        self.memory = ReceiveMemory(limits.received_bytes_max, limits.received_bytes_max // 2)
         self.connections: dict[_ServedConnection, None] = {}
         self.is_stopping = False
         self._hosts: Counter[str] = Counter()
