@@ -105,7 +105,7 @@ class ProduceStream(BrokerStream):
         self._sizes[correlation_id] = len(batches)
         if self._acks != 0:
             self._sent_at[correlation_id] = host.monotonic_s()
-        self._queue(codec.produce_request(header, parts), correlation_id)
+        self._queue(codec.produce_request(header, parts), None if self._acks else correlation_id)
 
     async def drain(self) -> None:
         """Hand everything queued to the transport and wait until the broker has taken it.

@@ -110,6 +110,12 @@ class ClientStream(Protocol):
             CallError: the call has ended.
         """
 
+    def try_write(self, *parts: Buffer) -> bool:
+        """Send a message if the transport takes it at once; return whether it did.
+
+        Where it did not, `write` sends it. The message is with the transport when this returns.
+        """
+
     async def end_writing(self) -> None:
         """Send no more messages; the other side's may still come."""
 

@@ -130,6 +130,11 @@ class GrpcStream:
         except asyncio.InvalidStateError:
             raise await self._end() or CallError(Status.UNAVAILABLE, "the call has ended") from None
 
+    def try_write(self, *parts: Buffer) -> bool:
+        """Implement `ClientStream`: gRPC takes nothing at once."""
+        del parts
+        return False
+
     async def end_writing(self) -> None:
         """Implement `ClientStream`."""
         try:

@@ -46,6 +46,14 @@ class DrpcStream:
             raise self._error or CallError(Status.UNAVAILABLE, "the call has ended")
         connection.send(Kind.MESSAGE, *parts)
 
+    def try_write(self, *parts: Buffer) -> bool:
+        """Implement `ClientStream`."""
+        connection = self._connection
+        if self._is_over or not connection.is_writable:
+            return False
+        connection.send(Kind.MESSAGE, *parts)
+        return True
+
     async def end_writing(self) -> None:
         """Implement `ClientStream`."""
         if not self._is_over and not self._has_ended_writing:
