@@ -10,6 +10,7 @@ from typing import Final
 from docs.api_page import api
 from docs.events_page import events
 from docs.metrics_page import metrics
+from docs.protocol_page import protocol
 from docs.safety_page import safety
 
 from millrace.broker.config import ENVIRONMENT_PREFIX, IF_KNOWN_PREFIX
@@ -29,6 +30,7 @@ API: Final = Path(__file__).with_name("api.md")
 SPARK_OPTIONS: Final = Path(__file__).with_name("spark-options.md")
 EVENTS: Final = Path(__file__).with_name("events.md")
 SAFETY: Final = Path(__file__).with_name("safety.md")
+PROTOCOL: Final = Path(__file__).with_name("protocol.md")
 
 _INTRODUCTION: Final = f"""\
 # Configuration
@@ -203,3 +205,4 @@ if __name__ == "__main__":
     EVENTS.write_text(events(), encoding="utf-8")
     SPARK_OPTIONS.write_text(spark_options(), encoding="utf-8")
     SAFETY.write_text(safety(SAFETY.read_text(encoding="utf-8")), encoding="utf-8")
+    PROTOCOL.write_text(protocol(PROTOCOL.read_text(encoding="utf-8")), encoding="utf-8")

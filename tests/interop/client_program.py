@@ -3,9 +3,9 @@
     python -m tests.interop.client_program
 
 builds them where they are not there yet: a client that talks gRPC or DRPC, and a server by Go's own
-DRPC library. The stubs are generated on the way, by the protocol compiler
-that generates those of Python and by the generators that `go/go.mod` pins: nothing generated is
-kept that could fall behind the .proto files.
+DRPC library. The stubs are generated on the way, by the protocol compiler that generates those of
+Python and by the generators that `go/go.mod` pins: nothing generated is kept that could fall behind
+the .proto files.
 """
 
 import shutil

@@ -50,9 +50,12 @@ class Connection:
         return byte if byte < 128 else byte - 128 + (self.number() << 7)
 
     def read(self, size: int) -> bytes:
-        data = self.socket.recv(size, socket.MSG_WAITALL) if size else b""
-        if len(data) < size:
-            raise ConnectionError("the broker closed the connection")
+        data = b""
+        while len(data) < size:
+            part = self.socket.recv(size - len(data))
+            if not part:
+                raise ConnectionError("the broker closed the connection")
+            data += part
         return data
 
 

@@ -3,8 +3,11 @@
 import socket
 
 import pytest
+from docs.generate import PROTOCOL
+from docs.protocol_page import chunks_of, packets
 from tests.integration.running_broker import RunningBroker
 from tests.interop import drpc_client
+from tests.interop.drpc_capture import capture
 from tests.interop.drpc_client import Connection
 
 
@@ -20,3 +23,20 @@ def test_sixty_lines_write_and_read_a_record(shared_broker: RunningBroker, topic
         with pytest.raises(RuntimeError, match="status 12: unknown rpc"):
             connection.call("Replica/Fetch")
         assert drpc_client.hello(connection).broker_name
+
+
+def test_a_broker_sends_and_takes_the_packets_that_the_page_shows(
+    shared_broker: RunningBroker, topic_name: str
+) -> None:
+    recorded = capture(shared_broker, shared_broker.create_topic(topic_name).topic_id)
+    shown = chunks_of(PROTOCOL.read_text())
+    for side in "<>":
+        now, then = (
+            [
+                (header.control, header.stream, header.message)
+                for by, header, *_ in found
+                if by == side
+            ]
+            for found in (list(packets(recorded)), list(packets(shown)))
+        )
+        assert now == then
