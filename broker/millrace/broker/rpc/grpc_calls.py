@@ -48,6 +48,11 @@ class GrpcCall:
         whole = parts[0] if len(parts) == 1 else b"".join(parts)
         await self._context.write(whole if isinstance(whole, bytes) else bytes(whole))
 
+    def try_write(self, *parts: Buffer) -> bool:
+        """Send nothing: gRPC takes no message at once."""
+        del parts
+        return False
+
 
 def grpc_handlers(service: ServiceMethods) -> grpc.GenericRpcHandler:
     """Return gRPC's handlers of a service; messages stay bytes."""

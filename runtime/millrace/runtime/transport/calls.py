@@ -79,6 +79,9 @@ class ServerCall(Protocol):
     async def write(self, *parts: Buffer) -> None:
         """Send a message; return when the transport has taken it."""
 
+    def try_write(self, *parts: Buffer) -> bool:
+        """Send a message if the transport takes it at once; return whether it did."""
+
 
 class ClientStream(Protocol):
     """A call with a stream in each direction, at the side that makes it.

@@ -93,6 +93,13 @@ class _Call:
         if not connection.is_writable:
             await connection.until_writable()
 
+    def try_write(self, *parts: Buffer) -> bool:
+        connection = self._connection
+        if not connection.is_writable:
+            return False
+        connection.send(Kind.MESSAGE, *parts)
+        return True
+
 
 class _ServedConnection(Connection):
     def __init__(self, server: "DrpcServer") -> None:
