@@ -3,8 +3,8 @@
 One stream is one session (`core.replica.fetch.session`). One task reads the reader's requests,
 another answers: it waits until there are news and credit, reads whole batches from the files
 without decoding them, and writes one response. `SessionReader` decides what may be sent. The task
-waits until gRPC has taken that response, so a reader that does not read costs the broker only one
-response. A position at a leader that does not know of its election yet waits for the metadata
+waits until the transport has taken that response, so a reader that does not read costs the broker
+one response. A position at a leader that does not know of its election yet waits for the metadata
 (`EarlyRequests`).
 
 Stored batches are sent without a look at their bytes, unless the reader says that one came damaged:

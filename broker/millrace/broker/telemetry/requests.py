@@ -37,14 +37,14 @@ class RequestMetrics:
         produce = histogram(
             "produce",
             "Time of produce requests by phase: check (with waiting for memory and a thread), "
-            "append (write, flush, replication), send (until gRPC has taken the answer).",
+            "append (write, flush, replication), send (until the transport has taken the answer).",
             "phase",
             _SECONDS,
         )
         fetch = histogram(
             "fetch",
-            "Time of fetch responses by phase: read (from page cache or disk), send (until gRPC "
-            "has taken the response, which a slow reader delays).",
+            "Time of fetch responses by phase: read (from page cache or disk), send (until the "
+            "transport has taken the response, which a slow reader delays).",
             "phase",
             _SECONDS,
         )

@@ -3,11 +3,16 @@
 import asyncio
 import contextlib
 import itertools
+import shutil
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from tests.fakes.until import until
 
 from millrace.core.errors import (
@@ -277,6 +282,56 @@ async def test_a_slow_handler_stops_the_sender_and_holds_a_bounded_number_of_byt
         assert the.server.memory.used <= 3 << 20
         writing.cancel()
         connection.abort("the test ends it")
+
+
+def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return what a server and a client need for TLS 1.3 with a certificate made for a day."""
+    key, certificate = folder / "key", folder / "certificate"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
+            *("ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", "/CN=test"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.minimum_version = ssl.TLSVersion.TLSv1_3
+    server.load_cert_chain(certificate, key)
+    return server, ssl.create_default_context(cafile=str(certificate))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_calls_go_over_tls_and_none_in_plain_text(tmp_path: Path, loop: str) -> None:
+    for_server, for_client = tls_contexts(tmp_path)
+
+    async def test() -> None:
+        the = Served(LIMITS)
+        the.server.methods.update(METHODS)
+        await the.server.serve(for_server)
+        connection = await client.connect(
+            the.address,
+            CONNECTION,
+            ahead=ReadAhead(),
+            memory=ReceiveMemory(8 << 20),
+            tls=for_client,
+        )
+        for size in (0, 100, 70_000, 1 << 20):
+            message = bytes(range(256)) * (size // 256)
+            assert await client.call(connection, "/t.T/Echo", message, {}) == message
+        plain = await the.by_hand()
+        plain.send(invoke("/t.T/Echo"), frame(Kind.MESSAGE, 1, 2, b"x"))
+        assert b"x" not in await plain.end()
+        connection.close()
+        await the.server.stop(0)
+
+    if loop == "uvloop":
+        uvloop.run(test())
+    else:
+        asyncio.run(test())
 
 
 # --- By hand -------------------------------------------------------------------------------------
