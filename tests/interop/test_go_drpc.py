@@ -35,6 +35,7 @@ from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
 MESSAGE_BYTES_MAX = 8 << 20
 FIVE_MIB = 5 << 20
 SECONDS_MAX = 30
+SIGNS_OF_LIFE_MIN = 50
 
 HELLO = "/millrace.proto.v1.Cluster/Hello"
 PRODUCE = "/millrace.proto.v1.Produce/Produce"
@@ -208,9 +209,13 @@ async def run_async(go_client: Path, *arguments: str) -> list[Any]:
 async def test_keep_alive_packets_disturb_neither_a_call_of_go_nor_the_time_between_two(
     go_client: Path,
 ) -> None:
-    async with serving(keepalive_ms=5) as (_, address):
+    async with serving(keepalive_ms=5) as (server, address):
         about = ("-bootstrap", address, "-wait", "200ms", "-times", "3")
-        said = await run_async(go_client, *about, "wait")
+        running = asyncio.create_task(run_async(go_client, *about, "wait"))
+        await until(lambda: server.connections)
+        (connection,) = server.connections
+        said = await running
+        assert connection._sent_packets > SIGNS_OF_LIFE_MIN
     assert said == [{"offset": 200}, {"offset": 200}, {"offset": 200}, {"is_closed": False}]
 
 
@@ -230,6 +235,7 @@ async def test_keep_alive_packets_of_our_client_do_not_disturb_gos_server(go_ser
         answer = await client.call(connection, LIST_OFFSETS, request, {})
         assert fetch_pb2.ListOffsetsResponse.FromString(answer).offsets[0].offset == 200
         await asyncio.sleep(0.1)
+    assert connection._sent_packets > SIGNS_OF_LIFE_MIN
     connection.close()
 
 
