@@ -239,13 +239,11 @@ def summaries(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the medians over one side's runs, the rate of each round, and the different sets of
-    connections that the client had in them."""
+    """Return the medians over one side's runs, the rate of each round, and its connections."""
 
     def per_million(cpu_seconds: float, run: Run) -> float:
         return cpu_seconds / run.moved.records * 1e6
 
-    seen = [dict(run.connections) for run in runs if run.connections]
     return {
         "records_per_second": median(run.records_per_second for run in runs),
         "mb_per_second": median(run.bytes_per_second for run in runs) / 1e6,
@@ -258,8 +256,14 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
         ),
         "client_peak_mb": max(run.client.peak_rss_bytes for run in runs) / 1e6,
         "broker_peak_mb": max(run.broker.peak_rss_bytes for run in runs) / 1e6,
-        "client_connections": [each for at, each in enumerate(seen) if each not in seen[:at]],
+        "client_connections": connections_of(runs),
     }
+
+
+def connections_of(runs: Sequence[Run]) -> list[dict[str, float]]:
+    """Return the different sets of connections that one side's client had, by protocol."""
+    seen = [dict(run.connections) for run in runs if run.connections]
+    return [each for at, each in enumerate(seen) if each not in seen[:at]]
 
 
 def rounded(value: Any) -> Any:

@@ -43,7 +43,7 @@ class Millrace:
 
     Attributes:
         address: where clients begin, by gRPC.
-        drpc_address: where they reach it by DRPC; empty: nowhere.
+        drpc_address: where they reach it by DRPC.
         metrics_address: of its metrics page.
         pid: its process.
     """
@@ -107,7 +107,7 @@ def running_millrace(
         said = announced(process, log, "metrics_address", START_TIMEOUT_S)
         yield Millrace(
             address=said["address"],
-            drpc_address=said["drpc_address"] or "",
+            drpc_address=said["drpc_address"],
             metrics_address=said["metrics_address"],
             pid=process.pid,
         )

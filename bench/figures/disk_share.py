@@ -36,7 +36,11 @@ def measure(bench: Bench) -> Outcome:
                 way="produce",
                 records_file=records,
                 topic_config=MILLRACE_TOPIC["fsync"],
-                settings={"message_bytes": size, "in_flight": in_flight},
+                settings={
+                    "message_bytes": size,
+                    "in_flight": in_flight,
+                    "drpc": millrace.drpc_address,
+                },
                 partitions=PARTITIONS,
             )
 

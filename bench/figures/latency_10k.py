@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
-from bench.measure import Bench, Outcome, Run, details, ratios
+from bench.measure import Bench, Outcome, Run, connections_of, details, ratios
 from bench.millrace_broker import running_millrace
 from bench.peers.kafka import running_kafka
 from bench.settings import KAFKA_TOPIC, MILLRACE_TOPIC
@@ -53,7 +53,10 @@ def measure(bench: Bench) -> Outcome:
             name = f"linger {linger_ms} ms"
             over |= {f"{what}, {name}": ratio for what, ratio in kafka_over_ours(runs).items()}
             detail[name] = {
-                side: {what: median(details(of_side, what)) for what in PERCENTILES}
+                side: {
+                    **{what: median(details(of_side, what)) for what in PERCENTILES},
+                    "client_connections": connections_of(of_side),
+                }
                 for side, of_side in runs.items()
             }
     return Outcome(values=smallest_first(over), detail=detail)

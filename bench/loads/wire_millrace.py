@@ -1,5 +1,5 @@
 """The broker's own rate: prebuilt messages of the published .proto, without encoding or decoding
-records. By DRPC the client is that of the bare frames (`bench.peers.drpc_frames`), so that only the
+records. The client is that of the bare DRPC frames (`bench.peers.drpc_frames`), so that only the
 server differs.
 
 Ways: `produce` writes ProduceRequests that were built before the clock starts. Each is one batch of
@@ -8,8 +8,7 @@ again; an error in an answer ends the load. `fetch` grants credit and takes whol
 the end of the topic it starts over.
 
 `settings`: `message_bytes`, the size of a message; `in_flight`, the number of unanswered messages
-(or, for fetch, the number that the credit allows); `drpc`, the address to speak DRPC with, or none
-to speak gRPC with the load's address.
+(or, for fetch, the number that the credit allows); `drpc`, the broker's address for DRPC.
 """
 
 import asyncio
@@ -18,15 +17,12 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-import grpc
 import uvloop
 from bench.loads.spec import Load, Moved, run_from_command_line, used_since
 from bench.peers.drpc_frames import Connection, Kind, open_call
-from bench.peers.grpc_stream import BASE_OPTIONS, OPTIONS
 from bench.records import read_records
-from bench.settings import GRPC_OPTIONS
 
 from millrace.client import SyncAdmin
 from millrace.core.ids import TopicId, TopicPartition, WallMs
@@ -35,25 +31,11 @@ from millrace.core.records.columns import Columns
 from millrace.proto.codec import decode_fetch_response, produce_request
 from millrace.proto.v1 import fetch_pb2, produce_pb2
 
-CHANNEL_OPTIONS = BASE_OPTIONS + OPTIONS[GRPC_OPTIONS]
 HEADER_ROOM = 512
 """Bytes of a message that are not records: protobuf, batch header, column table."""
 RECORD_ROOM = 4
 """Bytes that the format adds to a record: its offset in the value column."""
 FETCH_WAIT_MS = 500
-
-
-class Stream(Protocol):
-    """A call of the broker that carries messages both ways."""
-
-    async def write(self, message: bytes) -> None:
-        """Send a message once there is room for it."""
-
-    async def done_writing(self) -> None:
-        """Tell the broker that no message follows."""
-
-    async def read(self) -> bytes | None:
-        """Return the next message, None at the end."""
 
 
 def run(load: Load) -> Moved:
@@ -67,7 +49,7 @@ def run(load: Load) -> Moved:
 
 
 async def _produce(load: Load, requests: list[bytes]) -> Moved:
-    async with _call(load, "/millrace.proto.v1.Produce/Produce") as stream:
+    async with _Stream.of(load, "/millrace.proto.v1.Produce/Produce") as stream:
         room = asyncio.Semaphore(load.settings["in_flight"])
         answered = 0
 
@@ -80,6 +62,7 @@ async def _produce(load: Load, requests: list[bytes]) -> Moved:
                         raise SystemExit(f"refused: {answer.error} {problems}")
                     answered += 1
                     room.release()
+            room.release()  # The broker has ended the stream: `sent` is more than `answered`.
 
         answers = asyncio.create_task(count_answers())
         sent = 0
@@ -88,7 +71,7 @@ async def _produce(load: Load, requests: list[bytes]) -> Moved:
             await room.acquire()
             await stream.write(requests[sent % len(requests)])
             sent += 1
-        await stream.done_writing()
+        stream.done_writing()
         await answers
         seconds = time.perf_counter() - started
         used = used_since(cpu_started)
@@ -155,7 +138,7 @@ async def _fetch(load: Load, topic_id: TopicId, log_bytes: int) -> Moved:
         min_bytes=1, max_wait_ms=FETCH_WAIT_MS, response_bytes_max=size, window_bytes=window
     )
     moved = messages = in_pass = to_grant = 0
-    async with _call(load, "/millrace.proto.v1.Fetch/Fetch") as stream:
+    async with _Stream.of(load, "/millrace.proto.v1.Fetch/Fetch") as stream:
 
         async def ask(**fields: Any) -> None:
             await stream.write(fetch_pb2.FetchRequest(**fields).SerializeToString())
@@ -192,67 +175,51 @@ async def _fetch(load: Load, topic_id: TopicId, log_bytes: int) -> Moved:
     )
 
 
-@asynccontextmanager
-async def _call(load: Load, method: str) -> AsyncIterator[Stream]:
-    """Open a call by the carrier that the settings say, and end it with the block."""
-    if load.settings.get("drpc"):
-        drpc = _DrpcStream()
-        drpc.connection = await open_call(load.settings["drpc"], method, drpc.received, drpc.lost)
-        try:
-            yield drpc
-        finally:
-            drpc.connection.transport.abort()
-        return
-    async with grpc.aio.insecure_channel(load.address, options=CHANNEL_OPTIONS) as channel:
-        call: Any = channel.stream_stream(method)()
-        try:
-            yield _GrpcStream(call)
-        finally:
-            call.cancel()
+class _Stream:
+    """A call of the broker that carries messages both ways."""
 
-
-class _GrpcStream:
-    def __init__(self, call: Any) -> None:
-        self._call = call
-
-    async def write(self, message: bytes) -> None:
-        await self._call.write(message)
-
-    async def done_writing(self) -> None:
-        await self._call.done_writing()
-
-    async def read(self) -> bytes | None:
-        message = await self._call.read()
-        return None if message is grpc.aio.EOF else message
-
-
-class _DrpcStream:
     connection: Connection
 
     def __init__(self) -> None:
         self._arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
         """Bounded by the credit, or by the number of unanswered messages."""
 
-    def received(self, connection: Connection, kind: Kind, body: bytes | bytearray) -> None:
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, load: Load, method: str) -> "AsyncIterator[_Stream]":
+        """Open a call, and end it with the block."""
+        stream = cls()
+        stream.connection = await open_call(
+            load.settings["drpc"], method, stream._received, stream._lost
+        )
+        try:
+            yield stream
+        finally:
+            stream.connection.transport.abort()
+
+    async def write(self, message: bytes) -> None:
+        """Send a message once there is room for it."""
+        await self.connection.room()
+        self.connection.send(message)
+
+    def done_writing(self) -> None:
+        """Tell the broker that no message follows."""
+        self.connection.send_packet(Kind.CLOSE_SEND)
+
+    async def read(self) -> bytes | None:
+        """Return the next message, None at the end."""
+        return await self._arrived.get()
+
+    def _received(self, connection: Connection, kind: Kind, body: bytes | bytearray) -> None:
         if kind is Kind.MESSAGE:
             self._arrived.put_nowait(cast("bytes", body))  # It is not copied: nothing hashes it.
             return
         if kind is Kind.ERROR:
             print(f"refused: {bytes(body)!r}", file=sys.stderr)
+        self._lost()
+
+    def _lost(self) -> None:
         self._arrived.put_nowait(None)
-
-    def lost(self) -> None:
-        self._arrived.put_nowait(None)
-
-    async def write(self, message: bytes) -> None:
-        await self.connection.room()
-        self.connection.send(message)
-
-    async def done_writing(self) -> None:
-        self.connection.send_packet(Kind.CLOSE_SEND)
-
-    async def read(self) -> bytes | None:
-        return await self._arrived.get()
 
 
 if __name__ == "__main__":
