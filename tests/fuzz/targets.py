@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from tests.fakes.drpc_ends import Recording, answer_bytes, feed, run_in_loop, serve_bytes
 from tests.fakes.header_fields import FIELDS
 from tests.unit.core.records.batches import LIMITS, TOPIC_PARTITION, open_whole, resealed
 
@@ -19,6 +20,9 @@ from millrace.core.records.header import HEADER_BYTES, MAGIC, Attributes
 from millrace.proto import codec
 from millrace.proto.v1 import fetch_pb2, produce_pb2
 from millrace.runtime import page_messages
+from millrace.runtime.transport.drpc import wire
+from millrace.runtime.transport.frames import FrameError
+from millrace.runtime.transport.receive_memory import ReceiveMemory
 from millrace.web import values
 from millrace.web.markup import element
 
@@ -125,9 +129,44 @@ def fuzz_web_values(data: bytes) -> None:
     assert "\n" not in values.preview(data, is_cut=True)
 
 
+def fuzz_drpc_frames(data: bytes) -> None:
+    """Any bytes to both ends of a connection: no bug shows, and all memory comes back.
+
+    Frames become the same packets however the network cuts them.
+    """
+    at_once, sent = 1 + data[0] if data else 1, data[1:]
+    assert _received(sent, 1 << 14) == _received(sent, at_once)
+    run_in_loop(serve_bytes(sent, at_once))
+    run_in_loop(answer_bytes(sent, at_once))
+
+
+def _received(data: bytes, at_once: int) -> tuple[list[tuple[int, int, bytes]], str]:
+    """Return the packets of what is received in pieces, and the error that ends them."""
+    memory = ReceiveMemory(1 << 20)
+    connection = Recording(memory)
+    run_in_loop(feed(connection, data, at_once))
+    assert memory.used == memory.complete == 0
+    return connection.packets, connection.reason
+
+
+def fuzz_drpc_bodies(data: bytes) -> None:
+    """The bodies of metadata and errors: read, or refused."""
+    try:
+        metadata = wire.decode_metadata(data)
+    except FrameError:
+        pass
+    else:
+        assert all(type(text) is str for pair in metadata.items() for text in pair)
+    for details in (None, data):
+        error = wire.decode_error(data, details)
+        assert error.refusal is None or isinstance(error.refusal, MillraceError)
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     "batch": fuzz_batch,
     "compression": fuzz_compression,
+    "drpc_bodies": fuzz_drpc_bodies,
+    "drpc_frames": fuzz_drpc_frames,
     "hot_messages": fuzz_hot_messages,
     "web_request": fuzz_web_request,
     "web_values": fuzz_web_values,

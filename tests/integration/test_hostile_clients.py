@@ -5,6 +5,7 @@ requests is given back, and the broker's memory has not grown by more than a bou
 """
 
 import random
+import resource
 import socket
 import threading
 import time
@@ -12,11 +13,23 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 import pyarrow as pa
 import pytest
 from grpc_health.v1 import health_pb2
+from tests.integration.drpc_by_hand import (
+    MALFORMED,
+    DrpcByHand,
+    all_methods,
+    invoke,
+    listening_ports,
+    served_by_drpc,
+    served_by_grpc,
+    unfinished,
+)
+from tests.integration.drpc_by_hand import frame as packet
 from tests.integration.hostile_http2 import (
     CANCEL,
     DATA,
@@ -46,6 +59,7 @@ from millrace.proto.v1 import cluster_pb2, fetch_pb2, groups_pb2, positions_pb2,
 from millrace.proto.v1 import common_pb2 as common
 from millrace.proto.v1.common_pb2 import APPENDED_NO, ErrorCode
 from millrace.runtime.telemetry_server import CONNECTIONS_MAX
+from millrace.runtime.transport.drpc.wire import Kind
 
 MIB = 1 << 20
 GROWTH_MAX = 128 * MIB
@@ -63,7 +77,14 @@ SETTINGS: dict[str, object] = {
     "limits.request_entries_max": 1000,
     "limits.handshake_ms_max": 500,
     "limits.connections_max": 300,
+    "limits.connections_per_host_max": 250,
+    "limits.message_ms_max": 2000,
+    "limits.incomplete_bytes_max": 32 * MIB,
+    "listeners.outside.port": 0,
+    "listeners.outside_drpc.port": 0,
 }
+ELSEWHERE = "127.0.0.2"
+"""The address that attackers by DRPC come from; the honest client has another one."""
 
 
 @dataclass
@@ -72,13 +93,15 @@ class Honest:
 
     Attributes:
         slowest: seconds of its slowest round trip.
-        done: its round trips.
+        done: how many round trips it has made.
+        seconds: of each.
     """
 
     address: str
     partition: TopicPartition
     slowest: float = 0.0
     done: int = 0
+    seconds: list[float] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -96,7 +119,8 @@ class Honest:
                     produce.receive()
                     while not next(session.answers())[0].length:
                         pass
-                    self.slowest = max(self.slowest, time.monotonic() - started)
+                    self.seconds.append(time.monotonic() - started)
+                    self.slowest = max(self.slowest, self.seconds[-1])
                     self.done += 1
                 produce.cancel()
                 session.close()
@@ -905,3 +929,226 @@ def test_connections_beyond_the_bound_are_refused_until_others_leave(
         assert refused > 20
 
     wait_until(lambda: is_served(broker), "there is room again")
+
+
+# --- DRPC ----------------------------------------------------------------------------------------
+
+HELLO = "/millrace.proto.v1.Cluster/Hello"
+GET_METADATA = "/millrace.proto.v1.Cluster/GetMetadata"
+REPLICA_FETCH = "/millrace.proto.v1.Replica/Fetch"
+SESSION = "/millrace.proto.v1.Controller/Session"
+P99_ROUND_TRIPS = 50
+P99_NOISE_SECONDS = 0.5
+"""What a busy machine alone may add."""
+TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(32)
+DRPC_CLOSED = 'millrace_connections_closed_total{listener="clients_drpc"}'
+
+
+def p99(seconds: list[float]) -> float:
+    """Return what 99 of 100 do not exceed."""
+    return sorted(seconds)[len(seconds) * 99 // 100]
+
+
+def round_trips(honest: Honest) -> list[float]:
+    """Return the seconds of the next round trips of the honest client."""
+    begin = honest.done
+    wait_until(lambda: honest.done >= begin + P99_ROUND_TRIPS or honest.failures, "it is served")
+    return honest.seconds[begin : begin + P99_ROUND_TRIPS]
+
+
+@pytest.fixture
+def usual(attack: Attack) -> float:
+    """The p99 of the honest client before the attack."""
+    return p99(round_trips(attack.honest))
+
+
+def assert_drpc_is_served(broker: RunningBroker) -> None:
+    """Another client has its answer."""
+    with DrpcByHand(broker.drpc_address) as connection:
+        assert connection.call(HELLO, b"")[0] == Kind.MESSAGE
+
+
+def test_each_port_serves_exactly_what_its_twin_of_the_other_protocol_serves(
+    broker: RunningBroker,
+) -> None:
+    """W1. Every method of every service is tried on every port."""
+    with RawClient(broker.outside_address) as client:
+        outside_drpc = client.cluster.Hello(common.HelloRequest(), timeout=10).drpc_address
+    known = {
+        int(address.rpartition(":")[2])
+        for address in (
+            *(broker.address, broker.outside_address, broker.metrics_address),
+            *(broker.drpc_address, outside_drpc),
+        )
+    }
+    of_brokers = [f"127.0.0.1:{port}" for port in set(listening_ports(broker.pid)) - known]
+    assert len(of_brokers) == 2, "one for each protocol"
+    with DrpcByHand(of_brokers[0]) as first:
+        first.send(PREFACE + frame(4))
+        if not first.socket.recv(1):  # Only gRPC answers that.
+            of_brokers.reverse()
+    replicas, replicas_drpc = of_brokers
+
+    for_clients = served_by_grpc(broker.address)
+    for_brokers = served_by_grpc(replicas)
+    assert served_by_grpc(broker.outside_address) == for_clients
+    assert served_by_drpc(broker.drpc_address) == for_clients
+    assert served_by_drpc(outside_drpc) == for_clients
+    assert served_by_drpc(replicas_drpc) == for_brokers - {SESSION}
+    assert SESSION in for_brokers
+    assert REPLICA_FETCH in for_brokers
+    assert for_clients == {
+        method for method in all_methods() if "Replica/" not in method and method != SESSION
+    }
+
+
+BROKEN: dict[str, bytes] = {
+    "a length of 2 GB": invoke(FETCH) + b"\x05\x01\x02\xff\xff\xff\xff\x07",
+    "a length of 2^63": invoke(FETCH) + b"\x05\x01\x02" + b"\xff" * 8 + b"\x7f",
+    "a varint without end": invoke(FETCH) + b"\x05" + b"\xff" * 100,
+    "a million empty frames": invoke(FETCH) + unfinished(Kind.MESSAGE, 1, 2) * 100_000,
+    "ids that go back": invoke(FETCH, 9) + invoke(FETCH, 8),
+    "an id of 0": packet(Kind.INVOKE, 0, 1, FETCH.encode()),
+    "a message without a call": packet(Kind.MESSAGE, 1, 1, b"x"),
+    "an unknown kind": invoke(FETCH) + packet(50, 1, 2, b"x"),
+    "a method of 10 KB": packet(Kind.INVOKE, 1, 1, b"/" * 10_000),
+    "metadata of 1 MB": packet(Kind.METADATA, 1, 1, bytes(MIB - 100)),
+    "metadata that are none": packet(Kind.METADATA, 1, 1, MALFORMED),
+    "a hello of TLS": TLS_HELLO,
+    "HTTP": b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
+    "a greeting of HTTP/2": PREFACE + frame(4),
+    "a header of DRPC's migration": b"DRPC!!!1",
+    "frames for a call that has ended": invoke(HELLO)
+    + packet(Kind.MESSAGE, 1, 2, MALFORMED)
+    + b"".join(packet(Kind.MESSAGE, 1, number) for number in range(3, 3000)),
+    "unknown kinds without end": invoke(FETCH)
+    + b"".join(packet(60, 1, number, is_ignorable=True) for number in range(2, 3000)),
+    "unknown methods without end": b"".join(invoke("/x/y", number) for number in range(1, 3000)),
+}
+
+
+def test_what_breaks_the_rules_of_drpc_is_cut_off_and_nothing_else_is(
+    broker: RunningBroker, attack: Attack
+) -> None:
+    with DrpcByHand(broker.drpc_address) as other:
+        for stream, (name, sent) in enumerate(BROKEN.items(), 1):
+            with DrpcByHand(broker.drpc_address, ELSEWHERE) as connection:
+                connection.send(sent)
+                assert connection.is_closed_within(5), name
+            assert other.call(HELLO, b"", stream)[0] == Kind.MESSAGE, name
+    for number in range(20):
+        with DrpcByHand(broker.drpc_address, ELSEWHERE) as connection:
+            connection.send(random.Random(number).randbytes(20_000))
+            # Perhaps it is a packet that may be ignored, and its rest is still awaited.
+            assert connection.is_closed_within(15), number
+    attack.assert_memory_is_bounded()
+
+
+def test_half_messages_by_drpc_take_what_has_arrived_within_the_bound_and_are_cut(
+    broker: RunningBroker, attack: Attack, usual: float
+) -> None:
+    before = broker.rss_bytes()
+    half = packet(Kind.MESSAGE, 1, 2, bytes(MIB))[: 700 << 10]
+    in_frames = unfinished(Kind.MESSAGE, 1, 2, bytes(8000)) * 80
+    with ExitStack() as stack:
+        peers = [
+            stack.enter_context(DrpcByHand(broker.drpc_address, ELSEWHERE)) for _ in range(200)
+        ]
+        for number, peer in enumerate(peers):
+            peer.socket.settimeout(0.05)
+            peer.send(invoke(PRODUCE), in_frames if number % 2 else half)
+        assert p99(round_trips(attack.honest)) < 2 * usual + P99_NOISE_SECONDS
+        # 16 of 32 MiB for one address, a message, 16 KiB each, and the connections themselves.
+        assert broker.rss_bytes() - before < 40 * MIB
+        assert_drpc_is_served(broker)
+        assert peers[0].is_closed_within(10), "it sends nothing more"
+
+
+def test_calls_by_drpc_that_end_one_another_delay_nobody(
+    broker: RunningBroker, attack: Attack, usual: float
+) -> None:
+    streams = iter(range(1, 1 << 30))
+    with DrpcByHand(broker.drpc_address, ELSEWHERE) as connection:
+        found = []
+        ending = threading.Thread(target=lambda: found.append(p99(round_trips(attack.honest))))
+        ending.start()
+        connection.send(*(invoke(FETCH, next(streams)) for _ in range(500)))
+        while ending.is_alive():
+            assert connection.send(invoke(FETCH, next(streams)))
+            time.sleep(0.001)
+        assert found[0] < 2 * usual + P99_NOISE_SECONDS
+        stream = next(streams)
+        assert connection.call(HELLO, b"", stream)[0] == Kind.MESSAGE
+
+
+def test_who_asks_by_drpc_and_never_reads_makes_the_broker_hold_little(
+    broker: RunningBroker, attack: Attack
+) -> None:
+    request = cluster_pb2.GetMetadataRequest().SerializeToString()
+    with ExitStack() as stack:
+        before = broker.rss_bytes()
+        for _ in range(20):
+            peer = stack.enter_context(DrpcByHand(broker.drpc_address, ELSEWHERE))
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            peer.socket.settimeout(0.1)
+            for stream in range(1, 5000, 50):
+                calls = b"".join(
+                    invoke(GET_METADATA, number)
+                    + packet(Kind.MESSAGE, number, 2, request)
+                    + packet(Kind.CLOSE_SEND, number, 3)
+                    for number in range(stream, stream + 50)
+                )
+                if not peer.send(calls):
+                    break
+        assert broker.rss_bytes() - before < 40 * MIB
+        assert_drpc_is_served(broker)
+
+
+def test_a_message_by_drpc_of_a_byte_a_second_is_cut(broker: RunningBroker) -> None:
+    with DrpcByHand(broker.drpc_address, ELSEWHERE) as connection:
+        sent = invoke(PRODUCE) + packet(Kind.MESSAGE, 1, 2, bytes(100_000))
+        connection.send(sent[:100])
+        deadline = time.monotonic() + 10
+        for at in range(100, 1000):
+            if not connection.send(sent[at : at + 1]):
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+
+def test_one_address_cannot_take_all_connections_by_drpc(broker: RunningBroker) -> None:
+    with ExitStack() as stack:
+        peers = [
+            stack.enter_context(DrpcByHand(broker.drpc_address, ELSEWHERE)) for _ in range(270)
+        ]
+        for peer in peers:
+            peer.send(invoke(FETCH))
+        assert_drpc_is_served(broker)
+        assert sum(peer.is_closed_within(0.01) for peer in peers[-20:]) == 20
+    assert broker.metrics()[DRPC_CLOSED] >= 20
+
+
+def test_a_thousand_connections_that_announce_8_mib_and_send_a_byte_take_no_memory(
+    tmp_path: Path,
+) -> None:
+    """W2. With the settings that a broker has by itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    with RunningBroker(tmp_path) as broker, ExitStack() as stack:
+        assert_drpc_is_served(broker)
+        peers = [
+            stack.enter_context(DrpcByHand(broker.drpc_address, ELSEWHERE)) for _ in range(1000)
+        ]
+        for peer in peers:
+            peer.send(invoke(FETCH))
+        open_connections = 'millrace_connections{listener="clients_drpc"}'
+        wait_until(lambda: broker.metrics()[open_connections] >= 1000, "they are open")
+        time.sleep(1)  # What their calls take is there.
+        before = broker.rss_bytes()
+        announced = packet(Kind.MESSAGE, 1, 2, bytes((8 << 20) - 100))
+        for peer in peers:
+            peer.send(announced[:10])
+        assert_drpc_is_served(broker)
+        time.sleep(0.5)
+        grown = broker.rss_bytes() - before
+        assert grown < 16 * MIB, f"the broker grew by {grown >> 10} KiB"

@@ -61,7 +61,6 @@ class Connection(FrameReader):
         self._stream = 0  # The id of the frame that came last.
         self._message = 0
         self._packet_ended = True
-        self._control = 0
         self._parts: list[bytes | memoryview] = []
         self._parts_bytes = 0
         self._frames = 0
@@ -246,9 +245,12 @@ class Connection(FrameReader):
                     f"the ids of a frame go back: stream {stream}, message {message} after stream "
                     f"{self._stream}, message {self._message}"
                 )
+            kind = wire.kind_of(control)
+            if kind not in _KINDS and not wire.is_ignorable(control):
+                # At once: other protocols are told so, and do not wait for the rest of a packet.
+                raise FrameError(f"packets of kind {kind} are not known here")
             self._drop_packet()
-            self._stream, self._message, self._kind = stream, message, wire.kind_of(control)
-            self._control = 0
+            self._stream, self._message, self._kind = stream, message, kind
         if self._parts_bytes + length > self._limits.message_bytes_max:
             raise FrameError(
                 f"a message has {self._parts_bytes + length} bytes or more, and "
@@ -257,7 +259,6 @@ class Connection(FrameReader):
         self._frames += 1
         if self._frames > _FREE_FRAMES + (self._parts_bytes + length) // _FRAME_BYTES_MIN:
             raise FrameError(f"a packet comes in {self._frames} small frames: send larger ones")
-        self._control |= control
         self._packet_ended = wire.is_last(control)
         return Frame(payload_at, length)
 
@@ -277,11 +278,9 @@ class Connection(FrameReader):
         self.holder.complete(len(body))
         if self._kind in _KINDS:
             self.on_packet(self._kind, self._stream, body)
-        elif wire.is_ignorable(self._control):
+        else:
             self.release(len(body))
             self.on_ignored(len(body))
-        else:
-            raise FrameError(f"packets of kind {self._kind} are not known here")
         return True
 
     def _drop_packet(self) -> None:
