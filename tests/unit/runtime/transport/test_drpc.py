@@ -59,6 +59,12 @@ async def refuse_at_length(call: ServerCall) -> None:
     raise NotLeaderError("no" * 10_000, appended=Appended.NO)
 
 
+async def shout(call: ServerCall) -> None:
+    """Answer without end."""
+    while True:
+        await call.write(bytes(1 << 20))
+
+
 async def fail(call: ServerCall) -> None:
     raise RuntimeError("a bug")
 
@@ -77,6 +83,7 @@ METHODS: dict[str, Callable[[ServerCall], Awaitable[None]]] = {
     "/t.T/Echo": echo,
     "/t.T/Refuse": refuse,
     "/t.T/RefuseAtLength": refuse_at_length,
+    "/t.T/Shout": shout,
     "/t.T/Fail": fail,
     "/t.T/Who": who,
     "/t.T/Wait": wait,
@@ -592,6 +599,31 @@ async def test_a_connection_without_a_call_is_closed_and_so_is_a_frame_that_does
         await stream.write(b"x")
         assert await stream.read() == b"x"
         used.close()
+
+
+async def test_a_machine_that_lives_and_does_not_read_for_long_keeps_its_connection() -> None:
+    async with serving() as the:
+        connection = await the.connect(replace(CONNECTION, dead_after_ms=1000))
+        stream = connection.stream("/t.T/Wait", {})
+        while connection.is_writable:
+            await asyncio.wait({asyncio.ensure_future(stream.write(bytes(1 << 20)))}, timeout=0.2)
+        await asyncio.sleep(2.5)
+        assert not connection.is_closed
+        connection.abort("the test ends it")
+
+
+async def test_who_reads_nothing_of_its_answers_for_long_is_cut() -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Shout"))
+        await until(lambda: any(not served.is_writable for served in the.server.connections))
+        await asyncio.sleep(0.1)
+        (served,) = the.server.connections
+        now_ms = served._now_ms()
+        assert served.reason_to_close(now_ms, LIMITS) == ""
+        assert served.reason_to_close(now_ms + 59_000, LIMITS) == ""
+        assert "does not read" in served.reason_to_close(now_ms + 61_000, LIMITS)
+        peer.abort()
 
 
 async def test_a_message_whose_frames_end_and_which_does_not_is_cut_as_well() -> None:

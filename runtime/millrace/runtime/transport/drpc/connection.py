@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from millrace.core.records.header import Buffer
 from millrace.runtime import host
+from millrace.runtime.transport.acknowledgements import Acknowledgements
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.wire import Kind
 from millrace.runtime.transport.frames import Frame, FrameError, FrameReader, Hold, ReadAhead
@@ -68,6 +69,7 @@ class Connection(FrameReader):
         self._is_paused = False
         self._writable: asyncio.Future[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
         self._keepalive_ms = limits.keepalive_ms
         self._peer_keepalive_ms = 0  # What the other side promises; 0: nothing.
         self._sent_packets = 0
@@ -192,6 +194,20 @@ class Connection(FrameReader):
         found = transport.get_extra_info("socket")
         if found is not None:
             _configure(found, self._limits.dead_after_ms)
+            self._acknowledgements = Acknowledgements(found, self._limits.dead_after_ms)
+            self._arm_look()
+
+    def _arm_look(self) -> None:
+        seconds = self._limits.dead_after_ms / 3000
+        self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        if self.is_closed:
+            return
+        if self._acknowledgements.is_dead(self._now_ms()):
+            self.abort("the other machine acknowledges nothing that it is sent")
+            return
+        self._arm_look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what depends on the connection."""
@@ -220,8 +236,9 @@ class Connection(FrameReader):
         if self.is_closed:
             return
         self.is_closed = True
-        if self._ticking is not None:
-            self._ticking.cancel()
+        for timer in (self._ticking, self._looking):
+            if timer is not None:
+                timer.cancel()
         self._parts.clear()
         self.close_reading()
         self._wake_writer()
@@ -302,14 +319,14 @@ _KINDS: Final = frozenset(Kind)
 
 
 def _configure(found: socket.socket, dead_after_ms: int) -> None:
-    """Set what a socket has that carries calls: no delays, and an end when the peer is gone."""
+    """Set what a socket has that carries calls: no delays, and an end when an idle peer is gone."""
     with contextlib.suppress(OSError, AttributeError):  # Not TCP, or not Linux.
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        seconds = max(1, dead_after_ms // 2000)
+        seconds = max(1, dead_after_ms // 3000)
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, seconds)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, dead_after_ms)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
 
 
 class Inbox:

@@ -32,6 +32,8 @@ _VAIN_PACKETS_MAX: Final = 1000
 or for an unknown method. A caller that has messages under way when its call ends sends some."""
 _CLOSING_MS_MAX: Final = 5000
 """How long a connection that is closed may take for the last bytes."""
+_UNREAD_MS_MAX: Final = 60_000
+"""How long a peer may read nothing of the answers that wait for it."""
 _DRAIN_MS_MAX: Final = 60_000
 """How long a connection of the greatest age may take to finish."""
 
@@ -112,6 +114,7 @@ class _ServedConnection(Connection):
         self.has_called = False
         self.is_draining = False
         self.drained_ms = self._closing_ms = 0  # When that began; 0: not yet.
+        self._unread = (0, 0)  # Bytes of answers that wait, and since when they are so many.
         self.call: _Call | None = None
         self._metadata: tuple[int, Metadata] = (0, {})
         self._vain_since_ms = self._vain_bytes = self._vain_packets = 0
@@ -290,12 +293,21 @@ class _ServedConnection(Connection):
             allowed_ms = _LOOK_SECONDS * 1000 if self.holder.others_wait else limits.message_ms_max
             if age_ms > allowed_ms + arrived * 1000 // STEP_BYTES:
                 return "a message arrives too slowly"
+        if not self.is_writable and self._is_unread(now_ms):
+            return "it does not read its answers"
         if self.drained_ms and now_ms - self.drained_ms > _DRAIN_MS_MAX:
             return "it does not end its call, though it was asked to"
         if not self.has_called and now_ms - self.opened_ms >= limits.silence_ms_max:
             return "it has made no call"
         is_idle = self.call is None and now_ms - self.quiet_since_ms >= limits.idle_ms_max >= 0
         return "it is idle" if is_idle else ""
+
+    def _is_unread(self, now_ms: int) -> bool:
+        waiting, (last, since_ms) = self.transport.get_write_buffer_size(), self._unread
+        if waiting != last:
+            self._unread = (waiting, now_ms)
+            return False
+        return now_ms - since_ms > _UNREAD_MS_MAX
 
     def _is_late(self, now_ms: int) -> bool:
         return now_ms - self._closing_ms > _CLOSING_MS_MAX
