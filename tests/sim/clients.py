@@ -278,6 +278,7 @@ class Writer(Client):
             settings["compression"] = "none"
         return settings | {
             "acks": load.acks,
+            "transport": self._machine.transport,
             "linger_ms": 1,
             "delivery_timeout_ms": _PATIENCE_MS if load.is_patient else _IMPATIENCE_MS,
             "request_timeout_ms": load.request_timeout_ms
@@ -405,6 +406,7 @@ class Reader(Client):
             client_rack=self._zone,
             metadata_max_age_ms=5_000,
             auto_offset_reset="none",
+            transport=self._machine.transport,
         )
 
     async def _read(self, consumer: Consumer, process: str) -> None:

@@ -48,7 +48,7 @@ from tests.sim.operator import Operator
 from tests.sim.ownership import GROUP, Ownership
 from tests.sim.probes import Probes
 from tests.sim.replica_witness import ReplicaWitness
-from tests.sim.settings import REPLICATION, Settings
+from tests.sim.settings import REPLICATION, Drpc, Settings
 from tests.sim.state_witness import StateWitness
 from tests.sim.telling import state as told_state
 from tests.sim.witness import Witness
@@ -211,6 +211,7 @@ class SimulatedCluster:
         self.stored_cluster: ClusterState | None = None
         self.deleted: dict[TopicId, None] = {}
         self._world = world
+        self._drpc = Drpc(world)
         self._processes: dict[str, str] = {}
         logs = LogWitness()
         replicas = ReplicaWitness(logs)
@@ -265,7 +266,7 @@ class SimulatedCluster:
         return BrokerProcess(
             machine,
             name,
-            self.settings.of(machine.name, machine.host, _PORT),
+            self.settings.of(machine.name, machine.host, _PORT, self._drpc),
             lambda: self.new_store(self.store, machine.name),
             self._on_unexpected,
         )
@@ -290,7 +291,8 @@ class SimulatedCluster:
         )
 
     def _new_client(self, name: str) -> ClientMachine:
-        self._clients[name] = ClientMachine(self._world, name, self.network)
+        transport = self._drpc.transport(name)
+        self._clients[name] = ClientMachine(self._world, name, self.network, transport)
         return self._clients[name]
 
     # --- Cluster -----------------------------------------------------------------------------
@@ -905,6 +907,8 @@ ALL_FAMILIES: Final = _families(
     "F01", "F02", "F03", "F08", "F09", "F10", "F38", "F39", "F47", "F49",
     # The network fails in every way, and so do clocks.
     "F11", "F12", "F13", "F14", "F15", "F16", "F17", "F18", "F19", "F20", "F21", "F34",
+    # Connections of bytes, too.
+    "F80", "F81", "F82",
     # Machines lose power, and disks are slow, full, or fail.
     "F04", "F05", "F06", "F07", "F22", "F23", "F24", "F26", "F27", "F33",
     # The store is unavailable, slow or throttled, or loses answers.

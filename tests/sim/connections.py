@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
-from tests.sim.network import CONNECT_US, KEEPALIVE_US, Link, Network, Process
+from tests.sim.lines import Line
+from tests.sim.network import CONNECT_US, Network, Process
 from tests.sim.telling import message as told_message
 
 from millrace.proto.callers import Metadata
@@ -35,15 +36,14 @@ class Status(NamedTuple):
         return grpc.aio.AioRpcError(self.code, grpc.aio.Metadata(), metadata, self.details)
 
 
-class End:
+class End(Line):
     """One end of a call: what it has received, and what it may send."""
 
+    is_kept_by_machine = False
     peer: "End"
 
     def __init__(self, network: Network, process: Process, method: str, *, is_client: bool) -> None:
-        self.network = network
-        self.process = process
-        self._method = method
+        super().__init__(network, process, method)
         self._is_client = is_client
         self.status: Status | None = None
         """How the call has ended, as far as this end knows."""
@@ -52,9 +52,6 @@ class End:
         self.on_ended: Callable[[], None] = lambda: None
         self._inbox: deque[bytes] = deque()
         self._unread_bytes = 0  # Received or in flight, and not read yet.
-        self._last_arrival = 0
-        self._is_given_up = False
-        self._held_back: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
         self._news: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
 
@@ -70,7 +67,7 @@ class End:
         self.peer._unread_bytes += len(message)
         world = self.network.world
         if world.trace.is_detailed:
-            said = told_message(self._method, message, is_request=self._is_client)
+            said = told_message(self.method, message, is_request=self._is_client)
             world.trace.add_message(world.now, f"{self._link().label} {said}")
         self._post(self.peer._on_message, message)
         # The transport needs some time.
@@ -88,48 +85,6 @@ class End:
         # Only now: a link that works again must find an end that has still something to say.
         self.network.forget(self)
         self.peer.end(status)
-
-    def _post(self, action: Callable[..., None], *arguments: object) -> None:
-        if self.process.is_dead:
-            return
-        world, link = self.network.world, self._link()
-        self._last_arrival = at = max(world.now + link.delay(self._method), self._last_arrival)
-        world.at(at, link.label, self._carry, action, arguments)
-        if at - world.now > KEEPALIVE_US and not self._is_given_up:
-            self._is_given_up = True
-            world.after(KEEPALIVE_US, link.label, self._give_up)
-
-    def _give_up(self) -> None:
-        """Break the call: no acknowledgement of its messages arrived within keepalive.
-
-        The peer learns of it somewhat later: its own pings have no answers either.
-        """
-        self.fail("keepalive watchdog timeout")
-        world = self.network.world
-        at = min(self._last_arrival + 1, world.now + KEEPALIVE_US // 2)
-        world.at(at, "a call breaks", self.peer.fail, "Socket closed")
-
-    def _link(self) -> Link:
-        return self.network.link(self.process.machine.name, self.peer.process.machine.name)
-
-    def _carry(self, action: Callable[..., None], arguments: tuple[object, ...]) -> None:
-        # TCP loses nothing of a live connection: it retransmits.
-        if self._held_back or self._link().is_held:
-            self._held_back.append((action, arguments))
-        else:
-            action(*arguments)
-
-    def release(self) -> None:
-        """Continue: the link works again."""
-        if self._held_back:
-            link = self._link()
-            self.network.world.after(link.delay(), link.label, self._release)
-
-    def _release(self) -> None:
-        # Messages that arrive before this event queue after those that were held back.
-        while self._held_back and not self._link().is_held:
-            action, arguments = self._held_back.popleft()
-            action(*arguments)
 
     # --- Receiving ---------------------------------------------------------------------------
 

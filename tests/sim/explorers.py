@@ -308,6 +308,7 @@ class ConsumerExplorer(Explorer):
                 self._site.bootstrap,
                 request_timeout_ms=_TIMEOUT_MS,
                 auto_offset_reset="earliest",
+                transport=self._machine.transport,
                 fetch_max_bytes=self._dice.choice((1_024, 1_000_000)),
             ) as self._consumer:
                 self._expected, self._sought = {}, set()

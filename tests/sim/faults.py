@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from tests.fakes.disk import SECTOR_BYTES
 from tests.sim import coordination
 from tests.sim.admin import TrimRecords
+from tests.sim.byte_connections import ByteEnd
 from tests.sim.coordination import SimulatedStore, StoreWeather
 from tests.sim.disk import SimulatedDisk
 from tests.sim.machine import BrokerMachine, ClientMachine
@@ -419,6 +420,52 @@ def reset_streams(scene: Scene) -> Undo | None:
     if not scene.network.reset_streams(scene.dice, share, [scene.any_machine().name]):
         return None
     return lambda: None
+
+
+def _byte_ends(scene: Scene) -> list[ByteEnd]:
+    """Return one end of some connections of bytes of a machine."""
+    share = scene.dice.choice((0.3, 1.0))
+    ends = scene.network.ends_of([scene.any_machine().name])
+    return [end for end in ends if isinstance(end, ByteEnd) and scene.dice.random() < share]
+
+
+def _either(scene: Scene, end: ByteEnd) -> ByteEnd:
+    return end if scene.dice.random() < 0.5 else end.peer
+
+
+@family("F80", "connections break inside a frame", _SHORT)
+def cut_in_a_frame(scene: Scene) -> Undo | None:
+    ends = [_either(scene, end) for end in _byte_ends(scene)]
+    for end in ends:
+        end.cut_after(scene.dice.choice((0, 1, 5, 100, 1_000)) + scene.dice.randrange(100))
+
+    def undo() -> None:
+        for end in ends:
+            end.cut_after(-1)
+
+    return undo if ends else None
+
+
+@family("F81", "bytes arrive late, in small pieces")
+def slow_pieces(scene: Scene) -> Undo | None:
+    ends = [_either(scene, end) for end in _byte_ends(scene)]
+    for end in ends:
+        late_us = scene.dice.choice((1, 20, 300)) * MILLISECOND
+        end.slow_down(scene.dice.choice((20, 100, 1_000)), late_us)
+
+    def undo() -> None:
+        for end in ends:
+            end.slow_down(1 << 30, 0)
+
+    return undo if ends else None
+
+
+@family("F82", "one end of connections is gone, and the other one does not hear of it", _SHORT)
+def half_open(scene: Scene) -> Undo | None:
+    ends = [_either(scene, end) for end in _byte_ends(scene)]
+    for end in ends:
+        end.vanish()
+    return (lambda: None) if ends else None
 
 
 @family("F18", "requests are overtaken, and some arrive half a minute late")

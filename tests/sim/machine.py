@@ -35,12 +35,14 @@ class ClientMachine:
 
     Attributes:
         is_frozen: the process is paused (SIGSTOP); its clock and the network go on.
+        transport: the setting of its clients.
     """
 
     is_powered = True
 
-    def __init__(self, world: World, name: str, network: Network) -> None:
+    def __init__(self, world: World, name: str, network: Network, transport: str) -> None:
         self.is_frozen = False
+        self.transport = transport
         self.world = world
         self.name = name
         self.network = network

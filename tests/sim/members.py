@@ -95,6 +95,7 @@ class GroupMember(Client):
                 enable_auto_commit=not commits,
                 auto_commit_interval_ms=1_000,
                 auto_offset_reset="earliest",
+                transport=self._machine.transport,
             )
             life = Life(self.name, next(self._lives), consumer, self._machine.clock)
             try:

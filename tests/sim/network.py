@@ -1,11 +1,13 @@
 """The network between machines, and its faults.
 
 Every pair of machines has two *links*, one in each direction, each with its own weather. Links
-carry gRPC calls (`connections`): messages of one call arrive in order and once, those of different
-calls may overtake one another. Loss costs time, as TCP retransmits. A link that is held keeps
-everything back; if that lasts longer than keepalive, both ends of a call learn that it is broken. A
-process that dies breaks its calls at once. A machine without power, or with a paused process, stays
-silent.
+carry gRPC calls (`connections`) and connections of bytes (`byte_connections`): what belongs to one
+of them arrives in order and once, different ones may overtake one another. Loss costs time, as TCP
+retransmits. A link that is held keeps everything back; if that lasts longer than keepalive, both
+ends learn that it is broken. A process that dies breaks its calls at once. A machine without power
+stays silent, and so does a paused process.
+
+What is said here of calls holds for connections of bytes, too.
 """
 
 import random
@@ -78,7 +80,13 @@ class Process(Protocol):
 
 
 class End(Protocol):
-    """One end of a call."""
+    """One end of a call.
+
+    Attributes:
+        is_kept_by_machine: keepalive is answered for a process that is paused.
+    """
+
+    is_kept_by_machine: bool
 
     @property
     def process(self) -> Process: ...
@@ -173,12 +181,14 @@ class Network:
     Attributes:
         weather: of every link when nothing is wrong.
         lost_calls: how many calls the network has broken.
+        dice: of connections of bytes: where they are cut into pieces, and how much is in flight.
     """
 
     def __init__(self, world: World, weather: Weather = FAIR) -> None:
         self.world = world
         self.weather = weather
         self.lost_calls = 0
+        self.dice = world.random("connections")
         self._stations: dict[str, Station] = {}
         self._names: dict[str, str] = {}
         self._links: dict[tuple[str, str], Link] = {}
@@ -221,6 +231,10 @@ class Network:
             return False
         return not (self.link(source, target).is_held or self.link(target, source).is_held)
 
+    def has_power(self, name: str) -> bool:
+        """Whether a machine can answer at all, if only with a refusal."""
+        return self._stations[name].is_powered
+
     def remember(self, end: End) -> None:
         self._ends[end] = None
 
@@ -258,8 +272,15 @@ class Network:
 
     def reset_streams(self, dice: random.Random, share: float, names: Iterable[str]) -> int:
         """Break a share of the calls of some machines; return how many."""
+        found = [end for end in self.ends_of(names) if dice.random() < share]
+        for end in found:
+            self._break(end, "Connection reset by peer")
+        return len(found)
+
+    def ends_of(self, names: Iterable[str]) -> list[End]:
+        """Return one end of each call of some machines, if they have one."""
         wanted = set(names)
-        found = [
+        return [
             end
             for end in self._ends
             if end.process.machine.name in wanted
@@ -267,11 +288,7 @@ class Network:
                 end.peer.process.machine.name not in wanted
                 or end.process.name < end.peer.process.name
             )
-            and dice.random() < share
         ]
-        for end in found:
-            self._break(end, "Connection reset by peer")
-        return len(found)
 
     def on_silence(self, link: Link) -> None:
         """A link is held; keepalive will notice it."""
@@ -282,7 +299,7 @@ class Network:
     def on_frozen(self, name: str) -> None:
         """A process is paused; keepalive will notice it."""
         for end in list(self._ends):
-            if end.process.machine.name == name:
+            if end.process.machine.name == name and not end.is_kept_by_machine:
                 self.world.after(KEEPALIVE_US, "keepalive", self._look, end)
 
     def watch(self, end: End) -> None:
@@ -303,7 +320,8 @@ class Network:
     def _look(self, end: End) -> None:
         here, there = end.process.machine.name, end.peer.process.machine.name
         is_frozen = any(self._stations[name].is_frozen for name in (here, there))
-        if is_frozen or self.link(here, there).is_held or self.link(there, here).is_held:
+        is_silent = is_frozen and not end.is_kept_by_machine
+        if is_silent or self.link(here, there).is_held or self.link(there, here).is_held:
             self._break(end, "keepalive watchdog timeout")
 
     def _break(self, end: End, details: str) -> None:

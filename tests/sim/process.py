@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from tests.sim.byte_connections import SimulatedListening, connect
 from tests.sim.clocks import MachineClock
 from tests.sim.connections import SimulatedChannel, SimulatedServer
 from tests.sim.event_loop import SimulatedLoop
@@ -93,11 +94,12 @@ class SimulatedHost:
         port: int = server.listen(address)
         return port
 
-    def bind(self, address: str) -> Any:
-        raise OSError(f"no port for bytes is simulated yet, such as {address}")
+    def bind(self, address: str) -> SimulatedListening:
+        return SimulatedListening(self.process.machine.network, self.process, address)
 
-    async def connect(self, address: str, factory: Any, tls: Any = None) -> Any:
-        raise OSError(f"no connection of bytes is simulated yet, such as to {address}")
+    async def connect(self, address: str, factory: Any, tls: object = None) -> Any:
+        del tls
+        return await connect(self.process.machine.network, self.process, address, factory)
 
 
 class Process:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tests.sim.world import World
+
 from millrace.core.broker_config import BrokerConfig, CoordinationConfig, StorageConfig
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.positions.position import PositionsConfig
@@ -30,6 +32,41 @@ POSITIONS: Final = PositionsConfig()
 _DEFAULT: Final = BrokerConfig(log_dirs=(DIRECTORY,))
 
 
+_DRPC: Final = {
+    (1.0, 1.0, 1.0): 12,  # All use it.
+    (0.6, 0.6, 0.7): 5,  # Brokers and clients differ, as in a rolling upgrade.
+    (1.0, 0.0, 1.0): 2,
+    (0.0, 1.0, 1.0): 2,
+    (0.0, 0.0, 1.0): 2,
+}
+"""How often which shares of brokers have each listener, and of clients use DRPC."""
+
+
+class Drpc:
+    """Who uses DRPC in a cluster: the seed decides, and a broker's later lives are as its first."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        shares, weights = list(_DRPC), list(_DRPC.values())
+        [drawn] = world.random("drpc").choices(shares, weights)
+        self._for_clients, self._for_replicas, self._of_clients = drawn
+
+    def _is_drawn(self, what: str, share: float) -> bool:
+        return self._world.random(f"drpc {what}").random() < share
+
+    def is_for_clients(self, broker: str) -> bool:
+        """Whether a broker has a DRPC listener for clients."""
+        return self._is_drawn(f"clients of {broker}", self._for_clients)
+
+    def is_for_replicas(self, broker: str) -> bool:
+        """Whether a broker has a DRPC listener for other brokers."""
+        return self._is_drawn(f"replicas of {broker}", self._for_replicas)
+
+    def transport(self, client: str) -> str:
+        """Return the setting `transport` of a client."""
+        return "auto" if self._is_drawn(client, self._of_clients) else "grpc"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The differences between simulated clusters."""
@@ -45,8 +82,10 @@ class Settings:
     cleaner_io_max_bytes_per_second: int = -1
     has_hdd: bool = False
 
-    def of(self, name: str, host: str, port: int) -> BrokerConfig:
+    def of(self, name: str, host: str, port: int, drpc: "Drpc") -> BrokerConfig:
         """Return those of one broker, whose name is its zone, too."""
+        listeners = _DEFAULT.listeners
+        clients_drpc, replicas_drpc = listeners.clients_drpc, listeners.replicas_drpc
         return replace(
             _DEFAULT,
             log_dirs=(DIRECTORY, f"hdd:{ON_HDD}") if self.has_hdd else (DIRECTORY,),
@@ -74,11 +113,15 @@ class Settings:
             ),
             metrics=replace(_DEFAULT.metrics, port=-1),
             listeners=replace(
-                _DEFAULT.listeners,
-                clients=replace(_DEFAULT.listeners.clients, host=host, port=port),
-                replicas=replace(_DEFAULT.listeners.replicas, host=host),
-                clients_drpc=replace(_DEFAULT.listeners.clients_drpc, port=-1),
-                replicas_drpc=replace(_DEFAULT.listeners.replicas_drpc, port=-1),
+                listeners,
+                clients=replace(listeners.clients, host=host, port=port),
+                replicas=replace(listeners.replicas, host=host),
+                clients_drpc=clients_drpc
+                if drpc.is_for_clients(name)
+                else replace(clients_drpc, port=-1),
+                replicas_drpc=replicas_drpc
+                if drpc.is_for_replicas(name)
+                else replace(replicas_drpc, port=-1),
             ),
             threads=replace(_DEFAULT.threads, check=1, read=1),
             limits=replace(_DEFAULT.limits, fetch_response_bytes_max=64 << 10),
