@@ -33,6 +33,10 @@ SUPERVISOR_US: Final = SECOND
 class ClientMachine:
     """A client's machine.
 
+    Args:
+        transport: the setting of its clients.
+        host: its address, if anything listens there.
+
     Attributes:
         is_frozen: the process is paused (SIGSTOP); its clock and the network go on.
         transport: the setting of its clients.
@@ -40,14 +44,16 @@ class ClientMachine:
 
     is_powered = True
 
-    def __init__(self, world: World, name: str, network: Network, transport: str) -> None:
+    def __init__(
+        self, world: World, name: str, network: Network, transport: str = "auto", host: str = ""
+    ) -> None:
         self.is_frozen = False
         self.transport = transport
         self.world = world
         self.name = name
         self.network = network
         self.clock = MachineClock(world, name)
-        network.attach(self)
+        network.attach(self, host)
         self.process = Process(self, name)
 
     def freeze(self) -> None:
