@@ -4,6 +4,7 @@ from typing import Final
 
 from tests.sim.client_scenarios import CLIENT_SCENARIOS
 from tests.sim.compaction_scenarios import COMPACTION_SCENARIOS
+from tests.sim.drpc_scenarios import DRPC_SCENARIOS
 from tests.sim.group_scenarios import GROUP_SCENARIOS
 from tests.sim.put_back_scenarios import PUT_BACK_SCENARIOS
 from tests.sim.quota_scenarios import QUOTA_SCENARIOS
@@ -16,6 +17,7 @@ ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *RULE_SCENARIOS,
     *PUT_BACK_SCENARIOS,
     *CLIENT_SCENARIOS,
+    *DRPC_SCENARIOS,
     *GROUP_SCENARIOS,
     *QUOTA_SCENARIOS,
     *COMPACTION_SCENARIOS,

@@ -48,7 +48,7 @@ from tests.sim.operator import Operator
 from tests.sim.ownership import GROUP, Ownership
 from tests.sim.probes import Probes
 from tests.sim.replica_witness import ReplicaWitness
-from tests.sim.settings import REPLICATION, Drpc, Settings
+from tests.sim.settings import REPLICATION, Drpc, DrpcShares, Settings
 from tests.sim.state_witness import StateWitness
 from tests.sim.telling import state as told_state
 from tests.sim.witness import Witness
@@ -200,6 +200,8 @@ class SimulatedCluster:
     families: tuple[Family, ...] = ()
     settings: Settings = Settings()
     new_store: Callable[[SimulatedStore, str], CoordinationStore] = BlockingStore
+    drpc_shares: DrpcShares | None = None
+    """Who uses DRPC; None: the seed draws it."""
 
     def __init__(self, world: World) -> None:
         self.network = Network(world)
@@ -211,7 +213,7 @@ class SimulatedCluster:
         self.stored_cluster: ClusterState | None = None
         self.deleted: dict[TopicId, None] = {}
         self._world = world
-        self._drpc = Drpc(world)
+        self._drpc = Drpc(world, self.drpc_shares)
         self._processes: dict[str, str] = {}
         logs = LogWitness()
         replicas = ReplicaWitness(logs)

@@ -17,7 +17,7 @@ from tests.sim.cluster import SimulatedCluster, TopicPlan
 from tests.sim.faults import FAMILIES, Family, Scene, Undo, all_of, move, started
 from tests.sim.machine import BrokerMachine
 from tests.sim.network import Weather
-from tests.sim.run import Outcome, run
+from tests.sim.run import Factory, Outcome, run
 from tests.sim.settings import CLUSTER, REPLICATION, Settings
 from tests.sim.swarm import Plan, crafted
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
@@ -82,7 +82,7 @@ class Scenario:
 
     about: str
     name: str
-    cluster: type[ScenarioCluster] = ScenarioCluster
+    cluster: Factory = ScenarioCluster
     steps: Sequence[Step] = ()
     _: KW_ONLY
     by_day: bool = False

@@ -1,7 +1,7 @@
 """The settings of simulated brokers: small segments, short times, and little memory."""
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.sim.world import World
 
@@ -32,24 +32,38 @@ POSITIONS: Final = PositionsConfig()
 _DEFAULT: Final = BrokerConfig(log_dirs=(DIRECTORY,))
 
 
+class DrpcShares(NamedTuple):
+    """The shares of brokers that have a DRPC listener, by side, and of clients that use it."""
+
+    for_clients: float
+    for_replicas: float
+    of_clients: float
+
+
+EVERYWHERE: Final = DrpcShares(1.0, 1.0, 1.0)
+_MIXED: Final = DrpcShares(0.6, 0.6, 0.7)
+"""As in a rolling upgrade."""
 _DRPC: Final = {
-    (1.0, 1.0, 1.0): 12,  # All use it.
-    (0.6, 0.6, 0.7): 5,  # Brokers and clients differ, as in a rolling upgrade.
-    (1.0, 0.0, 1.0): 2,
-    (0.0, 1.0, 1.0): 2,
-    (0.0, 0.0, 1.0): 2,
+    EVERYWHERE: 12,
+    _MIXED: 5,
+    DrpcShares(1.0, 0.0, 1.0): 2,
+    DrpcShares(0.0, 1.0, 1.0): 2,
+    DrpcShares(0.0, 0.0, 1.0): 2,
 }
-"""How often which shares of brokers have each listener, and of clients use DRPC."""
+"""How often each of them is drawn."""
 
 
 class Drpc:
-    """Who uses DRPC in a cluster: the seed decides, and a broker's later lives are as its first."""
+    """Who uses DRPC in a cluster; a broker's later lives are as its first.
 
-    def __init__(self, world: World) -> None:
+    Args:
+        shares: of brokers and clients; None: the seed draws them.
+    """
+
+    def __init__(self, world: World, shares: DrpcShares | None) -> None:
         self._world = world
-        shares, weights = list(_DRPC), list(_DRPC.values())
-        [drawn] = world.random("drpc").choices(shares, weights)
-        self._for_clients, self._for_replicas, self._of_clients = drawn
+        [drawn] = world.random("drpc").choices(list(_DRPC), list(_DRPC.values()))
+        self._for_clients, self._for_replicas, self._of_clients = shares or drawn
 
     def _is_drawn(self, what: str, share: float) -> bool:
         return self._world.random(f"drpc {what}").random() < share

@@ -28,6 +28,7 @@ from typing import Final
 
 from tests.sim.mutants import (
     compaction,
+    drpc,
     groups,
     metadata,
     quotas,
@@ -49,6 +50,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *quotas.MUTANTS,
             *compaction.MUTANTS,
             *tiers.MUTANTS,
+            *drpc.MUTANTS,
         ),
         key=lambda mutant: int(mutant.rule.removeprefix("P")),
     )
