@@ -19,6 +19,8 @@ WINDOWS: Final = (1 << 10, 16 << 10, 256 << 10)
 """Bytes in flight at most, and bytes that a process may write before it has to pause."""
 _CUT_SHARE: Final = 0.15
 """The share of pieces that arrive in two parts."""
+_SLASH: Final = b"/"
+_METHOD_BYTES_MAX: Final = 100
 _RESET: Final = "Connection reset by peer"
 
 Factory = Callable[[], asyncio.BufferedProtocol]
@@ -83,11 +85,18 @@ class ByteEnd(Line):
         if self._is_closing:
             return
         for part in parts:
+            if part[:1] == _SLASH and len(part) < _METHOD_BYTES_MAX:
+                self._begin_call(bytes(part).decode())
             self._unsent += part
         self._pump()
         if not self._is_paused and len(self._unsent) > self._high and self.protocol is not None:
             self._is_paused = True
             self.protocol.pause_writing()
+
+    def _begin_call(self, method: str) -> None:
+        """Let weather know whose messages come now; they travel apart from what was before."""
+        self.method = self.peer.method = method
+        self._last_sent_at = -1
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Choose a bound by the seed: far fewer bytes are written here than the product allows."""

@@ -259,7 +259,7 @@ def serve(pair: Pair) -> None:
             silence_ms_max=10_000,
             idle_ms_max=-1,
             age_ms_max=-1,
-            frame_ms_max=10_000,
+            message_ms_max=10_000,
         )
         server = DrpcServer(
             limits,

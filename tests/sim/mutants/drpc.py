@@ -36,6 +36,6 @@ MUTANTS = (
                        "stream.close()", "stream._on_broken = lambda *_: None")),
     mutant("who drains closes before it has answered", "P79",
            "millrace.runtime.transport.drpc.server:_ServedConnection.drain",
-           "if self.call is None:", "if True:"),
+           "if self.has_called:", "if False:"),
 )
 # fmt: on

@@ -1,7 +1,8 @@
 """The streams of a producer or a consumer, one to each broker that it uses.
 
 This is the shell of `core.client.routing`: it opens streams and looks up metadata as the machine
-requests, and reports the outcomes to the machine.
+requests, and reports the outcomes to the machine. A stream that was given up is closed: nothing
+that still comes by it counts (P78).
 """
 
 import asyncio

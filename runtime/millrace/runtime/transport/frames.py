@@ -7,8 +7,9 @@ one system call, and an idle connection holds no buffer. The rest of a longer pa
 kernel into a buffer of its own. That buffer takes address space for what is announced, but memory
 only for what has arrived, and the pool is charged for the latter (`receive_memory`).
 
-A connection takes `FRAMES_A_TURN` frames at most before others have their turn. A message that
-arrives too slowly is cut by whoever watches the connections: `progress`.
+A frame is handed over when all of it has come (P78). A connection takes `FRAMES_A_TURN` frames at
+most before others have their turn. A message that arrives too slowly is cut by whoever watches the
+connections: `progress`.
 """
 
 import asyncio

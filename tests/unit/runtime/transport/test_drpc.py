@@ -697,6 +697,30 @@ async def test_a_connection_of_the_greatest_age_is_drained_without_losing_an_ans
         await until(lambda: connection.is_closed)
 
 
+async def test_a_call_that_begins_as_the_server_begins_to_drain_is_answered() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        assert await client.call(connection, "/t.T/Who", b"", {}) == b"[]"
+        for served in the.server.connections:
+            served.drain()
+        stream = connection.stream("/t.T/Echo", {})
+        await stream.write(b"crossing")
+        assert await asyncio.wait_for(stream.read(), DEADLINE_S) == b"crossing"
+        assert stream.is_draining
+        await stream.end_writing()
+        assert await stream.read() is None
+        await until(lambda: connection.is_closed)
+
+
+async def test_a_client_that_does_not_hear_that_it_should_go_is_closed() -> None:
+    async with serving(replace(LIMITS, age_ms_max=0)) as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Echo"), frame(Kind.CLOSE_SEND, 1, 2))
+        assert (await peer.packet())[0] == Kind.CLOSE_SEND
+        assert (await peer.packet())[0] == Kind.DRAIN
+        assert await peer.end() == b""
+
+
 async def test_a_server_that_stops_answers_what_it_has_and_refuses_new_calls() -> None:
     async with serving() as the:
         connection = await the.connect()

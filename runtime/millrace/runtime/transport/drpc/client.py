@@ -1,7 +1,8 @@
 """The calling end of DRPC: a connection, and the call on it.
 
 A connection carries one call at a time. A call that is given up ends its connection: what the other
-side still sends for it would hold up the next one, and a lost answer means the same either way.
+side still sends for it would hold up the next one, and a lost answer means the same either way
+(P78).
 """
 
 import asyncio

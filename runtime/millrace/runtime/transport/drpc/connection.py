@@ -2,6 +2,7 @@
 
 A connection carries one call at a time. Packets of one frame are written whole, and may come in
 several. Ids never go back; a frame with a greater id drops the packet before it that did not end.
+A packet counts when it is whole, and for its own call alone (P78).
 """
 
 import asyncio

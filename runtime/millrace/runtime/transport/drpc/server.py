@@ -36,6 +36,8 @@ _UNREAD_MS_MAX: Final = 60_000
 """How long a peer may read nothing of the answers that wait for it."""
 _DRAIN_MS_MAX: Final = 60_000
 """How long a connection of the greatest age may take to finish."""
+_LINGER_MS: Final = 2000
+"""How long a connection stays that has no call, and whose caller was asked to go."""
 
 Method = Callable[[ServerCall], Awaitable[None]]
 """Serves a call; raises `MillraceError` for one that fails as a whole."""
@@ -278,10 +280,16 @@ class _ServedConnection(Connection):
             return
         self.is_draining = True
         self.drained_ms = self._now_ms()
-        if self.call is None:
-            self.close()
-        else:
+        if self.has_called:
+            # The caller closes it when it has no call. A call may be on its way (P79).
             self.send(Kind.DRAIN, is_ignorable=True)
+        else:
+            self.close()
+
+    def is_drained(self, now_ms: int) -> bool:
+        """Whether there is no call, and the caller, which was asked to go, has not gone."""
+        since_ms = max(self.drained_ms, self.quiet_since_ms)
+        return self.is_draining and self.call is None and now_ms - since_ms >= _LINGER_MS
 
     def reason_to_close(self, now_ms: int, limits: ServerLimits) -> str:
         """Return why this connection has to end now; empty: it may go on."""
@@ -297,10 +305,12 @@ class _ServedConnection(Connection):
             return "it does not read its answers"
         if self.drained_ms and now_ms - self.drained_ms > _DRAIN_MS_MAX:
             return "it does not end its call, though it was asked to"
-        if not self.has_called and now_ms - self.opened_ms >= limits.silence_ms_max:
-            return "it has made no call"
-        is_idle = self.call is None and now_ms - self.quiet_since_ms >= limits.idle_ms_max >= 0
-        return "it is idle" if is_idle else ""
+        is_silent = not self.has_called and now_ms - self.opened_ms >= limits.silence_ms_max
+        return "it has made no call" if is_silent else ""
+
+    def is_idle(self, now_ms: int, limits: ServerLimits) -> bool:
+        """Whether it has had no call for so long that it should go."""
+        return self.call is None and now_ms - self.quiet_since_ms >= limits.idle_ms_max >= 0
 
     def _is_unread(self, now_ms: int) -> bool:
         waiting, (last, since_ms) = self.transport.get_write_buffer_size(), self._unread
@@ -381,8 +391,13 @@ class DrpcServer:
                 if reason := connection.reason_to_close(now_ms, limits):
                     self._on_ended(connection.address, reason)
                     connection.abort(reason)
+                elif connection.is_idle(now_ms, limits) and not connection.is_draining:
+                    self._on_ended(connection.address, "it is idle")
+                    connection.drain()
                 elif 0 <= limits.age_ms_max <= now_ms - connection.opened_ms:
                     connection.drain()
+                if connection.is_drained(now_ms):
+                    connection.close()
 
     def stop_accepting(self) -> None:
         """Take no more connections, and ask those that are there to end."""
