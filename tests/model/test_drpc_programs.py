@@ -121,6 +121,7 @@ async def _call_after(program: list[Step]) -> None:
         assert packet == (Kind.MESSAGE, last, b"alive")
         assert await peer.packet() == (Kind.CLOSE_SEND, last, b"")
         assert not the.ended
+        assert not the.server.memory.used, "nothing is charged while the connection is open"
         peer.close()
         await until(lambda: not the.server.connections)
 
@@ -166,8 +167,8 @@ async def _read_all(program: list[Step], end: Kind | None) -> None:
         pass
     assert is_well == (end in (Kind.CLOSE_SEND, Kind.CLOSE))
     assert found == expected
+    assert not memory.used
     connection.close()
     await is_over.wait()
     await until(lambda: connection.is_closed)
-    assert not memory.used
     listening.close()
