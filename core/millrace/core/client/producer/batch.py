@@ -146,6 +146,8 @@ def _joined_cells(pieces: list[Piece], columns: list[Cells | None]) -> Cells | N
             if column is None
             else column.as_array()
             if isinstance(column, ByteCells)
+            else column
+            if column.type == pa.binary()
             else column.cast(pa.binary())
             for piece, column in zip(pieces, columns, strict=True)
         ]

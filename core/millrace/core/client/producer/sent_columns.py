@@ -50,18 +50,14 @@ class SentColumns:
     def slice(self, start: int, count: int) -> "SentColumns":
         """Return some of the records; nothing is copied out of arrays."""
         end = start + count
-
-        def cut(column: Any) -> Any:
-            return None if column is None else column[start:end]
-
         return SentColumns(
-            cut(self.values),
-            cut(self.keys),
-            cut(self.headers),
-            cut(self.timestamps),
-            cut(self.partitions),
+            None if self.values is None else self.values[start:end],
+            None if self.keys is None else self.keys[start:end],
+            None if self.headers is None else self.headers[start:end],
+            None if self.timestamps is None else self.timestamps[start:end],
+            None if self.partitions is None else self.partitions[start:end],
             count,
-            cut(self.known_sizes),
+            None if self.known_sizes is None else self.known_sizes[start:end],
         )
 
     def sizes(self) -> Any:
