@@ -33,7 +33,7 @@ from millrace.core.errors import (
     NotLeaderError,
     RefreshMetadataError,
 )
-from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicPartition
 from millrace.proto.v1 import fetch_pb2
 from millrace.runtime.clock import monotonic_now
 from millrace.runtime.transport.calls import ClientStream
@@ -103,6 +103,7 @@ class Fetching:
         self.look_up_errors: dict[TopicPartition, MillraceError] = {}
         """The error of the last look-up of a position, if it failed."""
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = MonotonicMs(0)
         self._step_is_due = False
         self._is_closed = False
 
@@ -182,11 +183,16 @@ class Fetching:
                     self._on_jumped(effect)
                 case _:
                     self.streams.perform(effect)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if wake is not None:
-            self._timer = self.loop.call_later(max(wake - now, 1) / 1000, self.step)
+        if wake is not None and (self._timer is None or wake < self._timer_at):
+            if self._timer is not None:
+                self._timer.cancel()
+            # One that comes early sets the next: cheaper than another one for each step.
+            self._timer_at = wake
+            self._timer = self.loop.call_later(max(wake - now, 1) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.step()
 
     def _on_jumped(self, jump: Jumped) -> None:
         self.counters.jumps[jump.reason.value] += 1

@@ -306,15 +306,15 @@ class Pipeline:
         wake = self.sender.next_wake(now)
         if wake is not None:
             moments.append(wake)
-        at = min(moments, default=0)
+        if not moments:
+            return
+        at = min(moments)
         if self._timer is not None:
-            if self._timer_at == at:
-                return
+            if self._timer_at <= at:
+                return  # It comes early, and sets the next one: cheaper than another for each step.
             self._timer.cancel()
-            self._timer = None
-        if moments:
-            self._timer_at = at
-            self._timer = self.loop.call_later(max(at - now, 0.5) / 1000, self._on_timer)
+        self._timer_at = at
+        self._timer = self.loop.call_later(max(at - now, 0.5) / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
