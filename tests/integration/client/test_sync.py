@@ -145,6 +145,48 @@ def test_a_batch_larger_than_the_buffer_passes_through_it(run: Run) -> None:
     with_broker(run, story)
 
 
+def test_a_poll_that_waits_needs_nothing_of_the_clients_thread(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        with SyncConsumer(broker.address) as consumer:
+            consumer.assign([("orders", 0)])
+            assert not consumer.poll(0)
+            begins, ends = threading.Event(), threading.Event()
+            over: list[bool] = []
+
+            def block() -> None:
+                begins.set()
+                over.append(ends.wait(10))
+
+            loop = consumer._thread.loop
+            loop.call_soon_threadsafe(block)
+            assert begins.wait(60)
+            try:
+                assert not consumer.poll(50)
+                assert not over
+            finally:
+                ends.set()
+
+    with_broker(run, story)
+
+
+def test_records_wake_a_poll_that_waits(run: Run) -> None:
+    def story(broker: FakeBroker) -> None:
+        with SyncProducer(broker.address) as producer, SyncConsumer(broker.address) as consumer:
+            consumer.assign([("orders", 0)], start="beginning")
+            for number in range(3):
+                assert not consumer.poll(20)
+                timer = threading.Timer(
+                    0.05, partial(producer.send, "orders", b"%d" % number, partition=0)
+                )
+                timer.start()
+                (record,) = consumer.poll(60_000)
+                timer.join()
+                assert record.value == b"%d" % number
+            assert not consumer._core.fetching._threads
+
+    with_broker(run, story)
+
+
 def _poll_until_it_raises(consumer: SyncConsumer) -> None:
     for _ in range(1000):
         consumer.poll(0)

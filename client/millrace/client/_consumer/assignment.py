@@ -297,7 +297,7 @@ class Assignment:
 
     def wake(self) -> None:
         """Let a poll that waits look again."""
-        self._fetching.news.set()
+        self._fetching.tell_news()
 
     # Topics that are gone.
 

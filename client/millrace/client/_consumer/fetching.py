@@ -5,8 +5,9 @@ The loop and the polling thread use the machine; `lock` guards it. Nothing is de
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from millrace.client import events
@@ -35,6 +36,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicPartition
 from millrace.proto.v1 import fetch_pb2
+from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
 from millrace.runtime.transport.calls import ClientStream
 
@@ -88,6 +90,8 @@ class Fetching:
         self.lock = threading.Lock()
         self.news = asyncio.Event()
         """Something can be taken, or a member has work."""
+        self._threads: deque[host.Queue] = deque()
+        """Where threads wait for news."""
         self._throttling = ThrottlingNotice("consumer")
         self.tasks = Tasks(loop, "consumer")
         self.streams = BrokerStreams(
@@ -135,6 +139,20 @@ class Fetching:
                 if must_poll:
                     self._wake()
 
+    def await_news(self) -> host.Queue | None:
+        """Return a queue into which something is put when there are news; None: there are some."""
+        with self.lock:
+            if self.fetcher.has_news:
+                return None
+            queue = host.current.new_queue()
+            self._threads.append(queue)
+            return queue
+
+    def forget(self, queue: host.Queue) -> None:
+        """Put nothing more into a queue."""
+        with suppress(ValueError):  # It has what it waited for.
+            self._threads.remove(queue)
+
     def _wake(self) -> None:
         if not self._step_is_due:
             self._step_is_due = True
@@ -152,6 +170,13 @@ class Fetching:
 
     # On the loop.
 
+    def tell_news(self) -> None:
+        """Wake who waits for news."""
+        self.news.set()
+        while self._threads:
+            with suppress(IndexError):  # A thread has given up meanwhile.
+                self._threads.popleft().put(None)
+
     def tell_leaders(self) -> None:
         """Let the machine find the leaders of new partitions."""
         self.streams.tell_leaders()
@@ -168,7 +193,7 @@ class Fetching:
             has_news = self.fetcher.has_news
             wake = self.fetcher.next_wake(now)
         if has_news:
-            self.news.set()
+            self.tell_news()
         for effect in effects:
             match effect:
                 case ChangeSession():
@@ -281,6 +306,6 @@ class Fetching:
     def stop(self) -> None:
         """Take no more steps, and wake those who wait for records."""
         self._is_closed = True
-        self.news.set()
+        self.tell_news()
         if self._timer is not None:
             self._timer.cancel()

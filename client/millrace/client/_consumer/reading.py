@@ -8,6 +8,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from queue import Empty
 from typing import Final, TypeVar
 
 from millrace.client._cluster.arguments import checked_offset, whole_number
@@ -36,6 +37,8 @@ from millrace.runtime.clock import wall_now
 
 Taken = TypeVar("Taken")
 
+_THREAD_WAITS_MAX_S: Final = 3600.0
+"""A queue takes no timeout of centuries: the poll waits again."""
 _REASON_GRACE_S: Final = 0.5
 """How much longer than a look-up its user waits, to get the look-up's error."""
 
@@ -272,6 +275,26 @@ class ConsumerCore:
         if self.membership is not None:
             await self.membership.heartbeats.give_way()
             self._check_open()
+
+    def wait_in_thread(self, timeout_s: float) -> None:
+        """Block this thread until something can be taken, at most so long.
+
+        The loop has nothing to do for it. Raises as `wait_for_news`.
+        """
+        self._check_open()
+        queue = self.fetching.await_news()
+        if queue is None:
+            return
+        try:
+            membership = self.membership
+            if membership is not None and membership.heartbeats.has_work:
+                return
+            polling = nullcontext() if membership is None else membership.heartbeats.polling()
+            with polling, suppress(Empty):
+                queue.get(timeout=min(timeout_s, _THREAD_WAITS_MAX_S))
+        finally:
+            self.fetching.forget(queue)
+        self._check_open()
 
     async def wait_for_news(self, timeout_s: float) -> None:
         """Wait until something can be taken, at most so long.

@@ -102,7 +102,8 @@ class SyncConsumer(SyncClient[Consumer]):
                 if taken or left <= 0:
                     polling(taken)
                     return taken
-                self._thread.call(self._core.wait_for_news(left))
+                self._thread.check_caller()
+                self._core.wait_in_thread(left)
 
     def __iter__(self) -> Iterator[Record]:
         while True:

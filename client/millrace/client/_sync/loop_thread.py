@@ -67,15 +67,11 @@ class LoopThread:
             RuntimeError: this is the loop's thread, as in a delivery callback: the wait would last
                 for ever.
         """
-        if self._process != _process():
+        try:
+            self.check_caller()
+        except BaseException:
             work.close()
-            raise ClosedError(fork.FORKED)
-        if self._is_running():
-            work.close()
-            raise RuntimeError(
-                "a synchronous client cannot be called where it delivers news, as in a callback: "
-                "call it in another thread"
-            )
+            raise
         logs.remember_levels()
         # Not a future: Ctrl-C in the middle of its wait can leave its lock taken, and the loop
         # thread would block on it for ever.
@@ -113,6 +109,16 @@ class LoopThread:
         if task.cancelled():
             raise ClientError(f"the call {CANCELLED_BY_OTHERS}: call again")
         return task.result()
+
+    def check_caller(self) -> None:
+        """Raise the `ClosedError` or `RuntimeError` of `call` where this thread must not wait."""
+        if self._process != _process():
+            raise ClosedError(fork.FORKED)
+        if self._is_running():
+            raise RuntimeError(
+                "a synchronous client cannot be called where it delivers news, as in a callback: "
+                "call it in another thread"
+            )
 
     def run(self, function: Callable[[], Result]) -> Result:
         """Call a function on the loop, and return what it returns; raises as `call`."""
