@@ -133,6 +133,9 @@ class Holder:
     def room(self) -> int:
         """Return how many bytes may be read now; 0: none, and `on_room` is called later."""
         memory, host = self._memory, self._host
+        plenty = memory.plenty_bytes - memory.used
+        if plenty >= STEP_BYTES and not memory.waiting and (host is None or not host.waiting):
+            return plenty  # The usual case, quickly.
         if host is not None and not host.admits(self):
             if memory.withdraw(self):  # It is not the one to hold up the others.
                 memory.wake()
@@ -142,6 +145,9 @@ class Holder:
     def allowance(self) -> int:
         """Return how many bytes a connection reads at once that may read."""
         memory, host = self._memory, self._host
+        plenty = memory.plenty_bytes - memory.used
+        if plenty >= STEP_BYTES:
+            return plenty
         room, least = memory.bytes_max - memory.used, FREE_BYTES
         if memory.overdrawn is self:
             least = STEP_BYTES
@@ -183,14 +189,16 @@ class ReceiveMemory(_Bound):
 
     Attributes:
         used: bytes that have arrived and that no handler has taken.
+        plenty_bytes: while fewer are used, there is room, whatever each address has.
     """
 
-    __slots__ = ("_host_bytes_max", "_hosts")
+    __slots__ = ("_host_bytes_max", "_hosts", "plenty_bytes")
 
     def __init__(self, bytes_max: int, host_bytes_max: int | None = None) -> None:
         super().__init__(bytes_max)
         self._host_bytes_max = bytes_max if host_bytes_max is None else host_bytes_max
         self._hosts: dict[str, _Bound] = {}
+        self.plenty_bytes = min(bytes_max, self._host_bytes_max)
 
     def enter(self, host: str) -> _Bound:
         """Return the bound of an address, for one more connection of it."""
