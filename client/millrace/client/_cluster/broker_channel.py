@@ -8,7 +8,7 @@ Every connection begins with `Hello`: it may lead to another broker by now.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -75,14 +75,7 @@ class BrokerChannel:
 
     async def _greet_by_grpc(self) -> None:
         """Greet by gRPC. When that works, DRPC, which did not, is avoided."""
-        by_grpc = self._by_grpc().unary_unary(
-            _HELLO,
-            request_serializer=HelloRequest.SerializeToString,
-            response_deserializer=HelloResponse.FromString,
-        )
-        self._hello = await by_grpc(
-            HelloRequest(cluster_id=self._cluster_id, features=[CLIENT_PROTOCOL])
-        )
+        self._hello = await self._say_hello(self._by_grpc().unary_unary(_HELLO))
         wire.raise_if_refused(self._hello)
         self._avoid_drpc()
 
@@ -103,15 +96,21 @@ class BrokerChannel:
 
     async def _greet(self, connection: DrpcConnection, metadata: Metadata) -> None:
         """Make sure that it is the broker that is meant which listens there."""
-        request = HelloRequest(cluster_id=self._cluster_id, features=[CLIENT_PROTOCOL])
-        answer = await call(connection, _HELLO, request.SerializeToString(), metadata)
-        hello = HelloResponse.FromString(answer)
+        hello = await self._say_hello(partial(call, connection, _HELLO, metadata=metadata))
         if hello.error.code:
             raise CallError(Status.FAILED_PRECONDITION, hello.error.message)
         known = self._hello
         if known.cluster_id and known.broker_id != hello.broker_id:
             raise CallError(Status.FAILED_PRECONDITION, "another broker listens there")
         self._hello = hello
+
+    async def _say_hello(self, ask: Callable[[bytes], Awaitable[bytes]]) -> HelloResponse:
+        request = HelloRequest(cluster_id=self._cluster_id, features=[CLIENT_PROTOCOL])
+        begun = host.monotonic_s()
+        try:
+            return HelloResponse.FromString(await ask(request.SerializeToString()))
+        finally:
+            self._on_called("Hello", host.monotonic_s() - begun)
 
     # --- Calls -------------------------------------------------------------------------------
 
@@ -169,7 +168,7 @@ class BrokerChannel:
         Args:
             method: `/package.Service/Method`.
         """
-        if self._connector is not None:
+        if self._connector is not None and self._connector.tries(self._drpc_address):
             stream = await self._connector.stream(self._drpc_address, method, self._greet)
             if stream is not None:
                 return stream
@@ -192,7 +191,10 @@ class BrokerChannel:
 
     async def _take_turn(self) -> DrpcConnection | None:
         """Return the connection once no call is under way, with the lock held; None: use gRPC."""
-        if self._connector is None or not self._drpc_address:
+        connector, known = self._connector, self._drpc
+        if connector is None:
+            return None
+        if (known is None or known.is_closed) and not connector.tries(self._drpc_address):
             return None
         if self._turn.locked():
             try:
@@ -209,7 +211,7 @@ class BrokerChannel:
             if connection is not None:
                 connection.abort("it is of no use any more")
                 self._drpc = None
-            self._drpc = await self._connector.connect(self._drpc_address, self._greet)
+            self._drpc = await connector.connect(self._drpc_address, self._greet)
         finally:
             if self._drpc is None:
                 self._turn.release()

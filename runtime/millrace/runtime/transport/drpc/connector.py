@@ -69,7 +69,7 @@ class Connector:
         Returns:
             The connection; None: use gRPC.
         """
-        if not address or host.monotonic_s() < self._avoided.get(address, 0.0):
+        if not self.tries(address):
             return None
         connection = None
         try:
@@ -90,6 +90,10 @@ class Connector:
             raise
         self._avoided.pop(address, None)
         return connection
+
+    def tries(self, address: str) -> bool:
+        """Whether `connect` tries an address now; an empty one, never."""
+        return bool(address) and host.monotonic_s() >= self._avoided.get(address, 0.0)
 
     def avoid(self, address: str) -> None:
         """Do not try an address for a while: its broker was reached by gRPC, and not by DRPC."""
