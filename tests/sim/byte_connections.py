@@ -93,6 +93,9 @@ class ByteEnd(Line):
             self._is_paused = True
             self.protocol.pause_writing()
 
+    def get_write_buffer_size(self) -> int:
+        return len(self._unsent)
+
     def _begin_call(self, method: str) -> None:
         """Let weather know whose messages come now; they travel apart from what was before."""
         self.method = self.peer.method = method

@@ -282,7 +282,7 @@ def _late_answers(scene: Scene) -> Undo | None:
         if isinstance(end, ByteEnd) and end.peer.process.machine.name not in scene.machines
     ]
     for end in ends:
-        end.slow_down(1 << 30, 2 * SECOND)
+        end.slow_down(1 << 30, 9 * SECOND)
 
     def undo() -> None:
         for end in ends:
@@ -326,7 +326,7 @@ DRPC_SCENARIOS: Final[tuple[Scenario, ...]] = (
              mutants=["what a broken stream has not answered counts as written",
                       "what a broken stream has not answered counts as not written"]),
     Scenario("P78", "answers come late, by connections that were given up", GivenUp,
-             again(LATE_ANSWERS, 6, 4, 6, 3), seeds=4, quiet_s=15,
+             again(LATE_ANSWERS, 6, 9, 3, 8), seeds=4, quiet_s=15,
              mutants=["an answer of a connection that was given up counts for the next one"]),
 )
 # fmt: on
