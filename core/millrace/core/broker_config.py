@@ -542,7 +542,7 @@ class LimitsConfig:
         maximum=1_000_000,
     )
     connections_max: int = setting(
-        5000,
+        4000,
         "Most connections at a time of each listener: clients', outside and brokers'. A further "
         "one is refused, and the log and `millrace_connections` say so. When more than nine tenths "
         "are used, connections without a call under way are closed, the longest idle first. The "

@@ -152,8 +152,8 @@ async def test_a_stream_whose_end_grpc_can_no_longer_tell_is_opened_anew(
     """Else it would be read for ever once its connection has broken."""
     spared = asyncio.all_tasks()
     async with (
-        Producer(shared_broker.address) as producer,
-        Consumer(shared_broker.address) as consumer,
+        Producer(shared_broker.address, transport="grpc") as producer,
+        Consumer(shared_broker.address, transport="grpc") as consumer,
     ):
         await producer.send(topic, b"before")
         await consumer.subscribe([topic])
