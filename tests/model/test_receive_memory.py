@@ -4,7 +4,7 @@ Each sends messages in parts, as far as it is read. Handlers take complete messa
 test says so. Whatever the order, the bound holds, and honest connections come to an end.
 """
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millrace.runtime.transport.receive_memory import (
@@ -67,6 +67,7 @@ ACTIONS = st.tuples(
 )
 
 
+@example([("receive", 0, 49153), *[("receive", 1, STEP_BYTES)] * 3], 1)
 @settings(max_examples=300)
 @given(st.lists(ACTIONS, max_size=60), st.integers(1, 3))
 def test_the_bound_holds_and_no_connection_waits_for_ever(

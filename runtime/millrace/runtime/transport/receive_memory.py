@@ -39,6 +39,9 @@ class _Bound:
         if holder is self.overdrawn:
             return True
         waiting = self.waiting
+        if not holder.used:  # Its messages were taken while it waited: it holds up nobody.
+            waiting.pop(holder, None)
+            return True
         if not waiting or next(iter(waiting)) is holder:
             has_room = self.bytes_max - self.used >= STEP_BYTES
             if has_room or (self.overdrawn is None and not self.complete):
