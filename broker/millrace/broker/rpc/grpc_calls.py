@@ -12,6 +12,7 @@ from millrace.broker.rpc.calls import ServiceMethods, StreamCall, UnaryCall
 from millrace.broker.rpc.errors import abort
 from millrace.core.errors import MillraceError
 from millrace.core.records.header import Buffer
+from millrace.runtime.transport.calls import joined
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -45,8 +46,7 @@ class GrpcCall:
 
     async def write(self, *parts: Buffer) -> None:
         """Send a message."""
-        whole = parts[0] if len(parts) == 1 else b"".join(parts)
-        await self._context.write(whole if isinstance(whole, bytes) else bytes(whole))
+        await self._context.write(joined(parts))
 
     def try_write(self, *parts: Buffer) -> bool:
         """Send nothing: gRPC takes no message at once."""

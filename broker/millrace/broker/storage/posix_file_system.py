@@ -112,7 +112,7 @@ class PosixFileSystem:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
             fd = os.open(path, flags, 0o600)
-        except OSError:  # Whoever has to write here gets the error, too.
+        except OSError:  # The next write here gets the error, too.
             return False
         try:
             os.pwritev(fd, [b"probe"], 0, os.RWF_NOWAIT)

@@ -212,6 +212,9 @@ class BrokerChannel:
                 connection.abort("it is of no use any more")
                 self._drpc = None
             self._drpc = await connector.connect(self._drpc_address, self._greet)
+            if self._is_closed and self._drpc is not None:
+                self._drpc.abort("the client closed it")
+                self._drpc = None
         finally:
             if self._drpc is None:
                 self._turn.release()

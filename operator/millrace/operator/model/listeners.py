@@ -5,7 +5,7 @@ say of it: those of gRPC for clients in the Kubernetes cluster, and for brokers,
 """
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta, Struct, field
 
@@ -13,6 +13,16 @@ from millrace.core.addresses import PORT_MAX
 from millrace.operator.model.fields import DnsLabel, LabelKey, Rule
 
 BROKERS_MAX = 250
+
+
+_BY_NAME: Final = Meta(
+    max_length=BROKERS_MAX,
+    extra_json_schema={
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    },
+)
+"""A list with an entry for each broker, at most one of a name."""
 
 
 class OutsideType(StrEnum):
@@ -102,16 +112,7 @@ class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
     """Annotations of all these Services, such as a load balancer asks for."""
     bootstrap: OutsideBootstrap = field(default_factory=OutsideBootstrap)
     """The Service that clients connect to first."""
-    brokers: Annotated[
-        list[OutsideBroker],
-        Meta(
-            max_length=BROKERS_MAX,
-            extra_json_schema={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            },
-        ),
-    ] = []
+    brokers: Annotated[list[OutsideBroker], _BY_NAME] = []
     """What is particular to single brokers."""
 
     def broker(self, name: str) -> OutsideBroker:
@@ -138,16 +139,7 @@ class OutsideDrpcBroker(Struct, frozen=True, kw_only=True, rename="camel"):
 class OutsideDrpcListener(Struct, frozen=True, kw_only=True, rename="camel"):
     """A further port of each broker's Service for clients outside, who begin with gRPC."""
 
-    brokers: Annotated[
-        list[OutsideDrpcBroker],
-        Meta(
-            max_length=BROKERS_MAX,
-            extra_json_schema={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            },
-        ),
-    ] = []
+    brokers: Annotated[list[OutsideDrpcBroker], _BY_NAME] = []
     """What is particular to single brokers."""
 
     def broker(self, name: str) -> OutsideDrpcBroker:

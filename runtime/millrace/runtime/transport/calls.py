@@ -4,7 +4,7 @@ Handlers and clients know only these: a stream of messages in each direction, th
 a status. A message is sent in parts, which DRPC does not join; it is received as one buffer.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -124,6 +124,13 @@ class ClientStream(Protocol):
 
     def cancel(self) -> None:
         """Give the call up."""
+
+
+def joined(parts: Sequence[Buffer]) -> bytes:
+    """Return the parts of a message as one."""
+    if len(parts) == 1 and isinstance(parts[0], bytes):
+        return parts[0]
+    return b"".join(parts)
 
 
 def do_nothing() -> None:

@@ -7,9 +7,9 @@ one system call, and an idle connection holds no buffer. The rest of a longer pa
 kernel into a buffer of its own. That buffer takes address space for what is announced, but memory
 only for what has arrived, and the pool is charged for the latter (`receive_memory`).
 
-A frame is handed over when all of it has come (P78). A connection takes `FRAMES_A_TURN` frames at
-most before others have their turn. A message that arrives too slowly is cut by whoever watches the
-connections: `progress`.
+A frame is handed over when all of it has come (P78). A connection takes at most `FRAMES_A_TURN`
+frames, then others have their turn. `progress` tells how slowly a message arrives; the server ends
+connections that are too slow.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
 from millrace.runtime.transport.receive_memory import FREE_BYTES, Holder, ReceiveMemory
 
 READ_AHEAD_BYTES: Final = FREE_BYTES
@@ -127,7 +127,7 @@ class FrameReader(asyncio.BufferedProtocol):
         """Take no more frames, and do not read, until `take_frames` with the same reason."""
         if not self._holds:
             self.transport.pause_reading()
-            self._held_since_ms = _now_ms()
+            self._held_since_ms = monotonic_now()
         if why is not Hold.ROOM and self._holds & Hold.ROOM:
             self._holds &= ~Hold.ROOM
         self._holds |= why
@@ -257,7 +257,7 @@ class FrameReader(asyncio.BufferedProtocol):
             return
         self._rest = bytes(view[at:end])
         if not is_whole and not self._begun_ms:
-            self._begun_ms = _now_ms()
+            self._begun_ms = monotonic_now()
             self._begun_at = self.received_bytes - end + at
             if self._holds:
                 self._held_since_ms = self._begun_ms
@@ -290,7 +290,7 @@ class FrameReader(asyncio.BufferedProtocol):
     def _count_on(self) -> None:
         """Do not count the time in which this side waited, and not the other one."""
         if self._begun_ms:
-            self._begun_ms += _now_ms() - self._held_since_ms
+            self._begun_ms += monotonic_now() - self._held_since_ms
 
     def _read_on(self) -> None:
         if not self._is_done and not self.transport.is_closing():
@@ -304,7 +304,3 @@ def _buffer(length: int) -> memoryview:
     pages = mmap.mmap(-1, length)
     pages.madvise(mmap.MADV_NOHUGEPAGE)
     return memoryview(pages)
-
-
-def _now_ms() -> int:
-    return host.current.monotonic_ns() // 1_000_000

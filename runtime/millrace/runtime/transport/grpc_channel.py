@@ -17,7 +17,7 @@ from millrace.proto.callers import client_id_to_metadata
 from millrace.proto.errors import error_from_trailers
 from millrace.runtime import host
 from millrace.runtime.software import USER_AGENT
-from millrace.runtime.transport.calls import CallError, Status, do_nothing
+from millrace.runtime.transport.calls import CallError, Status, do_nothing, joined
 
 OnCalled = Callable[[str, float], None]
 """Takes the name of a method, without its service, and seconds."""
@@ -122,9 +122,8 @@ class GrpcStream:
 
     async def write(self, *parts: Buffer) -> None:
         """Implement `ClientStream`."""
-        whole = parts[0] if len(parts) == 1 else b"".join(parts)
         try:
-            await self._call.write(whole if isinstance(whole, bytes) else bytes(whole))
+            await self._call.write(joined(parts))
         except grpc.RpcError as error:
             raise_call_error(error)
         except asyncio.InvalidStateError:

@@ -11,8 +11,9 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millrace.core.numbers import parse_whole_number
 from millrace.core.records.header import Buffer
-from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
 from millrace.runtime.transport.acknowledgements import Acknowledgements
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.wire import Kind
@@ -22,8 +23,8 @@ from millrace.runtime.transport.receive_memory import ReceiveMemory
 _WRITE_BYTES_MAX: Final = 256 << 10
 """Bytes that wait in the process to be sent, beside one message; beyond, `write` waits. The kernel
 holds more."""
-_DIGITS_MAX: Final = 9
 _KEEPALIVE_MS_MIN: Final = 1000
+_KEEPALIVE_MS_MAX: Final = 99_999_999
 _FREE_FRAMES: Final = 64
 _FRAME_BYTES_MIN: Final = 256
 """A packet may have so many frames, and one more for each so many bytes: smaller frames would cost
@@ -88,7 +89,7 @@ class Connection(FrameReader):
         raise NotImplementedError
 
     def on_ignored(self, size: int) -> None:
-        """A packet of so many bytes came in vain: of an unknown kind, or without its end.
+        """A packet of so many bytes was ignored: its kind is not known, or its end did not come.
 
         Raises:
             FrameError: there were too many.
@@ -152,15 +153,15 @@ class Connection(FrameReader):
 
     def ask_keep_alive(self, text: str) -> None:
         """Say more often that this process lives, where the other side asks for it."""
-        if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX and self._keepalive_ms:
-            asked_ms = max(int(text), _KEEPALIVE_MS_MIN)
-            self._keepalive_ms = min(self._keepalive_ms, asked_ms)
+        asked_ms = parse_whole_number(text, _KEEPALIVE_MS_MAX)
+        if asked_ms is not None and self._keepalive_ms:
+            self._keepalive_ms = min(self._keepalive_ms, max(asked_ms, _KEEPALIVE_MS_MIN))
 
     def expect_keep_alive(self, body: bytes | memoryview) -> None:
         """Take what the other side promises: an interval in ms, in digits."""
-        text = bytes(body)
-        if text.isdigit() and len(text) < _DIGITS_MAX:
-            self._peer_keepalive_ms = int(text)
+        promised_ms = parse_whole_number(bytes(body).decode("ascii", "replace"), _KEEPALIVE_MS_MAX)
+        if promised_ms is not None:
+            self._peer_keepalive_ms = promised_ms
 
     def _arm_tick(self) -> None:
         seconds = self._keepalive_ms / 2000
@@ -182,10 +183,6 @@ class Connection(FrameReader):
         self._seen = (self._sent_packets, self.received_bytes)
         self._arm_tick()
 
-    @staticmethod
-    def _now_ms() -> int:
-        return host.current.monotonic_ns() // 1_000_000
-
     # --- asyncio.Protocol --------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
@@ -205,7 +202,7 @@ class Connection(FrameReader):
     def _look(self) -> None:
         if self.is_closed:
             return
-        if self._acknowledgements.is_dead(self._now_ms()):
+        if self._acknowledgements.is_dead(monotonic_now()):
             self.abort("the other machine acknowledges nothing that it is sent")
             return
         self._arm_look()

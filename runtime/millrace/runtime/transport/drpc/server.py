@@ -12,10 +12,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from millrace.core.addresses import host_port
 from millrace.core.errors import BrokerShuttingDownError, MillraceError
+from millrace.core.numbers import parse_whole_number
 from millrace.core.records.header import Buffer
 from millrace.proto.errors import error_to_bytes
 from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
 from millrace.runtime.transport.calls import Message, Metadata, ServerCall, Status
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.connection import Connection, ConnectionLimits, Inbox
@@ -25,11 +28,13 @@ from millrace.runtime.transport.receive_memory import STEP_BYTES, ReceiveMemory
 
 _LOOK_SECONDS: Final = 1.0
 """Pause between two looks at the connections."""
+_DEADLINE_MS_MAX: Final = 10**15 - 1
 _VAIN_MS: Final = 10_000
 _VAIN_BYTES_MAX: Final = 16 << 20
 _VAIN_PACKETS_MAX: Final = 1000
-"""What a connection may send in vain in `_VAIN_MS`: to a call that has ended, of an unknown kind,
-or for an unknown method. A caller that has messages under way when its call ends sends some."""
+"""How many packets and bytes of a connection may be ignored in `_VAIN_MS`: those for a call that
+has ended, of an unknown kind, and for an unknown method. Some are usual: messages that are under
+way when their call ends."""
 _CLOSING_MS_MAX: Final = 5000
 """How long a connection that is closed may take for the last bytes."""
 _UNREAD_MS_MAX: Final = 60_000
@@ -112,7 +117,7 @@ class _ServedConnection(Connection):
         self.address = ""
         self.principal = ""
         self.host = ""
-        self.opened_ms = self.quiet_since_ms = self._now_ms()
+        self.opened_ms = self.quiet_since_ms = monotonic_now()
         self.has_called = False
         self.is_draining = False
         self.drained_ms = self._closing_ms = 0  # When that began; 0: not yet.
@@ -127,7 +132,7 @@ class _ServedConnection(Connection):
         peer = transport.get_extra_info("peername") or ("", 0)
         name, port = str(peer[0]), peer[1]
         self.host = name
-        self.address = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+        self.address = host_port(name, port)
         self.holder.belong_to(name)
         self._server.on_opened(self)
 
@@ -170,8 +175,8 @@ class _ServedConnection(Connection):
             self.on_ignored(len(body))
 
     def on_ignored(self, size: int) -> None:
-        """Count what came in vain: it costs time, and its sender nothing."""
-        now_ms = self._now_ms()
+        """Count a packet that was ignored: it costs this side time, and its sender nothing."""
+        now_ms = monotonic_now()
         if now_ms - self._vain_since_ms > _VAIN_MS:
             self._vain_since_ms, self._vain_bytes, self._vain_packets = now_ms, 0, 0
         self._vain_packets += 1
@@ -216,7 +221,7 @@ class _ServedConnection(Connection):
         serve = self._server.methods.get(method)
         if serve is None:
             self._fail(Status.UNIMPLEMENTED, f"unknown rpc: {method!r}")
-            self.quiet_since_ms = self._now_ms()
+            self.quiet_since_ms = monotonic_now()
             return
         call = self.call = _Call(self, metadata, method)
         task = call.task = asyncio.get_running_loop().create_task(self._serve(call, serve))
@@ -239,7 +244,7 @@ class _ServedConnection(Connection):
         call, self.call = self.call, None
         if call is not None:
             call.inbox.drop()
-        self.quiet_since_ms = self._now_ms()
+        self.quiet_since_ms = monotonic_now()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(Status.INTERNAL, "the broker failed; its log has the trace")
             self._server.on_failure(error)
@@ -279,7 +284,7 @@ class _ServedConnection(Connection):
         if self.is_closed or self.is_draining:
             return
         self.is_draining = True
-        self.drained_ms = self._now_ms()
+        self.drained_ms = monotonic_now()
         if self.has_called:
             # The caller closes it when it has no call. A call may be on its way (P79).
             self.send(Kind.DRAIN, is_ignorable=True)
@@ -329,7 +334,8 @@ _ENDS: Final = (Kind.CANCEL, Kind.CLOSE, Kind.CLOSE_SEND, Kind.ERROR)
 def _deadline_s(metadata: Metadata) -> float | None:
     """Return the seconds that a call may take, by its metadata."""
     text = metadata.get(wire.DEADLINE, "")
-    return int(text) / 1000 if text.isascii() and text.isdigit() and len(text) < 16 else None
+    deadline_ms = parse_whole_number(text, _DEADLINE_MS_MAX)
+    return None if deadline_ms is None else deadline_ms / 1000
 
 
 class DrpcServer:
@@ -386,7 +392,7 @@ class DrpcServer:
         """End connections that exceed a bound, for as long as the listener lives."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            now_ms, limits = host.current.monotonic_ns() // 1_000_000, self.limits
+            now_ms, limits = monotonic_now(), self.limits
             for connection in list(self.connections):
                 if reason := connection.reason_to_close(now_ms, limits):
                     self._on_ended(connection.address, reason)
@@ -444,7 +450,7 @@ class DrpcServer:
         self._hosts[connection.host] += 1
 
     def _make_room(self) -> None:
-        """End the connection that has had no call for longest: a client may open them in vain."""
+        """End the connection that has had no call for longest: its client may never need it."""
         idle = [connection for connection in self.connections if connection.call is None]
         if idle:
             oldest = min(idle, key=lambda connection: connection.quiet_since_ms)
