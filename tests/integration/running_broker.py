@@ -174,6 +174,15 @@ class RunningBroker:
             self.abandon()
 
     @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Pause the process (SIGSTOP) while the block runs."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+    @contextmanager
     def killed_for(self, seconds: float) -> Iterator[None]:
         """Kill it, and start it again so much later, while the block goes on."""
         self.kill()

@@ -47,7 +47,8 @@ class Loss:
             assert before.leader == before.replicas[0]
             write_numbers(cluster.bootstrap, TOPIC, range(COUNT))
             (log,) = self.eligible.log_dirs
-            shutil.copytree(log, folder / "snapshot")
+            with self.eligible.paused():  # A snapshot has one moment's files.
+                shutil.copytree(log, folder / "snapshot")
             write_numbers(cluster.bootstrap, TOPIC, range(COUNT, 2 * COUNT))
             self.third.kill()
             write_numbers(cluster.bootstrap, TOPIC, range(2 * COUNT, 3 * COUNT))

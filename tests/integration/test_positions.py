@@ -1,7 +1,5 @@
 """Positions under names, kept by three brokers of which some die."""
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -101,15 +99,12 @@ def test_a_leader_that_is_paused_is_not_waited_for(cluster: RunningCluster) -> N
     with SyncAdmin(cluster.bootstrap) as admin:
         admin.create_topic("t", replication_factor=3)
         admin.resolve_initial("q", {place: Position(1)})
-        paused = cluster[keeper(admin)]
-        os.kill(paused.pid, signal.SIGSTOP)
-        try:
+        its_keeper = cluster[keeper(admin)]
+        with its_keeper.paused():
             started = time.monotonic()
             admin.commit_positions("q", {place: Position(2)})
             assert admin.fetch_positions("q") == {place: Position(2)}
             assert time.monotonic() - started < 25, "the request time-out is 30 s"
-        finally:
-            os.kill(paused.pid, signal.SIGCONT)
 
 
 def test_clients_neither_write_to_the_topic_nor_change_it(cluster: RunningCluster) -> None:

@@ -1,8 +1,6 @@
 """The web page of real brokers, over real HTTP."""
 
 import http.client
-import os
-import signal
 import socket
 import time
 from http import HTTPStatus
@@ -208,14 +206,11 @@ def test_a_request_that_comes_too_slowly_is_ended(page: WebPage) -> None:
 def test_a_paused_broker_is_shown_as_unreachable_in_time(
     cluster: RunningCluster, page: WebPage
 ) -> None:
-    os.kill(cluster[2].pid, signal.SIGSTOP)
-    try:
+    with cluster[2].paused():
         begun = time.monotonic()
         body = shown(page, "/")
         assert time.monotonic() - begun < PAGE_S_MAX
         assert "unreachable: broker 2" in body or "down: broker 2" in body
-    finally:
-        os.kill(cluster[2].pid, signal.SIGCONT)
     wait_until(lambda: "Healthy" in shown(page, "/"), "the broker is back", 60)
 
 
