@@ -170,9 +170,12 @@ def check(
         )
     _check_client_rules(header)
     verify_body(topic_partition, header, batch)
-    body = _open(header, batch, canonical=True)
+    body = _inflated(header, batch, canonical=True)
+    opened = None
+    if not column_reader.is_plain(body, header):
+        opened = column_reader.read(body, header, canonical=True)
     if limits.requires_keys:
-        _check_keys(header, body)
+        _check_keys(header, opened)
     return header
 
 
@@ -207,11 +210,12 @@ def check_cost_us(header: BatchHeader) -> float:
     return cost + (_LAYOUT_US_PER_BYTE + inflating) * size
 
 
-def _check_keys(header: BatchHeader, body: Body) -> None:
-    if body.keys is None:
+def _check_keys(header: BatchHeader, body: Body | None) -> None:
+    """Check that each record has a key; None: the body is plain, so no key in it is null."""
+    if not header.attributes & Attributes.KEYS:
         missing = 0 if header.attributes & Attributes.KEYS_EMPTY else header.record_count
     else:
-        missing = body.keys.null_count
+        missing = 0 if body is None or body.keys is None else body.keys.null_count
     if missing:
         raise InvalidRecordError(
             f"the batch has {words.count(missing, 'record')} without a key, and the topic is "
@@ -238,12 +242,12 @@ def _check_client_rules(header: BatchHeader) -> None:
         raise InvalidRecordError("a producer's offsets must be dense: only a cleaner leaves gaps")
 
 
-def _open(header: BatchHeader, batch: Buffer, *, canonical: bool) -> Body:
-    stored = memoryview(batch)[HEADER_BYTES : header.length]
-    if canonical:
-        check_frames(header.codec, stored, header.inflated_length)
-    body = inflate(header.codec, stored, header.inflated_length)
-    return column_reader.read(body, header, canonical=canonical)
+def _inflated(header: BatchHeader, batch: Buffer, *, canonical: bool) -> Buffer:
+    stored = memoryview(batch)[HEADER_BYTES : HEADER_BYTES + header.stored_length]
+    codec = header.codec
+    if canonical and codec:
+        check_frames(codec, stored, header.inflated_length)
+    return inflate(codec, stored, header.inflated_length)
 
 
 def walk(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -287,7 +291,7 @@ def open_batch(
             f"{inflated_bytes_max} bytes and {RECORDS_MAX} records"
         )
     verify_body(topic_partition, header, batch)
-    body = _open(header, batch, canonical=False)
+    body = column_reader.read(_inflated(header, batch, canonical=False), header)
     count = header.record_count
     if body.offset_deltas is None:
         offsets = np.arange(header.base_offset, header.base_offset + count, dtype=np.int64)

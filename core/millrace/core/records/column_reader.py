@@ -3,8 +3,13 @@
 Lengths, offsets and bitmaps are checked before Arrow sees them, because there an offset that points
 outside is undefined behaviour and not an exception. A leader also checks that the body has the one
 form that `columns` describes; a reader does not need that.
+
+For a few records numpy and Arrow cost several times what plain Python does, as their code and data
+are not in the CPU's caches then. So a leader takes the usual small body with `is_plain`, and only
+asks `read` where that does not suffice.
 """
 
+import struct
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,6 +77,72 @@ def read(body: Buffer, header: BatchHeader, *, canonical: bool = False) -> Body:
         columns[number] = _READERS[number](cursor, header, flags)
     cursor.finish()
     return Body(*columns)
+
+
+PLAIN_RECORDS_MAX: Final = 64
+"""Records up to which plain Python is quicker than numpy."""
+_PLAIN_COLUMNS: Final = tuple(
+    (number, bit)
+    for number, bit in enumerate(COLUMN_BITS)
+    if bit in (Attributes.TIMESTAMPS, Attributes.KEYS, Attributes.VALUES)
+)
+_NOT_PLAIN: Final = (
+    Attributes.OFFSET_DELTAS | Attributes.HEADERS | Attributes.KEYS_EMPTY | Attributes.VALUES_EMPTY
+)
+_ENTRY_BYTES: Final = TABLE_ENTRY.itemsize
+_ENTRY: Final = struct.Struct("<BBHI").unpack_from  # As `TABLE_ENTRY`.
+_TIMES: Final = [struct.Struct(f"<{count}q").unpack_from for count in range(PLAIN_RECORDS_MAX + 1)]
+_OFFSETS: Final = [
+    struct.Struct(f"<{count + 1}i").unpack_from for count in range(PLAIN_RECORDS_MAX + 1)
+]
+
+
+def is_plain(body: Buffer, header: BatchHeader) -> bool:
+    """Return whether a body surely is one that `read` takes as canonical, and has no null cell.
+
+    False: it has many records, or a column or flag that is not usual, or it is not right: `read`
+    finds out.
+    """
+    count, attributes, size = header.record_count, header.attributes, len(body)
+    if not 0 < count <= PLAIN_RECORDS_MAX or attributes & _NOT_PLAIN:
+        return False
+    columns = [column for column in _PLAIN_COLUMNS if attributes & column[1]]
+    end = _ENTRY_BYTES * len(columns)
+    if size < end:
+        return False
+    for place, (number, bit) in enumerate(columns):
+        column, flags, reserved, length = _ENTRY(body, _ENTRY_BYTES * place)
+        at, end = end, end + length
+        if column != number or flags or reserved or end > size:
+            return False
+        if bit == Attributes.TIMESTAMPS:
+            if length != 8 * count:
+                return False
+            times = _TIMES[count](body, at)
+            top = max(times)
+            if (
+                times[0] != header.base_timestamp
+                or top != header.max_timestamp
+                or not 0 <= min(times) < top
+            ):
+                return False
+            continue
+        offsets_end = at + 4 * (count + 1)
+        data_at = offsets_end + -offsets_end % 8
+        if data_at > end:
+            return False
+        offsets = _OFFSETS[count](body, at)
+        data_end = data_at + offsets[-1]
+        if (
+            offsets[0]
+            or offsets[-1] <= 0
+            or (count > 1 and sorted(offsets) != list(offsets))
+            or data_end + -data_end % 8 != end
+            or any(body[offsets_end:data_at])
+            or any(body[data_end:end])
+        ):
+            return False
+    return end == size
 
 
 class _Cursor:

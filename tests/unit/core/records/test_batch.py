@@ -34,7 +34,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, WallMs
 from millrace.core.records import batch as record_batch
-from millrace.core.records import column_writer
+from millrace.core.records import column_reader, column_writer
 from millrace.core.records.batch import (
     BatchLimits,
     check,
@@ -43,9 +43,10 @@ from millrace.core.records.batch import (
     prepare,
     walk,
 )
+from millrace.core.records.column_reader import PLAIN_RECORDS_MAX
 from millrace.core.records.columns import RECORDS_MAX, Columns
 from millrace.core.records.compression import CODEC_NAMES, Codec, Compressor, inflate
-from millrace.core.records.header import HEADER_BYTES, Attributes, parse_header
+from millrace.core.records.header import HEADER_BYTES, Attributes, BatchHeader, parse_header
 from millrace.core.words import count
 
 NOON = WallMs(1_700_000_000_000)
@@ -323,6 +324,52 @@ def test_any_body_under_any_attributes_is_refused_or_harmless(
             last_offset_delta=max(count - 1, 0),
         )
     )
+
+
+def taken_by_read(body: bytes, header: BatchHeader) -> bool:
+    try:
+        opened = column_reader.read(body, header, canonical=True)
+    except InvalidRecordError:
+        return False
+    return not any(column.null_count for column in (opened.keys, opened.values) if column)
+
+
+@given(st.data())
+def test_what_is_plain_at_a_glance_is_what_the_full_check_takes(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, PLAIN_RECORDS_MAX + 1))
+    cells = st.none() | st.lists(st.binary(max_size=9), min_size=count, max_size=count)
+    times = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    made = Columns(
+        record_count=count,
+        timestamps=np.array(times, np.int64),
+        keys=data.draw(cells),
+        values=data.draw(cells),
+    )
+    batch = sealed(made)
+    header, body = parse_header(batch), body_of(batch)
+    usual = count <= PLAIN_RECORDS_MAX and not header.attributes & (
+        Attributes.KEYS_EMPTY | Attributes.VALUES_EMPTY
+    )
+    assert column_reader.is_plain(bytes(body), header) == usual
+    assert taken_by_read(bytes(body), header)
+    for _ in range(data.draw(st.integers(1, 3))):
+        small = st.sampled_from([0, 1, 2, 4, 7, 8, 16, 24, 0x80, 0xFF]) | st.integers(0, 255)
+        if body and data.draw(st.booleans()):
+            body[data.draw(st.integers(0, len(body) - 1))] = data.draw(small)
+        elif data.draw(st.booleans()):
+            body = body[: data.draw(st.integers(0, len(body)))]
+        else:
+            body += data.draw(st.sampled_from([bytes(1), bytes(4), bytes(8), b"x" * 8]))
+    if data.draw(st.booleans()):
+        header = replace(
+            header,
+            record_count=data.draw(st.integers(0, PLAIN_RECORDS_MAX + 1)),
+            attributes=data.draw(st.integers(0, 0x7F) | st.just(0)) << 8,
+            base_timestamp=WallMs(data.draw(st.integers(0, 3))),
+            max_timestamp=WallMs(data.draw(st.integers(0, 3))),
+        )
+    if column_reader.is_plain(bytes(body), header):
+        assert taken_by_read(bytes(body), header)
 
 
 def test_an_arrow_file_of_a_few_records_is_small() -> None:
