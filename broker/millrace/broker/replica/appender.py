@@ -312,7 +312,8 @@ class Appender(Submissions):
                 target.generation_written += 1
                 self._report(target, Failed(batches[written].base_offset, error))
                 self._on_refused(target, error)
-        self._flush(written_now)
+        if written_now or self._unflushed:
+            self._flush(written_now)
 
     def _write(
         self, target: Target, batches: list[StampedBatch]

@@ -22,11 +22,16 @@ _STAMP_AT: Final = 68
 
 @dataclass(slots=True)
 class StampedBatch:
-    """A batch with its offsets, ready to be written. `header` and `body` are the bytes."""
+    """A batch with its offsets, ready to be written. `header` and `body` are the bytes.
+
+    `length` counts both; `next_offset` is that of the first record after the batch.
+    """
 
     header: bytes
     body: Buffer
+    length: int
     base_offset: Offset
+    next_offset: Offset
     last_offset_delta: int
     leader_epoch: LeaderEpoch
     largest_timestamp: WallMs
@@ -54,7 +59,9 @@ class StampedBatch:
         return cls(
             stamped,
             body,
+            len(stamped) + len(body),
             base_offset,
+            Offset(base_offset + header.last_offset_delta + 1),
             header.last_offset_delta,
             leader_epoch,
             header.largest_timestamp if append_timestamp == NO_TIMESTAMP else append_timestamp,
@@ -68,16 +75,6 @@ class StampedBatch:
         whole = memoryview(self.header + bytes(self.body))
         made = cut(topic_partition, parse_header(whole), whole, offset)
         return self.of(made.header, made.stamped, made.body)
-
-    @property
-    def length(self) -> int:
-        """Bytes of header and body."""
-        return len(self.header) + len(self.body)
-
-    @property
-    def next_offset(self) -> Offset:
-        """Offset of the first record after the batch."""
-        return Offset(self.base_offset + self.last_offset_delta + 1)
 
     @property
     def last_sequence(self) -> int:

@@ -41,6 +41,8 @@ class LogWriter:
 
     def count_fitting(self, batches: Sequence[StampedBatch]) -> int:
         """Return how many of the first batches one segment takes: at least one."""
+        if len(batches) == 1:
+            return 1
         segment_bytes = self._state.config.segment_bytes
         size = self._state.segments[-1].size
         if size + batches[0].length > segment_bytes:
@@ -68,7 +70,9 @@ class LogWriter:
             self._flusher.checkpoint()
         with state.lock:
             state.health.check_open()
-            length = sum(batch.length for batch in batches)
+            length = 0
+            for batch in batches:
+                length += batch.length
             assert self._follow_on(batches)
             epochs = state.epochs.current
             try:
@@ -228,11 +232,11 @@ class LogWriter:
         error: OSError | None = None
         written = 0
         try:
-            for at in range(0, len(buffers), BUFFERS_MAX):
-                part = buffers[at : at + BUFFERS_MAX]
+            while buffers:
+                part, buffers = buffers[:BUFFERS_MAX], buffers[BUFFERS_MAX:]
                 done = active.file.append(part)
                 written += done
-                if done != sum(map(len, part)):
+                if buffers and done != sum(map(len, part)):
                     break
         except OSError as raised:
             error = raised
