@@ -231,7 +231,8 @@ class InSyncReplicas:
 
     def is_short(self, rules: AppendRules) -> bool:
         """Whether too few replicas are in sync: the committed set counts (P9, P14)."""
-        return len(self.state.isr) < self.effective_min(rules)
+        in_sync = len(self.state.isr)
+        return in_sync < rules.min_insync_replicas and in_sync < self.effective_min(rules)
 
     def is_surely_short(self, rules: AppendRules) -> bool:
         """Whether too few are in sync with either outcome of the proposal in flight (P15)."""
@@ -242,6 +243,11 @@ class InSyncReplicas:
     def followers(self) -> tuple[Follower, ...]:
         """All other replicas, in the order of the partition's replicas."""
         return tuple(self._followers.values())
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether the partition has other replicas."""
+        return bool(self._followers)
 
     def has(self, broker_id: BrokerId) -> bool:
         """Whether a broker follows this partition."""

@@ -173,9 +173,10 @@ class PartitionLeader(LeaderOffsets):
         self._appends.give(base_offset, self.next_offset, header.producer_id, before)
         if header.producer_id != NO_PRODUCER_ID:
             self.producers.update(header, base_offset, now)
-        return self._wait(
-            Waiter(owner, base_offset, Offset(self.next_offset - 1), append_timestamp, acks)
-        )
+        last_offset = Offset(self.next_offset - 1)
+        waiter = Waiter(owner, base_offset, last_offset, append_timestamp, acks)
+        self._appends.wait(waiter)  # It is not written yet.
+        return waiter
 
     def _find_original(self, header: BatchHeader, acks: Acks, is_successor: bool) -> Offset | None:
         """As `ProducerStates.check`, but report missing batches only once it is certain.
@@ -206,13 +207,10 @@ class PartitionLeader(LeaderOffsets):
         """Make a repetition wait like its original (P18)."""
         last_offset = Offset(original + header.last_offset_delta)
         waiter = Waiter(owner, original, last_offset, NO_TIMESTAMP, acks, is_duplicate=True)
-        if not self._is_acknowledged(waiter) and self._must_give_up(acks):
-            raise self._fell_short()
-        return self._wait(waiter)
-
-    def _wait(self, waiter: Waiter) -> Waiter:
         if self._is_acknowledged(waiter):
             waiter.is_done = True
+        elif self._must_give_up(acks):
+            raise self._fell_short()
         else:
             self._appends.wait(waiter)
         return waiter

@@ -161,7 +161,7 @@ class Replica:
             return False
         if expected > self.state.leader_epoch:
             return True
-        return expected == self.state.leader_epoch and self.must_lead and not self.leads
+        return expected == self.state.leader_epoch and not self.leads and self.must_lead
 
     @property
     def high_watermark(self) -> Offset:
@@ -302,11 +302,9 @@ class Replica:
     def _settle(self, now: MonotonicMs) -> list[Effect]:
         """Change the role if the state says so and nothing is on its way to the disk."""
         role, state, effects = self.role, self.state, list[Effect]()
-        if state is None or not role.is_settled:
+        if self.leads or state is None or not role.is_settled:
             return effects
         if isinstance(role, PartitionLeader):
-            if not role.is_resigned:
-                return effects
             # These records were committed in this epoch: an unclean election of an earlier one does
             # not invalidate them (P5).
             self.role = self._follower(role.high_watermark, role.leader_epoch)

@@ -509,8 +509,9 @@ class Replicas:
             replica.session.on_progress(replica.topic_partition, replica.follower.progress)
         if (news := replica.take_news()) is not None:
             for_shell.append(news)
-            if replica.turn is None:
-                self._schedule(replica, now)
+            leader = replica.leader
+            if replica.turn is None and leader is not None and leader.in_sync.has_followers:
+                self._schedule(replica, now)  # They may lag from now on.
         return for_shell
 
 
