@@ -97,13 +97,19 @@ def split_message(message: Buffer) -> tuple[bytes, memoryview]:
         MalformedRequestError: no protobuf.
     """
     view = memoryview(message)
-    known: dict[int, memoryview] = {}
+    header: memoryview | None = None
+    batches: memoryview | None = None
     at = fields = 0
-    while at < len(view):
+    size = len(view)
+    while at < size:
         fields += 1
         if fields > FIELDS_MAX:
             raise MalformedRequestError(f"the message has more than {FIELDS_MAX} fields")
-        tag, at = _read_varint(view, at, _TAG_BYTES_MAX)
+        tag = view[at]
+        if tag < 0x80:  # As nearly always.
+            at += 1
+        else:
+            tag, at = _read_varint(view, at, _TAG_BYTES_MAX)
         wire_type = tag & 7
         if not 0 < tag >> 3 <= _FIELD_NUMBER_MAX:
             raise MalformedRequestError(f"the message has a field of the number {tag >> 3}")
@@ -116,22 +122,26 @@ def split_message(message: Buffer) -> tuple[bytes, memoryview]:
             length = 8 if wire_type == 1 else 4
         else:
             raise MalformedRequestError(f"the message has a field of unknown wire type {wire_type}")
-        if length > len(view) - at:
+        if length > size - at:
             raise MalformedRequestError(
-                f"the message has a field of {length} bytes where {len(view) - at} are left"
+                f"the message has a field of {length} bytes where {size - at} are left"
             )
-        if tag in (_HEADER_TAG, _BATCHES_TAG):
-            # Protobuf would merge the parts of a message; no writer sends a header in parts.
-            if tag in known:
-                raise MalformedRequestError(f"the message has field {tag >> 3} twice")
-            known[tag] = view[at : at + length]
+        # Protobuf would merge the parts of a message; no writer sends a header in parts.
+        if tag == _HEADER_TAG:
+            if header is not None:
+                raise MalformedRequestError("the message has field 1 twice")
+            if length > HEADER_MESSAGE_BYTES_MAX:
+                raise MalformedRequestError(
+                    f"the message's header has {length} bytes; the limit is "
+                    f"{HEADER_MESSAGE_BYTES_MAX}"
+                )
+            header = view[at : at + length]
+        elif tag == _BATCHES_TAG:
+            if batches is not None:
+                raise MalformedRequestError("the message has field 2 twice")
+            batches = view[at : at + length]
         at += length
-    header = known.get(_HEADER_TAG, view[:0])
-    if len(header) > HEADER_MESSAGE_BYTES_MAX:
-        raise MalformedRequestError(
-            f"the message's header has {len(header)} bytes; the limit is {HEADER_MESSAGE_BYTES_MAX}"
-        )
-    return bytes(header), known.get(_BATCHES_TAG, view[:0])
+    return b"" if header is None else bytes(header), view[:0] if batches is None else batches
 
 
 def field_of(number: int, message: bytes) -> bytes:
@@ -178,9 +188,11 @@ def _slices(batches: memoryview, lengths: Sequence[int]) -> list[memoryview]:
 
 
 def _read_varint(view: memoryview, at: int, bytes_max: int) -> tuple[int, int]:
-    number = 0
-    for shift, byte in enumerate(view[at : at + bytes_max]):
-        number |= (byte & 0x7F) << 7 * shift
+    number = shift = 0
+    for byte in view[at : at + bytes_max]:
+        at += 1
+        number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, at + shift + 1
+            return number, at
+        shift += 7
     raise MalformedRequestError("the message ends in the middle of a field, or is no protobuf")

@@ -13,12 +13,12 @@ meanwhile (`Throttle`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from time import thread_time_ns
-from typing import Any, Final
+from typing import Final
 
 from millrace.broker import events
 from millrace.broker.controller.channel import ControllerChannel
@@ -134,7 +134,7 @@ class ProduceService:
         self.refusals = calls.refusals
         self.listener = calls.listener
         self._calls = calls
-        self._checks = RequestChecks(partitions, limits.request_entries_max)
+        self.checks = RequestChecks(partitions, limits.request_entries_max)
         # A stream's next message is in memory before the pool counts it. So there are only as many
         # streams as such messages fit into the connection's share.
         self._connection_streams_max = (
@@ -228,14 +228,8 @@ class ProduceService:
     def timed_check(self, message: Message) -> _TimedCheck:
         """Split a message and check its batches; measure that if a quota asks for it."""
         begun = thread_time_ns() if self.quotas.limits_requests else 0
-        checked = self._checks.check(message)
+        checked = self.checks.check(message)
         return checked, thread_time_ns() - begun if begun else 0
-
-    def timed_check_if_short(self, message: Message) -> _TimedCheck | None:
-        """As `timed_check`; None: it may take too long for the loop."""
-        begun = thread_time_ns() if self.quotas.limits_requests else 0
-        checked = self._checks.check_if_short(message)
-        return None if checked is None else (checked, thread_time_ns() - begun if begun else 0)
 
 
 class _ProduceStream:
@@ -307,43 +301,46 @@ class _ProduceStream:
             or self._answers.ready_bytes >= limits.message_bytes_max
         )
 
-    async def _next_message(self) -> Message | None:
-        # At the bound nothing is read, so that a client that takes no answers holds no more memory.
-        while self._is_full:
-            self._drained.clear()
-            await self._drained.wait()
-        await self._throttle.wait()
-        return await self._call.read()
-
     async def _read(self) -> None:
-        service = self._service
+        service, throttle = self._service, self._throttle
         taken = 0
-        while (message := await self._next_message()) is not None:
+        while True:
+            # At the bound nothing is read, so that a client that takes no answers holds no more
+            # memory.
+            while self._is_full:
+                self._drained.clear()
+                await self._drained.wait()
+            if throttle.delay_ms():
+                await throttle.wait()
+            message = await self._call.read()
+            if message is None:
+                return
             size, begun = len(message), host.monotonic_s()
-            self._throttle.charge(size)
+            throttle.charge(size)
             if not service.memory.try_take(size, self._memory):
                 await service.memory.take(size, self._memory)
             taken += 1
             if not taken % _TAKEN_AT_ONCE:
                 await service.turns.next_slice()  # Many that came at once leave others their turn.
-            done = partial(self._on_checked, size, begun)
             self._in_check += 1
-            if self._in_check > 1 or not self._check_here(message, done):
+            if self._in_check > 1 or not self._check_here(message, size, begun):
+                done = partial(self._on_checked, size, begun)
                 self._checker.submit(done, service.timed_check, message)
-            del message, done
+            del message
 
-    def _check_here(
-        self, message: Message, done: Callable[[Any, BaseException | None], None]
-    ) -> bool:
+    def _check_here(self, message: Message, size: int, begun: float) -> bool:
         """Check a message on the loop, unless it may take too long; no earlier one is in check."""
+        service = self._service
+        timed_from = thread_time_ns() if service.quotas.limits_requests else 0
         try:
-            result = self._service.timed_check_if_short(message)
+            checked = service.checks.check_if_short(message)
         except Exception as error:  # As on the checking thread.
-            done(None, error)
+            self._on_checked(size, begun, None, error)
             return True
-        if result is None:
+        if checked is None:
             return False
-        done(result, None)
+        taken = thread_time_ns() - timed_from if timed_from else 0
+        self._on_checked(size, begun, (checked, taken), None)
         return True
 
     def _on_checked(
@@ -354,21 +351,22 @@ class _ProduceStream:
         error: BaseException | None,
     ) -> None:
         self._in_check -= 1
-        self._service.metrics.requests.produce_check.observe(host.monotonic_s() - begun)
+        now = host.monotonic_s()
+        self._service.metrics.requests.produce_check.observe(now - begun)
         if result is None:
             assert error is not None
             self._refuse(size, 0, error)
             return
         request, nanoseconds = result
-        if not self._service.quotas.limits_requests:
-            self._take(size, request)
+        if not nanoseconds:
+            self._take(size, request, now)
             return
-        begun = thread_time_ns()
-        self._take(size, request)
-        self._throttle.charge_time(nanoseconds + thread_time_ns() - begun)
+        timed_from = thread_time_ns()
+        self._take(size, request, now)
+        self._throttle.charge_time(nanoseconds + thread_time_ns() - timed_from)
 
-    def _take(self, size: int, request_checked: CheckedRequest) -> None:
-        """Append what can be appended of a checked request."""
+    def _take(self, size: int, request_checked: CheckedRequest, now: float) -> None:
+        """Append what can be appended of a checked request; `now` in seconds."""
         service = self._service
         header, checked = request_checked
         if isinstance(checked, MillraceError):
@@ -380,8 +378,8 @@ class _ProduceStream:
             header.correlation_id,
             is_awaited=header.acks != 0,
             size=size,
-            deadline=MonotonicMs(monotonic_now() + timeout_ms),
-            begun=host.monotonic_s(),
+            deadline=MonotonicMs(int(now * 1000) + timeout_ms),
+            begun=now,
         )
         acks = Acks.ALL if header.acks < 0 else Acks.LEADER
         self._pending[request] = None
@@ -410,12 +408,6 @@ class _ProduceStream:
         if not request.outstanding:
             self.on_request_done(request)
 
-    def _judge(self, request: _Request, number: int, batch: CheckedBatch, acks: Acks) -> None:
-        outcome = request.outcomes[number] = self._append(request, batch, acks)
-        if not isinstance(outcome, MillraceError):
-            partition = self._service.partitions.get(batch.topic_partition)
-            request.log_start_offsets[number] = partition.log.log_start_offset
-
     def _refuse(self, size: int, correlation_id: int, error: BaseException) -> None:
         """Answer a request of which nothing was appended."""
         service = self._service
@@ -434,7 +426,8 @@ class _ProduceStream:
             )
         )
 
-    def _append(self, request: _Request, batch: CheckedBatch, acks: Acks) -> Waiter | MillraceError:
+    def _judge(self, request: _Request, number: int, batch: CheckedBatch, acks: Acks) -> None:
+        """Append a batch, or refuse it."""
         service = self._service
         try:
             if isinstance(batch.checked, MillraceError):
@@ -452,14 +445,17 @@ class _ProduceStream:
             )
         except MillraceError as error:
             self._on_refused(error)
-            return without_trace(error)
+            request.outcomes[number] = without_trace(error)
+            return
+        request.outcomes[number] = waiter
+        request.log_start_offsets[number] = partition.log.log_start_offset
         if not waiter.is_done:
             request.outstanding += 1
         if not waiter.is_duplicate:
-            service.metrics.appended(partition.topic, batch.checked)
-            partition.appended_bytes += batch.checked.length
-            self._throttle.charge_topic(partition.topic, batch.checked.length)
-        return waiter
+            length = len(batch.batch)
+            service.metrics.appended(partition.topic, length, batch.checked.record_count)
+            partition.appended_bytes += length
+            self._throttle.charge_topic(partition.topic, length)
 
     def _on_refused(self, error: MillraceError) -> None:
         self._service.refusals.on_refused(error, self._caller, "Produce")

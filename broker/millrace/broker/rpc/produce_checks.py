@@ -85,8 +85,18 @@ class RequestChecks:
         if len(data) > _SHORT_HEADER_BYTES:
             return None
         header, views = decode_produce_parts(data, batches)
-        parsed = [_parsed(view) for view in views]
-        if sum(map(_cost_us, parsed)) > _SHORT_CHECK_US:
+        parsed: list[BatchHeader | None] = []
+        cost_us = 0.0
+        for view in views:
+            try:
+                found = parse_header(view)
+            except MillraceError:  # As the check will say.
+                parsed.append(None)
+                cost_us += _MALFORMED_US
+            else:
+                parsed.append(found)
+                cost_us += record_batch.check_cost_us(found)
+        if cost_us > _SHORT_CHECK_US:
             return None
         return self._check(header, views, parsed)
 
@@ -132,9 +142,9 @@ class RequestChecks:
             raise MalformedRequestError(
                 f"the request names {len(partitions)} partitions; at most {entries_max} may be"
             )
-        if len({(partition.topic_id, partition.partition) for partition in partitions}) < len(
-            partitions
-        ):
+        if len(partitions) > 1 and len(
+            {(partition.topic_id, partition.partition) for partition in partitions}
+        ) < len(partitions):
             raise MalformedRequestError(
                 "the request names a partition twice: send one batch of each in a request"
             )
@@ -142,18 +152,6 @@ class RequestChecks:
             raise MalformedRequestError(f"acks is {header.acks}; it must be -1, 0 or 1")
         if header.transactional_id:
             raise UnsupportedFeatureError("transactions are not supported by this broker")
-
-
-def _parsed(batch: memoryview) -> BatchHeader | None:
-    """Return the header of a batch; None: it is malformed, as the check will say."""
-    try:
-        return parse_header(batch)
-    except MillraceError:
-        return None
-
-
-def _cost_us(header: BatchHeader | None) -> float:
-    return _MALFORMED_US if header is None else record_batch.check_cost_us(header)
 
 
 def without_trace(error: MillraceError) -> MillraceError:

@@ -27,7 +27,6 @@ from millrace.core.broker_config import MetricsConfig, NodeConfig
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.records.header import BatchHeader
 from millrace.runtime.software import SOFTWARE_VERSION
 
 
@@ -226,11 +225,11 @@ class BrokerMetrics:
         """Show who this broker is."""
         self._broker.labels(broker_id, node.name, node.rack).set(1)
 
-    def appended(self, topic: str, header: BatchHeader) -> None:
+    def appended(self, topic: str, size: int, records: int) -> None:
         """Count a batch that was given offsets."""
         appended_bytes, appended_records, _ = self._topic(topic)
-        appended_bytes.inc(header.length)
-        appended_records.inc(header.record_count)
+        appended_bytes.inc(size)
+        appended_records.inc(records)
 
     def fetched(self, topic: str, size: int) -> None:
         """Count bytes of batches sent."""
