@@ -142,7 +142,7 @@ class Probes:
             probe(PartitionLeader, "append", self._on_appended)
             probe(LeaderOffsets, "check_end_offset", self._on_end_told)
             probe(PartitionFollower, "check_readable", failed=self._on_unreadable)
-            probe(_ProduceStream, "_append", self._on_produced)
+            probe(_ProduceStream, "_judge", self._on_produced)
             probe(Appender, "append", before=self._before_append)
             probe(HeldAppends, "append", before=self._before_append)
             probe(LogWriter, "append", self._on_written, failed=self._on_not_written)
@@ -380,13 +380,14 @@ class Probes:
         self,
         process: BrokerProcess,
         _: Any,
-        outcome: Any,
-        __: _ProduceStream,
+        __: Any,
+        ___: _ProduceStream,
         request: Any,
+        number: int,
         batch: Any,
-        *___: Any,
+        *____: Any,
     ) -> None:
-        if request.is_answered and not isinstance(outcome, MillraceError):
+        if request.is_answered and not isinstance(request.outcomes[number], MillraceError):
             raise Violation(
                 f"{process.name} appends to {batch.topic_partition}, and has said that it does not "
                 "(P16)"

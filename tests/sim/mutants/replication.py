@@ -129,7 +129,7 @@ APPENDS: Final[tuple[Mutant, ...]] = (
            " + self._fail_all(error))"),
     mutant("a repetition is acknowledged before its original is committed", "P18",
            f"{_LEADER}._repeat",
-           "return self._wait(waiter)", "waiter.is_done = True\n    return waiter"),
+           "if self._is_acknowledged(waiter):", "if True:"),
     mutant("a repeated batch is appended again", "P42", f"{_STATES}.check",
            "return kept.base_offset", "return None"),
     mutant("four batches of a producer are remembered", "P42", f"{_STATES}.update",
