@@ -11,7 +11,9 @@ from millrace.client._consumer.records import (
     parts,
     record_type,
 )
+from millrace.core.ids import Offset, WallMs
 from millrace.core.records.columns import SCHEMA
+from millrace.core.records.few_records import FewRecords
 from millrace.runtime.clock import monotonic_now
 
 
@@ -51,6 +53,19 @@ def test_records_are_a_sequence_over_partitions() -> None:
     assert records[0].timestamp == 1000
     with pytest.raises(IndexError):
         records[3]
+
+
+def test_records_that_are_python_objects_already_are_like_the_others() -> None:
+    records = make()
+    records._add_few("v", 2, FewRecords(range(7, 9), (10, 11), None, [b"c", b""]))
+    assert len(records) == 5
+    assert list(records)[3:] == [
+        Record("v", 2, Offset(7), WallMs(10), None, b"c", ()),
+        Record("v", 2, Offset(8), WallMs(11), None, b"", ()),
+    ]
+    assert [records[index] for index in range(5)] == list(records)
+    assert records.keys() == [None] * 5
+    assert records.values() == [b"a", None, b"b", b"c", b""]
 
 
 def test_each_record_is_reached_by_its_index_without_a_look_at_all_others() -> None:

@@ -20,7 +20,9 @@ from millrace.client._consumer.settings import ConsumerConfig
 from millrace.core.client.consumer.sessions import FetchedBatch
 from millrace.core.errors import CorruptBatchError, InvalidRequestError, MillraceError
 from millrace.core.ids import Offset, TopicPartition
-from millrace.core.records.batch import open_batch
+from millrace.core.records.arrow_views import numbers_of
+from millrace.core.records.batch import open_batch, open_records
+from millrace.core.records.few_records import FewRecords
 from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
 from millrace.runtime.clock import wall_now
 
@@ -50,7 +52,7 @@ class HandingOut:
         size = 0
         while len(records) < max_records:
             try:
-                opened = self._next()
+                opened = self._next_records(max_records - len(records), max_bytes - size)
             except MillraceError:
                 if records:  # The error is for the next call: these records come first.
                     self._raise_again()
@@ -59,6 +61,10 @@ class HandingOut:
             if opened is None:
                 break
             batch, rows = opened
+            if isinstance(rows, FewRecords):
+                records._add_few(batch.topic, batch.topic_partition.partition, rows)
+                size += batch.header.opened_bytes
+                continue
             count = min(max_records - len(records), len(rows))
             taken = batch.header.opened_bytes
             if size + taken > max_bytes:
@@ -148,20 +154,36 @@ class HandingOut:
             self._fetching.fetcher.untold.raise_again()
 
     def _next(self) -> tuple[FetchedBatch, pa.RecordBatch] | None:
+        """Return the next batch, with its records as Arrow; None: none has come."""
+        return self._next_records(0, 0)
+
+    def _next_records(
+        self, records_max: int, bytes_max: int
+    ) -> tuple[FetchedBatch, pa.RecordBatch | FewRecords] | None:
+        """As `_next`, but the records of a small batch come as Python objects.
+
+        Args:
+            records_max: a batch with more records may be handed out in part: it comes as Arrow.
+            bytes_max: likewise, for the bytes of the opened batch.
+        """
         if self._rest is not None:
             return self._rest
         while (batch := self._fetching.take()) is not None:
-            opened = self._open(batch)
+            opened = self._open(batch, records_max, bytes_max)
             if opened is not None:
                 return batch, opened
         return None
 
-    def _open(self, batch: FetchedBatch) -> pa.RecordBatch | None:
+    def _open(
+        self, batch: FetchedBatch, records_max: int, bytes_max: int
+    ) -> pa.RecordBatch | FewRecords | None:
         """Return a batch's records; None: it is damaged, and fetched again."""
+        header = batch.header
+        is_first_wanted = batch.start_offset <= header.base_offset
+        is_whole = header.record_count <= records_max and header.opened_bytes <= bytes_max
+        open_as = open_records if is_first_wanted and is_whole else open_batch
         try:
-            opened = open_batch(
-                batch.topic_partition, batch.header, batch.data, BATCH_INFLATED_BYTES_MAX
-            )
+            opened = open_as(batch.topic_partition, header, batch.data, BATCH_INFLATED_BYTES_MAX)
         # Never past an unreadable batch: the position goes back to it.
         except CorruptBatchError:
             if self._fetch_again(batch.topic_partition, batch.start_offset):
@@ -170,11 +192,14 @@ class HandingOut:
         except MillraceError:
             self.rewind(batch.topic_partition, batch.start_offset)
             raise
-        if batch.start_offset > batch.header.base_offset:
-            offsets = opened.column("offset").to_numpy()
-            opened = opened.slice(int((offsets < batch.start_offset).sum()))
-        counters, header = self._counters, batch.header
-        counters.records += len(opened)
+        count = header.record_count
+        if not is_first_wanted:
+            rows: pa.RecordBatch = opened
+            unwanted = int((numbers_of(rows.column("offset")) < batch.start_offset).sum())
+            opened = rows.slice(unwanted)
+            count -= unwanted
+        counters = self._counters
+        counters.records += count
         counters.batches += 1
         counters.batch_bytes += header.length
         if header.largest_timestamp >= 0:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from millrace.client.serialization import Deserializer
 from millrace.core.errors import SerializationError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, WallMs
+from millrace.core.records.few_records import FewRecords
 from millrace.core.words import count
 from millrace.runtime.clock import monotonic_now
 
@@ -110,15 +111,27 @@ class Records(Sequence[Record]):
 
     def add(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
         """Append the rows of an Arrow batch."""
-        self._columns.append(_decoded(topic, partition, records))
-        self._count += len(records)
+        self._append(_decoded(topic, partition, records))
+
+    def _add_few(self, topic: str, partition: int, few: FewRecords) -> None:
+        """Append records that are Python objects already."""
+        offsets = few.offsets
+        self._append(
+            _Columns(
+                topic, partition, len(offsets), offsets, few.timestamps, few.keys, few.values, None
+            )
+        )
+
+    def _append(self, columns: "_Columns") -> None:
+        self._columns.append(columns)
+        self._count += columns.record_count
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Record]:
         return chain.from_iterable(
-            _records(self._kind, columns.rows(columns.offsets.to_pylist()))
+            _records(self._kind, columns.rows(_numbers(columns.offsets)))
             for columns in self._columns
         )
 
@@ -174,7 +187,7 @@ class LentRecords:
     ) -> None:
         columns = _decoded(topic, partition, records)
         self.count = len(records)
-        self._offsets: list[int] = columns.offsets.to_pylist()
+        self._offsets = list(_numbers(columns.offsets))
         self._left = iter(self._offsets)
         self._records = _records(kind, columns.rows(self._left))
 
@@ -241,8 +254,8 @@ class _Columns:
     topic: str
     partition: int
     record_count: int
-    offsets: pa.Array
-    timestamps: pa.Array
+    offsets: pa.Array | Sequence[int]
+    timestamps: pa.Array | Sequence[int]
     keys: list[bytes | None] | None
     values: list[bytes | None] | None
     headers: pa.Array | None
@@ -252,8 +265,8 @@ class _Columns:
         return (
             self.topic,
             self.partition,
-            self.offsets[index].as_py(),
-            self.timestamps[index].as_py(),
+            _number(self.offsets, index),
+            _number(self.timestamps, index),
             None if self.keys is None else self.keys[index],
             None if self.values is None else self.values[index],
             _NO_HEADERS if self.headers is None else _headers(self.headers.slice(index, 1))[0],
@@ -265,12 +278,22 @@ class _Columns:
             repeat(self.topic),
             repeat(self.partition),
             offsets,
-            self.timestamps.to_pylist(),
+            _numbers(self.timestamps),
             repeat(None) if self.keys is None else self.keys,
             repeat(None) if self.values is None else self.values,
             repeat(_NO_HEADERS) if self.headers is None else _headers(self.headers),
             strict=False,
         )
+
+
+def _numbers(column: pa.Array | Sequence[int]) -> Sequence[int]:
+    numbers: Sequence[int] = column.to_pylist() if isinstance(column, pa.Array) else column
+    return numbers
+
+
+def _number(column: pa.Array | Sequence[int], index: int) -> int:
+    number: int = column[index].as_py() if isinstance(column, pa.Array) else column[index]
+    return number
 
 
 def _records(kind: type[Record], rows: Iterator[tuple[Any, ...]]) -> Iterator[Record]:

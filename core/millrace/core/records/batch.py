@@ -23,11 +23,12 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.records import column_reader, column_writer
+from millrace.core.records import column_reader, column_writer, few_records
 from millrace.core.records.arrow_views import int64s_of, numbers_of
 from millrace.core.records.column_reader import Body
 from millrace.core.records.columns import HEADERS_TYPE, RECORDS_MAX, SCHEMA, Columns
 from millrace.core.records.compression import Codec, Compressor, check_frames, inflate
+from millrace.core.records.few_records import FewRecords
 from millrace.core.records.header import (
     HEADER_BYTES,
     Attributes,
@@ -284,6 +285,21 @@ def open_batch(
         CorruptBatchError, UnsupportedFormatError, InvalidRecordError, MessageTooLargeError: the
             batch is not what its leader accepted.
     """
+    return _arrays(header, _body(topic_partition, header, batch, inflated_bytes_max))
+
+
+def open_records(
+    topic_partition: TopicPartition, header: BatchHeader, batch: Buffer, inflated_bytes_max: int
+) -> FewRecords | pa.RecordBatch:
+    """As `open_batch`, but a few plain records come as Python objects."""
+    body = _body(topic_partition, header, batch, inflated_bytes_max)
+    few = few_records.read(body, header)
+    return _arrays(header, body) if few is None else few
+
+
+def _body(
+    topic_partition: TopicPartition, header: BatchHeader, batch: Buffer, inflated_bytes_max: int
+) -> Buffer:
     if header.inflated_length > inflated_bytes_max or header.record_count > RECORDS_MAX:
         raise MessageTooLargeError(
             f"the batch at offset {header.base_offset} inflates to {header.inflated_length} bytes "
@@ -291,7 +307,11 @@ def open_batch(
             f"{inflated_bytes_max} bytes and {RECORDS_MAX} records"
         )
     verify_body(topic_partition, header, batch)
-    body = column_reader.read(_inflated(header, batch, canonical=False), header)
+    return _inflated(header, batch, canonical=False)
+
+
+def _arrays(header: BatchHeader, inflated: Buffer) -> pa.RecordBatch:
+    body = column_reader.read(inflated, header)
     count = header.record_count
     if body.offset_deltas is None:
         offsets = np.arange(header.base_offset, header.base_offset + count, dtype=np.int64)
