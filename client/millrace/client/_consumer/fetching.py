@@ -126,10 +126,13 @@ class Fetching:
 
     def take(self) -> FetchedBatch | None:
         """Return the next batch with records; None: none has come."""
+        fetcher = self.fetcher
+        if not fetcher.has_news:
+            return None  # Without the lock: what comes now wakes the thread later.
         with self.lock:
             try:
                 while True:
-                    batch = self.fetcher.take()
+                    batch = fetcher.take()
                     if batch is None or not batch.header.is_control:
                         return batch
             finally:
@@ -234,7 +237,8 @@ class Fetching:
 
     def _on_fetched(self, broker_id: BrokerId, news: list[FetchedPartition]) -> None:
         for fetched in news:
-            self.streams.learn_address(fetched.error)
+            if fetched.error is not None:
+                self.streams.learn_address(fetched.error)
         with self.lock:
             self.fetcher.on_fetched(broker_id, news, monotonic_now())
         self.step()

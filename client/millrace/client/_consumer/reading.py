@@ -7,7 +7,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from queue import Empty
 from typing import Final, TypeVar
 
@@ -71,6 +71,7 @@ class ConsumerCore:
         self.membership: Membership | None = None
         """The member of the group in which the user subscribed; None: there is none."""
         self._user = threading.Lock()
+        self._exclusive = _Exclusive(self)
         fork.watch(self)
 
     def on_forked(self) -> None:
@@ -79,23 +80,14 @@ class ConsumerCore:
         self.fetching.on_forked()
         self._is_forked = True
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """Hold the consumer for one call.
 
         Raises:
             ConcurrentUseError: another call is under way.
             ClosedError: the consumer is closed, or a copy that a fork made.
         """
-        if not self._user.acquire(blocking=False):
-            raise ConcurrentUseError(
-                "the consumer is in use by another thread or task: give each its own consumer"
-            )
-        try:
-            self._check_open()
-            yield
-        finally:
-            self._user.release()
+        return self._exclusive
 
     @contextmanager
     def _lent(self) -> Iterator[None]:
@@ -286,12 +278,14 @@ class ConsumerCore:
         if queue is None:
             return
         try:
-            membership = self.membership
-            if membership is not None and membership.heartbeats.has_work:
-                return
-            polling = nullcontext() if membership is None else membership.heartbeats.polling()
-            with polling, suppress(Empty):
-                queue.get(timeout=min(timeout_s, _THREAD_WAITS_MAX_S))
+            timeout_s = min(timeout_s, _THREAD_WAITS_MAX_S)
+            if self.membership is None:
+                queue.get(timeout=timeout_s)
+            elif not self.membership.heartbeats.has_work:
+                with self.membership.heartbeats.polling():
+                    queue.get(timeout=timeout_s)
+        except Empty:
+            pass
         finally:
             self.fetching.forget(queue)
         self._check_open()
@@ -398,6 +392,27 @@ class ConsumerCore:
             self.assignment.close()
             fetching = self.fetching
             await let_go(ends_at, fetching.streams.close, fetching.tasks.end, self.cluster.close)
+
+
+class _Exclusive:
+    """Holds a consumer for one call. Polls share one object, as it costs less than a generator."""
+
+    def __init__(self, core: ConsumerCore) -> None:
+        self._core = core
+
+    def __enter__(self) -> None:
+        core = self._core
+        # No call may follow this one: Ctrl-C would leave the consumer in use.
+        if not core._user.acquire(blocking=False):
+            raise ConcurrentUseError(
+                "the consumer is in use by another thread or task: give each its own consumer"
+            )
+        if core.is_closed or core._is_forked:
+            core._user.release()
+            core._check_open()
+
+    def __exit__(self, *_: object) -> None:
+        self._core._user.release()
 
 
 def _untraced(_: object) -> None:

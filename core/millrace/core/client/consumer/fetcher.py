@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.core.client.consumer.fetch_state import RESTING, FetchEvent, FetchState
+from millrace.core.client.consumer.fetch_state import FetchEvent, FetchState
 from millrace.core.client.consumer.read_partition import Jumped, ReadPartition, Reset
 from millrace.core.client.consumer.sessions import (
     ChangeSession,
@@ -106,6 +106,7 @@ class Fetcher:
         self._jumps: list[Jumped] = []
         self._next_handle = 1
         self._must_poll = False
+        self._all_rest = False  # No partition has a step to take: most responses change none.
 
     # What the user wants.
 
@@ -200,6 +201,7 @@ class Fetcher:
         if partition.is_paused:
             partition.is_paused = False
             self._must_poll = True
+            self._all_rest = False
 
     @property
     def assigned(self) -> list[TopicPartition]:
@@ -208,12 +210,7 @@ class Fetcher:
 
     def awaited(self) -> list[TopicPartition]:
         """Return the assigned partitions that no broker sends at present."""
-        sent = (FetchState.FETCHING, FetchState.FAILED)
-        return [
-            topic_partition
-            for topic_partition, partition in self._partitions.items()
-            if partition.state not in sent and not partition.is_paused
-        ]
+        return [place for place, partition in self._partitions.items() if partition.is_awaited]
 
     def partition(self, topic_partition: TopicPartition) -> ReadPartition:
         """Return what is known of an assigned partition."""
@@ -374,13 +371,19 @@ class Fetcher:
         self._must_poll = False
         effects: list[Effect] = [*self._jumps]
         self._jumps.clear()
+        if not self._all_rest:
+            self._advance(now, effects)
+        return [*effects, *self._sessions.changes(now), *self._router.poll(now)]
+
+    def _advance(self, now: MonotonicMs, effects: list[Effect]) -> None:
+        """Let each partition that does not rest take its next step."""
         for partition in self._partitions.values():
             route = partition.route
             if route.ask_leader_at is not None and route.ask_leader_at <= now:
                 if partition.state is FetchState.FETCHING:
                     self._leave_for(partition, FetchEvent.LEFT)
                 route.ask_leader()
-            if partition.state in RESTING or partition.is_paused or route.retry_at > now:
+            if not partition.is_awaiting or route.retry_at > now:
                 continue
             if partition.state is FetchState.AWAIT_SESSION:
                 leader = self._router.reach(route)
@@ -388,19 +391,14 @@ class Fetcher:
                     self._join(partition, leader)
             elif self._router.known_leader(route) is not None:
                 effects.append(self._ask(partition))
-        effects += self._sessions.changes(now)
-        effects += self._router.poll(now)
-        return effects
+        self._all_rest = all(partition.rests for partition in self._partitions.values())
 
     def next_wake(self, now: MonotonicMs) -> MonotonicMs | None:
         """Return when `poll` has something to do though nothing happened; None: never."""
         moments: list[int] = []
-        for partition in self._partitions.values():
-            route = partition.route
-            if route.ask_leader_at is not None:
-                moments.append(max(route.ask_leader_at, now + 1))
-            if route.retry_at > now and partition.state not in RESTING and not partition.is_paused:
-                moments.append(route.retry_at)
+        if not self._all_rest:
+            for partition in self._partitions.values():
+                moments += partition.moments(now)
         for wake in (self._router.next_wake(now), self._sessions.next_wake()):
             if wake is not None:
                 moments.append(wake)
@@ -442,6 +440,7 @@ class Fetcher:
             partition: which.
             is_out: the broker has taken it out of the session by itself.
         """
+        self._all_rest = False  # What follows is another state, or the partition's end.
         if not partition.handle:
             return
         if partition.state is FetchState.FETCHING and not is_out:

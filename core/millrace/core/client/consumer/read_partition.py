@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from millrace.core.client.consumer.fetch_state import TRANSITIONS, FetchEvent, FetchState
+from millrace.core.client.consumer.fetch_state import RESTING, TRANSITIONS, FetchEvent, FetchState
 from millrace.core.client.consumer.sessions import AddedPartition, FetchedBatch
 from millrace.core.client.routing.route import Route
 from millrace.core.errors import LogTruncatedError, MillraceError, OffsetOutOfRangeError
@@ -19,6 +19,7 @@ from millrace.core.ids import (
     VERIFY_NOTHING,
     BrokerId,
     LeaderEpoch,
+    MonotonicMs,
     Offset,
 )
 from millrace.core.transitions import after
@@ -106,6 +107,31 @@ class ReadPartition:
     def __str__(self) -> str:
         """The partition in the user's terms."""
         return f"topic {self.route.topic!r} partition {self.route.topic_partition.partition}"
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether it takes its next step as soon as its leader can be reached."""
+        return self.state not in RESTING and not self.is_paused
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the user waits for it, and no broker sends it."""
+        is_sent = self.state is FetchState.FETCHING or self.state is FetchState.FAILED
+        return not is_sent and not self.is_paused
+
+    @property
+    def rests(self) -> bool:
+        """Whether it has no step to take until something happens to it."""
+        return not self.is_awaiting and self.route.ask_leader_at is None
+
+    def moments(self, now: MonotonicMs) -> list[int]:
+        """Return when it takes a step though nothing happens to it."""
+        moments: list[int] = []
+        if self.route.ask_leader_at is not None:
+            moments.append(max(self.route.ask_leader_at, now + 1))
+        if self.route.retry_at > now and self.is_awaiting:
+            moments.append(self.route.retry_at)
+        return moments
 
     @property
     def last_epoch(self) -> LeaderEpoch:

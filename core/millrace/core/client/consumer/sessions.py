@@ -12,7 +12,6 @@ arrival, until they are taken or their handle is dropped.
 """
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -238,12 +237,17 @@ class Sessions:
 
     def next_wake(self) -> MonotonicMs | None:
         """Return when a broker will have been quiet; None: each is."""
-        moments = (session.quiet_at for session in self._sessions.values() if session.is_open)
-        return min((moment for moment in moments if moment is not None), default=None)
+        wake: MonotonicMs | None = None
+        for session in self._sessions.values():
+            quiet_at = session.quiet_at
+            if quiet_at is not None and session.is_open and (wake is None or quiet_at < wake):
+                wake = quiet_at
+        return wake
 
-    def changes(self, now: MonotonicMs) -> Iterator[ChangeSession]:
-        """Yield the messages to brokers."""
+    def changes(self, now: MonotonicMs) -> list[ChangeSession]:
+        """Return the messages to brokers."""
         self.have_changes = False
+        changes: list[ChangeSession] = []
         for session in self._sessions.values():
             if not session.is_open:
                 continue
@@ -255,4 +259,5 @@ class Sessions:
                 session.ungranted_bytes = 0
                 added, session.added = session.added, []
                 removed, session.removed = session.removed, []
-                yield ChangeSession(session.broker_id, added, removed, credit)
+                changes.append(ChangeSession(session.broker_id, added, removed, credit))
+        return changes
