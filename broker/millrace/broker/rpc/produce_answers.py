@@ -12,10 +12,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from prometheus_client import Histogram
-
 from millrace.broker.quotas import Throttle
 from millrace.broker.rpc.memory import ConnectionMemory
+from millrace.broker.telemetry.loop_metrics import Durations
 from millrace.proto.v1 import produce_pb2 as pb
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
@@ -53,7 +52,7 @@ class Answers:
         memory: ConnectionMemory,
         *,
         message_bytes_max: int,
-        sent: Histogram,
+        sent: Durations,
         on_sent: Callable[[], None],
     ) -> None:
         self.ready_bytes = 0
@@ -131,6 +130,8 @@ class Answers:
 
     @property
     def _is_delayed_for_nothing(self) -> bool:
+        if not self._told_until:
+            return False
         waits_ms = self._told_until - monotonic_now()
         return waits_ms > self._throttle.delay_ms() + _TELL_AGAIN_MS
 

@@ -18,6 +18,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from millrace.broker.telemetry.compaction import CompactionMetrics
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
+from millrace.broker.telemetry.loop_metrics import TopicTraffic, TrafficCounters
 from millrace.broker.telemetry.quotas import QuotaMetrics
 from millrace.broker.telemetry.replication import ReplicationMetrics
 from millrace.broker.telemetry.requests import RequestMetrics
@@ -61,21 +62,7 @@ class BrokerMetrics:
             ["broker_id", "name", "zone"],
             registry=registry,
         )
-        self._appended_bytes = Counter(
-            "millrace_topic_appended_bytes", "Bytes of batches appended, by topic.", ["topic"],
-            registry=registry,
-        )  # fmt: skip
-        self._appended_records = Counter(
-            "millrace_topic_appended_records",
-            "Records appended, by topic.",
-            ["topic"],
-            registry=registry,
-        )
-        self._fetched_bytes = Counter(
-            "millrace_topic_fetched_bytes",
-            "Bytes of batches sent to readers and followers, by topic.", ["topic"],
-            registry=registry,
-        )  # fmt: skip
+        self._traffic = TrafficCounters(registry)
         self._refusals = Counter(
             "millrace_refusals",
             "Calls, requests or batches refused, by error and by method, without its service. The "
@@ -218,7 +205,7 @@ class BrokerMetrics:
         self.compaction = CompactionMetrics(registry)
         self.tiers = TierMetrics(registry)
         self._refused: dict[tuple[type[MillraceError], str], Counter] = {}
-        self._topics: dict[str, tuple[Counter, Counter, Counter]] = {}
+        self._topics: dict[str, TopicTraffic] = {}
         self._sized_topics: set[str] = set()
 
     def on_registered(self, broker_id: BrokerId, node: NodeConfig) -> None:
@@ -227,13 +214,14 @@ class BrokerMetrics:
 
     def appended(self, topic: str, size: int, records: int) -> None:
         """Count a batch that was given offsets."""
-        appended_bytes, appended_records, _ = self._topic(topic)
-        appended_bytes.inc(size)
-        appended_records.inc(records)
+        traffic = self._topics.get(topic) or self._topic(topic)
+        traffic.appended_bytes += size
+        traffic.appended_records += records
 
     def fetched(self, topic: str, size: int) -> None:
         """Count bytes of batches sent."""
-        self._topic(topic)[2].inc(size)
+        traffic = self._topics.get(topic) or self._topic(topic)
+        traffic.fetched_bytes += size
 
     def refused(self, error: MillraceError, method: str) -> None:
         """Count a refusal of a method, which is named without its service."""
@@ -260,16 +248,8 @@ class BrokerMetrics:
         """Drop a deleted topic's series; what `OTHERS` has counted stays."""
         self._topic_labels.forget(topic)
         if self._topics.pop(topic, None) is not None:
-            for counter in (self._appended_bytes, self._appended_records, self._fetched_bytes):
-                counter.remove(topic)
+            self._traffic.remove(topic)
 
-    def _topic(self, topic: str) -> tuple[Counter, Counter, Counter]:
-        children = self._topics.get(topic)
-        if children is None:
-            label = self._topic_labels.label(topic)
-            children = self._topics[topic] = (
-                self._appended_bytes.labels(label),
-                self._appended_records.labels(label),
-                self._fetched_bytes.labels(label),
-            )
-        return children
+    def _topic(self, topic: str) -> TopicTraffic:
+        traffic = self._topics[topic] = self._traffic.labels(self._topic_labels.label(topic))
+        return traffic

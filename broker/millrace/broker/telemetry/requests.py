@@ -7,6 +7,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from millrace.broker.telemetry.loop_metrics import LoopHistogram
+
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 _CALL_SECONDS: Final = (0.005, 0.025, 0.1, 0.5, 2.5, 10)
 """Fewer: there are dozens of methods, and some answer only when there is news."""
@@ -34,19 +36,21 @@ class RequestMetrics:
                 f"millrace_{name}_seconds", meaning, [label], registry=registry, buckets=buckets
             )
 
-        produce = histogram(
-            "produce",
+        produce = LoopHistogram(
+            "millrace_produce_seconds",
             "Time of produce requests by phase: check (with waiting for memory and a thread), "
             "append (write, flush, replication), send (until the transport has taken the answer).",
             "phase",
             _SECONDS,
+            registry,
         )
-        fetch = histogram(
-            "fetch",
+        fetch = LoopHistogram(
+            "millrace_fetch_seconds",
             "Time of fetch responses by phase: read (from page cache or disk), send (until the "
             "transport has taken the response, which a slow reader delays).",
             "phase",
             _SECONDS,
+            registry,
         )
         self.produce_check = produce.labels("check")
         self.produce_append = produce.labels("append")

@@ -38,6 +38,34 @@ def test_calls_are_counted_by_method_with_their_time() -> None:
     assert sample("bucket", le="0.005") == 1
 
 
+def test_phases_of_requests_are_counted_in_each_bucket_that_holds_them() -> None:
+    metrics = BrokerMetrics()
+    for seconds in (0.0, 0.001, 0.002, 7.0):
+        metrics.requests.produce_check.observe(seconds)
+
+    def sample(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(
+            f"millrace_produce_seconds_{name}", {"phase": "check", **labels}
+        )
+
+    bounds = ("0.0005", "0.001", "0.0025", "5.0", "+Inf")
+    assert [sample("bucket", le=bound) for bound in bounds] == [1, 2, 3, 3, 4]
+    assert (sample("count"), sample("sum")) == (4, 7.003)
+
+
+def test_what_topics_get_is_counted_in_bytes_and_records() -> None:
+    metrics = BrokerMetrics()
+    for size in (10, 20):
+        metrics.appended("t", size, 3)
+
+    def sample(name: str) -> float | None:
+        return metrics.registry.get_sample_value(f"millrace_topic_{name}_total", {"topic": "t"})
+
+    assert (sample("appended_bytes"), sample("appended_records")) == (30, 6)
+    metrics.forget_topic("t")
+    assert sample("appended_bytes") is None
+
+
 def test_a_counter_has_one_series_and_no_second_one_of_its_creation() -> None:
     metrics = BrokerMetrics()
     metrics.fetched("t", 5)
