@@ -39,12 +39,13 @@ class Mailbox:
         # First the flag, then the calls: a call posted in between wakes the loop once more.
         self._is_woken = False
         calls = self._calls
-        until = host.monotonic_s() + _TURN_SECONDS_MAX
+        # A single one, as usual, needs no clock; what comes meanwhile has the next turn.
+        until = host.monotonic_s() + _TURN_SECONDS_MAX if len(calls) > 1 else 0.0
         try:
             while calls:
                 call, args = calls.popleft()
                 call(*args)
-                if host.monotonic_s() > until:
+                if calls and host.monotonic_s() > until:
                     break
         finally:
             if calls:  # Time is up, or one has raised: the others come in the loop's next turn.

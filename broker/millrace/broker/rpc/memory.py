@@ -38,7 +38,8 @@ class MemoryPool:
         """Take bytes if they are free and there is no earlier waiter."""
         if self._waiting or not self._fits(size, connection):
             return False
-        self._take(size, connection)
+        self.used += size
+        connection.used += size
         return True
 
     async def take(self, size: int, connection: ConnectionMemory) -> None:
@@ -73,10 +74,6 @@ class MemoryPool:
         in_connection = connection.used + size <= self.connection_bytes_max or not connection.used
         return in_pool and in_connection
 
-    def _take(self, size: int, connection: ConnectionMemory) -> None:
-        self.used += size
-        connection.used += size
-
     def _serve(self) -> None:
         passed: deque[tuple[int, ConnectionMemory, asyncio.Future[None]]] = deque()
         while self._waiting:
@@ -84,7 +81,8 @@ class MemoryPool:
             if future.cancelled():
                 continue
             if self._fits(size, connection):
-                self._take(size, connection)
+                self.used += size
+                connection.used += size
                 future.set_result(None)
             else:
                 passed.append((size, connection, future))

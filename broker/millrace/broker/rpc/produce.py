@@ -285,20 +285,17 @@ class _ProduceStream:
             raise BrokerShuttingDownError("the broker is stopping")
 
     async def _drain(self) -> None:
-        while self._unanswered:
+        while self._in_check or self._pending or self._answers.count:
             self._drained.clear()
             await self._drained.wait()
 
     @property
-    def _unanswered(self) -> int:
-        return self._in_check + len(self._pending) + self._answers.count
-
-    @property
     def _is_full(self) -> bool:
-        limits = self._service.limits
+        answers, limits = self._answers, self._service.limits
+        unanswered = self._in_check + len(self._pending) + answers.count
         return (
-            self._unanswered >= limits.produce_requests_in_flight_max
-            or self._answers.ready_bytes >= limits.message_bytes_max
+            unanswered >= limits.produce_requests_in_flight_max
+            or answers.ready_bytes >= limits.message_bytes_max
         )
 
     async def _read(self) -> None:

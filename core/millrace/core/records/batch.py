@@ -150,13 +150,12 @@ def check(
     """
     if header is None:
         header = parse_header(batch)
-    if header.length != len(batch):
-        raise CorruptBatchError(
-            f"the batch is {header.length} bytes by its header, but {len(batch)} came"
-        )
-    if header.length > limits.batch_bytes_max:
+    length = header.length
+    if length != len(batch):
+        raise CorruptBatchError(f"the batch is {length} bytes by its header, but {len(batch)} came")
+    if length > limits.batch_bytes_max:
         raise MessageTooLargeError(
-            f"the batch is {header.length} bytes; the topic's max.message.bytes is "
+            f"the batch is {length} bytes; the topic's max.message.bytes is "
             f"{limits.batch_bytes_max}: send smaller batches or raise it"
         )
     if header.inflated_length > limits.inflated_bytes_max:
@@ -235,7 +234,7 @@ def _check_client_rules(header: BatchHeader) -> None:
         )
     if header.attributes & (Attributes.CONTROL | Attributes.DELETE_HORIZON):
         raise InvalidRecordError("only a broker may write control batches or delete horizons")
-    if header.is_transactional:
+    if header.attributes & Attributes.TRANSACTIONAL:
         raise UnsupportedFormatError("transactional batches are not supported by this broker")
     if header.last_offset_delta != header.record_count - 1 or (
         header.attributes & Attributes.OFFSET_DELTAS
@@ -246,7 +245,9 @@ def _check_client_rules(header: BatchHeader) -> None:
 def _inflated(header: BatchHeader, batch: Buffer, *, canonical: bool) -> Buffer:
     stored = memoryview(batch)[HEADER_BYTES : HEADER_BYTES + header.stored_length]
     codec = header.codec
-    if canonical and codec:
+    if codec == Codec.NONE and len(stored) == header.inflated_length:
+        return stored
+    if canonical:
         check_frames(codec, stored, header.inflated_length)
     return inflate(codec, stored, header.inflated_length)
 

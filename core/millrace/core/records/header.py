@@ -193,7 +193,7 @@ class BatchHeader:
         """
         if not self.record_count:
             return NO_TIMESTAMP
-        if self.has_append_time:
+        if self.broker_attributes & APPEND_TIME:
             return self.append_timestamp
         return self.max_timestamp
 
@@ -310,8 +310,14 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
         and leader_epoch >= NO_LEADER_EPOCH
         and 0 <= base <= top <= TIMESTAMP_MAX
         and (base == top or attributes & Attributes.TIMESTAMPS)
-        and _is_announced(append_time, broker_attributes & APPEND_TIME)
-        and _is_announced(horizon, attributes & Attributes.DELETE_HORIZON)
+        and (
+            _is_time(append_time)
+            if broker_attributes & APPEND_TIME
+            else append_time == NO_TIMESTAMP
+        )
+        and (
+            _is_time(horizon) if attributes & Attributes.DELETE_HORIZON else horizon == NO_TIMESTAMP
+        )
         and _is_identity(pid, epoch, sequence, attributes)
     ):
         raise CorruptBatchError(
@@ -339,8 +345,8 @@ def _refuse_magic(magic: bytes, header: memoryview, checksum: int) -> NoReturn:
     raise CorruptBatchError(f"the bytes begin with {magic!r}, not {MAGIC!r}: this is no batch")
 
 
-def _is_announced(time: int, attribute: int) -> bool:
-    return 0 <= time <= TIMESTAMP_MAX if attribute else time == NO_TIMESTAMP
+def _is_time(time: int) -> bool:
+    return 0 <= time <= TIMESTAMP_MAX
 
 
 def _is_identity(producer_id: int, epoch: int, sequence: int, attributes: int) -> bool:
@@ -363,7 +369,7 @@ def verify_body(topic_partition: TopicPartition, header: BatchHeader, batch: Buf
     Raises:
         CorruptBatchError: bytes are missing or changed, or the batch is of another partition.
     """
-    view, length = memoryview(batch), header.length
+    view, length = memoryview(batch), HEADER_BYTES + header.stored_length
     if len(view) < length:
         raise CorruptBatchError(
             f"the batch is {length} bytes by its header, but {len(view)} are there"

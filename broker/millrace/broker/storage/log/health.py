@@ -47,7 +47,8 @@ class LogHealth:
 
     def check_open(self) -> None:
         """Refuse to change files that belong to another log by now, or to none."""
-        self.check()
+        if self.failure is not None:
+            self.check()
         if self.is_closed:
             raise CorruptLogError(
                 f"the log in {self._directory} is closed: it was deleted, or set aside",
