@@ -41,9 +41,9 @@ from millrace.core.records.header import (
 )
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class PreparedBatch:
-    """A batch that lacks only the producer's identity, which is known when it is sent.
+    """A batch that lacks only the producer's identity, which is known when it is sent. Not changed.
 
     Encoding and compressing are costly and may be done by any thread, before the sequence is given;
     `finish` is cheap and may be repeated with another identity.

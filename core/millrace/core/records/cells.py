@@ -20,6 +20,9 @@ import pyarrow as pa
 
 Lengths: TypeAlias = npt.NDArray[np.int64]
 
+FEW_MAX: Final = 64
+"""Up to so many records, plain Python costs less than numpy: few come after a pause, when the code
+and data of numpy's calls have left the processor's caches."""
 _OFFSET_MAX: Final = 2**31 - 1
 _SHORT_BYTES: Final = 200
 

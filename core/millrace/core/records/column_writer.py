@@ -1,8 +1,10 @@
 """Writes the body of a batch from columns: the one form that `columns` describes."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
+from struct import Struct
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -12,13 +14,12 @@ from millrace.core import words
 from millrace.core.errors import InvalidRecordError, InvalidTimestampError, MessageTooLargeError
 from millrace.core.ids import WallMs
 from millrace.core.records.arrow_views import int64s_of, numbers_of, validity_of
-from millrace.core.records.cells import ByteCells, array_of, cells_of
+from millrace.core.records.cells import FEW_MAX, ByteCells, array_of, cells_of
 from millrace.core.records.columns import (
     COLUMN_BITS,
     HAS_NULLS,
     HEADER_VALUES_HAVE_NULLS,
     HEADERS_TYPE,
-    TABLE_ENTRY,
     BinaryColumn,
     Columns,
     RecordHeaders,
@@ -26,14 +27,18 @@ from millrace.core.records.columns import (
 from millrace.core.records.header import BODY_BYTES_MAX, TIMESTAMP_MAX, Attributes, Buffer
 
 _Part: TypeAlias = Buffer | pa.Buffer
+_Written: TypeAlias = tuple[int, int, int, Sequence[Sequence[_Part]]]
+"""Of a present column: its number, flags, the length of its buffers, and lists of these."""
+
+_TABLE_ENTRY: Final = Struct("<BBHI")
 _PADS: Final = tuple(b"\0" * (-n % 8) for n in range(8))
 _ALL_NULL: Final = -1
 _ALL_EMPTY: Final = 0
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class WrittenColumns:
-    """A body before compression, and the header fields that describe it."""
+    """A body before compression, and the header fields that describe it. Not changed."""
 
     attributes: int
     base_timestamp: WallMs
@@ -50,48 +55,51 @@ def write(columns: Columns) -> WrittenColumns:
         MessageTooLargeError: more bytes than the format can hold.
     """
     attributes = 0
-    table: list[tuple[int, int, int, int]] = []
-    parts: list[_Part] = [b""]  # Instead of the table, which is known last.
+    written: list[_Written] = []
     count = columns.record_count
-
-    def add(column: int, flags: int, buffers: list[_Part], length: int) -> None:
-        nonlocal attributes
-        attributes |= COLUMN_BITS[column]
-        table.append((column, flags, 0, length))
-        parts.extend(buffers)
-
     if columns.offset_deltas is not None and int(columns.offset_deltas[-1]) >= count:
         deltas = _numbers("offset deltas", columns.offset_deltas, count)
-        add(0, 0, *_padded(deltas.astype("<i4", copy=False).tobytes()))
+        parts, length = _padded(deltas.astype("<i4", copy=False).tobytes())
+        written.append((0, 0, length, [parts]))
     base, top, times = _times(columns)
     if times is not None:
-        add(1, 0, *_padded(times.astype("<i8", copy=False).tobytes()))
-    for column, name, cells, empty in (
-        (2, "keys", columns.keys, Attributes.KEYS_EMPTY),
-        (3, "values", columns.values, Attributes.VALUES_EMPTY),
-    ):
-        flags, lists, length = _binary(name, cells, count)
+        parts, length = _padded(times.astype("<i8", copy=False).tobytes())
+        written.append((1, 0, length, [parts]))
+    if columns.keys is not None:
+        flags, lists, length = _binary("keys", columns.keys, count)
         if length > 0:
-            attributes |= COLUMN_BITS[column]
-            table.append((column, flags, 0, length))
-            for buffers in lists:  # A copy of a list visits each cell: only here.
-                parts += buffers
+            written.append((2, flags, length, lists))
         elif length == _ALL_EMPTY:
-            attributes |= empty
+            attributes |= Attributes.KEYS_EMPTY
+    if columns.values is not None:
+        flags, lists, length = _binary("values", columns.values, count)
+        if length > 0:
+            written.append((3, flags, length, lists))
+        elif length == _ALL_EMPTY:
+            attributes |= Attributes.VALUES_EMPTY
     if columns.headers is not None:
-        flags, buffers, length = _headers(columns.headers, count)
+        flags, parts, length = _headers(columns.headers, count)
         if length:
-            add(4, flags, buffers, length)
-    return WrittenColumns(attributes, base, top, _joined(table, parts))
+            written.append((4, flags, length, [parts]))
+    for column, _, _, _ in written:
+        attributes |= COLUMN_BITS[column]
+    return WrittenColumns(attributes, base, top, _joined(written))
 
 
-def _joined(table: list[tuple[int, int, int, int]], parts: list[_Part]) -> bytes:
-    size = TABLE_ENTRY.itemsize * len(table) + sum(length for *_, length in table)
+def _joined(written: list[_Written]) -> bytes:
+    size = _TABLE_ENTRY.size * len(written)
+    for _, _, length, _ in written:
+        size += length
     if size > BODY_BYTES_MAX:
         raise MessageTooLargeError(
             f"a body of {size} bytes; the format's limit is {BODY_BYTES_MAX}"
         )
-    parts[0] = np.array(table, TABLE_ENTRY).tobytes()
+    parts: list[_Part] = []
+    for column, flags, length, _ in written:
+        parts.append(_TABLE_ENTRY.pack(column, flags, 0, length))
+    for _, _, _, lists in written:
+        for buffers in lists:  # A copy of a list visits each cell: only here.
+            parts += buffers
     try:
         body = b"".join(parts)
     except TypeError as error:
@@ -137,15 +145,15 @@ def _padded(*buffers: _Part) -> tuple[list[_Part], int]:
 
 
 def _binary(
-    name: str, cells: BinaryColumn | None, count: int
+    name: str, cells: BinaryColumn, count: int
 ) -> tuple[int, Sequence[Sequence[_Part]], int]:
     """Return flags, lists of buffers and length; or a length of `_ALL_NULL` or `_ALL_EMPTY`."""
-    if cells is None:
-        return 0, [], _ALL_NULL
     if len(cells) != count:
         raise InvalidRecordError(
             f"{name}: {words.count(len(cells), 'cell')} for {words.count(count, 'record')}"
         )
+    if type(cells) is list and count <= FEW_MAX:
+        return _binary_of_few(name, cells)
     if isinstance(cells, pa.ChunkedArray):
         cells = _one_array(name, cells)
     elif not isinstance(cells, pa.Array | ByteCells):
@@ -191,6 +199,36 @@ def _binary_from_bytes(column: ByteCells) -> tuple[int, Sequence[Sequence[_Part]
     offsets, length = _padded(column.offsets().tobytes())
     pad = _PADS[data_length % 8]
     return 0, [offsets, *column.lists, [pad]], length + data_length + len(pad)
+
+
+def _binary_of_few(
+    name: str, cells: list[bytes | None]
+) -> tuple[int, Sequence[Sequence[_Part]], int]:
+    """Lay out a handful of cells without numpy: see `FEW_MAX`."""
+    nulls = cells.count(None)
+    if nulls == len(cells):
+        return 0, [], _ALL_NULL
+    found = [b"" if cell is None else cell for cell in cells] if nulls else cells
+    try:
+        ends = list(accumulate(map(len, found), initial=0))  # type: ignore[arg-type]
+    except TypeError as error:
+        raise InvalidRecordError(f"{name}: {error}") from error
+    data_length = ends[-1]
+    if not data_length and not nulls:
+        return 0, [], _ALL_EMPTY
+    if data_length > BODY_BYTES_MAX:
+        raise MessageTooLargeError(f"a batch's column is limited to {BODY_BYTES_MAX} bytes")
+    flags, bitmap = 0, b""
+    if nulls:
+        flags = HAS_NULLS
+        valid = sum(1 << row for row, cell in enumerate(cells) if cell is not None)
+        bitmap = valid.to_bytes(FEW_MAX // 8, "little")[: (len(cells) + 7) // 8]
+        bitmap += _PADS[len(bitmap) % 8]
+    offsets = array("i", ends).tobytes()
+    offsets += _PADS[len(offsets) % 8]
+    pad = _PADS[data_length % 8]
+    length = len(bitmap) + len(offsets) + data_length + len(pad)
+    return flags, [[bitmap, offsets], found, [pad]], length
 
 
 def _array_buffers(name: str, cells: pa.Array) -> tuple[int, list[_Part], int]:

@@ -24,6 +24,7 @@ from millrace.core.errors import InvalidRecordError, InvalidTimestampError
 from millrace.core.ids import WallMs
 from millrace.core.records import batch as record_batch
 from millrace.core.records import column_reader, column_writer
+from millrace.core.records.cells import FEW_MAX, cells_of
 from millrace.core.records.columns import HEADERS_TYPE, RECORDS_MAX, SCHEMA, Columns
 from millrace.core.records.compression import inflate
 from millrace.core.records.header import HEADER_BYTES, TIMESTAMP_MAX, Attributes, parse_header
@@ -73,6 +74,24 @@ def test_the_same_records_have_one_form_however_they_are_handed_over(plain: Colu
         headers=headers,
     )
     assert sealed(from_arrow) == sealed(plain)
+
+
+@given(columns())
+def test_cells_whose_lengths_were_counted_have_the_same_form(plain: Columns) -> None:
+    def counted(cells: Any) -> Any:
+        return None if cells is None else cells_of(cells)
+
+    count, times = plain.record_count, plain.timestamps
+    as_cells = Columns(count, times, counted(plain.values), counted(plain.keys), plain.headers)
+    assert sealed(as_cells) == sealed(plain)
+
+
+@pytest.mark.parametrize("count", [1, FEW_MAX - 1, FEW_MAX, FEW_MAX + 1])
+def test_few_cells_have_the_form_of_many(count: int) -> None:
+    for step in (1, 2, count + 1):
+        cells = [None if row % step else b"x" * (row % 7) for row in range(count)]
+        many = pa.array([*cells, b"another"], pa.binary()).slice(0, count)
+        assert sealed(values(cells)) == sealed(values(many))
 
 
 @given(columns(), codecs())

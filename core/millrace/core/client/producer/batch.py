@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.core.client.producer.delivery import Delivery
 from millrace.core.client.producer.intake import Intake
-from millrace.core.client.producer.sent_columns import Cells
+from millrace.core.client.producer.sent_columns import Cells, SentCells
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -23,7 +23,7 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.records.batch import PreparedBatch, prepare
-from millrace.core.records.cells import ByteCells, joined
+from millrace.core.records.cells import ByteCells, cells_of, joined
 from millrace.core.records.columns import HEADERS_TYPE, Columns
 from millrace.core.records.compression import Compressor
 
@@ -47,8 +47,8 @@ class Piece:
 
     record_count: int
     timestamps: Any
-    values: Cells | None
-    keys: Cells | None
+    values: SentCells | None
+    keys: SentCells | None
     headers: Any
 
 
@@ -97,17 +97,18 @@ class ProducerBatch(Delivery):
 
     def columns(self) -> Columns:
         """Return all records as columns and release the pieces."""
-        pieces = self.pieces
+        pieces, self.pieces = self.pieces, []
         self.timestamps = timestamps = _joined_timestamps(pieces)
-        columns = Columns(
+        if len(pieces) == 1:
+            (piece,) = pieces
+            return Columns(self.record_count, timestamps, piece.values, piece.keys, piece.headers)
+        return Columns(
             self.record_count,
             timestamps,
             _joined_cells(pieces, [piece.values for piece in pieces]),
             _joined_cells(pieces, [piece.keys for piece in pieces]),
             _joined_headers(pieces),
         )
-        self.pieces = []
-        return columns
 
 
 def encode(batch: ProducerBatch, compressor: Compressor) -> PreparedBatch:
@@ -117,9 +118,12 @@ def encode(batch: ProducerBatch, compressor: Compressor) -> PreparedBatch:
 
 def _joined_timestamps(pieces: list[Piece]) -> Any:
     first = pieces[0].timestamps
-    if not isinstance(first, np.ndarray) and all(
-        not isinstance(piece.timestamps, np.ndarray) and piece.timestamps == first
-        for piece in pieces
+    if not isinstance(first, np.ndarray) and (
+        len(pieces) == 1
+        or all(
+            not isinstance(piece.timestamps, np.ndarray) and piece.timestamps == first
+            for piece in pieces
+        )
     ):
         return first
     return np.concatenate(
@@ -132,11 +136,10 @@ def _joined_timestamps(pieces: list[Piece]) -> Any:
     )
 
 
-def _joined_cells(pieces: list[Piece], columns: list[Cells | None]) -> Cells | None:
-    if all(column is None for column in columns):
+def _joined_cells(pieces: list[Piece], sent: list[SentCells | None]) -> Cells | None:
+    if all(column is None for column in sent):
         return None
-    if len(pieces) == 1:
-        return columns[0]
+    columns = [cells_of(column) if isinstance(column, list) else column for column in sent]
     if all(isinstance(column, ByteCells) for column in columns):
         cells: list[ByteCells] = columns  # type: ignore[assignment]  # As the test shows.
         return joined(cells)
@@ -157,8 +160,6 @@ def _joined_cells(pieces: list[Piece], columns: list[Cells | None]) -> Cells | N
 def _joined_headers(pieces: list[Piece]) -> Any:
     if all(piece.headers is None for piece in pieces):
         return None
-    if len(pieces) == 1:
-        return pieces[0].headers
     if all(isinstance(piece.headers, pa.Array) for piece in pieces):
         return pa.concat_arrays([piece.headers.cast(HEADERS_TYPE) for piece in pieces])
     joined: list[Any] = []

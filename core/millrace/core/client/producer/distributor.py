@@ -15,11 +15,21 @@ import pyarrow as pa
 
 from millrace.core.client.producer.batch import Piece, ProducerBatch
 from millrace.core.client.producer.intake import Intake
-from millrace.core.client.producer.partitioners import FAILED, STICKY, Partitioner, assign
-from millrace.core.client.producer.sent_columns import SentColumns, taken
+from millrace.core.client.producer.partitioners import (
+    FAILED,
+    STICKY,
+    Partitioner,
+    assign,
+    assign_few,
+)
+from millrace.core.client.producer.sent_columns import (
+    RECORD_OVERHEAD,
+    SentColumns,
+    taken,
+)
 from millrace.core.ids import MonotonicMs, TopicId, TopicPartition
 from millrace.core.records.arrow_views import int64s_of
-from millrace.core.records.cells import ByteCells, array_of, cells_of
+from millrace.core.records.cells import FEW_MAX, ByteCells, array_of, cells_of
 from millrace.core.records.columns import RECORDS_MAX
 
 _NARROW_MAX: Final = 2**15 - 1
@@ -33,7 +43,7 @@ class Rng(Protocol):
         ...
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class TopicLayout:
     """The properties of a topic that distributing needs."""
 
@@ -63,11 +73,12 @@ class Distributor:
     ) -> None:
         self.sealed: list[ProducerBatch] = []
         """Batches that are ready to be encoded; the shell takes them."""
+        self.open: dict[TopicPartition, ProducerBatch] = {}
+        """Batches that still take records."""
         self._batch_size = batch_size
         self._partitioner = partitioner
         self._queue_length = queue_length
         self._rng = rng
-        self._open: dict[TopicPartition, ProducerBatch] = {}
         self._sticky: dict[TopicId, int] = {}
 
     def distribute(self, intake: Intake, layout: TopicLayout) -> None:
@@ -75,6 +86,56 @@ class Distributor:
 
         Records that cannot get a partition are in `intake.failures` afterwards.
         """
+        is_plain = intake.headers is None and intake.timestamps is None
+        if is_plain and isinstance(intake.values, list) and intake.record_count <= FEW_MAX:
+            self._distribute_few(intake, layout)
+        else:
+            self._distribute(intake, layout)
+        intake.values = intake.keys = intake.headers = intake.partitions = None
+        intake.timestamps = intake.sizes = None
+        intake.is_distributed = True
+
+    def first_opened_at(self) -> MonotonicMs | None:
+        """Return when the oldest waiting record of an open batch was sent."""
+        first = None
+        for batch in self.open.values():
+            if first is None or batch.opened_at < first:
+                first = batch.opened_at
+        return first
+
+    def seal_opened_until(self, opened_at: MonotonicMs) -> None:
+        """Seal every batch whose oldest record was sent at `opened_at` or before."""
+        for topic_partition, batch in list(self.open.items()):
+            if batch.opened_at <= opened_at:
+                self._seal(topic_partition)
+
+    def _distribute_few(self, intake: Intake, layout: TopicLayout) -> None:
+        """Distribute records that came one by one, without headers and times: see `FEW_MAX`."""
+        columns = SentColumns(intake.values, intake.keys, None, None, None, intake.record_count)
+        chosen = assign_few(intake, self._partitioner, layout.partition_count)
+        if chosen is None:
+            self._append(intake, layout, STICKY, columns, intake.size)
+            return
+        if STICKY in chosen:
+            sticky = self._sticky_partition(layout)
+            chosen = [sticky if partition == STICKY else partition for partition in chosen]
+        first = chosen[0]
+        if first != FAILED and chosen.count(first) == len(chosen):
+            self._append(intake, layout, first, columns, intake.size)
+            return
+        rows: dict[int, list[int]] = {}
+        for row, partition in enumerate(chosen):
+            rows.setdefault(partition, []).append(row)
+        rows.pop(FAILED, None)
+        intake.order = []
+        for partition, its_rows in sorted(rows.items()):
+            intake.order += its_rows
+            values, keys = taken(columns.values, its_rows), taken(columns.keys, its_rows)
+            part = SentColumns(values, keys, None, None, None, len(its_rows))
+            size = RECORD_OVERHEAD * len(its_rows) + _few_bytes(values) + _few_bytes(keys)
+            self._append(intake, layout, partition, part, size)
+
+    def _distribute(self, intake: Intake, layout: TopicLayout) -> None:
         if isinstance(intake.values, list):
             intake.values = cells_of(intake.values)
         if isinstance(intake.keys, list):  # Keys are hashed as a column.
@@ -100,19 +161,6 @@ class Distributor:
             self._append(intake, layout, STICKY, columns, size)
         else:
             self._append_sorted(intake, layout, columns, chosen)
-        intake.values = intake.keys = intake.headers = intake.partitions = None
-        intake.timestamps = intake.sizes = None
-        intake.is_distributed = True
-
-    def first_opened_at(self) -> MonotonicMs | None:
-        """Return when the oldest waiting record of an open batch was sent."""
-        return min((batch.opened_at for batch in self._open.values()), default=None)
-
-    def seal_opened_until(self, opened_at: MonotonicMs) -> None:
-        """Seal every batch whose oldest record was sent at `opened_at` or before."""
-        for topic_partition, batch in list(self._open.items()):
-            if batch.opened_at <= opened_at:
-                self._seal(topic_partition)
 
     def _append_sorted(
         self, intake: Intake, layout: TopicLayout, columns: SentColumns, chosen: Any
@@ -163,14 +211,14 @@ class Distributor:
         while start < count:
             number = self._sticky_partition(layout) if partition == STICKY else partition
             topic_partition = TopicPartition(layout.topic_id, number)
-            batch = self._open.get(topic_partition)
+            batch = self.open.get(topic_partition)
             if batch is not None and batch.shape != shape:
                 self._seal(topic_partition)
                 continue
             if batch is None:
                 batch = ProducerBatch(intake.topic, topic_partition, intake.opened_at)
                 batch.shape, batch.sent_at = shape, intake.timestamp
-                self._open[topic_partition] = batch
+                self.open[topic_partition] = batch
             room = batch_size - batch.size
             if size <= room and batch.record_count + count - start <= RECORDS_MAX:
                 part = columns if start == 0 else columns.slice(start, count - start)
@@ -193,7 +241,7 @@ class Distributor:
                 self._seal(topic_partition)
 
     def _seal(self, topic_partition: TopicPartition) -> None:
-        self.sealed.append(self._open.pop(topic_partition))
+        self.sealed.append(self.open.pop(topic_partition))
         if self._sticky.get(topic_partition.topic_id) == topic_partition.partition:
             del self._sticky[topic_partition.topic_id]
 
@@ -226,6 +274,10 @@ def _piece(columns: SentColumns, batch: ProducerBatch) -> Piece:
     # Records without a time of their own share that of the batch's first: one time needs no column.
     timestamps = batch.sent_at if columns.timestamps is None else columns.timestamps
     return Piece(columns.record_count, timestamps, columns.values, columns.keys, columns.headers)
+
+
+def _few_bytes(cells: Any) -> int:
+    return 0 if cells is None else sum(map(len, filter(None, cells)))
 
 
 def _ranked(columns: SentColumns, order: Any) -> SentColumns:

@@ -14,6 +14,7 @@ Everything here is called by one thread at a time: the shell holds a lock.
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -65,7 +66,7 @@ class Intake:
     """Where the records went: delivery, index in it of the first, number of records."""
     order: Any = None
     """Indexes of the records in the order of `segments`; None when it is their own."""
-    places: memoryview | None = None
+    places: Sequence[int] | None = None
     """The inverse: position in `segments` by index; made when a handle first asks."""
     segment_ends: list[int] | None = None
     """Where each of the `segments` ends; made when a handle first asks beyond the first."""
@@ -122,10 +123,14 @@ class Intake:
     ) -> int:
         """Append one record and return its index. The room was taken before."""
         index = len(self.values)
-        self.keys = _append(self.keys, index, key, None)
-        self.headers = _append(self.headers, index, headers, ())
-        self.partitions = _append(self.partitions, index, partition, -1)
-        self.timestamps = _append(self.timestamps, index, timestamp, self.timestamp)
+        if key is not None or self.keys is not None:
+            self.keys = _append(self.keys, index, key, None)
+        if headers is not None or self.headers is not None:
+            self.headers = _append(self.headers, index, headers, ())
+        if partition is not None or self.partitions is not None:
+            self.partitions = _append(self.partitions, index, partition, -1)
+        if timestamp is not None or self.timestamps is not None:
+            self.timestamps = _append(self.timestamps, index, timestamp, self.timestamp)
         self.values.append(value)  # Last: a record exists from its value on.
         return index
 
@@ -194,23 +199,32 @@ class Intake:
         """
         failed: list[Waiter] = []
         for _ in range(len(self.waiters)):
-            with suppress(IndexError):  # A thread has given up meanwhile.
+            try:
                 index, waiter = self.waiters.popleft()
-                place = None if index is None else self.locate(index)
-                if isinstance(place, tuple):
-                    place[0].waiters.append(waiter)
-                elif place is None:
-                    self.waiters.append((index, waiter))
-                else:
-                    failed.append(waiter)
+            except IndexError:  # A thread has given up meanwhile.
+                break
+            place = None if index is None else self.locate(index)
+            if isinstance(place, tuple):
+                place[0].waiters.append(waiter)
+            elif place is None:
+                self.waiters.append((index, waiter))
+            else:
+                failed.append(waiter)
         return failed
 
     # Made when a handle first asks, and set at once: other threads may ask meanwhile.
 
-    def _ranks(self) -> memoryview:
-        places: Any = np.full(self.record_count, -1, np.int64)
-        places[self.order] = np.arange(len(self.order))
-        self.places = memoryview(places)
+    def _ranks(self) -> Sequence[int]:
+        places: Any
+        if type(self.order) is list:  # Of few records: see `FEW_MAX`.
+            places = [-1] * self.record_count
+            for place, row in enumerate(self.order):
+                places[row] = place
+            self.places = places
+        else:
+            places = np.full(self.record_count, -1, np.int64)
+            places[self.order] = np.arange(len(self.order))
+            self.places = memoryview(places)
         return self.places
 
     def _ends(self) -> list[int]:
@@ -218,10 +232,8 @@ class Intake:
         return self.segment_ends
 
 
-def _append(column: list[Any] | None, index: int, cell: Any, default: Any) -> list[Any] | None:
+def _append(column: list[Any] | None, index: int, cell: Any, default: Any) -> list[Any]:
     if column is None:
-        if cell is None:
-            return None
         column = [default] * index
     del column[index:]  # Of a record whose `send()` was interrupted before its value was there.
     column.append(default if cell is None else cell)
@@ -315,7 +327,9 @@ class Intakes:
 
     def close_opened_until(self, opened_at: MonotonicMs) -> None:
         """Close every intake that was opened at `opened_at` or before."""
-        for topic in [t for t, intake in self.open.items() if intake.opened_at <= opened_at]:
+        for topic, intake in list(self.open.items()):  # In order of opening.
+            if intake.opened_at > opened_at:
+                return
             self.close(topic)
 
     def first_opened_at(self) -> MonotonicMs | None:

@@ -14,6 +14,8 @@ from millrace.core.records.columns import HEADERS_TYPE, RecordHeaders
 
 Cells: TypeAlias = pa.Array | ByteCells
 """Keys or values."""
+SentCells: TypeAlias = Cells | list[bytes | None]
+"""The same, of few records also as they were given one by one: see `FEW_MAX`."""
 
 RECORD_OVERHEAD: Final = 8
 """Bytes that a record takes in a batch beside its key and value: two int32 offsets."""
@@ -38,8 +40,8 @@ def headers_size(headers: RecordHeaders) -> int:
 class SentColumns:
     """Records sent together. Columns of equal length; None: all null, none, unset."""
 
-    values: Cells | None
-    keys: Cells | None
+    values: SentCells | None
+    keys: SentCells | None
     headers: pa.Array | Sequence[RecordHeaders] | None
     timestamps: Any
     partitions: Any
@@ -137,15 +139,19 @@ def _header_array_sizes(headers: pa.Array) -> Any:
     return up_to[ends[1:]] - up_to[ends[:-1]]
 
 
-def taken(cells: Cells | None, rows: Any) -> Cells | None:
+def taken(cells: SentCells | None, rows: Any) -> SentCells | None:
     """Return the cells of some rows, in the order of the rows."""
+    if isinstance(cells, list):
+        return [cells[row] for row in rows]
     if isinstance(cells, pa.Array):
         return cells.take(int64s_of(rows))
     return None if cells is None else cells.take(rows)
 
 
-def cell_lengths(column: Cells) -> Any:
+def cell_lengths(column: SentCells) -> Any:
     """Return the bytes of every cell of a column; an array's type is binary or string."""
+    if isinstance(column, list):
+        return np.array([0 if cell is None else len(cell) for cell in column], np.int64)
     if isinstance(column, ByteCells):
         return column.lengths
     offsets = np.frombuffer(column.buffers()[1], "<i4", len(column) + 1, 4 * column.offset)

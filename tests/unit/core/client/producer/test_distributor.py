@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -269,6 +270,61 @@ def test_no_record_is_lost_doubled_or_passed_by_a_later_one_of_its_partition(
         assert latest.get(partition, (-1, -1)) < position
         latest[partition] = position
     assert len(seen) == sum(map(len, contents.values()))
+
+
+def by_size(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
+    return len(key or b"") + len(value or b"")  # Now and then no partition.
+
+
+@pytest.mark.parametrize(
+    "partitioner", [Keyed, RoundRobin, partial(ByFunction, by_size)], ids=["key", "turns", "size"]
+)
+@given(
+    sent=st.lists(
+        st.lists(
+            st.tuples(
+                st.none() | st.binary(max_size=9) | st.binary(min_size=200, max_size=200),
+                st.none() | st.binary(max_size=60),
+                st.sampled_from([-1, -1, 0, 1, 2, 3]),
+            ),
+            min_size=1,
+            max_size=8,
+        ),
+        max_size=4,
+    ),
+    are_named=st.booleans(),
+    batch_size=st.sampled_from([0, 64, 300, 5000]),
+)
+def test_records_one_by_one_go_where_the_same_records_in_columns_go(
+    sent: list[list[tuple[bytes | None, bytes | None, int]]],
+    are_named: bool,
+    batch_size: int,
+    partitioner: Callable[[], Partitioner],
+) -> None:
+    found = []
+    for as_columns in (False, True):
+        distributor = make(batch_size, partitioner())
+        places: list[object] = []
+        for records in sent:
+            keys = [key for key, _, _ in records]
+            partitions = [partition for _, _, partition in records]
+            intake = intake_of(
+                [value for _, value, _ in records],
+                keys if any(key is not None for key in keys) else None,
+                partitions if are_named and max(partitions) >= 0 else None,
+                as_columns=as_columns,
+            )
+            distributor.distribute(intake, TopicLayout(TOPIC_ID, 3))
+            for row in range(len(records)):
+                place = intake.locate(row)
+                if isinstance(place, tuple):
+                    places.append((place[0].topic_partition, place[1]))
+                else:
+                    places.append(str(place))
+        distributor.seal_opened_until(FOREVER)
+        batches = [(batch.topic_partition, batch.size, rows(batch)) for batch in distributor.sealed]
+        found.append((places, batches))
+    assert found[0] == found[1]
 
 
 def test_headers_of_several_columns_share_a_batch() -> None:
