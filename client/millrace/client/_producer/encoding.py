@@ -9,7 +9,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final
 
 from millrace.core.client.producer.batch import ProducerBatch, encode
@@ -53,7 +52,7 @@ class Encoding:
         """Encode batches, and hand them to the sender."""
         for batch in batches:
             if self._threads is None:
-                self._encoded(batch, partial(encode, batch, self._compressor))
+                self._encoded(batch, None)
             else:
                 future = self._encoded_in_thread(batch)
                 self._under_way.append((batch, future))
@@ -74,12 +73,16 @@ class Encoding:
         while self._under_way and self._under_way[0][1].done():
             batch, future = self._under_way.popleft()
             if not future.cancelled():
-                self._encoded(batch, future.result)
+                self._encoded(batch, future)
         self._wake()
 
-    def _encoded(self, batch: ProducerBatch, prepared: Callable[[], Any]) -> None:
+    def _encoded(self, batch: ProducerBatch, future: "asyncio.Future[Any] | None") -> None:
+        """Hand on a batch; None: it is still to be encoded, here."""
         try:
-            batch.prepared = prepared()
+            if future is None:
+                batch.prepared = encode(batch, self._compressor)
+            else:
+                batch.prepared = future.result()
         except MillraceError as error:
             self._sender.on_unencodable(batch, error)
             return

@@ -53,6 +53,8 @@ def serialized(cell: Any, serializer: Serializer | None, what: str, topic: str) 
 
 def checked_partition(partition: object) -> int:
     """Return the number of a partition; raises `InvalidRecordError` for what is none."""
+    if type(partition) is int and 0 <= partition <= INT32_MAX:
+        return partition
     number = whole_number(partition)
     if number is None or not 0 <= number <= INT32_MAX:
         raise InvalidRecordError(f"partition={partition!r}: it must be a number from 0")

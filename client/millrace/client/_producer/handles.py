@@ -62,7 +62,11 @@ class RecordHandle:
             outcome = delivery.outcome
             if type(outcome) is Acknowledged:
                 return _metadata(delivery, outcome, index)
-        wait_in_thread(self.intake, self.index, self.done, timeout)
+            is_done = outcome is not None
+        else:
+            is_done = place is not None
+        if not is_done:
+            wait_in_thread(self.intake, self.index, self.done, timeout)
         return self._resolved()
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
@@ -218,6 +222,8 @@ class BatchHandle:
         """
         deadline = None if timeout is None else host.monotonic_s() + timeout
         for intake in self._intakes:
+            if intake.is_complete:
+                continue
             left = None if deadline is None else deadline - host.monotonic_s()
             try:
                 wait_in_thread(intake, None, partial(_is_complete, intake), left)
@@ -301,14 +307,12 @@ def _is_complete(intake: Intake) -> bool:
 def wait_in_thread(
     intake: Intake, index: int | None, done: Callable[[], bool], timeout: float | None
 ) -> None:
-    """Block this thread until `done()`.
+    """Block this thread until `done()`, which it was not just now.
 
     Raises:
         TimeoutError: it is not within `timeout` seconds.
         RuntimeError: an event loop runs in this thread, which must not be blocked.
     """
-    if done():
-        return
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -323,11 +327,12 @@ def wait_in_thread(
         return
     try:
         news.get(timeout=None if timeout is None else max(0.0, timeout))
-    except Empty:
-        raise TimeoutError(f"no outcome within {timeout} s") from None
-    finally:
+    except BaseException as error:
         if not done():
             intake.forget_waiter(waiter, index)
+        if isinstance(error, Empty):
+            raise TimeoutError(f"no outcome within {timeout} s") from None
+        raise
 
 
 async def wait_on_loop(intake: Intake, index: int | None, done: Callable[[], bool]) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
@@ -20,6 +20,7 @@ from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.pauses import spread
 from millrace.client._cluster.throttling import ThrottlingNotice
+from millrace.client._producer.alarm import Alarm
 from millrace.client._producer.counters import ProducerCounters
 from millrace.client._producer.encoding import Encoding
 from millrace.client._producer.flushes import Flushes
@@ -140,8 +141,9 @@ class Pipeline:
         )
         self._encoding = Encoding(compressor, self.sender, loop, self.wake)
         self._step_is_due = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0
+        # Two alarms: with one, the short wait of each batch would replace the sender's long one.
+        self._linger_alarm = Alarm(loop, self._step)
+        self._sender_alarm = Alarm(loop, self._step)
         self._flushed_at = MonotonicMs(0)
         """Records sent until this time do not linger, at any stage."""
         fork.watch(self)
@@ -236,8 +238,8 @@ class Pipeline:
             self.intakes.close_opened_until(FOREVER)
             self._unfinished.update(dict.fromkeys(self.intakes.closed))
             self.intakes.closed.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._linger_alarm.cancel()
+        self._sender_alarm.cancel()
         await let_go(
             ends_at,
             self.streams.close,
@@ -268,23 +270,34 @@ class Pipeline:
         for batch, _, _ in intake.segments:
             self._tell_all(batch)
 
-    def _step(self) -> None:
+    def _step(self, now: MonotonicMs | None = None) -> None:
         self._step_is_due = False
         if self.is_closed:
             return
-        now = monotonic_now()
-        with self.lock:
-            self.intakes.close_opened_until(self._due(now))
-            closed = self.intakes.closed
-            self._unfinished.update(dict.fromkeys(closed))  # First: see `on_forked`.
-            self.intakes.closed = deque()
-        for intake in closed:
-            self._placing.place(intake)
-        self._distributor.seal_opened_until(self._due(now))
-        batches, self._distributor.sealed = self._distributor.sealed, []
-        self._encoding.encode(batches)
+        if now is None:
+            now = monotonic_now()
+        intakes, distributor = self.intakes, self._distributor
+        if intakes.open or intakes.closed or distributor.open or distributor.sealed:
+            self._gather(now)
         self._perform(now)
         self._schedule(now)
+
+    def _gather(self, now: MonotonicMs) -> None:
+        """Make batches of the records that no longer linger, and hand them to the sender."""
+        intakes, distributor, due = self.intakes, self._distributor, self._due(now)
+        with self.lock:
+            intakes.close_opened_until(due)
+            closed = intakes.closed
+            if closed:
+                for intake in closed:  # First: see `on_forked`.
+                    self._unfinished[intake] = None
+                intakes.closed = deque()
+        for intake in closed:
+            self._placing.place(intake)
+        distributor.seal_opened_until(due)
+        if distributor.sealed:
+            batches, distributor.sealed = distributor.sealed, []
+            self._encoding.encode(batches)
 
     def _linger(self) -> int:
         """Return how long a record may linger now."""
@@ -297,28 +310,17 @@ class Pipeline:
         return max(MonotonicMs(now - self._linger()), self._flushed_at)
 
     def _schedule(self, now: MonotonicMs) -> None:
-        """Set the timer for the next moment at which something is due."""
-        moments = [
-            opened + self._linger()
-            for opened in (self.intakes.first_opened_at(), self._distributor.first_opened_at())
-            if opened is not None
-        ]
+        """Set the alarms for the next moment at which something is due."""
         wake = self.sender.next_wake(now)
         if wake is not None:
-            moments.append(wake)
-        if not moments:
-            return
-        at = min(moments)
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return  # It comes early, and sets the next one: cheaper than another for each step.
-            self._timer.cancel()
-        self._timer_at = at
-        self._timer = self.loop.call_later(max(at - now, 0.5) / 1000, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._step()
+            self._sender_alarm.set(wake, now)
+        if self.intakes.open or self._distributor.open:
+            opened = self.intakes.first_opened_at()
+            in_batch = self._distributor.first_opened_at()
+            if opened is None or (in_batch is not None and in_batch < opened):
+                opened = in_batch
+            if opened is not None:
+                self._linger_alarm.set(MonotonicMs(opened + self._linger()), now)
 
     def _perform(self, now: MonotonicMs) -> None:
         for effect in self.sender.poll(now):
@@ -327,14 +329,14 @@ class Pipeline:
                     stream = self.streams.get(effect.broker_id)
                     assert stream is not None, "the machine sends to brokers that are connected"
                     self.counters.requests += 1
-                    self.counters.batches += len(effect.batches)
                     for batch, _ in effect.batches:
                         assert batch.prepared is not None
+                        self.counters.batches += 1
                         self.counters.batch_bytes += batch.prepared.length
                         self.counters.repeated_batches += batch.attempts > 1
                     stream.send(effect.correlation_id, effect.batches)
                 case Complete():
-                    self._complete(effect.batch)
+                    self._complete(effect.batch, now)
                 case Disconnect():
                     self.streams.give_up(effect.broker_id)
                 case AllocateProducerId():
@@ -342,13 +344,13 @@ class Pipeline:
                 case _:
                     self.streams.perform(effect)
 
-    def _complete(self, batch: ProducerBatch) -> None:
+    def _complete(self, batch: ProducerBatch, now: MonotonicMs) -> None:
         batch.prepared = None
         if isinstance(batch.outcome, MillraceError):
             self._flushes.on_failed(batch.intakes, batch.record_count, batch.outcome)
         else:
             self.counters.acknowledged_records += batch.record_count
-            self.counters.delivery_seconds.observe((monotonic_now() - batch.opened_at) / 1000)
+            self.counters.delivery_seconds.observe((now - batch.opened_at) / 1000)
         for intake in batch.intakes:
             intake.batches_open -= 1
             if intake.is_complete:
@@ -359,14 +361,20 @@ class Pipeline:
         self.room.release(intake)
         self._unfinished.pop(intake, None)
         while intake.waiters:
-            with suppress(IndexError):  # A thread has given up meanwhile.
-                self._tell(intake.waiters.popleft()[1])
+            try:
+                _, waiter = intake.waiters.popleft()
+            except IndexError:  # A thread has given up meanwhile.
+                break
+            self._tell(waiter)
         self._flushes.on_complete(intake)
 
     def _tell_all(self, delivery: Delivery) -> None:
         while delivery.waiters:
-            with suppress(IndexError):
-                self._tell(delivery.waiters.popleft())
+            try:
+                waiter = delivery.waiters.popleft()
+            except IndexError:  # As above.
+                break
+            self._tell(waiter)
 
     def _tell(self, waiter: Waiter) -> None:
         try:
@@ -387,6 +395,7 @@ class Pipeline:
             request_timeout_ms=self.config.request_timeout_ms,
             latencies=self.counters.request_seconds,
             on_answer=self._on_answer,
+            on_message=self._step,
             on_throttled=self._on_throttled,
             on_written=self._on_written,
             on_late_refusal=self._on_late_refusal,
@@ -398,16 +407,18 @@ class Pipeline:
             broker_id, throttle_ms, monotonic_now()
         )
         self._throttling.on_throttled(broker_id, throttle_ms)
-        self._step()
 
     def _on_answer(
-        self, broker_id: BrokerId, correlation_id: int, answers: Sequence[Answer]
+        self,
+        broker_id: BrokerId,
+        correlation_id: int,
+        answers: Sequence[Answer],
+        now: MonotonicMs,
     ) -> None:
         for answer in answers:
             if isinstance(answer, Refusal):
                 self.streams.learn_address(answer.error)
-        self.sender.on_answer(broker_id, correlation_id, answers, monotonic_now())
-        self._step()
+        self.sender.on_answer(broker_id, correlation_id, answers, now)
 
     def _on_written(self, broker_id: BrokerId, correlation_id: int, batches: int) -> None:
         answers = [Acknowledged(UNKNOWN_OFFSET, WallMs(-1))] * batches
@@ -419,7 +430,6 @@ class Pipeline:
         # A look-up does not solve the other errors.
         if any(isinstance(error, RefreshMetadataError | MessageTooLargeError) for error in errors):
             self.sender.on_late_refusal(broker_id)
-            self._step()
 
     async def _allocate_producer_id(self) -> None:
         request = produce_pb2.InitProducerIdRequest()

@@ -58,8 +58,7 @@ class Placing:
 
     def place(self, intake: Intake, *, is_looked_up: bool = False) -> None:
         """Distribute records, now or after a look-up."""
-        parked = self._parked.get(intake.topic)
-        if parked is not None:
+        if self._parked and (parked := self._parked.get(intake.topic)) is not None:
             parked.append(intake)
             return
         info = self.cluster.metadata.topics.get(intake.topic)
@@ -67,8 +66,9 @@ class Placing:
             self._parked[intake.topic] = deque([intake])
             self.tasks.spawn(self._look_up, intake.topic, intake.opened_at)
             return
+        partition_count = len(info.partitions)
         is_looked_up = is_looked_up or intake.topic in self._looked_up_lately
-        if not is_looked_up and _last_named(intake) >= len(info.partitions):
+        if not is_looked_up and _last_named(intake) >= partition_count:
             self._parked[intake.topic] = deque([intake])  # Others wait until it is gone, in order.
             self.tasks.spawn(self._look_for_partition, intake.topic)
             return
@@ -76,10 +76,11 @@ class Placing:
         self.counters.record_bytes += intake.size
         batch_bytes_max = min(info.batch_bytes_max, self.cluster.batch_bytes_max)
         self.distributor.distribute(
-            intake, TopicLayout(info.topic_id, len(info.partitions), batch_bytes_max)
+            intake, TopicLayout(info.topic_id, partition_count, batch_bytes_max)
         )
-        for error in intake.failures.values():
-            self.flushes.on_failed((intake,), 1, error)
+        if intake.failures:
+            for error in intake.failures.values():
+                self.flushes.on_failed((intake,), 1, error)
         if intake.waiters:
             for waiter in intake.pass_waiters_on():
                 self.tell(waiter)
@@ -152,4 +153,9 @@ class Placing:
 
 def _last_named(intake: Intake) -> int:
     """Return the last partition that records name; -1: they name none."""
-    return -1 if intake.partitions is None else int(np.max(intake.partitions, initial=-1))
+    partitions = intake.partitions
+    if partitions is None:
+        return -1
+    if isinstance(partitions, list):
+        return max(partitions, default=-1)
+    return int(np.max(partitions, initial=-1))

@@ -15,7 +15,7 @@ from millrace.core.client.producer.batch import ProducerBatch
 from millrace.core.client.producer.delivery import Acknowledged
 from millrace.core.client.producer.sender import Answer, Refusal
 from millrace.core.errors import MillraceError
-from millrace.core.ids import BrokerId, LeaderEpoch, Offset, WallMs
+from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, WallMs
 from millrace.proto import codec
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import produce_pb2
@@ -24,7 +24,8 @@ from millrace.runtime.transport.calls import ClientStream, Message
 
 METHOD: Final = "/millrace.proto.v1.Produce/Produce"
 
-OnAnswer = Callable[[BrokerId, int, Sequence[Answer]], None]
+OnAnswer = Callable[[BrokerId, int, Sequence[Answer], MonotonicMs], None]
+OnMessage = Callable[[MonotonicMs], None]
 OnThrottled = Callable[[BrokerId, int], None]
 OnWritten = Callable[[BrokerId, int, int], None]
 OnLateRefusal = Callable[[BrokerId, Sequence[MillraceError]], None]
@@ -41,7 +42,8 @@ class ProduceStream(BrokerStream):
         acks: of every request.
         request_timeout_ms: how long the broker may wait for replicas.
         latencies: of requests that are answered.
-        on_answer: broker, correlation id, answers in the order of the request.
+        on_answer: broker, correlation id, answers in the order of the request, now.
+        on_message: a message was taken, with all its answers: now.
         on_throttled: the broker delays this client, by its quota: broker, ms.
         on_written: with `acks=0` the transport has a request: broker, correlation id, batches.
         on_late_refusal: with `acks=0` the broker refused something of a request: broker, errors.
@@ -58,6 +60,7 @@ class ProduceStream(BrokerStream):
         request_timeout_ms: int,
         latencies: Latencies,
         on_answer: OnAnswer,
+        on_message: OnMessage,
         on_throttled: OnThrottled,
         on_written: OnWritten,
         on_late_refusal: OnLateRefusal,
@@ -74,11 +77,12 @@ class ProduceStream(BrokerStream):
         self._request_timeout_ms = request_timeout_ms
         self._latencies = latencies
         self._on_answer = on_answer
+        self._on_message = on_message
         self._on_throttled = on_throttled
         self._on_written = on_written
         self._on_late_refusal = on_late_refusal
         self._sizes: dict[int, int] = {}
-        self._sent_at: dict[int, float] = {}
+        self._sent_at_ns: dict[int, int] = {}
 
     def send(self, correlation_id: int, batches: list[tuple[ProducerBatch, LeaderEpoch]]) -> None:
         """Queue a request; the sender machine bounds how many there can be."""
@@ -104,7 +108,7 @@ class ProduceStream(BrokerStream):
             )
         self._sizes[correlation_id] = len(batches)
         if self._acks != 0:
-            self._sent_at[correlation_id] = host.monotonic_s()
+            self._sent_at_ns[correlation_id] = host.current.monotonic_ns()
         self._queue(codec.produce_request(header, parts), None if self._acks else correlation_id)
 
     async def drain(self) -> None:
@@ -124,18 +128,21 @@ class ProduceStream(BrokerStream):
         message = produce_pb2.ProduceResponse.FromString(bytes(data))
         if message.throttle_time_ms:  # First: the answers let more be sent.
             self._on_throttled(self.broker_id, message.throttle_time_ms)
+        now_ns = host.current.monotonic_ns()
+        now = MonotonicMs(now_ns // 1_000_000)
         for answer in message.answers:
-            self._answer(answer)
+            self._answer(answer, now, now_ns)
+        self._on_message(now)
 
-    def _answer(self, response: produce_pb2.ProduceAnswer) -> None:
+    def _answer(self, response: produce_pb2.ProduceAnswer, now: MonotonicMs, now_ns: int) -> None:
         if self._acks == 0:
             refused = [response.error, *(result.error for result in response.results)]
             errors = [error_from_wire(error) for error in refused if error.code]
             self._on_late_refusal(self.broker_id, errors)
             return
         count = self._sizes.pop(response.correlation_id, 0)
-        if (sent_at := self._sent_at.pop(response.correlation_id, None)) is not None:
-            self._latencies.observe(host.monotonic_s() - sent_at)
+        if (sent_at_ns := self._sent_at_ns.pop(response.correlation_id, None)) is not None:
+            self._latencies.observe((now_ns - sent_at_ns) / 1e9)
         answers: list[Answer]
         if (error := wire.error_of(response)) is not None:
             answers = [Refusal(error, error.retriable)] * count
@@ -144,7 +151,7 @@ class ProduceStream(BrokerStream):
         if len(answers) != count:
             self._break(f"not each of {count} batches has one result: {len(answers)} came")
             return
-        self._on_answer(self.broker_id, response.correlation_id, answers)
+        self._on_answer(self.broker_id, response.correlation_id, answers, now)
 
 
 def _answer_of(result: produce_pb2.ProduceResult) -> Answer:

@@ -33,6 +33,7 @@ from millrace.core.errors import (
     MessageTooLargeError,
     MillraceError,
 )
+from millrace.core.ids import MonotonicMs, WallMs
 from millrace.core.topics import parse_topic_name
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now, wall_now
@@ -248,8 +249,10 @@ class RecordSink:
     ) -> RecordHandle:
         topic = self._names.get(topic) or self._canonical(topic)
         key_serializer, value_serializer = self._serializers
-        value = serialized(value, value_serializer, "value", topic)
-        key = serialized(key, key_serializer, "key", topic)
+        if type(value) is not bytes or value_serializer is not None:
+            value = serialized(value, value_serializer, "value", topic)
+        if key is not None:
+            key = serialized(key, key_serializer, "key", topic)
         if partition is not None:
             partition = checked_partition(partition)
         if headers is not None:
@@ -308,14 +311,16 @@ class RecordSink:
     ) -> RecordHandle:
         handle = RecordHandle()
         handle.intake, handle.index = self._place(
-            lambda: self._intakes.add(
-                topic, value, key, partition, headers, timestamp, monotonic_now(), wall_now()
-            )
+            partial(self._intakes.add, topic, value, key, partition, headers, timestamp)
         )
         return handle
 
-    def _place(self, place: Callable[[], Placed | None], deadline: float | None = None) -> Placed:
-        """Call `place` under the lock until it finds room.
+    def _place(
+        self,
+        place: Callable[[MonotonicMs, WallMs], Placed | None],
+        deadline: float | None = None,
+    ) -> Placed:
+        """Call `place` with the time, under the lock, until it finds room.
 
         Raises:
             BufferExhaustedError: there is none until `deadline`, `max_block_ms` from now when it is
@@ -332,7 +337,7 @@ class RecordSink:
             try:
                 if room.refusal:
                     raise ClosedError(room.refusal)
-                placed = place()
+                placed = place(monotonic_now(), wall_now())
                 waiting = room.expect() if placed is None else None
             finally:
                 token.append(None)
@@ -370,9 +375,7 @@ class RecordSink:
                     f"{self._intakes.buffer_memory}",
                     appended=Appended.MAYBE if intakes else Appended.NO,
                 )
-            take = partial(
-                self._intakes.add_columns, topic, part, size, monotonic_now(), wall_now()
-            )
+            take = partial(self._intakes.add_columns, topic, part, size)
             try:
                 intakes.append(self._place(take, deadline))
             except (BufferExhaustedError, ClosedError) as error:

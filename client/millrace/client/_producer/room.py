@@ -110,8 +110,10 @@ class Room:
         with self.lock:
             self.intakes.release(intake)
             self.is_short = False
-            self._wake_threads()
-        self._wake_tasks()
+            if self._threads_waiting:
+                self._wake_threads()
+        if self._tasks_waiting:
+            self._wake_tasks()
 
     def refuse(self, why: str) -> None:
         """Take no more records, and wake who waits for room."""

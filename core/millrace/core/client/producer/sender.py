@@ -54,6 +54,7 @@ from millrace.core.words import count
 
 ACKS_ALL: Final = -1
 _LONG_AGO: Final = MonotonicMs(0)
+_NEVER: Final = 2**62
 _ANSWER_GRACE_MS: Final = 5_000
 """A broker whose answer is this much later than promised is given up."""
 REQUEST_OVERHEAD_MAX: Final = 128
@@ -128,7 +129,7 @@ Answer = Acknowledged | Refusal
 
 @dataclass(slots=True)
 class _Request:
-    batches: list[ProducerBatch]
+    batches: list[tuple[ProducerBatch, LeaderEpoch]]
     sent_at: MonotonicMs
     deadline: MonotonicMs
 
@@ -245,7 +246,7 @@ class Sender:
             return
         requests, broker.requests = broker.requests, {}
         for request in requests.values():
-            for batch in request.batches:
+            for batch, _ in request.batches:
                 error = ConnectionFailedError(
                     f"the connection to broker {broker_id} broke before it answered: {reason}",
                     appended=Appended.MAYBE,
@@ -269,7 +270,7 @@ class Sender:
             return
         if self._config.acks:
             self._router.on_answered(broker_id)
-        for batch, answer in zip(request.batches, answers, strict=True):
+        for (batch, _), answer in zip(request.batches, answers, strict=True):
             if batch.state is not BatchState.IN_THE_AIR:
                 continue  # It has timed out meanwhile.
             if isinstance(answer, Acknowledged):
@@ -308,7 +309,8 @@ class Sender:
     def poll(self, now: MonotonicMs) -> list[Effect]:
         """Return what is to be done now."""
         self._expire(now)
-        self._send(now)
+        if self._to_send:
+            self._send(now)
         if self._ids.is_wanted and not self._ids.is_allocating:
             self._ids.is_allocating = True
             self._effects.append(AllocateProducerId())
@@ -318,25 +320,24 @@ class Sender:
 
     def next_wake(self, now: MonotonicMs) -> MonotonicMs | None:
         """Return when `poll` has something to do though nothing happened; None: never."""
-        moments: list[int] = []
+        # Asked once or more for each batch: hence no lists.
+        earliest: int = self._router.next_wake(now) or _NEVER
         while self._by_age and self._by_age[0][2].state is BatchState.DONE:
             heappop(self._by_age)
         if self._by_age:
-            moments.append(self._by_age[0][0] + self._config.delivery_timeout_ms)
-        routes = [partition.route for partition in self._to_send.values()]
-        moments += [route.retry_at for route in routes if route.retry_at > now]
+            earliest = min(earliest, self._by_age[0][0] + self._config.delivery_timeout_ms)
+        for partition in self._to_send.values():
+            if partition.route.retry_at > now:
+                earliest = min(earliest, partition.route.retry_at)
         for broker in self._brokers.values():
             if broker.not_before > now:
-                moments.append(broker.not_before)
+                earliest = min(earliest, broker.not_before)
             for request in broker.requests.values():  # In order of their deadlines.
                 silent_since = max(request.sent_at, broker.doubted_at)
                 doubt_at = silent_since + self._config.leader_silence_ms
-                moments.append(min(request.deadline, doubt_at))
+                earliest = min(earliest, request.deadline, doubt_at)
                 break
-        routing_wake = self._router.next_wake(now)
-        if routing_wake is not None:
-            moments.append(routing_wake)
-        return MonotonicMs(min(moments)) if moments else None
+        return None if earliest == _NEVER else MonotonicMs(earliest)
 
     def queue_length(self, topic_partition: TopicPartition) -> float:
         """Return how many batches of a partition have no outcome yet; infinite: it has no
@@ -387,19 +388,23 @@ class Sender:
                 is_full = len(broker.requests) >= self._config.requests_in_flight_max
                 if is_full and batch.state is not BatchState.TO_REPEAT:
                     continue
-                if 0 < broker.message_bytes_max < _length(batch) + REQUEST_OVERHEAD_MAX:
+                length = _length(batch)
+                if 0 < broker.message_bytes_max < length + REQUEST_OVERHEAD_MAX:
                     # Its stream would break, and with it the requests of all others.
                     self._fail(partition, batch, _too_large(batch, broker))
                     progress = True
                     continue
-                size = sizes.get(leader.broker_id, 0) + _length(batch)
-                if size > self._config.request_bytes_max and leader.broker_id in parcels:
+                size = sizes.get(leader.broker_id, 0) + length
+                parcel = parcels.get(leader.broker_id)
+                if parcel is None:
+                    parcel = parcels[leader.broker_id] = []
+                elif size > self._config.request_bytes_max:
                     full.add(leader.broker_id)  # It comes first in the next request.
                     continue
                 self.waiting_count -= batch.state is BatchState.WAITING
                 partition.take(batch, broker.connection, leader.leader_epoch)
                 sizes[leader.broker_id] = size
-                parcels.setdefault(leader.broker_id, []).append((batch, leader.leader_epoch))
+                parcel.append((batch, leader.leader_epoch))
                 del self._to_send[topic_partition]  # Served: after the others, if there is more.
                 self._keep_sending(partition)
             for broker_id, batches in parcels.items():
@@ -418,9 +423,7 @@ class Sender:
         self._effects.append(Transmit(broker.broker_id, correlation_id, batches))
         for batch, _ in batches:
             batch.request = correlation_id
-        broker.requests[correlation_id] = _Request(
-            [batch for batch, _ in batches], now, self._deadline(now)
-        )
+        broker.requests[correlation_id] = _Request(batches, now, self._deadline(now))
 
     def _deadline(self, read_at: MonotonicMs) -> MonotonicMs:
         return MonotonicMs(read_at + self._config.request_timeout_ms + _ANSWER_GRACE_MS)
@@ -514,11 +517,11 @@ class Sender:
 
     def _expire(self, now: MonotonicMs) -> None:
         for broker in self._brokers.values():
-            oldest = next(iter(broker.requests.values()), None)
-            reason = "" if oldest is None else self._silence(broker, oldest, now)
-            if reason:
-                self._effects.append(Disconnect(broker.broker_id, reason))
-                self.on_disconnected(broker.broker_id, reason, now)
+            for oldest in broker.requests.values():
+                if reason := self._silence(broker, oldest, now):
+                    self._effects.append(Disconnect(broker.broker_id, reason))
+                    self.on_disconnected(broker.broker_id, reason, now)
+                break
         while self._by_age:
             _, _, batch = self._by_age[0]
             if batch.state is not BatchState.DONE:
@@ -556,12 +559,12 @@ class Sender:
             )
         if now - oldest.sent_at < self._config.leader_silence_ms:
             return ""
-        leaders = [self._router.leader(batch.topic_partition) for batch in oldest.batches]
+        leaders = [self._router.leader(batch.topic_partition) for batch, _ in oldest.batches]
         if any(leader and 0 <= leader.broker_id != broker.broker_id for leader in leaders):
             return "it is silent, and another broker leads by now"
         if now - broker.doubted_at >= self._config.leader_silence_ms:
             broker.doubted_at = now
-            for batch in oldest.batches:
+            for batch, _ in oldest.batches:
                 self._router.look_up(batch.topic)
         return ""
 

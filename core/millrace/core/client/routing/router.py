@@ -173,8 +173,9 @@ class Router:
 
         None: it cannot, and a look-up of the leader or a connection is requested.
         """
-        leader = self.known_leader(route)
-        if leader is None:
+        leader = self._leaders.get(route.topic_partition)
+        if leader is None or leader.broker_id < 0:
+            self._missing[route.topic] = None
             return None
         broker_id = leader.broker_id if route.read_replica < 0 else route.read_replica
         connection = self._connections.get(broker_id)

@@ -1,0 +1,41 @@
+"""A timer for a moment that moves with each step."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millrace.core.ids import MonotonicMs
+
+_AT_LEAST_MS = 0.5
+
+
+@dataclass(slots=True, eq=False)
+class Alarm:
+    """Calls `on_due` at the time that was set, or earlier.
+
+    A later time does not replace an earlier one: `on_due` is called early and sets the next time.
+    That costs less than another timer for each step.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    on_due: Callable[[], None]
+    _timer: asyncio.TimerHandle | None = None
+    _at: int = 0
+
+    def set(self, at: MonotonicMs, now: MonotonicMs) -> None:
+        """Call `on_due` at this time at the latest."""
+        if self._timer is not None:
+            if self._at <= at:
+                return
+            self._timer.cancel()
+        self._at = at
+        self._timer = self.loop.call_later(max(at - now, _AT_LEAST_MS) / 1000, self._fire)
+
+    def cancel(self) -> None:
+        """Do not call it any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _fire(self) -> None:
+        self._timer = None
+        self.on_due()
