@@ -10,7 +10,7 @@ Each log directory has threads of its own: a disk that hangs blocks only the rea
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from millrace.broker.storage.segment import ReadPlan
 from millrace.core.errors import MillraceError
 from millrace.core.records.header import Buffer
 from millrace.runtime.mailbox import Mailbox, Worker
+
+_FEW_BYTES: Final = 16 << 10
 
 Read = tuple[PartitionLog, ReadPlan]
 """A log and the plan of a read."""
@@ -50,10 +52,11 @@ class LogReader:
         read_before, found = self._last
         if plans == read_before:  # Segments only grow: a replacement is another object.
             return found
-        size = sum(plan.length for plan in plans)
+        size = sum([plan.length for plan in plans])
         if size > self._bytes_max:
             return None
-        buffer = np.empty(size, np.uint8).data
+        # Zeros cost less than numpy where they are few.
+        buffer = memoryview(bytearray(size)) if size < _FEW_BYTES else np.empty(size, np.uint8).data
         views: list[Buffer | MillraceError] = []
         at = 0
         for log, plan in reads:

@@ -131,24 +131,30 @@ class SessionService:
             stream.end()
 
 
-@dataclass(slots=True)
 class _Plan:
-    """What a response will hold of one partition: batches, or only its offsets."""
+    """What a response will hold of one partition: batches, or only its offsets.
 
-    position: FetchPosition
-    partition: Partition
-    read: ReadPlan | None = None
-    ending: LookBack | ReadElsewhere | None = None
-    """Why the partition leaves the session: the reader opens another position."""
+    Attributes:
+        ending: why the partition leaves the session: the reader opens another position.
+        is_empty: whether there is nothing but offsets to send.
+        length: bytes of the batches.
+    """
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing but offsets to send."""
-        return self.read is None and self.ending is None
+    __slots__ = ("ending", "is_empty", "length", "partition", "position", "read")
 
-    @property
-    def length(self) -> int:
-        return 0 if self.read is None else self.read.length
+    def __init__(
+        self,
+        position: FetchPosition,
+        partition: Partition,
+        read: ReadPlan | None = None,
+        ending: LookBack | ReadElsewhere | None = None,
+    ) -> None:
+        self.position = position
+        self.partition = partition
+        self.read = read
+        self.ending = ending
+        self.is_empty = read is None and ending is None
+        self.length = 0 if read is None else read.length
 
 
 @dataclass(slots=True)
@@ -392,10 +398,9 @@ class FetchStream:
             if not plans and not self._refused:
                 await self._wait(self._pause_ms)
                 continue
-            found_bytes = sum(plan.length for plan in plans)
+            found_bytes = sum([plan.length for plan in plans])
             wait_ms = session.must_wait(found_bytes, monotonic_now())
-            is_urgent = self._refused or any(plan.ending is not None for plan in plans)
-            if wait_ms and not is_urgent:
+            if wait_ms and not (self._refused or any(plan.ending for plan in plans)):
                 await self._wait(wait_ms)
                 continue
             await self._respond(plans)
@@ -453,39 +458,33 @@ class FetchStream:
     ) -> _Plan | None:
         """Plan what to send of one partition; None: nothing for now, as it has got enough."""
         replica, log, image = partition.replica, partition.log, self._service.partitions.image
-        match self._reader.decide(position, replica, log, image, monotonic_now()):
-            case Pause(pause_ms):
-                self._pause_ms = pause_ms
+        found = self._reader.decide(position, replica, log, image, monotonic_now())
+        if not isinstance(found, SendBatches):
+            if isinstance(found, Pause):
+                self._pause_ms = found.pause_ms
                 return None
-            case (LookBack() | ReadElsewhere()) as ending:
-                return _Plan(position, partition, ending=ending)
-            case AtEnd():
-                return _Plan(position, partition)
-            case SendBatches() as wanted:
-                read = await self._plan_read(log, position, room.max_bytes(position), wanted)
+            return _Plan(position, partition, ending=None if isinstance(found, AtEnd) else found)
+        offset, max_bytes = position.fetch_offset, room.max_bytes(position)
+        read: ReadPlan | None
+        try:
+            read = _plan_read(log, offset, max_bytes, found, may_block=False)
+        except BlockingIOError:
+            read = await self._service.reader.call(
+                log.log_dir_of(offset), _plan_read, log, offset, max_bytes, found
+            )
         if read is not None:
             self._session.check_window(position, read.length)
             if position.must_verify:
                 await self._service.reader.call(read.segment.log_dir, log.reader.verify, read)
         return _Plan(position, partition, read)
 
-    async def _plan_read(
-        self, log: PartitionLog, position: FetchPosition, max_bytes: int, wanted: SendBatches
-    ) -> ReadPlan | None:
-        offset = position.fetch_offset
-        try:
-            return _plan_read(log, offset, max_bytes, wanted, may_block=False)
-        except BlockingIOError:
-            planned: ReadPlan | None = await self._service.reader.call(
-                log.log_dir_of(offset), _plan_read, log, offset, max_bytes, wanted
-            )
-            return planned
-
     async def _respond(self, plans: list[_Plan]) -> None:
         session = self._session
-        partitions = self._refused[:PARTITIONS_IN_RESPONSE]
-        del self._refused[:PARTITIONS_IN_RESPONSE]
-        self._has_room.set()
+        partitions: list[pb.FetchedPartition] = []
+        if self._refused:
+            partitions = self._refused[:PARTITIONS_IN_RESPONSE]
+            del self._refused[:PARTITIONS_IN_RESPONSE]
+            self._has_room.set()
         reads = [(plan.partition.log, plan.read) for plan in plans if plan.read is not None]
         metrics = self._service.metrics.requests
         begun, begun_s = self._thread_time_ns(), host.monotonic_s()

@@ -20,7 +20,7 @@ from millrace.broker.rpc.fetch_sessions import SessionService
 from millrace.broker.rpc.grpc_calls import GrpcCall
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
-from millrace.core.errors import UnknownLeaderEpochError
+from millrace.core.errors import NotLeaderError, UnknownLeaderEpochError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener
 from millrace.core.quotas.quota import QuotaKind
@@ -223,6 +223,23 @@ async def test_a_reader_that_comes_before_the_leader_has_heard_of_its_election_i
     assert not partition.is_followed
 
 
+def replica_service_of(partitions: Any, *, disk: Disk | None = None) -> ReplicaService:
+    return ReplicaService(
+        partitions=partitions,
+        reader=disk or Disk(),  # type: ignore[arg-type]
+        early=EarlyRequests(500),
+        turns=Turns(),
+        limits=LimitsConfig(request_entries_max=1, fetch_session_partitions_max=1),
+        metrics=BrokerMetrics(),
+        replication=ReplicationConfig(),
+        quotas=None,
+        calls=calls_of(Listener.BROKERS),
+    )
+
+
+AS_FOLLOWER = pb.FetchSettings(min_bytes=0, replica_id=1, features=[BROKER_PROTOCOL])
+
+
 async def test_a_follower_is_not_held_to_what_strangers_may_follow_and_say() -> None:
     found = {TopicPartition(TOPIC, number): Partition(is_cold=False) for number in range(3)}
     reported = []
@@ -232,25 +249,39 @@ async def test_a_follower_is_not_held_to_what_strangers_may_follow_and_say() -> 
         image=None,
         on_follower_progress=lambda place, life, epoch, progress: reported.append(place),
     )
-    service = ReplicaService(
-        partitions=partitions,
-        reader=Disk(),  # type: ignore[arg-type]
-        early=EarlyRequests(500),
-        turns=Turns(),
-        limits=LimitsConfig(request_entries_max=1, fetch_session_partitions_max=1),
-        metrics=BrokerMetrics(),
-        replication=ReplicationConfig(),
-        quotas=None,
-        calls=calls_of(Listener.BROKERS),
-    )
+    service = replica_service_of(partitions)
     service.configure(broker_partitions_max=3)
     async with session(service) as call:
         call.send(
             *map(asked, range(3)),
             progress=[pb.FollowerProgress(handle=number) for number in range(3)],
-            settings=pb.FetchSettings(replica_id=1, features=[BROKER_PROTOCOL]),
+            settings=AS_FOLLOWER,
         )
     assert reported == list(found)
+
+
+async def test_a_follower_hears_that_its_leader_resigned_while_the_disk_was_read() -> None:
+    partition, disk = Partition(is_cold=True), Disk()
+    partition.advance()
+    partition.leader.written_offset = 1
+    partition.leader.in_sync = SimpleNamespace(maximal_isr=())
+    partitions: Any = SimpleNamespace(
+        get=lambda place: partition, find=lambda place: partition, image=None
+    )
+    async with session(replica_service_of(partitions, disk=disk)) as call:
+        call.send(asked(0), credit=1000, settings=AS_FOLLOWER)
+        future, job = await asyncio.wait_for(disk.waiting.get(), 5)
+
+        def check_epoch(expected: LeaderEpoch) -> None:
+            raise NotLeaderError("it has resigned")
+
+        partition.leader.check_epoch = check_epoch
+        partition.concern()
+        future.set_result(job())
+        (found,) = (await call.response()).partitions
+        assert found.length == 10
+        (refused,) = (await call.response()).partitions
+        assert refused.HasField("error")
 
 
 async def test_a_reader_that_exceeds_a_quota_is_told_and_waits_but_not_for_errors() -> None:

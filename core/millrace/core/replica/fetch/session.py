@@ -79,6 +79,8 @@ class FetchPosition:
     told_log_start_offset: int = -1
     seen_log_bytes: int = -1
     """Of a follower that catches up: the size of the log when it was served last."""
+    has_advanced: bool = False
+    """It may have news that the last look at it has not seen."""
 
     @property
     def is_at_end(self) -> bool:
@@ -166,8 +168,10 @@ class FetchSession:
 
     def on_advanced(self, handle: int, now: MonotonicMs) -> None:
         """Note that a partition may have news: new records, or an offset that moved."""
-        if handle not in self.positions:
+        position = self.positions.get(handle)
+        if position is None:
             return
+        position.has_advanced = True
         self._news[handle] = None
         if self._news_since is None:
             self._news_since = now

@@ -157,12 +157,16 @@ class SessionReader:
             OffsetOutOfRangeError: the position lies outside of the log.
             OffsetNotAvailableError: a follower cannot tell yet whether it does.
         """
+        position.has_advanced = False
         self.check_epoch(replica, position.current_leader_epoch, image)
-        if (end := self._diverging(position, replica, log)) is not None:
+        is_new = position.told_high_watermark < 0
+        if is_new and (end := self._diverging(position, replica, log)) is not None:
             return LookBack(end)
-        if (nearer := self._nearer_replica(position, replica, image)) is not None:
+        may_go = position.may_be_sent_on
+        if may_go and (nearer := self._nearer_replica(position, replica, image)) is not None:
             return ReadElsewhere(nearer)
-        if pause_ms := self._pause_ms(position, replica, log, now):
+        limit = self._catch_up
+        if limit is not None and (pause_ms := self._pause_ms(position, replica, log, limit, now)):
             return Pause(pause_ms)
         end_offset = self._end_offset(position, replica, log)
         if position.fetch_offset >= end_offset:
@@ -178,13 +182,16 @@ class SessionReader:
         )
 
     def has_everything(self, position: FetchPosition, replica: Replica, log: ReadableLog) -> bool:
-        """Return whether a follower was sent all that its leader has: no need to look again."""
-        return (
-            self.follower is not None
-            and replica.leader is not None
-            and position.fetch_offset >= replica.leader.written_offset
-            and not self.has_news(position, replica, log)
-        )
+        """Return whether the reader was sent all that there is: no need to look again."""
+        if position.has_advanced:
+            return False
+        if self.follower is None:
+            end_offset = replica.high_watermark
+        elif (leader := replica.leader) is not None:
+            end_offset = leader.written_offset
+        else:
+            return False
+        return position.fetch_offset >= end_offset and not self.has_news(position, replica, log)
 
     def on_sent(self, position: FetchPosition, size: int) -> bool:
         """Count what a follower was sent while it catches up; return whether it does."""
@@ -196,8 +203,9 @@ class SessionReader:
     def _diverging(
         self, position: FetchPosition, replica: Replica, log: ReadableLog
     ) -> EpochEnd | None:
+        """Return where the reader's log and this one part; once for each position."""
         leader = replica.leader
-        if leader is None or position.told_high_watermark >= 0:
+        if leader is None:
             return None
         offset, epoch = position.fetch_offset, position.last_fetched_epoch
         if self.follower is None:
@@ -210,7 +218,7 @@ class SessionReader:
         self, position: FetchPosition, replica: Replica, image: MetadataImage | None
     ) -> BrokerId | None:
         leader = replica.leader
-        if not position.may_be_sent_on or leader is None or image is None:
+        if leader is None or image is None:
             return None
         return preferred_read_replica(
             self.zone,
@@ -222,16 +230,21 @@ class SessionReader:
         )
 
     def _pause_ms(
-        self, position: FetchPosition, replica: Replica, log: ReadableLog, now: MonotonicMs
+        self,
+        position: FetchPosition,
+        replica: Replica,
+        log: ReadableLog,
+        catch_up: CatchUpAllowance,
+        now: MonotonicMs,
     ) -> int:
         leader = replica.leader
-        if self._catch_up is None or leader is None or self.follower in leader.in_sync.maximal_isr:
+        if leader is None or self.follower in leader.in_sync.maximal_isr:
             position.seen_log_bytes = -1
             return 0
         size, seen = log.size_bytes, position.seen_log_bytes
         position.seen_log_bytes = size
         appended_bytes = max(size - seen, 0) if seen >= 0 else 0
-        return self._catch_up.pause_ms(now, appended_bytes)
+        return catch_up.pause_ms(now, appended_bytes)
 
     def _end_offset(self, position: FetchPosition, replica: Replica, log: ReadableLog) -> Offset:
         """Return up to where the reader may see the log, and refuse a position outside of it."""

@@ -270,6 +270,23 @@ def test_a_follower_that_has_all_need_not_be_looked_at_again(led: Served) -> Non
     assert not led.follower_of_it.has_everything(position, led.replica, led.log)
     position.told_high_watermark, position.told_log_start_offset = COMMITTED, START
     assert led.follower_of_it.has_everything(position, led.replica, led.log)
-    assert not CONSUMER.has_everything(position, led.replica, led.log)
     position.fetch_offset = COMMITTED
     assert not led.follower_of_it.has_everything(position, led.replica, led.log)
+
+
+def test_a_consumer_that_has_all_that_is_committed_need_not_be_looked_at_again(led: Served) -> None:
+    position = led.position(COMMITTED)
+    assert not CONSUMER.has_everything(position, led.replica, led.log)
+    position.told_high_watermark, position.told_log_start_offset = COMMITTED, START
+    assert CONSUMER.has_everything(position, led.replica, led.log)
+    position.fetch_offset = Offset(COMMITTED - 1)
+    assert not CONSUMER.has_everything(position, led.replica, led.log)
+
+
+def test_a_reader_is_looked_at_again_after_what_came_since_the_last_look(led: Served) -> None:
+    position = led.position(COMMITTED)
+    position.told_high_watermark, position.told_log_start_offset = COMMITTED, START
+    position.has_advanced = True
+    assert not CONSUMER.has_everything(position, led.replica, led.log)
+    CONSUMER.decide(position, led.replica, led.log, None, MonotonicMs(0))
+    assert CONSUMER.has_everything(position, led.replica, led.log)
