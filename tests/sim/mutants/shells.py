@@ -118,7 +118,7 @@ MUTANTS = (
            "zip(places, answers, strict=True):", "zip(places, reversed(answers), strict=True):"),
     mutant("records before the position are handed out", "P7",
            "millrace.client._consumer.handing_out:HandingOut._open",
-           "if batch.start_offset > batch.header.base_offset:", "if False:"),
+           "if not is_first_wanted:", "if False:"),
     mutant("a paused partition hands out what is left of a poll", "P7",
            "millrace.client._consumer.reading:ConsumerCore.pause",
            "self.handing_out.rewind(place, rest)", "pass"),
