@@ -65,7 +65,7 @@ def packets(chunks: list[Chunk]) -> Iterator[tuple[str, Header, bytes, bytes]]:
             end = header.payload_at + header.length
             if end > len(data):
                 break
-            assert wire.is_last(header.control), "a packet of several frames"
+            assert header.control & wire.LAST, "a packet of several frames"
             yield side, header, data[: header.payload_at], data[header.payload_at : end]
             data = data[end:]
         left[side] = data
@@ -75,9 +75,9 @@ def packets(chunks: list[Chunk]) -> Iterator[tuple[str, Header, bytes, bytes]]:
 def _lines(chunks: list[Chunk]) -> Iterator[str]:
     messages: dict[tuple[int, str], Descriptor] = {}
     for side, header, head, body in packets(chunks):
-        kind = Kind(wire.kind_of(header.control))
+        kind = Kind(header.kind)
         name = kind.name.lower().replace("_", " ")
-        if wire.is_ignorable(header.control):
+        if header.control & wire.IGNORABLE:
             name += ", ignorable"
         place = f"stream {header.stream}, message {header.message}"
         yield from _rows(side, head, f"{name}; {place}, {_bytes(len(body))}")

@@ -22,7 +22,7 @@ def test_what_stands_beside_the_bytes_is_what_they_mean() -> None:
 
 def test_the_bytes_are_three_whole_calls_of_which_the_second_writes_a_record() -> None:
     found = list(packets(chunks_of(PAGE)))
-    kinds = [(side, header.stream, wire.kind_of(header.control)) for side, header, _, _ in found]
+    kinds = [(side, header.stream, header.kind) for side, header, _, _ in found]
     begins = [(">", Kind.METADATA), (">", Kind.INVOKE), (">", Kind.MESSAGE)]
     answers = [("<", Kind.MESSAGE), ("<", Kind.CLOSE_SEND)]
     ended = (">", Kind.CLOSE_SEND)
@@ -36,7 +36,7 @@ def test_the_bytes_are_three_whole_calls_of_which_the_second_writes_a_record() -
     body = next(
         body
         for side, header, _, body in found
-        if (side, header.stream, wire.kind_of(header.control)) == (">", 2, Kind.MESSAGE)
+        if (side, header.stream, header.kind) == (">", 2, Kind.MESSAGE)
     )
     request = ProduceRequest.FromString(body)
     (about,) = request.header.partitions

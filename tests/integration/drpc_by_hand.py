@@ -95,8 +95,8 @@ class DrpcByHand:
                 end = header.payload_at + header.length
                 body = bytes(self._read[header.payload_at : end])
                 del self._read[:end]
-                if wire.kind_of(header.control) != Kind.KEEP_ALIVE:
-                    return wire.kind_of(header.control), header.stream, body
+                if header.kind != Kind.KEEP_ALIVE:
+                    return header.kind, header.stream, body
                 continue
             more = self.socket.recv(1 << 16)
             if not more:

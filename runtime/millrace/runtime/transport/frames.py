@@ -18,7 +18,7 @@ import mmap
 import sys
 import termios
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -49,11 +49,8 @@ class Hold(IntEnum):
     """A call waits until it can begin."""
 
 
-class Frame(NamedTuple):
-    """Where a frame's payload begins in what was read, and how long it is."""
-
-    payload_at: int
-    length: int
+Frame = tuple[int, int]
+"""Where a frame's payload begins in what was read, and how long it is."""
 
 
 class ReadAhead:
@@ -108,8 +105,12 @@ class FrameReader(asyncio.BufferedProtocol):
         """
         raise NotImplementedError
 
-    def on_frame(self, payload: bytes | memoryview) -> bool:
-        """Take the payload of the frame whose header came last; its bytes are charged.
+    def on_frame(self, payload: bytes | memoryview, *, is_charged: bool) -> bool:
+        """Take the payload of the frame whose header came last.
+
+        Args:
+            payload: its bytes.
+            is_charged: whether they are charged already; if not, this does it.
 
         Returns:
             Whether no message is incomplete after it.
@@ -217,7 +218,7 @@ class FrameReader(asyncio.BufferedProtocol):
             self._payload = None
             self._received = 0
             try:
-                if self.on_frame(payload):
+                if self.on_frame(payload, is_charged=True):
                     self._begun_ms = 0
             except FrameError as error:
                 self.on_protocol_error(error)
@@ -246,8 +247,7 @@ class FrameReader(asyncio.BufferedProtocol):
                     at, is_whole = end, False
                     break
                 at = begin + length
-                self.holder.charge(length)
-                is_whole = self.on_frame(bytes(view[begin:at]))
+                is_whole = self.on_frame(bytes(view[begin:at]), is_charged=False)
                 if is_whole:
                     self._begun_ms = 0
         except FrameError as error:
@@ -255,7 +255,8 @@ class FrameReader(asyncio.BufferedProtocol):
             return
         if self._is_done:
             return
-        self._rest = bytes(view[at:end])
+        if at < end:
+            self._rest = bytes(view[at:end])
         if not is_whole and not self._begun_ms:
             self._begun_ms = monotonic_now()
             self._begun_at = self.received_bytes - end + at

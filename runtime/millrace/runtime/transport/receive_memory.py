@@ -117,6 +117,17 @@ class Holder:
         if memory.overdrawn is self:
             memory.overdrawn = None
 
+    def charge_message(self, size: int) -> None:
+        """Take a whole message that has arrived at once."""
+        memory, host = self._memory, self._host
+        self.used += size
+        self._complete += size
+        memory.used += size
+        memory.complete += size
+        if host is not None:
+            host.used += size
+            host.complete += size
+
     def release(self, size: int) -> None:
         """Give back a complete message, or a part of it, that somebody else counts from now on."""
         memory, host = self._memory, self._host

@@ -136,7 +136,7 @@ class ByHand:
             while (header := wire.parse_header(data, 0, len(data))) is None:
                 data += await self._reader.readexactly(1)
             body = await self._reader.readexactly(header.length)
-        return wire.kind_of(header.control), header.stream, body
+        return header.kind, header.stream, body
 
     async def end(self) -> bytes:
         """Return what still comes until the server closes the connection."""

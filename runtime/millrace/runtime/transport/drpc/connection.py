@@ -249,9 +249,9 @@ class Connection(FrameReader):
         header = wire.parse_header(data, at, end)
         if header is None:
             return None
-        control, stream, message, length, payload_at = header
+        kind, control, stream, message, length, payload_at = header
         if not self._packet_ended and stream == self._stream and message == self._message:
-            if wire.kind_of(control) != self._kind:
+            if kind != self._kind:
                 raise FrameError("the kind of a packet changes between its frames")
         else:
             last = (self._stream, self._message)
@@ -260,11 +260,11 @@ class Connection(FrameReader):
                     f"the ids of a frame go back: stream {stream}, message {message} after stream "
                     f"{self._stream}, message {self._message}"
                 )
-            kind = wire.kind_of(control)
-            if kind not in _KINDS and not wire.is_ignorable(control):
+            if kind not in _KINDS and not control & wire.IGNORABLE:
                 # At once: other protocols are told so, and do not wait for the rest of a packet.
                 raise FrameError(f"packets of kind {kind} are not known here")
-            self._drop_packet()
+            if not self._packet_ended:
+                self._drop_packet()
             self._stream, self._message, self._kind = stream, message, kind
         if self._parts_bytes + length > self._limits.message_bytes_max:
             raise FrameError(
@@ -274,14 +274,20 @@ class Connection(FrameReader):
         self._frames += 1
         if self._frames > _FREE_FRAMES + (self._parts_bytes + length) // _FRAME_BYTES_MIN:
             raise FrameError(f"a packet comes in {self._frames} small frames: send larger ones")
-        self._packet_ended = wire.is_last(control)
-        return Frame(payload_at, length)
+        self._packet_ended = control & wire.LAST == wire.LAST
+        return payload_at, length
 
-    def on_frame(self, payload: bytes | memoryview) -> bool:
+    def on_frame(self, payload: bytes | memoryview, *, is_charged: bool) -> bool:
         """Implement `FrameReader`."""
+        holder, body = self.holder, payload
         if self._packet_ended and not self._parts:
-            body: bytes | memoryview = payload
+            if is_charged:
+                holder.complete(len(body))
+            else:
+                holder.charge_message(len(body))
         else:
+            if not is_charged:
+                holder.charge(len(payload))
             if len(payload):
                 self._parts.append(payload)
                 self._parts_bytes += len(payload)
@@ -289,8 +295,8 @@ class Connection(FrameReader):
                 return False
             body = b"".join(self._parts)
             self._parts.clear()
+            holder.complete(len(body))
         self._parts_bytes = self._frames = 0
-        self.holder.complete(len(body))
         if self._kind in _KINDS:
             self.on_packet(self._kind, self._stream, body)
         else:

@@ -24,7 +24,10 @@ DEADLINE: Final = "millrace-deadline-ms"
 KEEP_ALIVE: Final = "millrace-keepalive-ms"
 """Likewise: how often the caller wants to hear something, in ms."""
 _CODE_BYTES: Final = 8
-_IGNORABLE: Final = 0x80
+LAST: Final = 1
+"""Bit of the control byte: the last frame of its packet."""
+IGNORABLE: Final = 0x80
+"""Likewise: the packet is ignored where its kind is not known."""
 
 
 class Kind(IntEnum):
@@ -46,9 +49,11 @@ class Header(NamedTuple):
     """The header of a frame.
 
     Attributes:
+        control: the first byte, with the bits `LAST` and `IGNORABLE`.
         payload_at: where the payload begins.
     """
 
+    kind: int
     control: int
     stream: int
     message: int
@@ -69,7 +74,9 @@ def parse_header(data: bytes | bytearray, at: int, end: int) -> Header | None:
     """
     if end - at < 4:
         return None
-    control = data[at]
+    control, stream, message, length = data[at], data[at + 1], data[at + 2], data[at + 3]
+    if not (stream | message | length) & 0x80:  # Each has one byte.
+        return Header(control >> 1 & 0x3F, control, stream, message, length, at + 4)
     at += 1
     ids = []
     for _ in range(3):
@@ -94,35 +101,21 @@ def parse_header(data: bytes | bytearray, at: int, end: int) -> Header | None:
         ids.append(number)
         if at >= end and len(ids) < 3:
             return None
-    return Header(control, ids[0], ids[1], ids[2], at)
+    stream, message, length = ids
+    return Header(control >> 1 & 0x3F, control, stream, message, length, at)
 
 
 def frame_header(
     kind: int, stream: int, message: int, length: int, *, is_ignorable: bool = False
 ) -> bytes:
     """Return the header of a packet of one frame."""
-    header = bytearray((kind << 1 | (1 | _IGNORABLE if is_ignorable else 1),))
+    header = bytearray((kind << 1 | (LAST | IGNORABLE if is_ignorable else LAST),))
     for number in (stream, message, length):
         while number >= 0x80:
             header.append(number & 0x7F | 0x80)
             number >>= 7
         header.append(number)
     return bytes(header)
-
-
-def kind_of(control: int) -> int:
-    """Return the kind in a control byte."""
-    return control >> 1 & 0x3F
-
-
-def is_last(control: int) -> bool:
-    """Whether a frame is the last one of its packet."""
-    return bool(control & 1)
-
-
-def is_ignorable(control: int) -> bool:
-    """Whether a packet of an unknown kind is ignored."""
-    return bool(control & _IGNORABLE)
 
 
 def encode_metadata(metadata: Metadata) -> bytes:
