@@ -87,6 +87,7 @@ FIGURES = (
     _figure("latency_10k", "times", *[">= 1"] * 4, goal=">= 1, p50 and p99, linger 0 and 5 ms"),
     _figure("wakeups", "times", "<= 1"),
     _figure("many_clients", "ms", "<= 25", "<= 3", goal="<= 25, with <= 3 connections a client"),
+    _figure("hostile_clients", "times", "<= 2"),
     _figure("restart_10gb", "s", "<= 2"),
     _figure("idle_rss", "MB", "<= 150"),
     _figure("load_rss", "MB", "<= 177"),
