@@ -11,8 +11,8 @@ message of 8 MiB made of empty fields would take minutes, or a gigabyte of parti
 there.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -33,6 +33,11 @@ _SMALL_HEADER_BYTES: Final = 64 << 10
 """A header that takes two milliseconds to decode, whatever it holds."""
 HEADER_MESSAGE_BYTES_MAX: Final = 1 << 20
 """Bytes of a header message: more than 10,000 partitions."""
+
+
+class _WithLength(Protocol):
+    @property
+    def length(self) -> int: ...
 
 
 def produce_request(header: ProduceHeader, batches: Iterable[Buffer]) -> list[Buffer]:
@@ -68,7 +73,7 @@ def decode_produce_parts(
         raise MalformedRequestError(
             f"the request names {found}, but {len(batches)} bytes cannot hold a batch for each"
         )
-    return header, _slices(batches, [partition.length for partition in header.partitions])
+    return header, _slices(batches, header.partitions)
 
 
 def fetch_response(header: FetchHeader, batches: Iterable[Buffer]) -> list[Buffer]:
@@ -87,7 +92,7 @@ def decode_fetch_response(message: Buffer) -> tuple[FetchHeader, list[memoryview
         header = FetchHeader.FromString(data)
     except DecodeError as error:
         raise MalformedRequestError(f"the response's header is no protobuf: {error}") from error
-    return header, _slices(batches, [partition.length for partition in header.partitions])
+    return header, _slices(batches, header.partitions)
 
 
 def split_message(message: Buffer) -> tuple[bytes, memoryview]:
@@ -173,17 +178,18 @@ def _varint(number: int) -> Iterator[int]:
     yield number
 
 
-def _slices(batches: memoryview, lengths: Sequence[int]) -> list[memoryview]:
-    if sum(lengths) != len(batches):
-        raise MalformedRequestError(
-            f"the partitions' lengths add up to {sum(lengths)} bytes, but {len(batches)} bytes of "
-            "batches came"
-        )
+def _slices(batches: memoryview, partitions: Iterable[_WithLength]) -> list[memoryview]:
     slices = []
     at = 0
-    for length in lengths:
-        slices.append(batches[at : at + length])
-        at += length
+    for partition in partitions:
+        end = at + partition.length
+        slices.append(batches[at:end])
+        at = end
+    if at != len(batches):
+        raise MalformedRequestError(
+            f"the partitions' lengths add up to {at} bytes, but {len(batches)} bytes of batches "
+            "came"
+        )
     return slices
 
 

@@ -329,9 +329,8 @@ class Appender(Submissions):
                 if self._failure is not None:
                     raise self._failure
                 self._check_room()
-                part = batches[
-                    written : written + target.log.writer.count_fitting(batches[written:])
-                ]
+                rest = batches[written:] if written else batches
+                part = rest[: target.log.writer.count_fitting(rest)]
                 self._measured(target.log.writer.append, part, wall_now())
             except StorageError as error:
                 return written, error

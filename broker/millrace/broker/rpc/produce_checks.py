@@ -113,12 +113,13 @@ class RequestChecks:
             return header, without_trace(error)
         checked = []
         for partition, view, batch_header in zip(header.partitions, views, parsed, strict=False):
-            topic_partition = TopicPartition(TopicId(partition.topic_id), partition.partition)
+            topic_id = TopicId(partition.topic_id)
+            topic_partition = TopicPartition(topic_id, partition.partition)
             outcome: BatchHeader | MillraceError
             try:
-                if len(partition.topic_id) != TOPIC_ID_BYTES:
+                if len(topic_id) != TOPIC_ID_BYTES:
                     raise MalformedRequestError(
-                        f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(partition.topic_id)} came"
+                        f"a topic id is {TOPIC_ID_BYTES} bytes, but {len(topic_id)} came"
                     )
                 limits = self._partitions.get(topic_partition).limits
                 outcome = record_batch.check(topic_partition, view, limits, batch_header)
