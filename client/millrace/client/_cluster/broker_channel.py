@@ -122,11 +122,8 @@ class BrokerChannel:
         It raises `CallError`.
         """
         name = method.rpartition("/")[2]
-        by_grpc: Callable[[Any], Any] | None = None
-        by_channel: Channel | None = None
 
         async def calling(request: Any) -> Any:
-            nonlocal by_grpc, by_channel
             begun = host.monotonic_s()
             try:
                 connection = await self._take_turn()
@@ -142,14 +139,11 @@ class BrokerChannel:
                         )
                     finally:
                         self._turn.release()
-                channel = self._by_grpc()
-                if by_grpc is None or by_channel is not channel:
-                    by_channel = channel
-                    by_grpc = channel.unary_unary(
-                        method,
-                        request_serializer=request_serializer,
-                        response_deserializer=response_deserializer,
-                    )
+                by_grpc = self._by_grpc().unary_unary(
+                    method,
+                    request_serializer=request_serializer,
+                    response_deserializer=response_deserializer,
+                )
                 response = await by_grpc(request)
                 self._avoid_drpc_if_it_failed()
                 return response
