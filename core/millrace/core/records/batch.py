@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -201,13 +202,18 @@ def check_cost_us(header: BatchHeader) -> float:
 
     The numbers were measured with the layouts and frames that take longest for their size.
     """
-    once, inflating, frames = _CODEC_US.get(header.codec, (0, 0, 0))
-    cost = _CHECK_US + once + frames * header.stored_length
-    for column, column_us in _COLUMN_US:
-        if header.attributes & column:
-            cost += column_us
-    size = max(header.inflated_length, header.stored_length)
-    return cost + (_LAYOUT_US_PER_BYTE + inflating) * size
+    attributes, stored = header.attributes, header.stored_length
+    cost = _CHECK_US + _columns_us(attributes & Attributes.COLUMNS)
+    size = max(header.inflated_length, stored)
+    if attributes & Attributes.CODEC_MASK:
+        once, inflating, frames = _CODEC_US.get(header.codec, (0, 0, 0))
+        cost += once + frames * stored + inflating * size
+    return cost + _LAYOUT_US_PER_BYTE * size
+
+
+@cache
+def _columns_us(columns: int) -> float:
+    return sum(column_us for column, column_us in _COLUMN_US if columns & column)
 
 
 def _check_keys(header: BatchHeader, body: Body | None) -> None:

@@ -11,6 +11,7 @@ asks `read` where that does not suffice.
 
 import struct
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -81,14 +82,14 @@ def read(body: Buffer, header: BatchHeader, *, canonical: bool = False) -> Body:
 
 PLAIN_RECORDS_MAX: Final = 64
 """Records up to which plain Python is quicker than numpy."""
-_PLAIN_COLUMNS: Final = tuple(
-    (number, bit)
-    for number, bit in enumerate(COLUMN_BITS)
-    if bit in (Attributes.TIMESTAMPS, Attributes.KEYS, Attributes.VALUES)
-)
-_NOT_PLAIN: Final = (
-    Attributes.OFFSET_DELTAS | Attributes.HEADERS | Attributes.KEYS_EMPTY | Attributes.VALUES_EMPTY
-)
+_PLAIN_COLUMNS: Final = {
+    sum(COLUMN_BITS[number] for number in columns): columns
+    for size in range(4)
+    for columns in combinations((1, 2, 3), size)
+}
+"""Numbers of the columns, by their bits: times, keys and values."""
+_TIMES_COLUMN: Final = COLUMN_BITS.index(Attributes.TIMESTAMPS)
+_LAYOUT: Final = Attributes.COLUMNS | Attributes.KEYS_EMPTY | Attributes.VALUES_EMPTY
 _ENTRY_BYTES: Final = TABLE_ENTRY.itemsize
 _ENTRY: Final = struct.Struct("<BBHI").unpack_from  # As `TABLE_ENTRY`.
 _TIMES: Final = [struct.Struct(f"<{count}q").unpack_from for count in range(PLAIN_RECORDS_MAX + 1)]
@@ -103,19 +104,19 @@ def is_plain(body: Buffer, header: BatchHeader) -> bool:
     False: it has many records, or a column or flag that is not usual, or it is not right: `read`
     finds out.
     """
-    count, attributes, size = header.record_count, header.attributes, len(body)
-    if not 0 < count <= PLAIN_RECORDS_MAX or attributes & _NOT_PLAIN:
+    count, size = header.record_count, len(body)
+    columns = _PLAIN_COLUMNS.get(header.attributes & _LAYOUT)
+    if columns is None or not 0 < count <= PLAIN_RECORDS_MAX:
         return False
-    columns = [column for column in _PLAIN_COLUMNS if attributes & column[1]]
     end = _ENTRY_BYTES * len(columns)
     if size < end:
         return False
-    for place, (number, bit) in enumerate(columns):
+    for place, number in enumerate(columns):
         column, flags, reserved, length = _ENTRY(body, _ENTRY_BYTES * place)
         at, end = end, end + length
         if column != number or flags or reserved or end > size:
             return False
-        if bit == Attributes.TIMESTAMPS:
+        if number == _TIMES_COLUMN:
             if length != 8 * count:
                 return False
             times = _TIMES[count](body, at)
