@@ -79,7 +79,8 @@ class LogWriter:
                 self._truncation.finish()
                 if self._must_roll(length, batches[-1].next_offset, now):
                     self.roll_held(now)
-                self._begin_epochs(batches)
+                if self._begins_epoch(batches[-1].leader_epoch):
+                    self._begin_epochs(batches)
             except OSError as error:
                 raise state.health.refusal(error, "appending to") from error
             active = state.segments[-1]
@@ -202,7 +203,7 @@ class LogWriter:
     def _must_roll(self, length: int, next_offset: Offset, now: WallMs) -> bool:
         active, config = self._state.segments[-1], self._state.config
         return active.size > 0 and (
-            not self._state.is_at_home(active)  # The log was cut in its tier.
+            active.folder != self._state.directory  # The log was cut in its tier.
             or active.size + length > config.segment_bytes
             or now - active.created_at >= config.segment_ms
             or next_offset - active.base_offset > segment.SEGMENT_BYTES_MAX
@@ -219,8 +220,6 @@ class LogWriter:
 
     def _begin_epochs(self, batches: Sequence[StampedBatch]) -> None:
         """Make the start of every new epoch durable before its first batch is written (P2)."""
-        if not self._begins_epoch(batches[-1].leader_epoch):
-            return
         self._flusher.make_names_durable()  # Epochs without a segment count as a lost log.
         self._flusher.begin_line()
         self._state.epochs.begin((batch.leader_epoch, batch.base_offset) for batch in batches)

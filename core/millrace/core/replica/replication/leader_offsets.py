@@ -125,7 +125,8 @@ class LeaderOffsets(Role):
                 appended=Appended.NO,
                 topic_partition=self.topic_partition,
             )
-        super().check_epoch(expected)
+        if expected != self.leader_epoch:
+            super().check_epoch(expected)
 
     def check_end_offset(self) -> None:
         """Refuse to tell readers the end of the log while it is not known (P11, KIP-207).
