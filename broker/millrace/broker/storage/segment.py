@@ -351,6 +351,8 @@ class Segment:
             if next_position > position_max and position > start.position:
                 break
             stop = Place(header.next_offset, next_position)
+            if next_position >= position_max:
+                break  # No header need be read to know that no more fits.
         return stop
 
 

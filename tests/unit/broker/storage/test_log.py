@@ -32,6 +32,7 @@ from millrace.core.ids import (
 from millrace.core.records.batch import walk
 
 LENGTH = stamped_batch(0, records=2).length
+WINDOW_BYTES = 4096  # What is read to find a header.
 SMALL = LogConfig(segment_bytes=4 * LENGTH, index_interval_bytes=2 * LENGTH)
 
 
@@ -208,6 +209,17 @@ def test_the_end_of_an_append_is_planned_without_a_read() -> None:
     start = opened.end
     opened.append(stamped_batch(start))
     assert opened.log.reader.plan_read(start, 500, opened.end, may_block=False) is not None
+
+
+def test_no_header_is_read_beyond_a_batch_that_fills_the_plan() -> None:
+    opened = LogOnDisk(Disk(), LogConfig(segment_bytes=1 << 20, index_interval_bytes=1 << 20))
+    for offset in range(3):
+        opened.append(stamped_batch(offset, value=b"x" * WINDOW_BYTES))
+    before = opened.disk.bytes_read
+    plan = opened.log.reader.plan_read(Offset(0), 100, Offset(3))
+    assert plan is not None
+    assert plan.end_offset == 1
+    assert opened.disk.bytes_read == before + WINDOW_BYTES
 
 
 def test_segments_are_closed_by_size_and_by_age() -> None:
