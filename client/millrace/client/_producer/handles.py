@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from millrace.core import words
 from millrace.core.client.producer.delivery import Acknowledged, Delivery
@@ -114,6 +114,9 @@ class RecordHandle:
         return f"<RecordHandle {self.index} of topic {self.intake.topic!r}, done: {self.done()}>"
 
 
+_new_tuple: Final[Any] = tuple.__new__
+
+
 def _metadata(delivery: Delivery, outcome: Acknowledged, index: int) -> RecordMetadata:
     """Return where a record is that was acknowledged."""
     offset: int = outcome.base_offset
@@ -121,9 +124,10 @@ def _metadata(delivery: Delivery, outcome: Acknowledged, index: int) -> RecordMe
     if offset >= 0:
         offset += index
     if timestamp < 0:
-        timestamp = delivery.timestamp_of(index)
+        times = delivery.timestamps
+        timestamp = times if type(times) is int else delivery.timestamp_of(index)
     # As `RecordMetadata(...)`, in half of its time.
-    return tuple.__new__(
+    return _new_tuple(
         RecordMetadata, (delivery.topic, delivery.topic_partition.partition, offset, timestamp)
     )
 
