@@ -24,6 +24,8 @@ from millrace.proto.v1.produce_pb2 import ProduceHeader
 
 _HEADER_TAG: Final = 1 << 3 | 2
 _BATCHES_TAG: Final = 2 << 3 | 2
+_HEADER_START: Final = bytes((_HEADER_TAG,))
+_BATCHES_START: Final = bytes((_BATCHES_TAG,))
 _VARINT_BYTES_MAX: Final = 10
 _TAG_BYTES_MAX: Final = 5
 _FIELD_NUMBER_MAX: Final = 2**29 - 1
@@ -154,7 +156,7 @@ def field_of(number: int, message: bytes) -> bytes:
 
     A message's bytes may be joined from those of its fields.
     """
-    return bytes((*_varint(number << 3 | 2), *_varint(len(message)))) + message
+    return _varint(number << 3 | 2) + _varint(len(message)) + message
 
 
 def _parts(header: bytes, batches: Iterable[Buffer]) -> list[Buffer]:
@@ -163,19 +165,22 @@ def _parts(header: bytes, batches: Iterable[Buffer]) -> list[Buffer]:
     size = sum(map(len, parts))
     parts[0] = b"".join(
         (
-            bytes((_HEADER_TAG, *_varint(len(header)))),
+            _HEADER_START,
+            _varint(len(header)),
             header,
-            bytes((_BATCHES_TAG, *_varint(size))),
+            _BATCHES_START,
+            _varint(size),
         )
     )
     return parts
 
 
-def _varint(number: int) -> Iterator[int]:
+def _varint(number: int) -> bytes:
+    digits = []
     while number > 0x7F:
-        yield number & 0x7F | 0x80
+        digits.append(number & 0x7F | 0x80)
         number >>= 7
-    yield number
+    return bytes((*digits, number))
 
 
 def _slices(batches: memoryview, partitions: Iterable[_WithLength]) -> list[memoryview]:

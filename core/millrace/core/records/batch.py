@@ -57,11 +57,8 @@ class PreparedBatch:
     max_timestamp: WallMs
     inflated_length: int
     body: Buffer
-
-    @property
-    def length(self) -> int:
-        """Bytes of the finished batch."""
-        return HEADER_BYTES + len(self.body)
+    length: int
+    """Bytes of the finished batch."""
 
     def finish(
         self,
@@ -111,6 +108,7 @@ def prepare(
         max_timestamp=written.max_timestamp,
         inflated_length=len(written.body),
         body=stored,
+        length=HEADER_BYTES + len(stored),
     )
 
 

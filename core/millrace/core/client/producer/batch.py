@@ -98,10 +98,14 @@ class ProducerBatch(Delivery):
     def columns(self) -> Columns:
         """Return all records as columns and release the pieces."""
         pieces, self.pieces = self.pieces, []
-        self.timestamps = timestamps = _joined_timestamps(pieces)
         if len(pieces) == 1:
             (piece,) = pieces
-            return Columns(self.record_count, timestamps, piece.values, piece.keys, piece.headers)
+            times = piece.timestamps
+            if isinstance(times, np.ndarray):  # Perhaps the user's own array, who may change it.
+                times = times.copy()
+            self.timestamps = times
+            return Columns(self.record_count, times, piece.values, piece.keys, piece.headers)
+        self.timestamps = timestamps = _joined_timestamps(pieces)
         return Columns(
             self.record_count,
             timestamps,
@@ -118,12 +122,9 @@ def encode(batch: ProducerBatch, compressor: Compressor) -> PreparedBatch:
 
 def _joined_timestamps(pieces: list[Piece]) -> Any:
     first = pieces[0].timestamps
-    if not isinstance(first, np.ndarray) and (
-        len(pieces) == 1
-        or all(
-            not isinstance(piece.timestamps, np.ndarray) and piece.timestamps == first
-            for piece in pieces
-        )
+    if not isinstance(first, np.ndarray) and all(
+        not isinstance(piece.timestamps, np.ndarray) and piece.timestamps == first
+        for piece in pieces
     ):
         return first
     return np.concatenate(
