@@ -114,7 +114,7 @@ class RecordHandle:
         return f"<RecordHandle {self.index} of topic {self.intake.topic!r}, done: {self.done()}>"
 
 
-_new_tuple: Final[Any] = tuple.__new__
+_new_tuple: Final[Callable[..., RecordMetadata]] = tuple.__new__
 
 
 def _metadata(delivery: Delivery, outcome: Acknowledged, index: int) -> RecordMetadata:

@@ -2,8 +2,9 @@
 
 `send()` appends to an intake under a lock, from any thread. Everything else happens in `_step` on
 the loop: close intakes that are due, give their records partitions, encode the batches, let the
-sender machine decide, perform its effects. A step runs when an intake opens or fills, when an
-answer has arrived, and at the time that the machines name; never per record.
+sender machine decide, perform its effects. A step runs when an intake fills, when an answer has
+arrived, and at the time that the machines name; never per record. When an intake opens, only the
+alarm for the end of its linger time is set.
 """
 
 import asyncio
@@ -140,7 +141,9 @@ class Pipeline:
             wake=self.wake,
         )
         self._encoding = Encoding(compressor, self.sender, loop, self.wake)
-        self._step_is_due = False
+        self._look_is_due = False
+        self._has_news = False
+        """The machines have something to do besides what became of the intakes."""
         # Two alarms: with one, the short wait of each batch would replace the sender's long one.
         self._linger_alarm = Alarm(loop, self._step)
         self._sender_alarm = Alarm(loop, self._step)
@@ -179,14 +182,19 @@ class Pipeline:
 
     def wake(self) -> None:
         """Ask for a step; several before it happens are one."""
+        self._has_news = True
+        self.look_at_intakes()
+
+    def look_at_intakes(self) -> None:
+        """Ask for a step if an intake is due, and else for one when it will be."""
         self.intakes.must_wake = False
-        if self._step_is_due:
+        if self._look_is_due:
             return
-        self._step_is_due = True
+        self._look_is_due = True
         if self.room.is_on_loop():
-            self.loop.call_soon(self._step)
+            self.loop.call_soon(self._look)
         else:
-            self.loop.call_soon_threadsafe(self._step)
+            self.loop.call_soon_threadsafe(self._look)
 
     def unfinished_records(self) -> int:
         """Return how many records have no outcome yet, as far as other threads let it be seen."""
@@ -270,8 +278,21 @@ class Pipeline:
         for batch, _, _ in intake.segments:
             self._tell_all(batch)
 
+    def _look(self) -> None:
+        self._look_is_due = False  # First: what is set from now on asks for another look.
+        now = monotonic_now()
+        opened = self.intakes.first_opened_at()
+        if self._has_news or self.intakes.closed or opened is None or opened <= self._flushed_at:
+            self._step(now)
+            return
+        due_at = MonotonicMs(opened + self._linger())
+        if due_at <= now:
+            self._step(now)
+        elif not self.is_closed:
+            self._linger_alarm.set(due_at, now)
+
     def _step(self, now: MonotonicMs | None = None) -> None:
-        self._step_is_due = False
+        self._has_news = False
         if self.is_closed:
             return
         if now is None:
@@ -285,15 +306,16 @@ class Pipeline:
     def _gather(self, now: MonotonicMs) -> None:
         """Make batches of the records that no longer linger, and hand them to the sender."""
         intakes, distributor, due = self.intakes, self._distributor, self._due(now)
-        with self.lock:
-            intakes.close_opened_until(due)
-            closed = intakes.closed
-            if closed:
+        opened = intakes.first_opened_at()
+        if intakes.closed or (opened is not None and opened <= due):
+            with self.lock:
+                intakes.close_opened_until(due)
+                closed = intakes.closed
                 for intake in closed:  # First: see `on_forked`.
                     self._unfinished[intake] = None
                 intakes.closed = deque()
-        for intake in closed:
-            self._placing.place(intake)
+            for intake in closed:
+                self._placing.place(intake)
         distributor.seal_opened_until(due)
         if distributor.sealed:
             batches, distributor.sealed = distributor.sealed, []
@@ -314,13 +336,14 @@ class Pipeline:
         wake = self.sender.next_wake(now)
         if wake is not None:
             self._sender_alarm.set(wake, now)
-        if self.intakes.open or self._distributor.open:
-            opened = self.intakes.first_opened_at()
-            in_batch = self._distributor.first_opened_at()
-            if opened is None or (in_batch is not None and in_batch < opened):
-                opened = in_batch
-            if opened is not None:
-                self._linger_alarm.set(MonotonicMs(opened + self._linger()), now)
+        if not (self.intakes.open or self._distributor.open):
+            return
+        opened = self.intakes.first_opened_at()
+        in_batch = self._distributor.first_opened_at()
+        if opened is None or (in_batch is not None and in_batch < opened):
+            opened = in_batch
+        if opened is not None:
+            self._linger_alarm.set(MonotonicMs(opened + self._linger()), now)
 
     def _perform(self, now: MonotonicMs) -> None:
         for effect in self.sender.poll(now):

@@ -343,7 +343,7 @@ class RecordSink:
                 token.append(None)
             if placed is not None:
                 if self._intakes.must_wake:
-                    pipeline.wake()
+                    pipeline.look_at_intakes()
                 return placed
             if deadline is None:
                 deadline = host.monotonic_s() + pipeline.config.max_block_ms / 1000
