@@ -11,7 +11,7 @@ message of 8 MiB made of empty fields would take minutes, or a gigabyte of parti
 there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError

@@ -1,73 +1,74 @@
 """The alarm of a moment that moves."""
 
-import asyncio
-from typing import Any
+from collections.abc import Callable
 
 from millrace.client._producer.alarm import Alarm
 from millrace.core.ids import MonotonicMs
 
 
-class Timers(asyncio.AbstractEventLoop):
-    """A loop that only keeps its timers."""
+class Timers:
+    """The timers of a loop."""
 
     def __init__(self) -> None:
-        self.timers: list[asyncio.TimerHandle] = []
+        self.waiting: list[OneTimer] = []
 
-    def time(self) -> float:
-        return 0.0
-
-    def get_debug(self) -> bool:
-        return False
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
-
-    def call_later(
-        self, delay: float, callback: Any, *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(delay, callback, args, self, context)
-        self.timers.append(timer)
+    def call_later(self, delay: float, callback: Callable[[], None]) -> "OneTimer":
+        timer = OneTimer(self, delay, callback)
+        self.waiting.append(timer)
         return timer
 
-    def due(self) -> list[float]:
-        return [timer.when() for timer in self.timers if not timer.cancelled()]
+    def delays(self) -> list[float]:
+        return [timer.delay for timer in self.waiting]
 
     def fire(self) -> None:
-        (timer,) = (timer for timer in self.timers if not timer.cancelled())
-        self.timers.clear()
-        timer._run()
+        (timer,) = self.waiting
+        self.waiting.clear()
+        timer.callback()
+
+
+class OneTimer:
+    """One of them."""
+
+    def __init__(self, timers: Timers, delay: float, callback: Callable[[], None]) -> None:
+        self.delay = delay
+        self.callback = callback
+        self._timers = timers
+
+    def cancel(self) -> None:
+        self._timers.waiting.remove(self)
 
 
 def test_an_earlier_time_replaces_a_later_one_and_no_other() -> None:
-    loop = Timers()
-    alarm = Alarm(loop, lambda: None)
+    timers = Timers()
+    alarm = Alarm(timers.call_later, lambda: None)
     alarm.set(MonotonicMs(1_500), MonotonicMs(1_000))
     alarm.set(MonotonicMs(1_700), MonotonicMs(1_100))
-    assert loop.due() == [0.5]
+    assert timers.delays() == [0.5]
     alarm.set(MonotonicMs(1_300), MonotonicMs(1_100))
-    assert loop.due() == [0.2]
+    assert timers.delays() == [0.2]
     alarm.cancel()
-    assert not loop.due()
+    assert not timers.waiting
 
 
 def test_an_alarm_that_came_early_is_set_anew() -> None:
-    loop = Timers()
-    called = []
+    timers = Timers()
+    calls: list[int] = []
 
     def on_due() -> None:
-        called.append(len(called))
-        if len(called) == 1:
+        calls.append(len(calls))
+        if len(calls) == 1:
             alarm.set(MonotonicMs(1_700), MonotonicMs(1_500))
 
-    alarm = Alarm(loop, on_due)
+    alarm = Alarm(timers.call_later, on_due)
     alarm.set(MonotonicMs(1_500), MonotonicMs(1_000))
-    loop.fire()
-    assert loop.due() == [0.2]
-    loop.fire()
-    assert called == [0, 1]
-    assert not loop.due()
+    timers.fire()
+    assert timers.delays() == [0.2]
+    timers.fire()
+    assert calls == [0, 1]
+    assert not timers.waiting
 
 
 def test_a_time_that_has_passed_is_due_soon() -> None:
-    loop = Timers()
-    Alarm(loop, lambda: None).set(MonotonicMs(900), MonotonicMs(1_000))
-    assert loop.due() == [0.0005]
+    timers = Timers()
+    Alarm(timers.call_later, lambda: None).set(MonotonicMs(900), MonotonicMs(1_000))
+    assert timers.delays() == [0.0005]

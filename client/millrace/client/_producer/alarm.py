@@ -1,12 +1,18 @@
 """A timer for a moment that moves with each step."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final, Protocol
 
 from millrace.core.ids import MonotonicMs
 
-_AT_LEAST_MS = 0.5
+_AT_LEAST_MS: Final = 0.5
+
+
+class Timer(Protocol):
+    """What `asyncio.TimerHandle` has."""
+
+    def cancel(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -17,9 +23,9 @@ class Alarm:
     That costs less than another timer for each step.
     """
 
-    loop: asyncio.AbstractEventLoop
+    call_later: Callable[[float, Callable[[], None]], Timer]
     on_due: Callable[[], None]
-    _timer: asyncio.TimerHandle | None = None
+    _timer: Timer | None = None
     _at: int = 0
 
     def set(self, at: MonotonicMs, now: MonotonicMs) -> None:
@@ -29,7 +35,7 @@ class Alarm:
                 return
             self._timer.cancel()
         self._at = at
-        self._timer = self.loop.call_later(max(at - now, _AT_LEAST_MS) / 1000, self._fire)
+        self._timer = self.call_later(max(at - now, _AT_LEAST_MS) / 1000, self._fire)
 
     def cancel(self) -> None:
         """Do not call it any more."""

@@ -145,8 +145,8 @@ class Pipeline:
         self._has_news = False
         """The machines have something to do besides what became of the intakes."""
         # Two alarms: with one, the short wait of each batch would replace the sender's long one.
-        self._linger_alarm = Alarm(loop, self._step)
-        self._sender_alarm = Alarm(loop, self._step)
+        self._linger_alarm = Alarm(loop.call_later, self._step)
+        self._sender_alarm = Alarm(loop.call_later, self._step)
         self._flushed_at = MonotonicMs(0)
         """Records sent until this time do not linger, at any stage."""
         fork.watch(self)
