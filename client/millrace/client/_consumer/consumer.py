@@ -7,7 +7,7 @@ from typing import Final, TypeVar, Unpack
 
 from millrace.client._consumer.assignment import Start
 from millrace.client._consumer.dead_letters import DeadLetters, Handler, process
-from millrace.client._consumer.handing_out import HandingOut
+from millrace.client._consumer.handing_out import HandingOut, check_max_records
 from millrace.client._consumer.membership import Callback
 from millrace.client._consumer.reading import ConsumerCore
 from millrace.client._consumer.records import FetchedRecords, LentRecords, Record, Records, parts
@@ -203,6 +203,7 @@ class Consumer(AsyncClient):
         where a topic was deleted or made again, the consumer logs a warning (`position_jumped`,
         `read_topic_gone`, `read_topic_made_again`) and counts it in `metrics()`.
         """
+        check_max_records(max_records)
         return await self._take(lambda out: out.take_records(max_records, max_bytes), timeout_ms)
 
     async def poll_batches(

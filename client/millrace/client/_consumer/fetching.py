@@ -176,9 +176,11 @@ class Fetching:
     def tell_news(self) -> None:
         """Wake who waits for news."""
         self.news.set()
-        while self._threads:
-            with suppress(IndexError):  # A thread has given up meanwhile.
+        try:
+            while self._threads:
                 self._threads.popleft().put(None)
+        except IndexError:
+            pass  # The last thread has given up meanwhile.
 
     def tell_leaders(self) -> None:
         """Let the machine find the leaders of new partitions."""

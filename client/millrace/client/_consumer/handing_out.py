@@ -43,16 +43,19 @@ class HandingOut:
         """The first records of the rest, for loops over the consumer: the records that they leave
         are handed out next."""
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there may be something to hand out, or to tell."""
+        return self._rest is not None or self._fetching.fetcher.has_news
+
     def take_records(self, max_records: int, max_bytes: int) -> Records:
         """Return records that have come, one at least; none if none have."""
-        if max_records < 1:
-            raise InvalidRequestError(f"max_records={max_records}: a poll hands out 1 at least")
         self._take_back()
         records = Records(self._record_type)
-        size = 0
-        while len(records) < max_records:
+        size, left = 0, max_records
+        while left:
             try:
-                opened = self._next_records(max_records - len(records), max_bytes - size)
+                opened = self._next_records(left, max_bytes - size)
             except MillraceError:
                 if records:  # The error is for the next call: these records come first.
                     self._raise_again()
@@ -64,8 +67,9 @@ class HandingOut:
             if isinstance(rows, FewRecords):
                 records._add_few(batch.topic, batch.topic_partition.partition, rows)
                 size += batch.header.opened_bytes
+                left -= batch.header.record_count
                 continue
-            count = min(max_records - len(records), len(rows))
+            count = min(left, len(rows))
             taken = batch.header.opened_bytes
             if size + taken > max_bytes:
                 # To the record: which costs as much as opening a small batch.
@@ -76,6 +80,7 @@ class HandingOut:
                 break
             records.add(batch.topic, batch.topic_partition.partition, rows.slice(0, count))
             size += taken
+            left -= count
         return records
 
     def take_batches(self, max_bytes: int) -> list[FetchedRecords]:
@@ -250,6 +255,16 @@ class HandingOut:
         if rest is None:
             return "", 0
         return rest[0].topic, max(0, len(rest[1]) - _handed_out(lent))
+
+
+def check_max_records(max_records: int) -> None:
+    """Refuse a poll that could hand nothing out.
+
+    Raises:
+        InvalidRequestError: it may not hand out a single record.
+    """
+    if max_records < 1:
+        raise InvalidRequestError(f"max_records={max_records}: a poll hands out 1 at least")
 
 
 def _handed_out(lent: LentRecords | None) -> int:

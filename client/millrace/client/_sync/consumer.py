@@ -9,7 +9,7 @@ from typing import Unpack
 from millrace.client._consumer.assignment import Start
 from millrace.client._consumer.consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer.dead_letters import DeadLetters, Handler
-from millrace.client._consumer.handing_out import HandingOut
+from millrace.client._consumer.handing_out import HandingOut, check_max_records
 from millrace.client._consumer.records import FetchedRecords, Record, Records, parts
 from millrace.client._consumer.settings import ConsumerSettings
 from millrace.client._sync.client import SyncClient, blocking, direct, load
@@ -81,6 +81,7 @@ class SyncConsumer(SyncClient[Consumer]):
         max_bytes: int = POLL_BYTES_MAX_DEFAULT,
     ) -> Records:
         """Return records, as soon as there are some: see `Consumer.poll`."""
+        check_max_records(max_records)
         return self._take(lambda out: out.take_records(max_records, max_bytes), timeout_ms)
 
     def poll_batches(
@@ -97,11 +98,13 @@ class SyncConsumer(SyncClient[Consumer]):
                 membership = self._core.membership
                 if membership is not None and membership.is_due:
                     self._thread.call(membership.poll())
-                taken = self._core.take(take)
                 left = deadline - host.monotonic_s()
-                if taken or left <= 0:
-                    polling(taken)
-                    return taken
+                # Most polls begin before there is anything.
+                if left <= 0 or self._core.handing_out.has_news:
+                    taken = self._core.take(take)
+                    if taken or left <= 0:
+                        polling(taken)
+                        return taken
                 self._thread.check_caller()
                 self._core.wait_in_thread(left)
 

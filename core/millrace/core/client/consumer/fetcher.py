@@ -231,7 +231,7 @@ class Fetcher:
     @property
     def has_news(self) -> bool:
         """Whether there is something to take, or to tell."""
-        return self._sessions.has_batches or bool(self.untold)
+        return bool(self._sessions.waiting or self.untold)
 
     @property
     def must_poll(self) -> bool:

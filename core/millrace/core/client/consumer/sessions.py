@@ -111,6 +111,7 @@ class Sessions:
 
     Attributes:
         have_changes: a session has something to say to its broker.
+        waiting: the batches that `take` returns.
     """
 
     def __init__(self, window: int) -> None:
@@ -118,7 +119,7 @@ class Sessions:
         self._grant_bytes = window // _GRANT_FRACTION
         self._sessions: dict[BrokerId, _Session] = {}
         self._of_handle: dict[int, _Session] = {}
-        self._buffer: deque[FetchedBatch] = deque()
+        self.waiting: deque[FetchedBatch] = deque()
         self.have_changes = False
 
     def on_connected(self, broker_id: BrokerId) -> None:
@@ -159,17 +160,17 @@ class Sessions:
         """Forget a handle and its waiting batches."""
         session = self._of_handle.pop(handle)
         kept: deque[FetchedBatch] = deque()
-        for batch in self._buffer:
+        for batch in self.waiting:
             if batch.handle == handle:
                 session.buffered_bytes -= len(batch.data)
                 self._give_back(session, len(batch.data))
             else:
                 kept.append(batch)
-        self._buffer = kept
+        self.waiting = kept
 
     def has(self, handle: int) -> bool:
         """Whether batches wait under a handle."""
-        return any(batch.handle == handle for batch in self._buffer)
+        return any(batch.handle == handle for batch in self.waiting)
 
     # Batches.
 
@@ -193,7 +194,7 @@ class Sessions:
             for header, data in walk(fetched.batches):
                 if header.next_offset > fetched.fetch_offset:
                     start = Offset(max(fetched.fetch_offset, header.base_offset))
-                    self._buffer.append(
+                    self.waiting.append(
                         FetchedBatch(topic, topic_partition, fetched.handle, header, data, start)
                     )
                     kept += len(data)
@@ -201,7 +202,8 @@ class Sessions:
         except (CorruptBatchError, UnsupportedFormatError) as error:
             damage = error, end_offset
         session.buffered_bytes += kept
-        self._give_back(session, len(fetched.batches) - kept)
+        if kept != len(fetched.batches):
+            self._give_back(session, len(fetched.batches) - kept)
         return damage
 
     def refuse(self, broker_id: BrokerId, size: int) -> None:
@@ -210,18 +212,13 @@ class Sessions:
 
     def take(self) -> FetchedBatch | None:
         """Return the next batch; None: none waits."""
-        if not self._buffer:
+        if not self.waiting:
             return None
-        batch = self._buffer.popleft()
+        batch = self.waiting.popleft()
         session = self._of_handle[batch.handle]
         session.buffered_bytes -= len(batch.data)
         self._give_back(session, len(batch.data))
         return batch
-
-    @property
-    def has_batches(self) -> bool:
-        """Whether a batch waits."""
-        return bool(self._buffer)
 
     def _give_back(self, session: _Session, size: int) -> None:
         if session.is_open:

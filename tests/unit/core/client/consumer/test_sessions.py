@@ -106,7 +106,7 @@ def test_bytes_that_are_no_batch_are_told_and_give_their_credit_back() -> None:
     sessions.refuse(BROKER, SIZE)
     assert granted(sessions) == 2 * SIZE
     assert sessions.take() is not None
-    assert not sessions.has_batches
+    assert not sessions.waiting
 
 
 @pytest.mark.parametrize("offset", [0, 2, 4])
