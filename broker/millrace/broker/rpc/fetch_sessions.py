@@ -42,6 +42,7 @@ from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
+    MonotonicMs,
     Offset,
     TopicId,
     TopicPartition,
@@ -394,12 +395,13 @@ class FetchStream:
             self._wake.clear()
             self._pause_ms = 0 if self._throttle is None else self._throttle.delay_ms()
             # A reader that exceeds its quota still gets errors at once.
-            plans = await self._plan() if session.can_send and not self._pause_ms else []
+            now = monotonic_now()
+            plans = await self._plan(now) if session.can_send and not self._pause_ms else []
             if not plans and not self._refused:
                 await self._wait(self._pause_ms)
                 continue
             found_bytes = sum([plan.length for plan in plans])
-            wait_ms = session.must_wait(found_bytes, monotonic_now())
+            wait_ms = session.must_wait(found_bytes, now)
             if wait_ms and not (self._refused or any(plan.ending for plan in plans)):
                 await self._wait(wait_ms)
                 continue
@@ -423,7 +425,7 @@ class FetchStream:
         await self._wake.wait()
         timer.cancel()
 
-    async def _plan(self) -> "list[_Plan]":
+    async def _plan(self, now: MonotonicMs) -> "list[_Plan]":
         """Find what to send next; nothing is read yet. Partitions without news leave the queue."""
         session, reader = self._session, self._reader
         room = session.room()
@@ -437,7 +439,7 @@ class FetchStream:
                 continue  # The reader left, or sought, meanwhile.
             try:
                 partition = self._service.partitions.get(position.topic_partition)
-                plan = await self._plan_partition(position, partition, room)
+                plan = await self._plan_partition(position, partition, room, now)
             except MillraceError as error:
                 self._refuse(position, error)
                 continue
@@ -454,11 +456,11 @@ class FetchStream:
         return plans
 
     async def _plan_partition(
-        self, position: FetchPosition, partition: Partition, room: ResponseRoom
+        self, position: FetchPosition, partition: Partition, room: ResponseRoom, now: MonotonicMs
     ) -> _Plan | None:
         """Plan what to send of one partition; None: nothing for now, as it has got enough."""
         replica, log, image = partition.replica, partition.log, self._service.partitions.image
-        found = self._reader.decide(position, replica, log, image, monotonic_now())
+        found = self._reader.decide(position, replica, log, image, now)
         if not isinstance(found, SendBatches):
             if isinstance(found, Pause):
                 self._pause_ms = found.pause_ms
@@ -553,14 +555,15 @@ class FetchStream:
 
     def _describe(self, plan: "_Plan") -> pb.FetchedPartition:
         position, log = plan.position, plan.partition.log
+        log_start_offset = log.log_start_offset
         high_watermark = plan.partition.replica.high_watermark
         position.told_high_watermark = high_watermark
-        position.told_log_start_offset = log.log_start_offset
+        position.told_log_start_offset = log_start_offset
         described = pb.FetchedPartition(
             handle=position.handle,
             high_watermark=high_watermark,
             last_stable_offset=high_watermark,
-            log_start_offset=log.log_start_offset,
+            log_start_offset=log_start_offset,
             length=plan.length,
             fetch_offset=position.fetch_offset,
         )
