@@ -94,19 +94,19 @@ class RecordHandle:
 
     def _outcome(self) -> tuple[Delivery, int] | MillraceError | None:
         place = self.intake.locate(self.index)
-        if isinstance(place, tuple) and place[0].outcome is None:
+        if type(place) is tuple and place[0].outcome is None:
             return None
         return place
 
     def _resolved(self) -> RecordMetadata:
-        place = self._outcome()
+        place = self.intake.locate(self.index)
+        assert place is not None, "only called when done"
         if isinstance(place, MillraceError):
             raise _told(place, self.index)
-        assert place is not None, "only called when done"
         batch, index = place
         outcome = batch.outcome
-        if not isinstance(outcome, Acknowledged):
-            assert outcome is not None, "only called when done"
+        assert outcome is not None, "only called when done"
+        if isinstance(outcome, MillraceError):
             raise _told(outcome, index)
         return _metadata(batch, outcome, index)
 

@@ -204,7 +204,7 @@ class Intake:
             except IndexError:  # A thread has given up meanwhile.
                 break
             place = None if index is None else self.locate(index)
-            if isinstance(place, tuple):
+            if type(place) is tuple:
                 place[0].waiters.append(waiter)
             elif place is None:
                 self.waiters.append((index, waiter))
@@ -260,6 +260,7 @@ class Intakes:
         self.must_wake = False
         """Set when there are new closed intakes to look at; cleared by the shell."""
         self._intake_bytes = intake_bytes
+        self._first_room = min(_FIRST_ROOM, intake_bytes)
 
     def add(  # noqa: PLR0917  # One call per record: keywords cost.
         self,
@@ -353,7 +354,7 @@ class Intakes:
             raise MessageTooLargeError(
                 f"a record of {size} bytes can never fit into buffer_memory={self.buffer_memory}"
             )
-        room = max(size, min(_FIRST_ROOM, self._intake_bytes))
+        room = max(size, self._first_room)
         if not self._reserve(room):
             if not self._reserve(size):
                 return None

@@ -320,7 +320,6 @@ class Sender:
 
     def next_wake(self, now: MonotonicMs) -> MonotonicMs | None:
         """Return when `poll` has something to do though nothing happened; None: never."""
-        # Asked once or more for each batch: hence no lists.
         earliest: int = self._router.next_wake(now) or _NEVER
         while self._by_age and self._by_age[0][2].state is BatchState.DONE:
             heappop(self._by_age)
@@ -405,8 +404,9 @@ class Sender:
                 partition.take(batch, broker.connection, leader.leader_epoch)
                 sizes[leader.broker_id] = size
                 parcel.append((batch, leader.leader_epoch))
-                del self._to_send[topic_partition]  # Served: after the others, if there is more.
-                self._keep_sending(partition)
+                del self._to_send[topic_partition]
+                if partition.waiting or len(partition.in_flight) > 1:
+                    self._keep_sending(partition)  # It is served after the others.
             for broker_id, batches in parcels.items():
                 self._transmit(self._brokers[broker_id], batches, now)
                 progress = True
