@@ -65,6 +65,7 @@ class Replica:
 
     Attributes:
         role: the present one; a leader that has resigned stays until its last appends are done.
+        leader, follower: the role, if it is that; None: it is the other one.
         log: the partition's; another object once it has moved.
         state: the newest that is known.
         session: with the leader at which its position is open.
@@ -80,6 +81,8 @@ class Replica:
         "_told_high_watermark",
         "_told_written_offset",
         "broker",
+        "follower",
+        "leader",
         "log",
         "role",
         "session",
@@ -106,9 +109,10 @@ class Replica:
         self._rules = rules
         self._config = config
         self._standings: Mapping[BrokerId, BrokerStanding] = {}
-        self.role: PartitionLeader | PartitionFollower = self._follower(
-            high_watermark, NO_LEADER_EPOCH
-        )
+        self.role: PartitionLeader | PartitionFollower
+        self.leader: PartitionLeader | None
+        self.follower: PartitionFollower | None
+        self._become_follower(high_watermark, NO_LEADER_EPOCH)
         self.session: LeaderSession | None = None
         self.turn: MonotonicMs | None = None
         self.unwritten: deque[tuple[Offset, int, LeaderSession]] = deque()
@@ -117,19 +121,9 @@ class Replica:
         self._told_written_offset = UNKNOWN_OFFSET
 
     @property
-    def leader(self) -> PartitionLeader | None:
-        """The role, if it is a leader, perhaps one that has resigned."""
-        return self.role if isinstance(self.role, PartitionLeader) else None
-
-    @property
-    def follower(self) -> PartitionFollower | None:
-        """The role, if it is a follower."""
-        return self.role if isinstance(self.role, PartitionFollower) else None
-
-    @property
     def leads(self) -> bool:
         """Whether this broker leads the partition now."""
-        return isinstance(self.role, PartitionLeader) and not self.role.is_resigned
+        return self.leader is not None and not self.leader.is_resigned
 
     @property
     def has_all_in_sync(self) -> bool:
@@ -142,14 +136,14 @@ class Replica:
         Raises:
             NotLeaderError: this broker does not lead the partition.
         """
-        role = self.role
-        if not isinstance(role, PartitionLeader) or role.is_resigned:
+        leader = self.leader
+        if leader is None or leader.is_resigned:
             raise NotLeaderError(
                 "this broker does not lead it: refresh the metadata",
                 appended=Appended.NO,
                 topic_partition=self.topic_partition,
             )
-        return role
+        return leader
 
     def may_yet_lead(self, expected: LeaderEpoch) -> bool:
         """Whether a request with this leader epoch should wait here for a moment.
@@ -221,9 +215,7 @@ class Replica:
         role, topic_partition = self.role, self.topic_partition
         is_committed = role.high_watermark != self._told_high_watermark
         self._told_high_watermark = role.high_watermark
-        is_extended = (
-            isinstance(role, PartitionLeader) and role.written_offset != self._told_written_offset
-        )
+        is_extended = self.leader is not None and role.written_offset != self._told_written_offset
         if is_extended:
             self._told_written_offset = role.written_offset
         if is_committed or is_extended:
@@ -307,21 +299,21 @@ class Replica:
         if isinstance(role, PartitionLeader):
             # These records were committed in this epoch: an unclean election of an earlier one does
             # not invalidate them (P5).
-            self.role = self._follower(role.high_watermark, role.leader_epoch)
+            self._become_follower(role.high_watermark, role.leader_epoch)
             self.role.generation = role.generation
             role = self.role
             if not self.must_lead:
                 effects += role.on_state(state, self._standings, now)
         if self.must_lead and role.is_settled:
-            self.role = self._leader(state, role.high_watermark, now)
+            self._become_leader(state, role.high_watermark, now)
             self.role.generation = role.generation
             effects.append(Wake(self.topic_partition))
         return effects
 
-    def _leader(
+    def _become_leader(
         self, state: PartitionState, high_watermark: Offset, now: MonotonicMs
-    ) -> PartitionLeader:
-        return PartitionLeader(
+    ) -> None:
+        self.role = self.leader = PartitionLeader(
             self.topic_partition,
             self.broker,
             state,
@@ -332,11 +324,10 @@ class Replica:
             config=self._config,
             now=now,
         )
+        self.follower = None
 
-    def _follower(
-        self, high_watermark: Offset, high_watermark_epoch: LeaderEpoch
-    ) -> PartitionFollower:
-        return PartitionFollower(
+    def _become_follower(self, high_watermark: Offset, high_watermark_epoch: LeaderEpoch) -> None:
+        self.role = self.follower = PartitionFollower(
             self.topic_partition,
             self.broker,
             self.log,
@@ -344,3 +335,4 @@ class Replica:
             high_watermark_epoch=high_watermark_epoch,
             config=self._config,
         )
+        self.leader = None
