@@ -130,14 +130,15 @@ class Answers:
 
     @property
     def _is_delayed_for_nothing(self) -> bool:
-        if not self._told_until:
-            return False
         waits_ms = self._told_until - monotonic_now()
         return waits_ms > self._throttle.delay_ms() + _TELL_AGAIN_MS
 
     def _delay_to_tell(self) -> int:
         """Return the client's delay; 1 ms ends one that it was told before, 0 tells nothing."""
-        delay_ms = self._throttle.delay_ms() or int(self._is_delayed_for_nothing)
+        delay_ms = self._throttle.delay_ms()
+        if not (delay_ms or self._told_until):
+            return 0
+        delay_ms = delay_ms or int(self._is_delayed_for_nothing)
         if delay_ms:
             self._told_until = monotonic_now() + delay_ms
         return delay_ms
