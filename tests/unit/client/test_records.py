@@ -57,7 +57,7 @@ def test_records_are_a_sequence_over_partitions() -> None:
 
 def test_records_that_are_python_objects_already_are_like_the_others() -> None:
     records = make()
-    records._add_few("v", 2, FewRecords(range(7, 9), (10, 11), None, [b"c", b""]))
+    records.add("v", 2, FewRecords(range(7, 9), (10, 11), None, [b"c", b""]))
     assert len(records) == 5
     assert list(records)[3:] == [
         Record("v", 2, Offset(7), WallMs(10), None, b"c", ()),

@@ -37,8 +37,8 @@ class HandingOut:
         self._fetching = fetching
         self._counters = fetching.counters
         self._record_type = record_type(config.key_deserializer, config.value_deserializer)
-        self._rest: tuple[FetchedBatch, pa.RecordBatch] | None = None
-        """Records of a batch that did not fit into the last `poll`."""
+        self._rest: tuple[FetchedBatch, pa.RecordBatch | FewRecords] | None = None
+        """Records of a batch that did not fit into the last `poll`; Python objects are lent."""
         self._lent: LentRecords | None = None
         """The first records of the rest, for loops over the consumer: the records that they leave
         are handed out next."""
@@ -65,7 +65,7 @@ class HandingOut:
                 break
             batch, rows = opened
             if isinstance(rows, FewRecords):
-                records._add_few(batch.topic, batch.topic_partition.partition, rows)
+                records.add(batch.topic, batch.topic_partition.partition, rows)
                 size += batch.header.opened_bytes
                 left -= batch.header.record_count
                 continue
@@ -132,7 +132,7 @@ class HandingOut:
         """
         while not self._lent:
             self._take_back()
-            opened = self._next()
+            opened = self._next_records(_LENT_MAX, BATCH_INFLATED_BYTES_MAX)
             if opened is None:
                 return ()
             batch, rows = opened
@@ -142,17 +142,22 @@ class HandingOut:
                     self._record_type,
                     batch.topic,
                     batch.topic_partition.partition,
-                    rows.slice(0, _LENT_MAX),
+                    rows if isinstance(rows, FewRecords) else rows.slice(0, _LENT_MAX),
                 )
         return self._lent
 
     def _take_back(self) -> None:
         """Let the rest begin with the first record that no loop has reached."""
         if self._rest is not None and self._lent is not None:
-            batch, rows = self._rest
-            rows = rows.slice(_handed_out(self._lent))
+            (batch, rows), handed_out = self._rest, _handed_out(self._lent)
             self.drop()
-            self._rest = (batch, rows) if len(rows) else None
+            if handed_out == len(rows):
+                return
+            if isinstance(rows, FewRecords):  # A loop was left: what follows may take a part.
+                rows = open_batch(
+                    batch.topic_partition, batch.header, batch.data, BATCH_INFLATED_BYTES_MAX
+                )
+            self._rest = batch, rows.slice(handed_out)
 
     def _raise_again(self) -> None:
         with self._fetching.lock:
@@ -245,9 +250,12 @@ class HandingOut:
         """Return where the rest of the last `poll` or loop begins, if it is of this partition."""
         if self._rest is None or self._rest[0].topic_partition != place:
             return None
-        offsets = self._rest[1].column("offset")
-        handed_out = _handed_out(self._lent)
-        return Offset(offsets[handed_out].as_py()) if handed_out < len(offsets) else None
+        rows, handed_out = self._rest[1], _handed_out(self._lent)
+        if handed_out >= len(rows):
+            return None
+        if isinstance(rows, FewRecords):
+            return Offset(rows.offsets[handed_out])
+        return Offset(rows.column("offset")[handed_out].as_py())
 
     def rest_count(self) -> tuple[str, int]:
         """Return the topic of the rest, and its number of records; from any thread."""

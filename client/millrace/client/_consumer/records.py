@@ -111,20 +111,8 @@ class Records(Sequence[Record]):
 
     def add(self, topic: str, partition: int, records: pa.RecordBatch) -> None:
         """Append the rows of an Arrow batch."""
-        self._append(_decoded(topic, partition, records))
-
-    def _add_few(self, topic: str, partition: int, few: FewRecords) -> None:
-        """Append records that are Python objects already."""
-        offsets = few.offsets
-        self._append(
-            _Columns(
-                topic, partition, len(offsets), offsets, few.timestamps, few.keys, few.values, None
-            )
-        )
-
-    def _append(self, columns: "_Columns") -> None:
-        self._columns.append(columns)
-        self._count += columns.record_count
+        self._columns.append(_decoded(topic, partition, records))
+        self._count += len(records)
 
     def __len__(self) -> int:
         return self._count
@@ -183,7 +171,11 @@ class LentRecords:
     __slots__ = ("_left", "_offsets", "_records", "count")
 
     def __init__(
-        self, kind: type[Record], topic: str, partition: int, records: pa.RecordBatch
+        self,
+        kind: type[Record],
+        topic: str,
+        partition: int,
+        records: pa.RecordBatch | FewRecords,
     ) -> None:
         columns = _decoded(topic, partition, records)
         self.count = len(records)
@@ -233,7 +225,12 @@ def header_columns(taken: object) -> list[tuple[str, int, pa.Array | None]]:
     return []
 
 
-def _decoded(topic: str, partition: int, records: pa.RecordBatch) -> "_Columns":
+def _decoded(topic: str, partition: int, records: pa.RecordBatch | FewRecords) -> "_Columns":
+    if isinstance(records, FewRecords):
+        few = records
+        return _Columns(
+            topic, partition, len(few), few.offsets, few.timestamps, few.keys, few.values, None
+        )
     offsets, timestamps, keys, values, headers = records.columns
     return _Columns(
         topic,

@@ -27,6 +27,9 @@ class FewRecords:
     keys: list[bytes | None] | None
     values: list[bytes | None] | None
 
+    def __len__(self) -> int:
+        return len(self.offsets)
+
 
 def read(body: Buffer, header: BatchHeader) -> FewRecords | None:
     """Return the records of an inflated body; None: it is not small and plain."""
