@@ -1,6 +1,7 @@
 """The async producer on a real wire, against a broker that fails when told to."""
 
 import asyncio
+import gc
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -32,6 +33,8 @@ from millrace.client import (
     UnknownTopicOrPartitionError,
 )
 from millrace.client.serialization import from_int64, from_json, from_str
+from millrace.core.client.producer.batch import ProducerBatch
+from millrace.core.client.producer.intake import Intake
 from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.errors import NotEnoughReplicasError, NotLeaderError, UnknownServerError
 
@@ -42,6 +45,24 @@ async def test_a_record_is_acknowledged_with_its_place() -> None:
         assert metadata == ("orders", 1, 0, 77)
         assert broker.log("orders", 1).records() == [(0, b"k", b"v")]
         assert broker.software == [("me", "millrace-python")]
+
+
+async def test_a_delivered_record_is_gone_without_the_garbage_collector() -> None:
+    def kept() -> int:
+        return sum(isinstance(found, ProducerBatch | Intake) for found in gc.get_objects())
+
+    async with FakeBroker(orders=2) as broker, Producer(broker.address) as producer:
+        await producer.send("orders", b"first")
+        gc.collect()
+        gc.disable()
+        try:
+            before = kept()
+            for partition in (0, 1, None):
+                await producer.send("orders", b"v", b"k", partition=partition)
+            await producer.send_batch("orders", [b"v"] * 10)
+            assert kept() <= before
+        finally:
+            gc.enable()
 
 
 async def test_flush_delivers_everything_in_order_per_key() -> None:

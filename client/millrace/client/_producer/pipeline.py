@@ -378,6 +378,7 @@ class Pipeline:
             intake.batches_open -= 1
             if intake.is_complete:
                 self._complete_intake(intake)
+        batch.intakes.clear()  # These refer to the batch: a cycle for each would stay.
         self._tell_all(batch)
 
     def _complete_intake(self, intake: Intake) -> None:
