@@ -1,7 +1,7 @@
 """Measures all or the named figures, and writes docs/bench/figures.json and figures.md.
 
-All figures take hours. So each row has its own time and commit; measuring some figures again keeps
-the rows of the others.
+All figures take hours. So each row has its own time and commit, and is written as soon as it is
+known; measuring some figures again keeps the rows of the others.
 
 Each figure runs as its own program with the same options. A program that measures several figures
 at once prints all of them, and runs once. A failed figure gets a row with the reason and without a
@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,45 +41,51 @@ def main() -> None:
     if known.data_root:
         options += ["--data-root", str(known.data_root)]
     unwind_on_terminate()
-    answers = measured([name for name in NAMES if name in (known.names or NAMES)], options)
-    described = machine.describe(known.data_root)
-    for answer in answers:
-        answer["measured"] = {"date": described["date"], "commit": described["commit"]}
-    known.output.mkdir(parents=True, exist_ok=True)
-    file = known.output / "figures.json"
-    answers = merged(json.loads(file.read_text())["figures"] if file.exists() else [], answers)
-    file.write_text(json.dumps({"machine": described, "figures": answers}, indent=2) + "\n")
-    table = _table(answers, machine.sentence(described))
-    (known.output / "figures.md").write_text(table)
-    print(table)
+    answers: list[dict[str, Any]] = []
+    for found in measured([name for name in NAMES if name in (known.names or NAMES)], options):
+        answers = _write(known.output, found, machine.describe(known.data_root))
+    print((known.output / "figures.md").read_text())
     raise SystemExit(any("value" not in answer for answer in answers))
+
+
+def _write(
+    output: Path, found: list[dict[str, Any]], described: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Add answers to the files; return all that are in them now."""
+    for answer in found:
+        answer["measured"] = {"date": described["date"], "commit": described["commit"]}
+    output.mkdir(parents=True, exist_ok=True)
+    file = output / "figures.json"
+    answers = merged(json.loads(file.read_text())["figures"] if file.exists() else [], found)
+    file.write_text(json.dumps({"machine": described, "figures": answers}, indent=2) + "\n")
+    (output / "figures.md").write_text(_table(answers, machine.sentence(described)))
+    return answers
 
 
 def measured(
     names: Sequence[str],
     options: Sequence[str],
     run: Run | None = None,
-) -> list[dict[str, Any]]:
-    """Return the answers of these figures' programs, which may contain other figures, too.
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the answers of each program of these figures; some measure other figures, too.
 
     Args:
         options: of every program.
         run: runs a figure's program; None: as a child process.
     """
-    answers: dict[str, dict[str, Any]] = {}
+    told: set[str] = set()
     for name in names:
-        if name in answers:
+        if name in told:
             continue  # Another figure's measurement included it.
         done = (run or _run)(name, options)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            answers[name] = {"name": name, "ok": False, "error": reason}
-            continue
-        for line in done.stdout.splitlines():
-            if line.startswith('{"name"'):
-                answer = json.loads(line)
-                answers[answer["name"]] = answer
-    return list(answers.values())
+            found: list[dict[str, Any]] = [{"name": name, "ok": False, "error": reason}]
+        else:
+            lines = done.stdout.splitlines()
+            found = [json.loads(line) for line in lines if line.startswith('{"name"')]
+        told.update(answer["name"] for answer in found)
+        yield found
 
 
 def merged(

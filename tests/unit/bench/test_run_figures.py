@@ -3,6 +3,7 @@
 import inspect
 import json
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,26 +29,48 @@ def program(printed: dict[str, list[str]], ran: list[str]) -> run_figures.Run:
 def test_figures_of_one_measurement_are_measured_once() -> None:
     ran: list[str] = []
     run = program({"a": [line("b"), line("a")], "c": [line("c")]}, ran)
-    assert [each["name"] for each in measured(["a", "b", "c"], [], run)] == ["b", "a", "c"]
+    answers = list(measured(["a", "b", "c"], [], run))
+    assert [[answer["name"] for answer in found] for found in answers] == [["b", "a"], ["c"]]
     assert ran == ["a", "c"]
 
 
 def test_a_figure_that_was_measured_by_the_way_is_told_of() -> None:
     run = program({"a": [line("a"), line("b")]}, [])
-    assert [each["name"] for each in measured(["a"], [], run)] == ["a", "b"]
+    (found,) = measured(["a"], [], run)
+    assert [answer["name"] for answer in found] == ["a", "b"]
 
 
 def test_a_figure_that_cannot_be_measured_has_a_reason_and_no_value() -> None:
-    assert measured(["a"], [], program({"a": []}, [])) == [
-        {"name": "a", "ok": False, "error": "no Java"}
+    assert list(measured(["a"], [], program({"a": []}, []))) == [
+        [{"name": "a", "ok": False, "error": "no Java"}]
     ]
 
 
 def test_a_figure_that_another_program_fails_to_give_is_measured_by_its_own() -> None:
     ran: list[str] = []
-    answers = measured(["a", "b"], [], program({"a": [], "b": [line("a"), line("b")]}, ran))
+    answers = list(measured(["a", "b"], [], program({"a": [], "b": [line("a"), line("b")]}, ran)))
     assert ran == ["a", "b"]
-    assert [answer.get("value") for answer in answers] == [1, 1]
+    assert [[answer.get("value") for answer in found] for found in answers] == [[None], [1, 1]]
+
+
+def test_what_is_known_is_written_although_the_next_figure_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = NAMES[:2]
+
+    def run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        if name == second:
+            raise KeyboardInterrupt
+        answer = {"value": 1, "goal": ">= 1", "unit": "s", "rounds": 5, "detail": {"bounds": []}}
+        return subprocess.CompletedProcess([], 0, json.dumps({"name": name, "ok": True} | answer))
+
+    monkeypatch.setattr(sys, "argv", ["run_figures", "--output", str(tmp_path), first, second])
+    monkeypatch.setattr(run_figures, "_run", run)
+    with pytest.raises(KeyboardInterrupt):
+        run_figures.main()
+    (written,) = json.loads((tmp_path / "figures.json").read_text())["figures"]
+    assert written["name"] == first
+    assert f"| `{first}` |" in (tmp_path / "figures.md").read_text()
 
 
 def test_figures_that_are_measured_anew_leave_the_others_as_they_are() -> None:
