@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from millrace.client._producer.alarm import Alarm
 from millrace.core.ids import MonotonicMs
+from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
 
 
 class Timers:
@@ -41,11 +43,14 @@ class OneTimer:
 def test_an_earlier_time_replaces_a_later_one_and_no_other() -> None:
     timers = Timers()
     alarm = Alarm(timers.call_later, lambda: None)
-    alarm.set(MonotonicMs(1_500), MonotonicMs(1_000))
-    alarm.set(MonotonicMs(1_700), MonotonicMs(1_100))
-    assert timers.delays() == [0.5]
-    alarm.set(MonotonicMs(1_300), MonotonicMs(1_100))
-    assert timers.delays() == [0.2]
+    begun = monotonic_now()
+    alarm.set(MonotonicMs(begun + 60_000))
+    alarm.set(MonotonicMs(begun + 70_000))
+    (delay,) = timers.delays()
+    assert 50 < delay <= 60
+    alarm.set(MonotonicMs(begun + 30_000))
+    (delay,) = timers.delays()
+    assert 20 < delay <= 30
     alarm.cancel()
     assert not timers.waiting
 
@@ -53,16 +58,18 @@ def test_an_earlier_time_replaces_a_later_one_and_no_other() -> None:
 def test_an_alarm_that_came_early_is_set_anew() -> None:
     timers = Timers()
     calls: list[int] = []
+    begun = monotonic_now()
 
     def on_due() -> None:
         calls.append(len(calls))
         if len(calls) == 1:
-            alarm.set(MonotonicMs(1_700), MonotonicMs(1_500))
+            alarm.set(MonotonicMs(begun + 30_000))
 
     alarm = Alarm(timers.call_later, on_due)
-    alarm.set(MonotonicMs(1_500), MonotonicMs(1_000))
+    alarm.set(MonotonicMs(begun + 60_000))
     timers.fire()
-    assert timers.delays() == [0.2]
+    (delay,) = timers.delays()
+    assert 20 < delay <= 30
     timers.fire()
     assert calls == [0, 1]
     assert not timers.waiting
@@ -70,5 +77,14 @@ def test_an_alarm_that_came_early_is_set_anew() -> None:
 
 def test_a_time_that_has_passed_is_due_soon() -> None:
     timers = Timers()
-    Alarm(timers.call_later, lambda: None).set(MonotonicMs(900), MonotonicMs(1_000))
+    Alarm(timers.call_later, lambda: None).set(MonotonicMs(monotonic_now() - 100))
     assert timers.delays() == [0.0005]
+
+
+def test_the_part_of_the_present_millisecond_that_has_passed_is_not_waited_for_again() -> None:
+    timers = Timers()
+    before = host.monotonic_s()
+    at = MonotonicMs(monotonic_now() + 60_000)
+    Alarm(timers.call_later, lambda: None).set(at)
+    (delay,) = timers.delays()
+    assert delay <= at / 1000 - before

@@ -67,6 +67,8 @@ from millrace.runtime.transport.calls import ClientStream
 
 _BUSY_LINGER_MS: Final = 100
 """Longest linger while batches queue for the broker, when it exceeds `linger_ms`."""
+_EARLY_MS: Final = 1
+"""Records leave when less is left of their time: the next timer may come that much later."""
 _REQUEST_BYTES_MAX: Final = 1024 * 1024
 """Raw gRPC in Python moves most bytes a second at this message size."""
 _REQUESTS_IN_FLIGHT_MAX: Final = 5
@@ -282,14 +284,13 @@ class Pipeline:
         self._look_is_due = False  # First: what is set from now on asks for another look.
         now = monotonic_now()
         opened = self.intakes.first_opened_at()
-        if self._has_news or self.intakes.closed or opened is None or opened <= self._flushed_at:
+        if self._has_news or self.intakes.closed or opened is None:
             self._step(now)
             return
-        due_at = MonotonicMs(opened + self._linger())
-        if due_at <= now:
+        if opened <= self._due(now):
             self._step(now)
         elif not self.is_closed:
-            self._linger_alarm.set(due_at, now)
+            self._linger_alarm.set(MonotonicMs(opened + self._linger()))
 
     def _step(self, now: MonotonicMs | None = None) -> None:
         self._has_news = False
@@ -329,13 +330,13 @@ class Pipeline:
 
     def _due(self, now: MonotonicMs) -> MonotonicMs:
         """Return the send time up to which records no longer linger."""
-        return max(MonotonicMs(now - self._linger()), self._flushed_at)
+        return max(MonotonicMs(now - self._linger() + _EARLY_MS), self._flushed_at)
 
     def _schedule(self, now: MonotonicMs) -> None:
         """Set the alarms for the next moment at which something is due."""
         wake = self.sender.next_wake(now)
         if wake is not None:
-            self._sender_alarm.set(wake, now)
+            self._sender_alarm.set(wake)
         if not (self.intakes.open or self._distributor.open):
             return
         opened = self.intakes.first_opened_at()
@@ -343,7 +344,7 @@ class Pipeline:
         if opened is None or (in_batch is not None and in_batch < opened):
             opened = in_batch
         if opened is not None:
-            self._linger_alarm.set(MonotonicMs(opened + self._linger()), now)
+            self._linger_alarm.set(MonotonicMs(opened + self._linger()))
 
     def _perform(self, now: MonotonicMs) -> None:
         for effect in self.sender.poll(now):
