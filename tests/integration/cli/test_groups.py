@@ -177,7 +177,9 @@ def test_a_topic_that_a_group_has_left_is_forgotten(
         refused = millrace.run("group", "forget", name, topic, "--yes")
         assert "members of the group" in refused.stderr
         millrace.ok("group", "forget", name, left, "--yes")
-    assert list(admin.fetch_positions(name)) == [(topic, 0), (topic, 1)]
+    kept = admin.fetch_positions(name)  # And of partition 1, if the poll came to its records.
+    assert (topic, 0) in kept
+    assert (left, 0) not in kept
     millrace.ok("group", "delete", name, "--yes")
 
 
