@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.core.errors import InvalidRecordError
+from millrace.core.records.cells import FEW_MAX
 from millrace.core.records.columns import (
     COLUMN_BITS,
     COLUMN_NAMES,
@@ -25,6 +26,7 @@ from millrace.core.records.columns import (
     HAS_NULLS,
     HEADER_VALUES_HAVE_NULLS,
     HEADERS_TYPE,
+    PLAIN_TABLE_ENTRY,
     TABLE_ENTRY,
 )
 from millrace.core.records.header import Attributes, BatchHeader, Buffer
@@ -80,8 +82,6 @@ def read(body: Buffer, header: BatchHeader, *, canonical: bool = False) -> Body:
     return Body(*columns)
 
 
-PLAIN_RECORDS_MAX: Final = 64
-"""Records up to which plain Python is quicker than numpy."""
 _PLAIN_COLUMNS: Final = {
     sum(COLUMN_BITS[number] for number in columns): columns
     for size in range(4)
@@ -90,12 +90,10 @@ _PLAIN_COLUMNS: Final = {
 """Numbers of the columns, by their bits: times, keys and values."""
 _TIMES_COLUMN: Final = COLUMN_BITS.index(Attributes.TIMESTAMPS)
 _LAYOUT: Final = Attributes.COLUMNS | Attributes.KEYS_EMPTY | Attributes.VALUES_EMPTY
-_ENTRY_BYTES: Final = TABLE_ENTRY.itemsize
-_ENTRY: Final = struct.Struct("<BBHI").unpack_from  # As `TABLE_ENTRY`.
-_TIMES: Final = [struct.Struct(f"<{count}q").unpack_from for count in range(PLAIN_RECORDS_MAX + 1)]
-_OFFSETS: Final = [
-    struct.Struct(f"<{count + 1}i").unpack_from for count in range(PLAIN_RECORDS_MAX + 1)
-]
+_ENTRY: Final = PLAIN_TABLE_ENTRY.unpack_from
+_ENTRY_BYTES: Final = PLAIN_TABLE_ENTRY.size
+_TIMES: Final = [struct.Struct(f"<{count}q").unpack_from for count in range(FEW_MAX + 1)]
+_OFFSETS: Final = [struct.Struct(f"<{count + 1}i").unpack_from for count in range(FEW_MAX + 1)]
 
 
 def is_plain(body: Buffer, header: BatchHeader) -> bool:
@@ -106,7 +104,7 @@ def is_plain(body: Buffer, header: BatchHeader) -> bool:
     """
     count, size = header.record_count, len(body)
     columns = _PLAIN_COLUMNS.get(header.attributes & _LAYOUT)
-    if columns is None or not 0 < count <= PLAIN_RECORDS_MAX:
+    if columns is None or not 0 < count <= FEW_MAX:
         return False
     end = _ENTRY_BYTES * len(columns)
     if size < end:

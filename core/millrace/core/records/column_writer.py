@@ -4,7 +4,6 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from struct import Struct
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from millrace.core.records.columns import (
     HAS_NULLS,
     HEADER_VALUES_HAVE_NULLS,
     HEADERS_TYPE,
+    PLAIN_TABLE_ENTRY,
     BinaryColumn,
     Columns,
     RecordHeaders,
@@ -30,7 +30,6 @@ _Part: TypeAlias = Buffer | pa.Buffer
 _Written: TypeAlias = tuple[int, int, int, Sequence[Sequence[_Part]]]
 """Of a present column: its number, flags, the length of its buffers, and lists of these."""
 
-_TABLE_ENTRY: Final = Struct("<BBHI")
 _PADS: Final = tuple(b"\0" * (-n % 8) for n in range(8))
 _ALL_NULL: Final = -1
 _ALL_EMPTY: Final = 0
@@ -65,18 +64,17 @@ def write(columns: Columns) -> WrittenColumns:
     if times is not None:
         parts, length = _padded(times.astype("<i8", copy=False).tobytes())
         written.append((1, 0, length, [parts]))
-    if columns.keys is not None:
-        flags, lists, length = _binary("keys", columns.keys, count)
+    for column, name, cells, empty in (
+        (2, "keys", columns.keys, Attributes.KEYS_EMPTY),
+        (3, "values", columns.values, Attributes.VALUES_EMPTY),
+    ):
+        if cells is None:
+            continue
+        flags, lists, length = _binary(name, cells, count)
         if length > 0:
-            written.append((2, flags, length, lists))
+            written.append((column, flags, length, lists))
         elif length == _ALL_EMPTY:
-            attributes |= Attributes.KEYS_EMPTY
-    if columns.values is not None:
-        flags, lists, length = _binary("values", columns.values, count)
-        if length > 0:
-            written.append((3, flags, length, lists))
-        elif length == _ALL_EMPTY:
-            attributes |= Attributes.VALUES_EMPTY
+            attributes |= empty
     if columns.headers is not None:
         flags, parts, length = _headers(columns.headers, count)
         if length:
@@ -87,7 +85,7 @@ def write(columns: Columns) -> WrittenColumns:
 
 
 def _joined(written: list[_Written]) -> bytes:
-    size = _TABLE_ENTRY.size * len(written)
+    size = PLAIN_TABLE_ENTRY.size * len(written)
     for _, _, length, _ in written:
         size += length
     if size > BODY_BYTES_MAX:
@@ -96,7 +94,7 @@ def _joined(written: list[_Written]) -> bytes:
         )
     parts: list[_Part] = []
     for column, flags, length, _ in written:
-        parts.append(_TABLE_ENTRY.pack(column, flags, 0, length))
+        parts.append(PLAIN_TABLE_ENTRY.pack(column, flags, 0, length))
     for _, _, _, lists in written:
         for buffers in lists:  # A copy of a list visits each cell: only here.
             parts += buffers

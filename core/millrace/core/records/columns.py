@@ -28,6 +28,7 @@ last cell are zeros, a bitmap is present only when a cell is null, no bytes lie 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -72,6 +73,8 @@ COLUMN_BITS: Final = (
 TABLE_ENTRY: Final = np.dtype(
     [("column", "u1"), ("flags", "u1"), ("reserved", "<u2"), ("length", "<u4")]
 )
+PLAIN_TABLE_ENTRY: Final = Struct("<BBHI")
+"""The same, of one column, without numpy."""
 HAS_NULLS: Final = 1
 HEADER_VALUES_HAVE_NULLS: Final = 2
 FLAGS_ALLOWED: Final = (0, 0, HAS_NULLS, HAS_NULLS, HEADER_VALUES_HAVE_NULLS)

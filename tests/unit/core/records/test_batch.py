@@ -43,7 +43,7 @@ from millrace.core.records.batch import (
     prepare,
     walk,
 )
-from millrace.core.records.column_reader import PLAIN_RECORDS_MAX
+from millrace.core.records.cells import FEW_MAX
 from millrace.core.records.columns import RECORDS_MAX, Columns
 from millrace.core.records.compression import CODEC_NAMES, Codec, Compressor, inflate
 from millrace.core.records.header import HEADER_BYTES, Attributes, BatchHeader, parse_header
@@ -336,7 +336,7 @@ def taken_by_read(body: bytes, header: BatchHeader) -> bool:
 
 @given(st.data())
 def test_what_is_plain_at_a_glance_is_what_the_full_check_takes(data: st.DataObject) -> None:
-    count = data.draw(st.integers(1, PLAIN_RECORDS_MAX + 1))
+    count = data.draw(st.integers(1, FEW_MAX + 1))
     cells = st.none() | st.lists(st.binary(max_size=9), min_size=count, max_size=count)
     times = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
     made = Columns(
@@ -347,7 +347,7 @@ def test_what_is_plain_at_a_glance_is_what_the_full_check_takes(data: st.DataObj
     )
     batch = sealed(made)
     header, body = parse_header(batch), body_of(batch)
-    usual = count <= PLAIN_RECORDS_MAX and not header.attributes & (
+    usual = count <= FEW_MAX and not header.attributes & (
         Attributes.KEYS_EMPTY | Attributes.VALUES_EMPTY
     )
     assert column_reader.is_plain(bytes(body), header) == usual
@@ -363,7 +363,7 @@ def test_what_is_plain_at_a_glance_is_what_the_full_check_takes(data: st.DataObj
     if data.draw(st.booleans()):
         header = replace(
             header,
-            record_count=data.draw(st.integers(0, PLAIN_RECORDS_MAX + 1)),
+            record_count=data.draw(st.integers(0, FEW_MAX + 1)),
             attributes=data.draw(st.integers(0, 0x7F) | st.just(0)) << 8,
             base_timestamp=WallMs(data.draw(st.integers(0, 3))),
             max_timestamp=WallMs(data.draw(st.integers(0, 3))),

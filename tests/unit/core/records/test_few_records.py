@@ -20,7 +20,7 @@ from tests.unit.core.records.batches import (
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_TIMESTAMP, LeaderEpoch, Offset, WallMs
 from millrace.core.records.batch import open_batch, open_records
-from millrace.core.records.column_reader import PLAIN_RECORDS_MAX
+from millrace.core.records.cells import FEW_MAX
 from millrace.core.records.columns import Columns
 from millrace.core.records.few_records import FEW_BYTES, FewRecords
 from millrace.core.records.header import HEADER_BYTES, parse_header
@@ -53,7 +53,7 @@ def test_records_are_those_that_arrow_reads(
     )
     records = opened(batch)
     assert rows(records) == rows(open_whole(batch))
-    if given_columns.record_count > PLAIN_RECORDS_MAX:
+    if given_columns.record_count > FEW_MAX:
         assert not isinstance(records, FewRecords)
 
 
