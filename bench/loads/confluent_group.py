@@ -47,6 +47,7 @@ def consume(load: Load) -> Moved:
     while time.monotonic() < begin_at:
         consumer.consume(MESSAGES_PER_CALL, GATHER_TIMEOUT_S)
     consumer.assign(owned)
+    partitions = len(owned)  # A member that ends a moment later gets those of the others.
     records = moved_bytes = 0
     heard = time.monotonic()
     while (seconds := time.monotonic() - begin_at) < load.seconds:
@@ -70,7 +71,7 @@ def consume(load: Load) -> Moved:
             consumer.assign(owned)
     if begin_at < changed_at < begin_at + load.seconds:
         raise SystemExit(f"the group changed {changed_at - begin_at:.1f} s after the time began")
-    detail = {"partitions": len(owned)}
+    detail = {"partitions": partitions}
     consumer.close()
     return Moved(records=records, bytes=moved_bytes, seconds=seconds, detail=detail)
 

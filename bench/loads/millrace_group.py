@@ -39,6 +39,7 @@ def consume(load: Load) -> Moved:
         consumer.subscribe([load.topic], on_assigned=on_assigned, on_revoked=on_revoked)
         while time.monotonic() < begin_at:
             consumer.poll_batches(JOIN_POLL_MS)
+        partitions = len(owned)  # A member that ends a moment later gets those of the others.
         cpu_started = time.process_time()
         while (seconds := time.monotonic() - begin_at) < load.seconds:
             if left <= 0:
@@ -55,7 +56,7 @@ def consume(load: Load) -> Moved:
             raise SystemExit(
                 f"the group changed {changed_at - begin_at:.1f} s after the time began"
             )
-        detail = {"partitions": len(owned), **used_since(cpu_started)}
+        detail = {"partitions": partitions, **used_since(cpu_started)}
     return Moved(records=records, bytes=moved_bytes, seconds=seconds, detail=detail)
 
 
