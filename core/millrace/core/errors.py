@@ -7,6 +7,7 @@ and travel on the wire (`millrace.proto.v1.ErrorCode`); names may change.
     ├── RetriableError              try the same broker again after a pause
     │   └── RefreshMetadataError    look up the leader first, then try again
     ├── FencedError                 this session is over: a newer one took its place
+    ├── AbortedError                the transaction is over, and nothing of it counts: begin another
     ├── InvalidRequestError         the request can never succeed as it stands
     ├── StorageError                the broker's disk refused
     └── ClientError                 raised by the client library itself, never sent on the wire
@@ -112,6 +113,10 @@ class RefreshMetadataError(RetriableError):
 
 class FencedError(MillraceError):
     """A newer incarnation of the caller exists; the caller must stop."""
+
+
+class AbortedError(MillraceError):
+    """The transaction was aborted, and none of its records counts; another one may begin."""
 
 
 class InvalidRequestError(MillraceError):
@@ -551,6 +556,66 @@ class QuotasFullError(InvalidRequestError):
     code = 72
 
 
+class ProducerFencedError(FencedError):
+    """Another producer began with the transactional id, or the id has expired: close this one."""
+
+    code = 73
+
+
+class TransactionAbortedError(AbortedError):
+    """The coordinator aborted the transaction, by its time-out or because a person asked."""
+
+    code = 74
+
+
+class ConcurrentTransactionsError(RetriableError):
+    """The last transaction of the id is decided, and not written in all its partitions yet."""
+
+    code = 75
+
+
+class InvalidTransactionStateError(InvalidRequestError):
+    """The request does not fit the state of its transaction, or of the producer."""
+
+    code = 76
+
+
+class InvalidTransactionTimeoutError(InvalidRequestError):
+    """A transaction may not be open for as long as the producer wants."""
+
+    code = 77
+
+
+class InvalidTransactionalIdError(InvalidRequestError):
+    """The text is no transactional id."""
+
+    code = 78
+
+
+class TransactionCoordinatorFencedError(FencedError):
+    """A marker comes from a coordinator that another one has replaced."""
+
+    code = 79
+
+
+class TransactionsFullError(InvalidRequestError):
+    """There is no room for another transactional id, transaction, or partition in one."""
+
+    code = 80
+
+
+class TransactionalIdNotFoundError(InvalidRequestError):
+    """Nothing is known of the transactional id, or of the transaction."""
+
+    code = 81
+
+
+class UnstablePositionsError(RetriableError):
+    """Positions wait for the end of the transaction that commits them."""
+
+    code = 82
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 
@@ -616,6 +681,16 @@ class LogTruncatedError(ClientError):
         self.partition = partition
         self.position = position
         self.end_offset = end_offset
+
+
+class TransactionInDoubtError(ClientError):
+    """The answer to an end of a transaction is lost: it may be decided, or not.
+
+    Repeat the same end, or ask with `outcome()`. Doing the work again may double it.
+    """
+
+    code = 1008
+    appended = Appended.MAYBE
 
 
 def _leaves(cls: type[MillraceError]) -> list[type[MillraceError]]:

@@ -38,6 +38,8 @@ class TopicName(NamedTuple):
 
 POSITIONS_TOPIC: Final = TopicName(DEFAULT_NAMESPACE, "__positions")
 """Where positions are kept, see `core/coordinator/positions`."""
+TRANSACTIONS_TOPIC: Final = TopicName(DEFAULT_NAMESPACE, "__transactions")
+"""Where the states of transactions are kept, see `core/coordinator/transactions`."""
 
 
 def parse_topic_name(text: str, default: str = DEFAULT_NAMESPACE) -> TopicName:

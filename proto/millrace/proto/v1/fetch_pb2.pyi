@@ -140,12 +140,14 @@ class EpochEndOffset(_message.Message):
     def __init__(self, leader_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class AbortedTransaction(_message.Message):
-    __slots__ = ("producer_id", "first_offset")
+    __slots__ = ("producer_id", "first_offset", "last_offset")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     first_offset: int
-    def __init__(self, producer_id: _Optional[int] = ..., first_offset: _Optional[int] = ...) -> None: ...
+    last_offset: int
+    def __init__(self, producer_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
     __slots__ = ("partitions", "isolation_level", "max_wait_ms")

@@ -57,18 +57,24 @@ class ResolveInitialResponse(_message.Message):
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ...) -> None: ...
 
 class CommitPositionsRequest(_message.Message):
-    __slots__ = ("name", "positions", "member_id", "epoch", "number")
+    __slots__ = ("name", "positions", "member_id", "epoch", "number", "transactional_id", "producer_id", "producer_epoch")
     NAME_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     name: str
     positions: _containers.RepeatedCompositeFieldContainer[Position]
     member_id: str
     epoch: int
     number: int
-    def __init__(self, name: _Optional[str] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., member_id: _Optional[str] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    def __init__(self, name: _Optional[str] = ..., positions: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., member_id: _Optional[str] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ..., transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
 
 class CommitPositionsResponse(_message.Message):
     __slots__ = ("error",)
@@ -77,14 +83,16 @@ class CommitPositionsResponse(_message.Message):
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class FetchPositionsRequest(_message.Message):
-    __slots__ = ("name", "kind", "after")
+    __slots__ = ("name", "kind", "after", "require_stable")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    REQUIRE_STABLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: PositionKind
     after: _common_pb2.TopicPartition
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[PositionKind, str]] = ..., after: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ...) -> None: ...
+    require_stable: bool
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[PositionKind, str]] = ..., after: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., require_stable: _Optional[bool] = ...) -> None: ...
 
 class FetchPositionsResponse(_message.Message):
     __slots__ = ("error", "positions", "has_more")

@@ -57,7 +57,8 @@ class ProduceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def InitProducerId(self, request, context):
-        """Returns a new producer id with epoch 0; with a transactional id (later) its next epoch.
+        """Returns a new producer id with epoch 0; with a transactional id its next epoch, from its
+        coordinator: ask any broker, and follow NOT_LEADER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from millrace.proto.v1 import fetch_pb2 as millrace_dot_proto_dot_v1_dot_fetch__pb2
+from millrace.proto.v1 import transactions_pb2 as millrace_dot_proto_dot_v1_dot_transactions__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmillrace/proto/v1/replica.proto\x12\x11millrace.proto.v1\x1a\x1dmillrace/proto/v1/fetch.proto2\xba\x01\n\x07Replica\x12N\n\x05\x46\x65tch\x12\x1f.millrace.proto.v1.FetchRequest\x1a .millrace.proto.v1.FetchResponse(\x01\x30\x01\x12_\n\x0c\x44\x65scribeLags\x12&.millrace.proto.v1.DescribeLagsRequest\x1a\'.millrace.proto.v1.DescribeLagsResponseB\"Z millrace.dev/proto/v1;millracev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmillrace/proto/v1/replica.proto\x12\x11millrace.proto.v1\x1a\x1dmillrace/proto/v1/fetch.proto\x1a$millrace/proto/v1/transactions.proto2\x85\x03\n\x07Replica\x12N\n\x05\x46\x65tch\x12\x1f.millrace.proto.v1.FetchRequest\x1a .millrace.proto.v1.FetchResponse(\x01\x30\x01\x12_\n\x0c\x44\x65scribeLags\x12&.millrace.proto.v1.DescribeLagsRequest\x1a\'.millrace.proto.v1.DescribeLagsResponse\x12h\n\x0fJoinTransaction\x12).millrace.proto.v1.JoinTransactionRequest\x1a*.millrace.proto.v1.JoinTransactionResponse\x12_\n\x0cWriteMarkers\x12&.millrace.proto.v1.WriteMarkersRequest\x1a\'.millrace.proto.v1.WriteMarkersResponseB\"Z millrace.dev/proto/v1;millracev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,6 +34,6 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'millrace.proto.v1.replica_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z millrace.dev/proto/v1;millracev1'
-  _globals['_REPLICA']._serialized_start=86
-  _globals['_REPLICA']._serialized_end=272
+  _globals['_REPLICA']._serialized_start=124
+  _globals['_REPLICA']._serialized_end=513
 # @@protoc_insertion_point(module_scope)

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from millrace.proto.v1 import fetch_pb2 as millrace_dot_proto_dot_v1_dot_fetch__pb2
+from millrace.proto.v1 import transactions_pb2 as millrace_dot_proto_dot_v1_dot_transactions__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -44,6 +45,16 @@ class ReplicaStub:
                 request_serializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsResponse.FromString,
                 _registered_method=True)
+        self.JoinTransaction = channel.unary_unary(
+                '/millrace.proto.v1.Replica/JoinTransaction',
+                request_serializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionResponse.FromString,
+                _registered_method=True)
+        self.WriteMarkers = channel.unary_unary(
+                '/millrace.proto.v1.Replica/WriteMarkers',
+                request_serializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.WriteMarkersRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.WriteMarkersResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicaServicer:
@@ -65,6 +76,20 @@ class ReplicaServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def JoinTransaction(self, request, context):
+        """Takes partitions and groups into a transaction; its coordinator answers, once that is committed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WriteMarkers(self, request, context):
+        """Writes the ends of transactions; answers once they are committed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicaServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +102,16 @@ def add_ReplicaServicer_to_server(servicer, server):
                     servicer.DescribeLags,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsResponse.SerializeToString,
+            ),
+            'JoinTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.JoinTransaction,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionResponse.SerializeToString,
+            ),
+            'WriteMarkers': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteMarkers,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.WriteMarkersRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.WriteMarkersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -133,6 +168,60 @@ class Replica:
             '/millrace.proto.v1.Replica/DescribeLags',
             millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_fetch__pb2.DescribeLagsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def JoinTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Replica/JoinTransaction',
+            millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteMarkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Replica/WriteMarkers',
+            millrace_dot_proto_dot_v1_dot_transactions__pb2.WriteMarkersRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_transactions__pb2.WriteMarkersResponse.FromString,
             options,
             channel_credentials,
             insecure,
