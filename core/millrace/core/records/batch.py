@@ -65,13 +65,15 @@ class PreparedBatch:
         producer_id: ProducerId = NO_PRODUCER_ID,
         producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
         base_sequence: int = NO_SEQUENCE,
+        *,
+        is_transactional: bool = False,
     ) -> bytes:
         """Return the sealed header; the batch on the wire is this and `body`."""
         section = producer_section(
             stored_length=len(self.body),
             inflated_length=self.inflated_length,
             record_count=self.record_count,
-            attributes=self.attributes,
+            attributes=self.attributes | (Attributes.TRANSACTIONAL if is_transactional else 0),
             base_timestamp=self.base_timestamp,
             max_timestamp=self.max_timestamp,
             producer_id=producer_id,

@@ -92,6 +92,21 @@ class WrittenMarker(NamedTuple):
     last_offset: Offset = NO_OFFSET
 
 
+class AbortedTransaction(NamedTuple):
+    """Where the records of an aborted transaction lie in one partition.
+
+    Readers of committed records skip the producer's transactional batches that begin there.
+
+    Attributes:
+        first_offset: of the first record.
+        last_offset: of the last record, inclusive.
+    """
+
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+
+
 def seal_markers(
     topic_partition: TopicPartition, markers: Sequence[WrittenMarker], now: WallMs
 ) -> bytes:

@@ -79,6 +79,18 @@ def test_identity_is_given_to_a_prepared_batch_as_often_as_needed() -> None:
         assert check(TOPIC_PARTITION, batch, LIMITS).producer_epoch == epoch
 
 
+@pytest.mark.parametrize("codec", CODEC_NAMES)
+def test_a_prepared_batch_belongs_to_a_transaction_only_if_it_is_finished_so(codec: str) -> None:
+    prepared = prepare(TOPIC_PARTITION, ALL_COLUMNS, Compressor(codec))
+    identity = ProducerId(7), ProducerEpoch(1), 0
+    plain = parse_header(prepared.finish(*identity))
+    header = parse_header(prepared.finish(*identity, is_transactional=True))
+    assert (plain.is_transactional, header.is_transactional) == (False, True)
+    assert header.codec == plain.codec
+    batch = prepared.finish(*identity, is_transactional=True) + bytes(prepared.body)
+    assert open_whole(batch) == open_whole(prepared.finish(*identity) + bytes(prepared.body))
+
+
 def test_readers_see_the_offsets_and_the_time_that_the_leader_stamped() -> None:
     batch = stamped(BATCH, base_offset=Offset(40), leader_epoch=LeaderEpoch(2))
     records = open_whole(batch)
