@@ -25,7 +25,7 @@ from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import LogDirFailedError, OffsetOutOfRangeError, StorageFullError
 from millrace.core.ids import Offset
-from millrace.core.replica.log.producer_states import BATCHES_KEPT
+from millrace.core.replica.log.producer_snapshot import BATCHES_KEPT
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=200, checkpoint_bytes=2000)
 PRODUCERS = 3

@@ -29,7 +29,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.replica.log.producer_states import BATCHES_KEPT
+from millrace.core.replica.log.producer_snapshot import BATCHES_KEPT
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.rules import AppendRules

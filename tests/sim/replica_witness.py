@@ -53,7 +53,7 @@ from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.header import BatchHeader
 from millrace.core.replica.log.leader_epochs import EpochStart
-from millrace.core.replica.log.producer_states import BATCHES_KEPT
+from millrace.core.replica.log.producer_snapshot import BATCHES_KEPT
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.effects import Append, Change, ChangeLog, Effect, FetchFrom
 from millrace.core.replica.replication.follower import PartitionFollower

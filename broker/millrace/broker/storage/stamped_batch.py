@@ -38,6 +38,7 @@ class StampedBatch:
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     base_sequence: int
+    attributes: int
 
     @classmethod
     def of(
@@ -68,6 +69,7 @@ class StampedBatch:
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
+            header.attributes,
         )
 
     def cut(self, topic_partition: TopicPartition, offset: Offset) -> Self:

@@ -1,4 +1,4 @@
-"""What a partition remembers of idempotent producers, so that a retry never doubles.
+"""What a partition remembers of its producers: a retry never doubles, a transaction stays whole.
 
 For each producer id: its epoch and its last five batches, because a client keeps at most five in
 flight (P44). A batch that equals one of them is a repetition and gets the original's offset. Any
@@ -6,47 +6,72 @@ other must continue exactly where the last one ended; sequences wrap from 2^31 -
 An unknown producer may begin with any sequence, but not with the successor of a batch that may
 still arrive: that batch would then be refused.
 
+A transactional batch opens its producer's transaction in this partition; a marker ends it, and
+fences what is late by the epoch that it brings (P48). A transaction goes on only in the epoch that
+opened it: a batch of a higher one waits for the marker (T2). Data outside of the transaction is
+refused while it is open (P51). A marker with a higher epoch than the producer's is written, also
+for a producer that is unknown here; one with the same epoch is done already, where nothing is open;
+any other is refused (T1). Protocol 1, without an epoch for each end, is the exception: there the
+marker has the epoch of the records that it ends.
+
 The states are a function of the log's prefix (P45): they are rebuilt by replaying batches in order,
 on leaders, followers and after a crash alike. Only `seen_at`, which expires idle producers, comes
 from each replica's own clock; a forgotten producer may start with any sequence.
 
 There are at most `PRODUCERS_MAX` of them, some 700 bytes each: a new one replaces the one that was
-silent longest. Only a retry that comes after that many other producers is not recognised.
+silent longest. Only a retry that comes after that many other producers is not recognised. A
+producer with an open transaction is never forgotten; when all have one, new ones are refused (T4).
 
 Entries are immutable, so a leader may hold on to one and `put` it back when a write failed.
 
-Snapshot, little-endian: `u32 producers`, then for each
-`i64 producer_id, i16 epoch, u16 batches, i64 seen_at`, then for each of its batches, oldest first,
-`i32 base_sequence, i32 last_sequence, i64 base_offset, i64 last_offset`. The shell seals it.
+Snapshots: see `producer_snapshot`.
 
-Source: KIP-98, KIP-360.
+Source: KIP-98, KIP-360, KIP-890.
 """
 
-import struct
-from collections.abc import Iterator
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 from millrace.core.errors import (
     Appended,
-    CorruptBatchError,
+    ConcurrentTransactionsError,
     DuplicateSequenceError,
     InvalidProducerEpochError,
+    InvalidTransactionStateError,
     OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+    TransactionsFullError,
 )
-from millrace.core.ids import NO_PRODUCER_ID, Offset, ProducerEpoch, ProducerId, WallMs
-from millrace.core.records.header import SEQUENCE_MAX
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    UNKNOWN_OFFSET,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    WallMs,
+)
+from millrace.core.records.header import SEQUENCE_MAX, Attributes
+from millrace.core.records.markers import BUMPING, Marker, WrittenMarker
+from millrace.core.replica.log.open_transactions import OpenTransactions
+from millrace.core.replica.log.producer_snapshot import (
+    BATCHES_KEPT,
+    KeptBatch,
+    ProducerEntry,
+    parse_snapshot,
+    write_snapshot,
+)
 
-BATCHES_KEPT: Final = 5
 PRODUCERS_MAX: Final = 20_000
 
-_COUNT: Final = struct.Struct("<I")
-_PRODUCER: Final = struct.Struct("<qhHq")
-_BATCH: Final = struct.Struct("<iiqq")
+_TRANSACTIONAL: Final = Attributes.TRANSACTIONAL
 
 
 class SequencedBatch(Protocol):
     """What a batch's header says about its producer."""
 
+    @property
+    def attributes(self) -> int: ...
     @property
     def producer_id(self) -> ProducerId: ...
     @property
@@ -59,37 +84,24 @@ class SequencedBatch(Protocol):
     def last_offset_delta(self) -> int: ...
 
 
-class KeptBatch(NamedTuple):
-    """A remembered batch, to recognise its repetition."""
-
-    base_sequence: int
-    last_sequence: int
-    base_offset: Offset
-    last_offset: Offset
-
-
-class ProducerEntry(NamedTuple):
-    """One producer. `batches`: 1 to 5, oldest first."""
-
-    epoch: ProducerEpoch
-    batches: tuple[KeptBatch, ...]
-    seen_at: WallMs
-
-
 class ProducerStates:
     """The producers of one partition, as of one offset.
 
     Args:
         producers_max: how many producers are remembered; beyond it the one that was silent longest
             is forgotten.
+
+    Attributes:
+        transactions: those that are open, or whose end may not be committed.
     """
 
-    __slots__ = ("_entries", "_producers_max")
+    __slots__ = ("_entries", "_producers_max", "transactions")
 
     def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
         # In the order of their last batches, the longest silent first.
         self._entries: dict[ProducerId, ProducerEntry] = {}
         self._producers_max = producers_max
+        self.transactions = OpenTransactions()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -98,7 +110,11 @@ class ProducerStates:
         return iter(self._entries)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ProducerStates) and self._entries == other._entries
+        return (
+            isinstance(other, ProducerStates)
+            and self._entries == other._entries
+            and self.transactions == other.transactions
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -107,11 +123,31 @@ class ProducerStates:
         return self._entries.get(producer_id)
 
     def put(self, producer_id: ProducerId, entry: ProducerEntry | None) -> None:
-        """Reset a producer to an earlier entry; None forgets it."""
+        """Reset a producer to an earlier entry; None forgets it. Then `end_at` ends the log."""
         if entry is None:
             self._entries.pop(producer_id, None)
         else:
             self._entries[producer_id] = entry
+
+    def end_at(self, end_offset: Offset) -> None:
+        """The log ends at an offset: what was beyond it has been put back, and no marker counts."""
+        transactions = self.transactions
+        transactions.replace_open(self._open())
+        transactions.replace_ended(
+            ended for ended in transactions.ended if ended.marker_offset < end_offset
+        )
+
+    def open_entries(self) -> list[tuple[ProducerId, ProducerEntry]]:
+        """Return the producers with an open transaction here, the oldest transaction first."""
+        found = [(key, self._entries[key]) for key, _ in self._open()]
+        return sorted(found, key=lambda item: item[1].first_offset)
+
+    def _open(self) -> list[tuple[ProducerId, Offset]]:
+        return [
+            (key, entry.first_offset)
+            for key, entry in self._entries.items()
+            if entry.first_offset != UNKNOWN_OFFSET
+        ]
 
     def check(self, batch: SequencedBatch, *, is_successor: bool = False) -> Offset | None:
         """Decide about a producer's next batch before it is given offsets.
@@ -128,6 +164,10 @@ class ProducerStates:
             OutOfOrderSequenceError: batches are missing before this one, or only a part of it was
                 appended before.
             DuplicateSequenceError: it was appended before, but too long ago to know where.
+            ConcurrentTransactionsError: the producer's transaction of an earlier epoch is still
+                open here; its marker comes (T2).
+            InvalidTransactionStateError: data outside of the transaction that is open (P51).
+            TransactionsFullError: all producers that are known have an open transaction (T4).
         """
         entry = self._entries.get(batch.producer_id)
         if entry is None:
@@ -135,6 +175,11 @@ class ProducerStates:
                 raise OutOfOrderSequenceError(
                     f"producer {batch.producer_id} sent sequence {batch.base_sequence}, and is not "
                     "known here: the batches before are missing, send them first"
+                )
+            if len(self.transactions) >= self._producers_max:
+                raise TransactionsFullError(
+                    f"{len(self.transactions)} producers have an open transaction in the "
+                    "partition, and it remembers no more: try again when some of them have ended"
                 )
             return None
         if batch.producer_epoch != entry.epoch:
@@ -146,6 +191,11 @@ class ProducerStates:
                 and kept.last_sequence == batch.last_sequence
             ):
                 return kept.base_offset
+        if entry.first_offset != UNKNOWN_OFFSET and not batch.attributes & _TRANSACTIONAL:
+            raise _outside(batch)
+        if not entry.batches:
+            self._check_first(batch, entry, is_successor=is_successor)
+            return None
         expected = (entry.batches[-1].last_sequence + 1) & SEQUENCE_MAX
         ahead = (batch.base_sequence - expected) & SEQUENCE_MAX
         if ahead == 0:
@@ -167,11 +217,29 @@ class ProducerStates:
             f"{expected}: the batches between are missing, send them first"
         )
 
+    def _check_first(
+        self, batch: SequencedBatch, entry: ProducerEntry, *, is_successor: bool
+    ) -> None:
+        """Check the first batch of an epoch that a marker has begun."""
+        if batch.base_sequence != 0 and (entry.begins_with_0 or is_successor):
+            raise OutOfOrderSequenceError(
+                f"producer {batch.producer_id} begins epoch {entry.epoch} with sequence "
+                f"{batch.base_sequence}: the batches before are missing, send them first"
+            )
+
     def _check_other_epoch(self, batch: SequencedBatch, entry: ProducerEntry) -> None:
         if batch.producer_epoch < entry.epoch:
             raise InvalidProducerEpochError(
                 f"producer {batch.producer_id} wrote with epoch {entry.epoch} already, this batch "
                 f"is of epoch {batch.producer_epoch}: a newer incarnation took its place"
+            )
+        if entry.first_offset != UNKNOWN_OFFSET:
+            if not batch.attributes & _TRANSACTIONAL:
+                raise _outside(batch)
+            raise ConcurrentTransactionsError(
+                f"the transaction of producer {batch.producer_id} in epoch {entry.epoch} is open "
+                f"here from offset {entry.first_offset} on, and this batch is of epoch "
+                f"{batch.producer_epoch}: its end is on the way, try again shortly"
             )
         if batch.base_sequence != 0:
             raise OutOfOrderSequenceError(
@@ -195,15 +263,102 @@ class ProducerStates:
         )
         entry = self._entries.pop(producer_id, None)
         batches: tuple[KeptBatch, ...] = (kept,)
-        if entry is not None and entry.epoch == batch.producer_epoch:
-            batches = (*entry.batches[1 - BATCHES_KEPT :], kept)
-        elif entry is None and len(self._entries) >= self._producers_max:
-            del self._entries[next(iter(self._entries))]
-        self._entries[producer_id] = ProducerEntry(batch.producer_epoch, batches, now)
+        first_offset, coordinator_epoch = UNKNOWN_OFFSET, NO_LEADER_EPOCH
+        if entry is not None:
+            # Also in another epoch: no marker has ended it.
+            first_offset, coordinator_epoch = entry.first_offset, entry.coordinator_epoch
+            if entry.epoch == batch.producer_epoch:
+                batches = (*entry.batches[1 - BATCHES_KEPT :], kept)
+        elif len(self._entries) >= self._producers_max:
+            self._make_room()
+        if batch.attributes & _TRANSACTIONAL and first_offset == UNKNOWN_OFFSET:
+            first_offset = base_offset
+            self.transactions.begin(producer_id, base_offset)
+        self._entries[producer_id] = ProducerEntry(
+            batch.producer_epoch, batches, now, first_offset, coordinator_epoch
+        )
+
+    def _make_room(self) -> None:
+        """Forget the producer that was silent longest, but none with an open transaction (T4)."""
+        for _ in range(len(self._entries)):
+            oldest = next(iter(self._entries))
+            entry = self._entries.pop(oldest)
+            if entry.first_offset == UNKNOWN_OFFSET:
+                return
+            self._entries[oldest] = entry  # So that the next search does not meet it again.
+
+    # --- Markers -----------------------------------------------------------------------------
+
+    def check_marker(self, marker: Marker) -> WrittenMarker | None:
+        """Decide about a marker before it is given an offset (T1).
+
+        Returns:
+            What is to be written; None when the marker has been written.
+
+        Raises:
+            TransactionCoordinatorFencedError: a later coordinator has written a marker.
+            InvalidProducerEpochError: it does not end what is open, or a later epoch has written.
+        """
+        entry = self._entries.get(marker.producer_id)
+        if entry is None:
+            return WrittenMarker(marker)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFencedError(
+                f"the marker of producer {marker.producer_id} is of coordinator epoch "
+                f"{marker.coordinator_epoch}, and one of {entry.coordinator_epoch} was written: "
+                "another coordinator took over"
+            )
+        is_open = entry.first_offset != UNKNOWN_OFFSET
+        if marker.producer_epoch == entry.epoch and not is_open:
+            return None
+        is_of_epoch = marker.producer_epoch == entry.epoch and marker.protocol != BUMPING
+        if marker.producer_epoch <= entry.epoch and not is_of_epoch:
+            raise InvalidProducerEpochError(
+                f"the marker of producer {marker.producer_id} is of epoch {marker.producer_epoch}, "
+                f"and the producer wrote with epoch {entry.epoch}: it ends nothing here"
+            )
+        if not is_open:
+            return WrittenMarker(marker)
+        return WrittenMarker(marker, entry.first_offset, entry.batches[-1].last_offset)
+
+    def end(self, written: Iterable[WrittenMarker], marker_offset: Offset, now: WallMs) -> None:
+        """Remember the ends of transactions: a control batch that got its offsets.
+
+        Markers in the log are not checked again; an epoch never goes back.
+
+        Args:
+            written: its markers.
+            marker_offset: its first offset.
+            now: the time.
+        """
+        for marker, first_offset, _ in written:
+            producer_id = marker.producer_id
+            entry = self._entries.pop(producer_id, None)
+            self.transactions.end(producer_id, marker_offset, first_offset)
+            epoch, begins_with_0 = marker.producer_epoch, marker.protocol == BUMPING
+            batches: tuple[KeptBatch, ...] = ()
+            if entry is not None and entry.epoch >= epoch:
+                epoch, batches, begins_with_0 = entry.epoch, entry.batches, entry.begins_with_0
+            elif entry is None and len(self._entries) >= self._producers_max:
+                self._make_room()
+                if len(self._entries) >= self._producers_max:
+                    continue  # All others are open. Its repetition is written again.
+            self._entries[producer_id] = ProducerEntry(
+                epoch, batches, now, UNKNOWN_OFFSET, marker.coordinator_epoch, begins_with_0
+            )
+
+    # --- As a whole --------------------------------------------------------------------------
 
     def expire(self, seen_before: WallMs) -> int:
-        """Forget producers that were last seen before `seen_before`; return how many."""
-        idle = [key for key, entry in self._entries.items() if entry.seen_at < seen_before]
+        """Forget producers that were last seen before `seen_before`; return how many.
+
+        None with an open transaction is forgotten (T4).
+        """
+        idle = [
+            key
+            for key, entry in self._entries.items()
+            if entry.seen_at < seen_before and entry.first_offset == UNKNOWN_OFFSET
+        ]
         for key in idle:
             del self._entries[key]
         return len(idle)
@@ -212,17 +367,12 @@ class ProducerStates:
         """Return states that change independently from now on."""
         twin = ProducerStates(self._producers_max)
         twin._entries = dict(self._entries)
+        twin.transactions = self.transactions.copy()
         return twin
 
     def snapshot(self) -> bytes:
         """Return all states as the bytes of a snapshot."""
-        parts = [_COUNT.pack(len(self._entries))]
-        for producer_id, entry in self._entries.items():
-            parts.append(
-                _PRODUCER.pack(producer_id, entry.epoch, len(entry.batches), entry.seen_at)
-            )
-            parts.extend(_BATCH.pack(*kept) for kept in entry.batches)
-        return b"".join(parts)
+        return write_snapshot(self._entries, self.transactions.ended)
 
     def restore(self, snapshot: bytes) -> None:
         """Replace all states by those of a snapshot.
@@ -230,23 +380,13 @@ class ProducerStates:
         Raises:
             CorruptBatchError: the bytes are not a snapshot.
         """
-        entries: dict[ProducerId, ProducerEntry] = {}
-        try:
-            (count,) = _COUNT.unpack_from(snapshot)
-            at = _COUNT.size
-            for _ in range(count):
-                producer_id, epoch, kept, seen_at = _PRODUCER.unpack_from(snapshot, at)
-                at += _PRODUCER.size
-                batches = tuple(
-                    KeptBatch(*_BATCH.unpack_from(snapshot, at + i * _BATCH.size))
-                    for i in range(kept)
-                )
-                at += kept * _BATCH.size
-                entries[producer_id] = ProducerEntry(epoch, batches, seen_at)
-        except struct.error as error:
-            raise CorruptBatchError(f"a producer snapshot ends too early: {error}") from None
-        if at != len(snapshot) or not all(
-            1 <= len(entry.batches) <= BATCHES_KEPT for entry in entries.values()
-        ):
-            raise CorruptBatchError("a producer snapshot holds impossible numbers")
-        self._entries = entries
+        self._entries, ended = parse_snapshot(snapshot)
+        self.transactions.replace_open(self._open())
+        self.transactions.replace_ended(ended)
+
+
+def _outside(batch: SequencedBatch) -> InvalidTransactionStateError:
+    return InvalidTransactionStateError(
+        f"producer {batch.producer_id} has an open transaction here, and this batch is not "
+        "transactional: end the transaction first"
+    )

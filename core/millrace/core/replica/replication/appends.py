@@ -11,7 +11,8 @@ from enum import Enum
 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import NO_PRODUCER_ID, Offset, ProducerId, WallMs
-from millrace.core.replica.log.producer_states import ProducerEntry, ProducerStates
+from millrace.core.replica.log.producer_snapshot import ProducerEntry
+from millrace.core.replica.log.producer_states import ProducerStates
 
 
 class Acks(Enum):

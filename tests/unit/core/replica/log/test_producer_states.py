@@ -15,7 +15,8 @@ from millrace.core.errors import (
 from millrace.core.ids import Offset, ProducerEpoch, ProducerId, WallMs
 from millrace.core.records.header import SEQUENCE_MAX, BatchHeader, parse_header, producer_section
 from millrace.core.records.header import seal as seal_header
-from millrace.core.replica.log.producer_states import BATCHES_KEPT, ProducerStates
+from millrace.core.replica.log.producer_snapshot import BATCHES_KEPT
+from millrace.core.replica.log.producer_states import ProducerStates
 
 NOW = WallMs(1000)
 
