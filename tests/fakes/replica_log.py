@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from millrace.core.ids import LeaderEpoch, Offset
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
+from millrace.core.replica.log.open_transactions import NOTHING_UNDECIDED, Undecided
 from millrace.core.replica.log.producer_states import ProducerStates
 
 
@@ -17,6 +18,7 @@ class FakeReplicaLog:
     size_bytes: int = 0
     leader_epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producer_states: ProducerStates = field(default_factory=ProducerStates)
+    undecided: Undecided = NOTHING_UNDECIDED
 
     def end_at(self, offset: int, epoch: int = 0) -> None:
         """Mark all up to an offset as written and flushed; a new epoch began at the old end."""

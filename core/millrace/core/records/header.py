@@ -63,6 +63,7 @@ HEADER_BYTES: Final = 96
 BODY_BYTES_MAX: Final = 2**31 - 1 - HEADER_BYTES
 """Bytes of a body, stored or inflated, that the format can express; brokers allow far less."""
 SEQUENCE_MAX: Final = 2**31 - 1  # Then the next sequence is 0 (P43).
+PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 TIMESTAMP_MAX: Final = WallMs(253_402_300_799_999)
 """The last millisecond of the year 9999: beyond it most languages have no date."""
 

@@ -23,6 +23,7 @@ from millrace.broker.storage.tier import NO_LOG_DIRS, Tier, read_tier
 from millrace.core.errors import LogDirFailedError, StorageError
 from millrace.core.ids import Offset, TopicPartition, WallMs
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
+from millrace.core.replica.log.open_transactions import Undecided
 from millrace.core.replica.log.producer_states import ProducerStates
 
 
@@ -138,6 +139,11 @@ class PartitionLog:
     def producer_states(self) -> ProducerStates:
         """As of `log_end_offset`; belongs to the thread that appends."""
         return self.state.producer_states
+
+    @property
+    def undecided(self) -> Undecided:
+        """What keeps its last stable offset back; any thread may read it."""
+        return self.state.undecided
 
     @property
     def segments(self) -> tuple[Segment, ...]:

@@ -17,7 +17,7 @@ appends.
 | what                                                                       | changes under |
 |----------------------------------------------------------------------------|---------------|
 | `segments`, `tail`, `log_start_offset`, `recovery_point`                   | `lock`        |
-| `epochs`, `producer_states`                                                | `lock`        |
+| `epochs`, `producer_states`, `undecided`                                   | `lock`        |
 | `uncheckpointed_bytes`; what a truncation has still to cut off the files   | `lock`        |
 | `flushed_offset`, `snapshots`                                              | `flush_lock`  |
 | `cleaner_point`, also when the log is cleaned; `tier`, `tier_leftovers`    | `lock`        |
@@ -75,6 +75,7 @@ class LogState:
             first report the stored one, which may be far behind (P68). Set on the event loop.
         epochs: the leader epochs and their file.
         producer_states: as of the end of the log; belongs to the thread that appends.
+        undecided: of their transactions; replaced as a whole, and any thread may read it.
         snapshots: of producer states, as files.
         cleaner_point: how far the log is compacted; another object after each cut of the log.
         tier: where its oldest segments lie; None while all of them are at home.
@@ -105,6 +106,7 @@ class LogState:
         "tier_leftovers",
         "topic_partition",
         "uncheckpointed_bytes",
+        "undecided",
     )
 
     def __init__(
@@ -136,6 +138,7 @@ class LogState:
         self.high_watermark = max(committed, self.log_start_offset)
         self.epochs = EpochCheckpoint(files, directory, topic_partition, recovered.leader_epochs)
         self.producer_states = recovered.producer_states
+        self.undecided = recovered.producer_states.transactions.undecided()
         self.snapshots = recovered.snapshots
         self.cleaner_point = recovered.cleaner_point
         self.tier = recovered.tier

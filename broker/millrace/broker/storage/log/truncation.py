@@ -23,6 +23,7 @@ from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.tier import write_tier
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, WallMs
 from millrace.core.replica.compaction.cleanable import CleanerPoint
+from millrace.core.replica.log.open_transactions import NOTHING_UNDECIDED
 from millrace.core.replica.log.producer_states import ProducerStates
 
 
@@ -172,6 +173,7 @@ class LogTruncation:
         state.high_watermark = min(state.high_watermark, place.offset)
         state.epochs.truncate_from_end(place.offset)
         state.producer_states = states
+        state.undecided = states.transactions.undecided()
         self._flusher.note_point()
         self._to_cut = _ToCut(later, was_flushed)
         self.finish()
@@ -229,6 +231,7 @@ class LogTruncation:
             state.files, state.directory, state.topic_partition, names=[]
         )
         state.producer_states = ProducerStates()
+        state.undecided = NOTHING_UNDECIDED
         state.epochs.clear()
         state.cleaner_point = CleanerPoint(offset)
         self._to_cut = None

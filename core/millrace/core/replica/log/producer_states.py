@@ -183,7 +183,12 @@ class ProducerStates:
                 )
             return None
         if batch.producer_epoch != entry.epoch:
-            self._check_other_epoch(batch, entry)
+            self._check_epoch(batch, entry)
+            if batch.base_sequence != 0:
+                raise OutOfOrderSequenceError(
+                    f"producer {batch.producer_id} begins epoch {batch.producer_epoch} with "
+                    f"sequence {batch.base_sequence}: a new epoch begins with 0"
+                )
             return None
         for kept in entry.batches:
             if (
@@ -217,6 +222,23 @@ class ProducerStates:
             f"{expected}: the batches between are missing, send them first"
         )
 
+    def must_join(self, batch: SequencedBatch) -> bool:
+        """Whether a transactional batch would open a transaction here; its epoch comes first.
+
+        Raises:
+            InvalidProducerEpochError, ConcurrentTransactionsError: as in `check`.
+        """
+        entry = self._entries.get(batch.producer_id)
+        if entry is None:
+            return True
+        if batch.producer_epoch != entry.epoch:
+            self._check_epoch(batch, entry)
+            return True
+        is_open = entry.first_offset != UNKNOWN_OFFSET
+        return not is_open and all(
+            kept[:2] != (batch.base_sequence, batch.last_sequence) for kept in entry.batches
+        )
+
     def _check_first(
         self, batch: SequencedBatch, entry: ProducerEntry, *, is_successor: bool
     ) -> None:
@@ -227,7 +249,7 @@ class ProducerStates:
                 f"{batch.base_sequence}: the batches before are missing, send them first"
             )
 
-    def _check_other_epoch(self, batch: SequencedBatch, entry: ProducerEntry) -> None:
+    def _check_epoch(self, batch: SequencedBatch, entry: ProducerEntry) -> None:
         if batch.producer_epoch < entry.epoch:
             raise InvalidProducerEpochError(
                 f"producer {batch.producer_id} wrote with epoch {entry.epoch} already, this batch "
@@ -240,11 +262,6 @@ class ProducerStates:
                 f"the transaction of producer {batch.producer_id} in epoch {entry.epoch} is open "
                 f"here from offset {entry.first_offset} on, and this batch is of epoch "
                 f"{batch.producer_epoch}: its end is on the way, try again shortly"
-            )
-        if batch.base_sequence != 0:
-            raise OutOfOrderSequenceError(
-                f"producer {batch.producer_id} begins epoch {batch.producer_epoch} with sequence "
-                f"{batch.base_sequence}: a new epoch begins with 0"
             )
 
     def update(self, batch: SequencedBatch, base_offset: Offset, now: WallMs) -> None:

@@ -6,6 +6,7 @@ acks=1 must not queue up behind acks=all.
 
 import heapq
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -51,6 +52,8 @@ class _Given:
     next_offset: Offset
     producer_before: ProducerEntry | None
     producer_id: ProducerId
+    ended_before: Sequence[tuple[ProducerId, ProducerEntry | None]] = ()
+    """Of a control batch: the producers whose transactions it ends, in its order."""
 
 
 class OpenAppends:
@@ -79,6 +82,15 @@ class OpenAppends:
         """Note that a batch has these offsets, and what its producer had done before."""
         self._given.append(_Given(base_offset, next_offset, producer_before, producer_id))
 
+    def give_markers(
+        self,
+        base_offset: Offset,
+        next_offset: Offset,
+        ended_before: Sequence[tuple[ProducerId, ProducerEntry | None]],
+    ) -> None:
+        """Likewise of a control batch, and what the producers had done before its markers."""
+        self._given.append(_Given(base_offset, next_offset, None, NO_PRODUCER_ID, ended_before))
+
     def on_written(self, end_offset: Offset) -> None:
         """All before an offset is in the file, and cannot be taken back."""
         while self._given and self._given[0].next_offset <= end_offset:
@@ -96,6 +108,9 @@ class OpenAppends:
             given = self._given.pop()
             if given.producer_id != NO_PRODUCER_ID:
                 producers.put(given.producer_id, given.producer_before)
+            for producer_id, before in reversed(given.ended_before):
+                producers.put(producer_id, before)
+        producers.end_at(base_offset)
         waiting = self._waiting + self._waiting_for_all
         self._waiting = [entry for entry in self._waiting if entry[0] < base_offset]
         self._waiting_for_all = [entry for entry in self._waiting_for_all if entry[0] < base_offset]

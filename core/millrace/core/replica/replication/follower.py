@@ -138,6 +138,7 @@ class PartitionFollower(Role):
         "high_watermark",
         "leader",
         "leader_epoch",
+        "log",
         "log_start_offset",
         "next_offset",
         "phase",
@@ -157,6 +158,7 @@ class PartitionFollower(Role):
     ) -> None:
         assert high_watermark <= log.log_end_offset
         self.topic_partition = topic_partition
+        self.log = log
         self.log_start_offset = self.durable_log_start_offset = log.log_start_offset
         self.next_offset = self.written_offset = log.log_end_offset
         self.flushed_offset = log.flushed_offset

@@ -56,9 +56,9 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.records.header import BatchHeader
+from millrace.core.records.header import Attributes, BatchHeader
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
-from millrace.core.replica.replication.appends import Acks, OpenAppends, Waiter
+from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.effects import Complete, Effect, Wake
 from millrace.core.replica.replication.events import Changed
 from millrace.core.replica.replication.in_sync import (
@@ -66,7 +66,7 @@ from millrace.core.replica.replication.in_sync import (
     InSyncReplicas,
     IsrProposal,
 )
-from millrace.core.replica.replication.leader_offsets import LeaderOffsets
+from millrace.core.replica.replication.leader_transactions import JoinGuard, LeaderTransactions
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.role import ReplicaLog
 from millrace.core.replica.replication.rules import AppendRules, ReplicationConfig
@@ -74,7 +74,7 @@ from millrace.core.replica.replication.rules import AppendRules, ReplicationConf
 _DEFAULTS: Final = ReplicationConfig()
 
 
-class PartitionLeader(LeaderOffsets):
+class PartitionLeader(LeaderTransactions):
     """The role of a replica that leads. Appends complete in the order of offsets.
 
     Args:
@@ -87,12 +87,9 @@ class PartitionLeader(LeaderOffsets):
         standings: every registered broker.
         config: the broker's settings.
         now: the time.
-
-    Attributes:
-        producers: the producers' states, as of the end of the log.
     """
 
-    __slots__ = ("_appends", "producers")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -111,8 +108,6 @@ class PartitionLeader(LeaderOffsets):
         super().__init__(
             topic_partition, broker, log, rules, in_sync, high_watermark=high_watermark
         )
-        self.producers = log.producer_states.copy()
-        self._appends = OpenAppends()
         self._advance()  # Without followers no report will trigger it.
 
     # --- Appending ---------------------------------------------------------------------------
@@ -125,6 +120,7 @@ class PartitionLeader(LeaderOffsets):
         now: WallMs,
         *,
         is_successor: bool = False,
+        joined: JoinGuard | None = None,
     ) -> Waiter:
         """Give a checked batch its offsets, or find the original that it repeats.
 
@@ -136,10 +132,13 @@ class PartitionLeader(LeaderOffsets):
             owner: the receiver of the outcome.
             now: the time.
             is_successor: as in `ProducerStates.check`.
+            joined: of a transactional batch, as `begin_joining` returned it.
 
         Raises:
             InvalidTimestampError: timestamps of the records are too far from `now`.
             OutOfOrderSequenceError, DuplicateSequenceError, InvalidProducerEpochError: P42, P43.
+            InvalidTransactionStateError, ConcurrentTransactionsError, TransactionsFullError: as in
+                `ProducerStates.check`; or the partition is not in the transaction (P49).
             NotEnoughReplicasError: too few replicas are in sync for acks=all, or another replica
                 may have batches that are missing before this one; not appended (P14).
             NotEnoughReplicasAfterAppendError: likewise, but this repeats a batch that is in the log
@@ -163,6 +162,8 @@ class PartitionLeader(LeaderOffsets):
             original = self._find_original(header, acks, is_successor)
             if original is not None:
                 return self._repeat(header, original, acks, owner)
+            if header.attributes & Attributes.TRANSACTIONAL:
+                self._check_joined(header, joined)
         if acks is Acks.ALL and self.in_sync.is_short(rules):
             raise NotEnoughReplicasError(
                 self._too_few("nothing was appended"), topic_partition=self.topic_partition
@@ -173,6 +174,8 @@ class PartitionLeader(LeaderOffsets):
         self._appends.give(base_offset, self.next_offset, header.producer_id, before)
         if header.producer_id != NO_PRODUCER_ID:
             self.producers.update(header, base_offset, now)
+            if self._joining:
+                self._joining.pop(header.producer_id, None)
         last_offset = Offset(self.next_offset - 1)
         waiter = Waiter(owner, base_offset, last_offset, append_timestamp, acks)
         self._appends.wait(waiter)  # It is not written yet.
@@ -214,10 +217,6 @@ class PartitionLeader(LeaderOffsets):
         else:
             self._appends.wait(waiter)
         return waiter
-
-    def _is_acknowledged(self, waiter: Waiter) -> bool:
-        end = self.high_watermark if waiter.acks is Acks.ALL else self.durable_offset
-        return waiter.last_offset < end
 
     def _must_give_up(self, acks: Acks) -> bool:
         return acks is Acks.ALL and self.in_sync.is_surely_short(self.rules)

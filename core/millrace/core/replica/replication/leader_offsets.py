@@ -50,6 +50,7 @@ class LeaderOffsets(Role):
         "is_resigned",
         "leader_epoch",
         "leader_epoch_start_offset",
+        "log",
         "log_start_offset",
         "next_offset",
         "rules",
@@ -70,6 +71,7 @@ class LeaderOffsets(Role):
         # A state of an earlier life of this broker does not make it the leader (P37).
         assert in_sync.state.leader_life == broker
         self.topic_partition = topic_partition
+        self.log = log
         self.broker = broker
         self.rules = rules
         self.leader_epoch = in_sync.state.leader_epoch
@@ -90,11 +92,6 @@ class LeaderOffsets(Role):
         if self.rules.durability is Durability.FSYNC:
             return self.flushed_offset
         return self.written_offset
-
-    @property
-    def last_stable_offset(self) -> Offset:
-        """End of the records that `read_committed` may see (P10)."""
-        return self.high_watermark
 
     @property
     def is_settled(self) -> bool:

@@ -66,7 +66,6 @@ class Replica:
     Attributes:
         role: the present one; a leader that has resigned stays until its last appends are done.
         leader, follower: the role, if it is that; None: it is the other one.
-        log: the partition's; another object once it has moved.
         state: the newest that is known.
         session: with the leader at which its position is open.
         turn: when it is due.
@@ -76,6 +75,7 @@ class Replica:
 
     __slots__ = (
         "_config",
+        "_log",
         "_rules",
         "_standings",
         "_told_high_watermark",
@@ -83,7 +83,6 @@ class Replica:
         "broker",
         "follower",
         "leader",
-        "log",
         "role",
         "session",
         "state",
@@ -104,7 +103,7 @@ class Replica:
     ) -> None:
         self.topic_partition = topic_partition
         self.broker = broker
-        self.log = log
+        self._log = log
         self.state: PartitionState | None = None
         self._rules = rules
         self._config = config
@@ -119,6 +118,15 @@ class Replica:
         self._told_high_watermark = UNKNOWN_OFFSET
         # Followers fetch written records, and only their reports move the high watermark.
         self._told_written_offset = UNKNOWN_OFFSET
+
+    @property
+    def log(self) -> ReplicaLog:
+        """The partition's; another object once it has moved."""
+        return self._log
+
+    @log.setter
+    def log(self, log: ReplicaLog) -> None:
+        self._log = self.role.log = log
 
     @property
     def leads(self) -> bool:
@@ -161,6 +169,11 @@ class Replica:
     def high_watermark(self) -> Offset:
         """Everything below it is committed."""
         return self.role.high_watermark
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Everything below it is committed, and no transaction can still change its meaning."""
+        return self.role.last_stable_offset
 
     @property
     def has_committed(self) -> bool:

@@ -14,6 +14,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import PartitionState
 from millrace.core.replica.log.leader_epochs import LeaderEpochs, wrong_epoch
+from millrace.core.replica.log.open_transactions import NOTHING_UNDECIDED, Undecided
 from millrace.core.replica.log.producer_states import ProducerStates
 from millrace.core.replica.replication.effects import Effect, FetchFrom
 from millrace.core.replica.replication.events import Changed, Failed, Fetched, Flushed, Written
@@ -24,7 +25,8 @@ from millrace.core.replica.replication.rules import AppendRules
 class ReplicaLog(Protocol):
     """The log that a role begins with. Read only while nothing is on its way to the disk.
 
-    Its start may advance at any time; it is durable when it is visible.
+    Its start may advance at any time; it is durable when it is visible. `undecided` is replaced
+    with each append, before the machine hears of that.
     """
 
     @property
@@ -37,6 +39,8 @@ class ReplicaLog(Protocol):
     def leader_epochs(self) -> LeaderEpochs: ...
     @property
     def producer_states(self) -> ProducerStates: ...
+    @property
+    def undecided(self) -> Undecided: ...
 
 
 class Role:
@@ -44,6 +48,7 @@ class Role:
     nothing there.
 
     Attributes:
+        log: the partition's; another object once it has moved.
         high_watermark: everything below it is committed.
         next_offset: where the next batch begins; the batches before it may not be written yet.
         written_offset: everything before it is in the file, by the events so far.
@@ -53,6 +58,7 @@ class Role:
     __slots__ = ()
 
     topic_partition: TopicPartition
+    log: ReplicaLog
     leader_epoch: LeaderEpoch
     high_watermark: Offset
     next_offset: Offset
@@ -70,6 +76,18 @@ class Role:
         """
         if expected not in (self.leader_epoch, NO_LEADER_EPOCH):
             raise wrong_epoch(self.topic_partition, self.leader_epoch, expected)
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """End of the records whose outcome is certain: `read_committed` may see them (P10, P52).
+
+        Never before the log's start (T6).
+        """
+        undecided = self.log.undecided
+        if undecided is NOTHING_UNDECIDED:
+            return self.high_watermark
+        stable = undecided.last_stable_offset(self.high_watermark)
+        return max(stable, min(self.log.log_start_offset, self.high_watermark))
 
     @property
     def is_settled(self) -> bool:

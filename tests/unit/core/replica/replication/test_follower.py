@@ -28,6 +28,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.replica.log.leader_epochs import UNDEFINED_EPOCH_END, LeaderEpochs
+from millrace.core.replica.log.open_transactions import Undecided
 from millrace.core.replica.replication.effects import (
     Append,
     Change,
@@ -671,3 +672,13 @@ def test_readers_are_served_below_the_high_watermark_and_otherwise_asked_to_wait
             machine.check_readable(Offset(offset))
     with pytest.raises(OffsetOutOfRangeError):
         machine.check_readable(Offset(1))
+
+
+def test_readers_of_a_follower_are_told_of_nothing_undecided() -> None:
+    machine = follower((5, 0), end=50, high_watermark=40)
+    assert machine.last_stable_offset == 40
+    log = FakeReplicaLog(Offset(50), Offset(50), undecided=Undecided(Offset(30)))
+    machine.log = log
+    assert machine.last_stable_offset == 30
+    log.log_start_offset = Offset(35)
+    assert machine.last_stable_offset == 35

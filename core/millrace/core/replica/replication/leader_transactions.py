@@ -1,0 +1,214 @@
+"""The leader's side of transactions: who may write into one, and which markers are written.
+
+A transaction's first batch in a partition is appended only once its coordinator has taken the
+partition into the transaction (P49): a late batch would open a transaction that nobody ends. The
+shell begins with `begin_joining`, asks the coordinator, and passes the guard to `append`. A guard
+is void after any other append of the producer, and after any marker for it: the coordinator's yes
+was for a transaction that may be over by then. Once the transaction is open here, its further
+batches need no guard.
+
+The coordinator's markers are written when the transaction is decided (`append_markers`). Which of
+them are written, done already or refused is the rule of `ProducerStates.check_marker` (T1); this
+holds for a leader that took over in between, too: there is no other way to end a transaction.
+
+Source: KIP-890; KAFKA-19690 (the epoch is checked before the guard).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from millrace.core.errors import (
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    MillraceError,
+    NotEnoughReplicasError,
+    TransactionalIdNotFoundError,
+    TransactionCoordinatorFencedError,
+)
+from millrace.core.ids import (
+    NO_TIMESTAMP,
+    UNKNOWN_OFFSET,
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.metadata.model import BrokerLife
+from millrace.core.records.header import PRODUCER_EPOCH_MAX, BatchHeader
+from millrace.core.records.markers import BUMPING, NOT_BUMPING, Marker, WrittenMarker
+from millrace.core.replica.replication.appends import Acks, OpenAppends, Waiter
+from millrace.core.replica.replication.in_sync import InSyncReplicas
+from millrace.core.replica.replication.leader_offsets import LeaderOffsets
+from millrace.core.replica.replication.role import ReplicaLog
+from millrace.core.replica.replication.rules import AppendRules
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class JoinGuard:
+    """A producer's transaction is about to be joined here; known by identity."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+
+
+class AppendedMarkers(NamedTuple):
+    """What became of markers.
+
+    Attributes:
+        written: the markers of a control batch that the caller stamps and writes; none: no batch.
+        refusals: of each marker, why it is refused; None: it is in the log, or will be.
+        waiter: of all that are not refused: done once they are committed; None: all are refused.
+    """
+
+    written: list[WrittenMarker]
+    refusals: list[MillraceError | None]
+    waiter: Waiter | None
+
+
+class LeaderTransactions(LeaderOffsets):
+    """What a leader knows of its producers. `PartitionLeader` appends their batches.
+
+    Attributes:
+        producers: the producers' states, as of the end of the log.
+    """
+
+    __slots__ = ("_appends", "_joining", "producers")
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        broker: BrokerLife,
+        log: ReplicaLog,
+        rules: AppendRules,
+        in_sync: InSyncReplicas,
+        *,
+        high_watermark: Offset,
+    ) -> None:
+        super().__init__(
+            topic_partition, broker, log, rules, in_sync, high_watermark=high_watermark
+        )
+        self.producers = log.producer_states.copy()
+        self._appends = OpenAppends()
+        # A guard that its owner has dropped needs no room.
+        self._joining: WeakValueDictionary[ProducerId, JoinGuard] = WeakValueDictionary()
+
+    # --- Joining -----------------------------------------------------------------------------
+
+    def begin_joining(self, header: BatchHeader) -> JoinGuard | None:
+        """Begin to take this partition into a transaction, before its first batch is appended.
+
+        Args:
+            header: of a transactional batch.
+
+        Returns:
+            What `append` needs once the coordinator has agreed, to be kept until then. None: the
+            coordinator need not be asked, as the transaction is open here, or the batch repeats
+            one that is in the log.
+
+        Raises:
+            InvalidProducerEpochError: a newer incarnation of the producer has written.
+            ConcurrentTransactionsError: the producer's transaction of an earlier epoch is still
+                open here: wait for its marker (T2).
+        """
+        if not self.producers.must_join(header):
+            return None
+        guard = self._joining.get(header.producer_id)
+        if guard is None or guard.producer_epoch != header.producer_epoch:
+            guard = JoinGuard(header.producer_id, header.producer_epoch)
+            self._joining[header.producer_id] = guard
+        return guard
+
+    def _check_joined(self, header: BatchHeader, joined: JoinGuard | None) -> None:
+        """Refuse a batch that would open a transaction of which its coordinator knows nothing."""
+        entry = self.producers.entry(header.producer_id)
+        if entry is not None and entry.first_offset != UNKNOWN_OFFSET:
+            return
+        if (
+            joined is None
+            or joined.producer_epoch != header.producer_epoch
+            or self._joining.get(header.producer_id) is not joined
+        ):
+            raise InvalidTransactionStateError(
+                f"the partition is not in a transaction of producer {header.producer_id} of epoch "
+                f"{header.producer_epoch}: begin one first",
+                topic_partition=self.topic_partition,
+            )
+
+    # --- Markers -----------------------------------------------------------------------------
+
+    def append_markers(
+        self, markers: Sequence[Marker], owner: object, now: WallMs
+    ) -> AppendedMarkers:
+        """Give the ends of transactions their offsets, in one control batch.
+
+        Args:
+            markers: of their coordinators; no more than `MARKERS_MAX`.
+            owner: the receiver of the outcome.
+            now: the time.
+
+        Raises:
+            NotEnoughReplicasError: too few replicas are in sync; nothing was appended (P14).
+        """
+        if self.in_sync.is_short(self.rules):
+            raise NotEnoughReplicasError(
+                self._too_few("nothing was appended"), topic_partition=self.topic_partition
+            )
+        producers = self.producers
+        producers.transactions.settle(self.high_watermark)
+        base_offset = self.next_offset
+        written: list[WrittenMarker] = []
+        refusals: list[MillraceError | None] = []
+        before = []
+        for marker in markers:
+            try:
+                decided = producers.check_marker(marker)
+            except (TransactionCoordinatorFencedError, InvalidProducerEpochError) as refusal:
+                refusals.append(refusal.with_traceback(None))  # It refers to this frame.
+                continue
+            refusals.append(None)
+            if decided is not None:
+                before.append((marker.producer_id, producers.entry(marker.producer_id)))
+                producers.end([decided], base_offset, now)
+                written.append(decided)
+                self._joining.pop(marker.producer_id, None)
+        if all(refusals):
+            return AppendedMarkers(written, refusals, None)
+        if written:
+            self.next_offset = Offset(base_offset + len(written))
+            self._appends.give_markers(base_offset, self.next_offset, before)
+        # One that was written before lies somewhere before the end of the log.
+        last_offset = Offset(self.next_offset - 1)
+        waiter = Waiter(
+            owner, base_offset, last_offset, NO_TIMESTAMP, Acks.ALL, is_duplicate=not written
+        )
+        if self._is_acknowledged(waiter):
+            waiter.is_done = True
+        else:
+            self._appends.wait(waiter)
+        return AppendedMarkers(written, refusals, waiter)
+
+    def abort_marker(self, producer_id: ProducerId) -> Marker:
+        """Return a marker that aborts a transaction of which no coordinator knows.
+
+        Raises:
+            TransactionalIdNotFoundError: the producer has no open transaction here.
+        """
+        entry = self.producers.entry(producer_id)
+        if entry is None or entry.first_offset == UNKNOWN_OFFSET:
+            raise TransactionalIdNotFoundError(
+                f"producer {producer_id} has no open transaction here",
+                topic_partition=self.topic_partition,
+            )
+        coordinator_epoch = LeaderEpoch(max(entry.coordinator_epoch, 0))
+        if entry.epoch == PRODUCER_EPOCH_MAX:  # No later one can fence what is late.
+            return Marker(producer_id, entry.epoch, False, coordinator_epoch, NOT_BUMPING)
+        epoch = ProducerEpoch(entry.epoch + 1)
+        return Marker(producer_id, epoch, False, coordinator_epoch, BUMPING)
+
+    def _is_acknowledged(self, waiter: Waiter) -> bool:
+        end = self.high_watermark if waiter.acks is Acks.ALL else self.durable_offset
+        return waiter.last_offset < end

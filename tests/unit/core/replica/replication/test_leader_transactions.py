@@ -1,0 +1,317 @@
+"""Transactions at a partition's leader: joining, markers, the last stable offset."""
+
+from dataclasses import replace
+
+import pytest
+from tests.fakes.batch import PARTITION, WALL, header_of
+from tests.fakes.completed import completed
+from tests.fakes.replica_log import FakeReplicaLog
+
+from millrace.core.errors import (
+    Appended,
+    ConcurrentTransactionsError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    MillraceError,
+    NotEnoughReplicasError,
+    StorageFullError,
+    TransactionalIdNotFoundError,
+    TransactionCoordinatorFencedError,
+)
+from millrace.core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    PartitionEpoch,
+    ProducerEpoch,
+    ProducerId,
+)
+from millrace.core.metadata.model import BrokerLife, PartitionState
+from millrace.core.records.header import PRODUCER_EPOCH_MAX, Attributes, BatchHeader
+from millrace.core.records.markers import BUMPING, NOT_BUMPING, Marker, WrittenMarker
+from millrace.core.replica.log.open_transactions import Undecided
+from millrace.core.replica.replication.appends import Acks, Waiter
+from millrace.core.replica.replication.leader import PartitionLeader
+from millrace.core.replica.replication.rules import AppendRules
+
+ALONE = PartitionState(
+    replicas=(BrokerId(0),),
+    leader=BrokerId(0),
+    leader_epoch=LeaderEpoch(5),
+    partition_epoch=PartitionEpoch(0),
+    isr=(BrokerLife(BrokerId(0), BrokerEpoch(1)),),
+)
+NOW = MonotonicMs(0)
+
+
+def leader(
+    log: FakeReplicaLog | None = None, *, state: PartitionState = ALONE, insync_min: int = 1
+) -> PartitionLeader:
+    log = FakeReplicaLog() if log is None else log
+    return PartitionLeader(
+        PARTITION,
+        ALONE.isr[0],
+        state,
+        log,
+        AppendRules(min_insync_replicas=insync_min),
+        high_watermark=log.log_end_offset,
+        now=NOW,
+    )
+
+
+def batch(sequence: int = 0, *, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
+    """A transactional batch of 10 records."""
+    return replace(
+        header_of(10, producer_id=producer_id, sequence=sequence),
+        attributes=header_of(10).attributes | Attributes.TRANSACTIONAL,
+        producer_epoch=ProducerEpoch(epoch),
+    )
+
+
+def marker(
+    epoch: int = 1, *, producer_id: int = 7, coordinator_epoch: int = 3, protocol: int = BUMPING
+) -> Marker:
+    return Marker(
+        ProducerId(producer_id),
+        ProducerEpoch(epoch),
+        True,
+        LeaderEpoch(coordinator_epoch),
+        protocol,
+    )
+
+
+def join(machine: PartitionLeader, header: BatchHeader) -> Waiter:
+    """Append the first batch of a transaction, as the coordinator has agreed."""
+    guard = machine.begin_joining(header)
+    assert guard is not None
+    return machine.append(header, Acks.ALL, "data", WALL, joined=guard)
+
+
+def written(machine: PartitionLeader) -> list[Waiter]:
+    """The disk has everything."""
+    end = machine.next_offset
+    return completed(machine.on_written(end, NOW) + machine.on_flushed(end))
+
+
+# --- Joining (P49) ---------------------------------------------------------------------------
+
+
+def test_a_transaction_that_was_not_joined_is_refused() -> None:
+    machine = leader()
+    with pytest.raises(InvalidTransactionStateError, match="not in a transaction"):
+        machine.append(batch(), Acks.ALL, "a", WALL)
+    assert machine.next_offset == 0
+
+
+def test_only_the_first_batch_must_join() -> None:
+    machine = leader()
+    assert join(machine, batch()).base_offset == 0
+    assert machine.begin_joining(batch(10)) is None
+    assert machine.append(batch(10), Acks.ALL, "b", WALL).base_offset == 10
+
+
+def test_a_repetition_need_not_join() -> None:
+    machine = leader()
+    join(machine, batch())
+    machine.append_markers([marker(0, protocol=NOT_BUMPING)], "m", WALL)
+    assert machine.begin_joining(batch()) is None
+    assert machine.append(batch(), Acks.ALL, "b", WALL).is_duplicate
+    assert machine.begin_joining(batch(10)) is not None
+
+
+def test_a_guard_is_void_after_a_marker() -> None:
+    # With protocol 1 nothing but the guard tells a late batch from one of the next transaction.
+    machine = leader()
+    join(machine, batch())
+    machine.append_markers([marker(0, protocol=NOT_BUMPING)], "m", WALL)
+    guard = machine.begin_joining(batch(10))
+    machine.append_markers([marker(1)], "m", WALL)
+    machine.append_markers([marker(2)], "m", WALL)
+    assert guard is not None
+    late = machine.begin_joining(batch(epoch=2))
+    assert late is not None
+    assert late is not guard
+    with pytest.raises(InvalidTransactionStateError):
+        machine.append(batch(epoch=2), Acks.ALL, "b", WALL, joined=guard)
+
+
+def test_a_guard_is_void_after_an_append_and_an_end_of_the_producer() -> None:
+    machine = leader()
+    first = machine.begin_joining(batch())
+    assert machine.begin_joining(batch()) is first
+    machine.append(batch(), Acks.ALL, "a", WALL, joined=first)
+    machine.append_markers([marker(0, protocol=NOT_BUMPING)], "m", WALL)
+    # The state is as it was, but the coordinator's yes was for the transaction that is over.
+    with pytest.raises(InvalidTransactionStateError):
+        machine.append(batch(10), Acks.ALL, "b", WALL, joined=first)
+
+
+def test_a_guard_is_void_after_other_data_of_the_producer() -> None:
+    machine = leader()
+    guard = machine.begin_joining(batch(10))
+    machine.append(header_of(10, producer_id=7, sequence=0), Acks.ALL, "a", WALL)
+    with pytest.raises(InvalidTransactionStateError):
+        machine.append(batch(10), Acks.ALL, "b", WALL, joined=guard)
+
+
+def test_a_guard_serves_its_producer_and_epoch_alone() -> None:
+    machine = leader()
+    guard = machine.begin_joining(batch())
+    for other in (batch(epoch=1), batch(producer_id=8)):
+        with pytest.raises(InvalidTransactionStateError):
+            machine.append(other, Acks.ALL, "a", WALL, joined=guard)
+
+
+def test_a_guard_of_another_reign_is_void() -> None:
+    guard = leader().begin_joining(batch())
+    with pytest.raises(InvalidTransactionStateError):
+        leader().append(batch(), Acks.ALL, "a", WALL, joined=guard)
+
+
+def test_the_epoch_is_checked_before_the_guard() -> None:
+    machine = leader()
+    machine.append_markers([marker(4)], "m", WALL)
+    with pytest.raises(InvalidProducerEpochError):
+        machine.begin_joining(batch(epoch=3))
+    with pytest.raises(InvalidProducerEpochError):
+        machine.append(batch(epoch=3), Acks.ALL, "a", WALL)
+
+
+def test_a_batch_of_a_higher_epoch_waits_for_the_marker_of_the_open_transaction() -> None:
+    machine = leader()
+    join(machine, batch())
+    with pytest.raises(ConcurrentTransactionsError):
+        machine.begin_joining(batch(epoch=1))
+    with pytest.raises(ConcurrentTransactionsError):
+        machine.append(batch(epoch=1), Acks.ALL, "b", WALL)
+    machine.append_markers([marker(1)], "m", WALL)
+    assert join(machine, batch(epoch=1)).base_offset == 11
+
+
+# --- Markers (T1, P50) -----------------------------------------------------------------------
+
+
+def test_markers_take_one_offset_each_and_say_where_the_records_lie() -> None:
+    machine = leader()
+    join(machine, batch())
+    machine.append(batch(10), Acks.ALL, "b", WALL)
+    join(machine, batch(producer_id=8))
+    done = machine.append_markers([marker(), marker(producer_id=8)], "m", WALL)
+    assert done.written == [
+        WrittenMarker(marker(), Offset(0), Offset(19)),
+        WrittenMarker(marker(producer_id=8), Offset(20), Offset(29)),
+    ]
+    assert done.refusals == [None, None]
+    assert done.waiter is not None
+    assert (done.waiter.base_offset, done.waiter.last_offset) == (30, 31)
+    assert machine.next_offset == 32
+    assert not done.waiter.is_done
+    assert done.waiter in written(machine)
+
+
+def test_a_marker_that_is_written_waits_until_it_is_committed_and_takes_no_offset() -> None:
+    machine = leader()
+    join(machine, batch())
+    machine.append_markers([marker()], "m", WALL)
+    again = machine.append_markers([marker()], "m", WALL)
+    assert (again.written, again.refusals) == ([], [None])
+    assert again.waiter is not None
+    assert again.waiter.is_duplicate
+    assert not again.waiter.is_done
+    assert machine.next_offset == 11
+    assert again.waiter in written(machine)
+    late = machine.append_markers([marker()], "m", WALL).waiter
+    assert late is not None
+    assert late.is_done
+
+
+def test_a_refused_marker_does_not_count_as_delivered() -> None:
+    machine = leader()
+    join(machine, batch(epoch=4))
+    done = machine.append_markers([marker(4), marker(5), marker(6, coordinator_epoch=2)], "m", WALL)
+    assert [type(refusal) for refusal in done.refusals] == [
+        InvalidProducerEpochError,
+        type(None),
+        TransactionCoordinatorFencedError,
+    ]
+    assert [one.marker for one in done.written] == [marker(5)]
+    refused = machine.append_markers([marker(4)], "m", WALL)
+    assert refused.waiter is None
+    assert machine.next_offset == 11
+
+
+def test_markers_are_not_appended_while_too_few_are_in_sync() -> None:
+    machine = leader(state=replace(ALONE, replicas=(BrokerId(0), BrokerId(1))), insync_min=2)
+    with pytest.raises(NotEnoughReplicasError):
+        machine.append_markers([marker()], "m", WALL)
+    assert machine.next_offset == 0
+
+
+def test_a_failed_write_takes_back_begins_and_ends() -> None:
+    machine = leader()
+    join(machine, batch())
+    written(machine)
+    machine.append_markers([marker()], "m", WALL)
+    join(machine, batch(epoch=1))
+    machine.append_markers([marker(9, producer_id=8)], "m", WALL)
+    machine.on_write_failed(Offset(10), StorageFullError("full"))
+    assert machine.next_offset == 10
+    assert [key for key, _ in machine.producers.open_entries()] == [7]
+    assert machine.producers.entry(ProducerId(8)) is None
+    again = machine.append_markers([marker()], "m", WALL)
+    assert again.written == [WrittenMarker(marker(), Offset(0), Offset(9))]
+
+
+def test_a_failed_write_fails_the_markers() -> None:
+    machine = leader()
+    waiter = machine.append_markers([marker()], "m", WALL).waiter
+    assert completed(machine.on_write_failed(Offset(0), StorageFullError("full"))) == [waiter]
+
+
+def test_who_no_longer_leads_tells_that_markers_may_be_written() -> None:
+    machine = leader()
+    waiter = machine.append_markers([marker()], "m", WALL).waiter
+    assert waiter is not None
+    machine.resign(MillraceError("gone"))
+    assert waiter.error is not None
+    assert waiter.error.appended is Appended.MAYBE
+
+
+def test_an_abort_by_hand_has_a_higher_epoch() -> None:
+    machine = leader()
+    with pytest.raises(TransactionalIdNotFoundError):
+        machine.abort_marker(ProducerId(7))
+    join(machine, batch(epoch=4))
+    aborts = machine.abort_marker(ProducerId(7))
+    assert (aborts.producer_epoch, aborts.is_commit, aborts.protocol) == (5, False, BUMPING)
+    assert machine.append_markers([aborts], "m", WALL).refusals == [None]
+    assert machine.producers.open_entries() == []
+
+
+def test_an_abort_by_hand_in_the_last_epoch_ends_the_transaction() -> None:
+    machine = leader()
+    join(machine, batch(epoch=PRODUCER_EPOCH_MAX))
+    aborts = machine.abort_marker(ProducerId(7))
+    assert machine.append_markers([aborts], "m", WALL).refusals == [None]
+    assert machine.producers.open_entries() == []
+
+
+# --- The last stable offset (P52, T6) --------------------------------------------------------
+
+
+def test_the_last_stable_offset_follows_from_the_log_and_the_high_watermark() -> None:
+    log = FakeReplicaLog(Offset(50), Offset(50))
+    machine = leader(log)
+    assert machine.last_stable_offset == machine.high_watermark == 50
+    log.undecided = Undecided(Offset(30))
+    assert machine.last_stable_offset == 30
+    log.undecided = Undecided(marker_offsets=(Offset(50),), first_offsets=(Offset(20),))
+    assert machine.last_stable_offset == 20
+
+
+def test_the_last_stable_offset_is_never_before_the_logs_start() -> None:
+    log = FakeReplicaLog(Offset(50), Offset(50), Offset(40))
+    log.undecided = Undecided(Offset(30))
+    assert leader(log).last_stable_offset == 40
