@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from tests.fakes.transaction_log import TransactionLog
 
 from millrace.core.errors import (
     BrokerIdNotRegisteredError,
@@ -71,6 +72,16 @@ class FakeLog:
     """The error of requests for offsets."""
     led_by: common_pb2.PartitionLeader | None = None
     """Another broker that metadata names as the leader."""
+    written: TransactionLog | None = None
+    """What was put here by `put`."""
+
+    def put(self, written: TransactionLog) -> None:
+        """Have the batches of a log with transactions."""
+        self.written, self.batches = written, written.stored()
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.end_offset if self.written is None else self.written.last_stable_offset
 
     @property
     def end_offset(self) -> int:
@@ -104,13 +115,15 @@ class FakeLog:
         self.batches.append((base, base + header.record_count, stamped + bytes(batch[96:])))
         return base
 
-    def read(self, offset: int, max_bytes: int) -> bytes:
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(f"{offset} is not in the log")
         data = b""
         for _, next_offset, batch in self.batches:
             if next_offset <= offset:
                 continue
+            if next_offset > end_offset:
+                break
             if data and len(data) + len(batch) > max_bytes:
                 break
             data += batch
@@ -384,10 +397,14 @@ class FakeBroker:
         session: dict[int, tuple[FakeLog | None, int, int]] = {}
         told: dict[int, int] = {}
         credit = 0
+        is_committed = False
 
         async def read_requests() -> None:
-            nonlocal credit
+            nonlocal credit, is_committed
             async for request in requests:
+                if request.HasField("settings"):
+                    level = request.settings.isolation_level
+                    is_committed = level == fetch_pb2.ISOLATION_LEVEL_READ_COMMITTED
                 credit += request.credit_bytes
                 self.credit_granted += request.credit_bytes
                 for handle in request.remove:
@@ -413,9 +430,11 @@ class FakeBroker:
                             raise self.fetch_failures.popleft()
                         if log is None:
                             raise UnknownTopicOrPartitionError("no such topic")
-                        fetched.high_watermark = fetched.last_stable_offset = log.end_offset
+                        fetched.high_watermark = log.end_offset
+                        fetched.last_stable_offset = log.last_stable_offset
                         fetched.log_start_offset = log.start_offset
-                        data = log.read(offset, min(max_bytes, credit))
+                        end = log.last_stable_offset if is_committed else log.end_offset
+                        data = log.read(offset, min(max_bytes, credit), end)
                     except MillraceError as error:
                         fetched.error.CopyFrom(wire_error(error))
                         del session[handle]
@@ -430,10 +449,13 @@ class FakeBroker:
                     credit -= len(data)
                     fetched.length = len(data)
                     parts.append(data)
-                    header.partitions.append(fetched)
                     next_offset = offset
                     for batch_header, _ in walk(data):
                         next_offset = batch_header.next_offset
+                    if is_committed and log.written is not None:
+                        for aborted in log.written.aborted(offset, next_offset):
+                            fetched.aborted_transactions.add(**aborted._asdict())
+                    header.partitions.append(fetched)
                     session[handle] = (log, next_offset, max_bytes)
                 if header.partitions:
                     self.fetched_bytes_sent += sum(map(len, parts))
@@ -463,7 +485,9 @@ class FakeBroker:
             if kind == "earliest":
                 listed.offset = log.start_offset
             elif kind == "latest":
-                listed.offset = log.end_offset
+                level = request.isolation_level
+                is_committed = level == fetch_pb2.ISOLATION_LEVEL_READ_COMMITTED
+                listed.offset = log.last_stable_offset if is_committed else log.end_offset
             elif kind == "timestamp":
                 for _, _, batch in log.batches:
                     for header, data in walk(batch):

@@ -51,14 +51,18 @@ class MeasuredLag(NamedTuple):
 _NOTHING: Final = MeasuredLag(0, 0, 0, None)
 
 
-def queries_to_wire(queries: Sequence[LagQuery]) -> pb.DescribeLagsRequest:
-    """Return the request of some queries."""
+def queries_to_wire(
+    queries: Sequence[LagQuery],
+    level: pb.IsolationLevel = pb.ISOLATION_LEVEL_READ_COMMITTED,
+) -> pb.DescribeLagsRequest:
+    """Return the request of some queries; the level says where partitions end."""
     places = [query.topic_partition for query in queries]
     numbers: dict[TopicId, int] = {}
     for place in places:
         numbers.setdefault(place.topic_id, len(numbers))
     return pb.DescribeLagsRequest(
         topic_ids=numbers,
+        isolation_level=level,
         topics=[numbers[place.topic_id] for place in places],
         partitions=[place.partition for place in places],
         current_leader_epochs=[query.leader_epoch for query in queries],

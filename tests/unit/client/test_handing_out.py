@@ -38,7 +38,9 @@ def handing_out(*batches: FetchedBatch) -> HandingOut:
     fetching: Any = SimpleNamespace(
         counters=ConsumerCounters(),
         take=lambda: waiting.popleft() if waiting else None,
-        fetcher=SimpleNamespace(partition=lambda place: SimpleNamespace(known_end=Offset(100))),
+        fetcher=SimpleNamespace(
+            partition=lambda place: SimpleNamespace(high_watermark=Offset(100))
+        ),
     )
     return HandingOut(fetching, ConsumerConfig())
 

@@ -14,6 +14,7 @@ from millrace.client._admin.administration import Administration
 from millrace.client._admin.descriptions import TopicDescription
 from millrace.client._cluster.arguments import checked_word
 from millrace.client._cluster.coordinators import Coordinators
+from millrace.client._cluster.isolation import READ_COMMITTED, Isolation
 from millrace.client._cluster.offsets import describe_lags
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._threads.tasks import parts_of_a_call
@@ -293,7 +294,7 @@ class GroupAdministration(Administration):
         return response.epoch, response.assignor, tuple(members)
 
     async def describe_lags(
-        self, positions: Mapping[PartitionName, int]
+        self, positions: Mapping[PartitionName, int], *, isolation: Isolation = READ_COMMITTED
     ) -> dict[PartitionName, Lag | MillraceError]:
         """Return how much of each partition follows a position.
 
@@ -305,6 +306,7 @@ class GroupAdministration(Administration):
 
         Args:
             positions: the offset of the next record to read, by topic and number.
+            isolation: of the reader, which says where a log ends: see `list_offsets`.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
@@ -312,7 +314,10 @@ class GroupAdministration(Administration):
         places = await self._places(positions)
         errors: dict[TopicPartition, MillraceError] = {}
         found = await describe_lags(
-            self._cluster, {places[place]: at for place, at in positions.items()}, errors
+            self._cluster,
+            {places[place]: at for place, at in positions.items()},
+            errors,
+            isolation=isolation,
         )
         lags: dict[PartitionName, Lag | MillraceError] = {}
         for place, at in positions.items():

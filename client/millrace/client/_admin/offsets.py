@@ -5,6 +5,7 @@ from typing import Literal, overload
 
 from millrace.client._admin.administration import Administration
 from millrace.client._cluster.arguments import checked_offset, checked_place
+from millrace.client._cluster.isolation import READ_COMMITTED, Isolation
 from millrace.client._cluster.offsets import (
     OffsetAndTimestamp,
     OffsetSpec,
@@ -28,6 +29,7 @@ class OffsetAdministration(Administration):
         at: OffsetSpec = "end",
         *,
         return_errors: Literal[False] = False,
+        isolation: Isolation = READ_COMMITTED,
     ) -> dict[PartitionName, OffsetAndTimestamp]: ...
 
     @overload
@@ -37,6 +39,7 @@ class OffsetAdministration(Administration):
         at: OffsetSpec = "end",
         *,
         return_errors: bool,
+        isolation: Isolation = READ_COMMITTED,
     ) -> dict[PartitionName, OffsetAndTimestamp | MillraceError]: ...
 
     async def list_offsets(
@@ -45,6 +48,7 @@ class OffsetAdministration(Administration):
         at: OffsetSpec = "end",
         *,
         return_errors: bool = False,
+        isolation: Isolation = READ_COMMITTED,
     ) -> Mapping[PartitionName, OffsetAndTimestamp | MillraceError]:
         """Return an offset for each partition, of any number of topics at once.
 
@@ -62,19 +66,24 @@ class OffsetAdministration(Administration):
                 first record at or after it, or `AfterBytes`. A mapping does not use it.
             return_errors: return a partition's error in the place of its offset; else the first
                 error is raised.
+            isolation: of the reader who wants to know, which says where a log ends: with
+                "read_committed" before the first record of an open transaction, with
+                "read_uncommitted" after the last replicated record.
 
         Returns:
             The offsets by topic, as it was named, and number.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
-            InvalidRequestError: a partition or a place in the log is not one.
+            InvalidRequestError: a partition, a place in the log, or the isolation is not one.
         """
         asked: dict[PartitionName, tuple[TopicPartition, OffsetSpec]] = {}
         for place, found, spec in await self._resolved(partitions, at):
             asked[place] = found, spec
         errors: dict[TopicPartition, MillraceError] | None = {} if return_errors else None
-        offsets = await look_up_offsets(self._cluster, dict(asked.values()), errors)
+        offsets = await look_up_offsets(
+            self._cluster, dict(asked.values()), errors, isolation=isolation
+        )
         outcomes: dict[TopicPartition, OffsetAndTimestamp | MillraceError]
         outcomes = {**offsets, **(errors or {})}
         return {place: outcomes[found] for place, (found, _) in asked.items()}
@@ -145,7 +154,13 @@ class OffsetAdministration(Administration):
         deleted = await delete_records(self._cluster, wanted, refused)
         return {place: refused.get(at) or deleted[at] for place, at in places.items()}
 
-    async def wait_for_news(self, ends: Mapping[PartitionName, int], timeout_ms: int) -> None:
+    async def wait_for_news(
+        self,
+        ends: Mapping[PartitionName, int],
+        timeout_ms: int,
+        *,
+        isolation: Isolation = READ_COMMITTED,
+    ) -> None:
         """Wait until the end of a partition moves, or the time is over.
 
         The brokers wait, so there are no requests meanwhile. A partition whose leader cannot be
@@ -154,13 +169,14 @@ class OffsetAdministration(Administration):
         Args:
             ends: where partitions end, by topic and number; one at least.
             timeout_ms: how long to wait; brokers have a bound of their own, `fetch_wait_ms_max`.
+            isolation: as for `list_offsets`.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic or partition.
         """
         places = await self._places(ends)
         known = {places[place]: Offset(end) for place, end in ends.items()}
-        await wait_for_news(self._cluster, known, timeout_ms / 1000)
+        await wait_for_news(self._cluster, known, timeout_ms / 1000, isolation=isolation)
 
     async def find_epoch_ends(
         self, epochs: Mapping[PartitionName, int]

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import LogEnd, log_end, whole_number
 from millrace.client._cluster.cluster import LEADER_SILENCE_MS_DEFAULT, Cluster
+from millrace.client._cluster.isolation import READ_COMMITTED, level_of
 from millrace.client._cluster.pauses import spread
 from millrace.core.errors import (
     ConnectionFailedError,
@@ -83,6 +84,8 @@ async def look_up_offsets(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, OffsetSpec],
     refused: dict[TopicPartition, MillraceError] | None = None,
+    *,
+    isolation: str = READ_COMMITTED,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """Return an offset for each partition, in the same order.
 
@@ -92,14 +95,17 @@ async def look_up_offsets(
         cluster: whose leaders to ask.
         wanted: what to look up.
         refused: collects the errors of partitions, instead of raising them.
+        isolation: of the reader who wants to know: it says where a log ends.
 
     Raises:
-        InvalidRequestError: what is to be looked up is no place in a log.
+        InvalidRequestError: what is to be looked up is no place in a log, or there is no such
+            isolation.
         UnknownTopicOrPartitionError: a topic is gone.
         MillraceError: the last refusal when the time is over, or one that a retry cannot solve.
     """
     places = {place: _checked_spec(at) for place, at in wanted.items()}
-    return await ask_leaders(cluster, places, _list_offsets, refused)
+    ask = partial(_list_offsets, level=level_of(isolation))
+    return await ask_leaders(cluster, places, ask, refused)
 
 
 def _checked_spec(at: OffsetSpec) -> OffsetSpec:
@@ -129,18 +135,26 @@ async def describe_lags(
     cluster: Cluster,
     positions: Mapping[TopicPartition, int],
     refused: dict[TopicPartition, MillraceError],
+    *,
+    isolation: str = READ_COMMITTED,
 ) -> dict[TopicPartition, MeasuredLag]:
     """Return how much of each partition follows a position; `refused` collects the errors."""
-    return await ask_leaders(cluster, positions, _describe_lags, refused)
+    ask = partial(_describe_lags, level=level_of(isolation))
+    return await ask_leaders(cluster, positions, ask, refused)
 
 
 async def wait_for_news(
-    cluster: Cluster, ends: Mapping[TopicPartition, Offset], timeout_s: float
+    cluster: Cluster,
+    ends: Mapping[TopicPartition, Offset],
+    timeout_s: float,
+    *,
+    isolation: str = READ_COMMITTED,
 ) -> None:
     """Wait until the end of a partition moves at its leader, or the time is over.
 
     A leader that cannot be asked ends the wait as well: a look-up gives the reason.
     """
+    level = level_of(isolation)
     requests: dict[BrokerId, fetch_pb2.ListOffsetsRequest] = {}
     for place, end in ends.items():
         leader = cluster.metadata.leader_of(place)
@@ -148,6 +162,7 @@ async def wait_for_news(
             return
         request = requests.setdefault(leader.broker_id, fetch_pb2.ListOffsetsRequest())
         request.max_wait_ms = max(1, int(timeout_s * 1000))
+        request.isolation_level = level
         request.partitions.add(
             topic_partition=wire.partition_to_wire(place),
             current_leader_epoch=leader.leader_epoch,  # P6
@@ -341,10 +356,15 @@ async def ask_for_epoch_ends(
 
 
 async def _list_offsets(
-    cluster: Cluster, broker_id: BrokerId, wanted: Mapping[TopicPartition, OffsetSpec]
+    cluster: Cluster,
+    broker_id: BrokerId,
+    wanted: Mapping[TopicPartition, OffsetSpec],
+    *,
+    level: fetch_pb2.IsolationLevel,
 ) -> list[OffsetAndTimestamp | MillraceError]:
     request = fetch_pb2.ListOffsetsRequest(
-        partitions=[_query(cluster, place, at) for place, at in wanted.items()]
+        partitions=[_query(cluster, place, at) for place, at in wanted.items()],
+        isolation_level=level,
     )
     return [
         wire.error_of(listed)
@@ -380,10 +400,15 @@ async def _find_epoch_ends(
 
 
 async def _describe_lags(
-    cluster: Cluster, broker_id: BrokerId, wanted: Mapping[TopicPartition, int]
+    cluster: Cluster,
+    broker_id: BrokerId,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    level: fetch_pb2.IsolationLevel,
 ) -> list[MeasuredLag | MillraceError]:
     request = queries_to_wire(
-        [LagQuery(place, known_epoch(cluster, place), offset) for place, offset in wanted.items()]
+        [LagQuery(place, known_epoch(cluster, place), offset) for place, offset in wanted.items()],
+        level,
     )
     response: fetch_pb2.DescribeLagsResponse = await cluster.on(
         await cluster.broker(broker_id), lambda c: c.fetch.DescribeLags(request)

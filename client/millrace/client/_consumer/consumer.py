@@ -183,6 +183,9 @@ class Consumer(AsyncClient):
     ) -> Records:
         """Return records, as soon as there are some; none when `timeout_ms` is over.
 
+        Also none when a partition with an end (`assign`) has come to it, and what was left there
+        was no record for this consumer: ends and aborted records of transactions.
+
         Args:
             timeout_ms: how long to wait for the first.
             max_records: how many at the most; at least 1.
@@ -231,7 +234,7 @@ class Consumer(AsyncClient):
                 if membership is not None and membership.is_due:
                     await membership.poll()
                 taken = self._core.take(take)
-                if taken:
+                if taken or self._core.fetching.take_end():
                     polling(taken)
                     return taken
                 left = deadline - host.monotonic_s()

@@ -7,7 +7,8 @@ from millrace.client._cluster import wire
 from millrace.client._cluster.broker_streams import BrokerStream
 from millrace.client._cluster.connection import Connection
 from millrace.core.client.consumer.sessions import ChangeSession, FetchedPartition
-from millrace.core.ids import BrokerId, LeaderEpoch, Offset
+from millrace.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
+from millrace.core.records.markers import AbortedTransaction
 from millrace.proto import codec
 from millrace.proto.v1 import fetch_pb2
 from millrace.runtime.transport.calls import ClientStream, Message
@@ -94,6 +95,7 @@ def _news(fetched: fetch_pb2.FetchedPartition, batches: memoryview) -> FetchedPa
         fetched.handle,
         batches,
         Offset(fetched.high_watermark),
+        Offset(fetched.last_stable_offset),
         Offset(fetched.log_start_offset),
         Offset(fetched.fetch_offset),
     )
@@ -105,4 +107,11 @@ def _news(fetched: fetch_pb2.FetchedPartition, batches: memoryview) -> FetchedPa
         news.diverging_end_offset = Offset(fetched.diverging.end_offset)
     if fetched.HasField("preferred_read_replica"):
         news.preferred_read_replica = BrokerId(fetched.preferred_read_replica)
+    if fetched.aborted_transactions:
+        news.aborted = [
+            AbortedTransaction(
+                ProducerId(told.producer_id), Offset(told.first_offset), Offset(told.last_offset)
+            )
+            for told in fetched.aborted_transactions
+        ]
     return news

@@ -16,6 +16,7 @@ from millrace.client._cluster.arguments import log_end
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
+from millrace.client._cluster.isolation import READ_COMMITTED, level_of
 from millrace.client._cluster.offsets import OffsetSpec, ask_for_epoch_ends, look_up_offsets
 from millrace.client._cluster.pauses import spread
 from millrace.client._cluster.throttling import ThrottlingNotice
@@ -79,6 +80,7 @@ class Fetching:
             response_bytes_max=_RESPONSE_BYTES_MAX,
             window_bytes=config.fetch_max_bytes,
             rack=config.client_rack,
+            isolation_level=level_of(config.isolation),
         )
         self.loop = loop
         self.counters = counters
@@ -86,7 +88,8 @@ class Fetching:
         retry_ms, retry_ms_max = spread(_RETRY_BACKOFF_MS, _RETRY_BACKOFF_MS_MAX)
         router = Router(retry_ms, retry_ms_max, config.metadata_max_age_ms, monotonic_now())
         reset = RESETS[log_end(config.auto_offset_reset)]
-        self.fetcher = Fetcher(reset, config.fetch_max_bytes, router)
+        read_committed = config.isolation == READ_COMMITTED
+        self.fetcher = Fetcher(reset, config.fetch_max_bytes, router, read_committed=read_committed)
         self.lock = threading.Lock()
         self.news = asyncio.Event()
         """Something can be taken, or a member has work."""
@@ -131,16 +134,21 @@ class Fetching:
             return None  # Without the lock: what comes now wakes the thread later.
         with self.lock:
             try:
-                while True:
-                    batch = fetcher.take()
-                    if batch is None or not batch.header.is_control:
-                        return batch
+                return fetcher.take()
             finally:
                 must_poll = self.fetcher.must_poll
                 if not self.fetcher.has_news:
                     self.news.clear()
                 if must_poll:
                     self._wake()
+
+    def take_end(self) -> bool:
+        """Return, once, that a partition has come to its end without another batch to take."""
+        if not self.fetcher.has_passed_to_end:
+            return False
+        with self.lock:
+            self.fetcher.has_passed_to_end = False
+        return True
 
     def await_news(self) -> host.Queue | None:
         """Return a queue into which something is put when there are news; None: there are some."""
@@ -266,7 +274,9 @@ class Fetching:
     async def _look_up(self, effect: LookUpOffset) -> None:
         try:
             end: OffsetSpec = "beginning" if effect.reset is Reset.EARLIEST else "end"
-            found = await look_up_offsets(self.cluster, {effect.topic_partition: end})
+            found = await look_up_offsets(
+                self.cluster, {effect.topic_partition: end}, isolation=self._config.isolation
+            )
         except MillraceError as error:
             self.look_up_errors[effect.topic_partition] = error
             with self.lock:

@@ -117,7 +117,10 @@ class HandingOut:
                     batch.topic_partition.partition,
                     rows,
                     batch.header.leader_epoch,
-                    self._fetching.fetcher.partition(batch.topic_partition).known_end or Offset(0),
+                    max(
+                        self._fetching.fetcher.partition(batch.topic_partition).high_watermark,
+                        Offset(0),
+                    ),
                     batch.topic_partition.topic_id,
                     batch.header.has_append_time,
                 )

@@ -201,7 +201,8 @@ class ConsumerCore:
             fetcher = self.fetching.fetcher
             read = [place for place in fetcher.assigned if not fetcher.untold.is_gone(place)]
         assigned: dict[TopicPartition, OffsetSpec] = dict.fromkeys(read, "end")
-        for topic_partition, end in (await look_up_offsets(self.cluster, assigned)).items():
+        ends = await look_up_offsets(self.cluster, assigned, isolation=self.config.isolation)
+        for topic_partition, end in ends.items():
             place = self.assignment.name_of(topic_partition)
             lags[place] = max(0, end.offset - await self.position(place))
         return lags
@@ -217,7 +218,8 @@ class ConsumerCore:
             else [self.assignment.named(place) for place in places]
         )
         wanted: dict[TopicPartition, OffsetSpec] = dict.fromkeys(chosen, time)
-        for place, found in (await look_up_offsets(self.cluster, wanted)).items():
+        times = await look_up_offsets(self.cluster, wanted, isolation=self.config.isolation)
+        for place, found in times.items():
             self.seek_partition(place, found.offset if found.offset >= 0 else Reset.LATEST)
 
     # Called from any thread.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from millrace.client._cluster.arguments import LogEnd
+from millrace.client._cluster.isolation import ISOLATIONS, READ_COMMITTED, Isolation
 from millrace.client._settings import Bytes, Milliseconds, TracedConfig, TracedSettings, function
 from millrace.client.serialization import Deserializer
 from millrace.core.settings import Unit, setting
@@ -39,6 +40,14 @@ class ConsumerConfig(TracedConfig):
         "that appears after a group, or a consumer of the whole topic, has begun is read from its "
         "start in any case.",
         choices=("earliest", "beginning", "latest", "end", "none"),
+    )
+    isolation: str = setting(
+        READ_COMMITTED,
+        "Which records are read. `read_committed`: those of no transaction, and those of committed "
+        "ones, as far as no transaction is open (Kafka's default is the other one). "
+        "`read_uncommitted`: also those of open and aborted transactions.",
+        kafka="isolation.level",
+        choices=ISOLATIONS,
     )
     key_deserializer: Deserializer | None = setting(
         None, "From the bytes of a key to what records show.", parse=function, allowed="a function"
@@ -120,6 +129,7 @@ class ConsumerSettings(TracedSettings, total=False):
     fetch_max_bytes: Bytes
     max_partition_fetch_bytes: Bytes
     auto_offset_reset: LogEnd | Literal["none"]
+    isolation: Isolation
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
     group: str

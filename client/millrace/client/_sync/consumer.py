@@ -102,7 +102,7 @@ class SyncConsumer(SyncClient[Consumer]):
                 # Most polls begin before there is anything.
                 if left <= 0 or self._core.handing_out.has_news:
                     taken = self._core.take(take)
-                    if taken or left <= 0:
+                    if taken or left <= 0 or self._core.fetching.take_end():
                         polling(taken)
                         return taken
                 self._thread.check_caller()

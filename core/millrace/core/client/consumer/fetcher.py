@@ -23,6 +23,10 @@ is always asked first: it alone judges positions. When the follower refuses or i
 partition goes back to the leader. The leader is asked again from time to time, and whenever it
 changes.
 
+A reader of committed records alone sees the log up to the last stable offset. Markers, and batches
+of aborted transactions, are never handed out, and positions move over them by themselves (see
+`sessions`): a partition whose log ends with them is read to its end.
+
 Reactive machine: events in, effects out in the order in which they must be performed.
 """
 
@@ -94,10 +98,19 @@ class Fetcher:
         reset: where to go when a position is outside of the log, or there is none.
         window: bytes that may be on their way or wait, per broker.
         router: finds the brokers.
+        read_committed: whether only committed records are read.
+
+    Attributes:
+        has_passed_to_end: a partition has come to the end that the user named, without another
+            batch to take; whoever tells the user sets it back.
     """
 
-    def __init__(self, reset: Reset, window: int, router: Router) -> None:
+    def __init__(
+        self, reset: Reset, window: int, router: Router, *, read_committed: bool = False
+    ) -> None:
         self._reset = reset
+        self._read_committed = read_committed
+        self.has_passed_to_end = False
         self._router = router
         self._partitions: dict[TopicPartition, ReadPartition] = {}
         self._by_handle: dict[int, ReadPartition] = {}
@@ -225,13 +238,15 @@ class Fetcher:
         batch = self._sessions.take()
         if batch is not None:
             self._by_handle[batch.handle].take(batch)
+            if self._sessions.passed_count:
+                self._pass_on()
         self.untold.on_taken(batch)
         return batch
 
     @property
     def has_news(self) -> bool:
         """Whether there is something to take, or to tell."""
-        return bool(self._sessions.waiting or self.untold)
+        return bool(self._sessions.waiting or self.untold or self.has_passed_to_end)
 
     @property
     def must_poll(self) -> bool:
@@ -303,13 +318,18 @@ class Fetcher:
             if partition is None or partition.state is not FetchState.FETCHING:
                 self._sessions.refuse(broker_id, len(fetched.batches))
                 continue
+            end_offset = (
+                fetched.last_stable_offset if self._read_committed else fetched.high_watermark
+            )
             if fetched.error is None:
                 partition.high_watermark = fetched.high_watermark
+                partition.end_offset = end_offset
                 partition.log_start_offset = fetched.log_start_offset
                 partition.route.failures = 0
             elif isinstance(fetched.error, OffsetOutOfRangeError):
                 # A broker may not say where the log ends: then the last known end counts.
                 partition.high_watermark = fetched.high_watermark or partition.high_watermark
+                partition.end_offset = end_offset or partition.end_offset
                 partition.log_start_offset = fetched.log_start_offset
             if fetched.diverging_epoch is not None:
                 epoch, end_offset = fetched.diverging_epoch, fetched.diverging_end_offset
@@ -320,7 +340,7 @@ class Fetcher:
                 self._router.on_read_replica(partition.route, replica, now)
             elif fetched.error is not None:
                 self._on_error(partition, fetched.error, fetched.is_retriable, now)
-            elif len(fetched.batches):
+            elif len(fetched.batches) or fetched.aborted:
                 self._keep(partition, fetched)
 
     def on_offset_found(self, handle: int, offset: Offset) -> bool:
@@ -447,6 +467,8 @@ class Fetcher:
             self._sessions.remove(partition.handle)
         if partition.state in (FetchState.FETCHING, FetchState.FAILED):
             self._sessions.drop(partition.handle)
+            if self._sessions.passed_count:
+                self._pass_on()
         del self._by_handle[partition.handle]
         partition.handle = 0
         self._must_poll = True
@@ -454,6 +476,8 @@ class Fetcher:
     def _keep(self, partition: ReadPartition, fetched: FetchedPartition) -> None:
         route = partition.route
         damage = self._sessions.keep(route.topic, route.topic_partition, fetched)
+        if self._sessions.passed_count:
+            self._pass_on()
         if damage is None:
             return
         error, offset = damage
@@ -462,6 +486,14 @@ class Fetcher:
             return
         self._sessions.remove(partition.handle)
         self._fail(partition, type(error)(f"{partition}: {error.message}"))
+
+    def _pass_on(self) -> None:
+        """Move positions over what is passed before the first batch that waits."""
+        for passed in self._sessions.pass_on():
+            partition = self._by_handle[passed.handle]
+            partition.take(passed)
+            if partition.end is not None and partition.position >= partition.end:
+                self.has_passed_to_end = True
 
     def _on_error(
         self, partition: ReadPartition, error: MillraceError, is_retriable: bool, now: MonotonicMs

@@ -92,6 +92,8 @@ class ReadPartition:
     broker_id: BrokerId = NO_BROKER
     """The broker whose session it is in, or was in last."""
     high_watermark: Offset = UNKNOWN_OFFSET
+    end_offset: Offset = UNKNOWN_OFFSET
+    """Up to where this reader may see the log: the high watermark, or the last stable offset."""
     log_start_offset: Offset = UNKNOWN_OFFSET
     is_doubted: bool = False
     """A leader refused the position since records were read or the user named it."""
@@ -139,7 +141,7 @@ class ReadPartition:
         return self.epochs[-1][0] if self.epochs else NO_LEADER_EPOCH
 
     def take(self, batch: FetchedBatch) -> None:
-        """Note that a batch was taken."""
+        """Note that a batch was taken, or that the position moves over what is passed."""
         self.position = batch.header.next_offset
         self.is_doubted = False
         if batch.header.leader_epoch != self.last_epoch:
@@ -172,7 +174,7 @@ class ReadPartition:
     @property
     def known_end(self) -> Offset | None:
         """The end of the readable log, as of the last response; None: not known yet."""
-        return self.high_watermark if self.high_watermark >= 0 else None
+        return self.end_offset if self.end_offset >= 0 else None
 
     def epoch_before(self, offset: Offset) -> LeaderEpoch:
         """Return the leader epoch of the record before an offset that was taken; -1: unknown."""
@@ -221,8 +223,8 @@ class ReadPartition:
         if self.position >= 0:
             where = f"position {self.position} lies outside of the log, which starts at "
             where += str(self.log_start_offset)
-            if self.high_watermark >= self.log_start_offset:
-                where += f" and can be read up to {self.high_watermark}"
+            if self.end_offset >= self.log_start_offset:
+                where += f" and can be read up to {self.end_offset}"
         return OffsetOutOfRangeError(
             f"{self}: {where}: seek, or set auto_offset_reset to earliest or latest"
         )

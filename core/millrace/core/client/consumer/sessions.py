@@ -9,12 +9,19 @@ broker has been quiet for a moment, and nothing waits here, it gets the rest.
 
 A partition is in a session under a handle. Batches wait, over all brokers in the order of their
 arrival, until they are taken or their handle is dropped.
+
+Some batches have no record for the reader: markers, and those of aborted transactions that the
+broker names. They are *passed*: their bytes go back as credit at once, and one entry stands for a
+run of them, so that the position moves over them in its turn. Such an entry is never the first that
+waits: it is applied as soon as what came before it is taken.
 """
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from millrace.core.client.consumer.aborted import AbortedTransactions
 from millrace.core.errors import CorruptBatchError, MillraceError, UnsupportedFormatError
 from millrace.core.ids import (
     UNKNOWN_OFFSET,
@@ -26,11 +33,14 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.records.batch import walk
-from millrace.core.records.header import BatchHeader, Buffer
+from millrace.core.records.header import Attributes, BatchHeader, Buffer
+from millrace.core.records.markers import AbortedTransaction
 
 _GRANT_FRACTION: Final = 4
 QUIET_MS: Final = 20
 """A broker that has sent nothing for so long may wait for credit."""
+_PERHAPS_PASSED: Final = Attributes.TRANSACTIONAL | Attributes.CONTROL
+_NO_DATA: Final = memoryview(b"")
 
 
 @dataclass(slots=True)
@@ -67,6 +77,7 @@ class FetchedPartition:
     handle: int
     batches: Buffer
     high_watermark: Offset
+    last_stable_offset: Offset
     log_start_offset: Offset
     fetch_offset: Offset
     error: MillraceError | None = None
@@ -75,11 +86,18 @@ class FetchedPartition:
     diverging_end_offset: Offset = UNKNOWN_OFFSET
     preferred_read_replica: BrokerId | None = None
     """Read there from now on."""
+    aborted: Sequence[AbortedTransaction] = ()
+    """Whose batches are not for this reader."""
 
 
 @dataclass(slots=True)
 class FetchedBatch:
-    """A batch that waits to be taken. Records before `start_offset` are not wanted."""
+    """A batch that waits to be taken. Records before `start_offset` are not wanted.
+
+    Attributes:
+        is_passed: it has no record for the reader, and stands for a run of such batches of one
+            leader epoch: `header` is that of the last one.
+    """
 
     topic: str
     topic_partition: TopicPartition
@@ -87,6 +105,7 @@ class FetchedBatch:
     header: BatchHeader
     data: memoryview
     start_offset: Offset
+    is_passed: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +130,8 @@ class Sessions:
 
     Attributes:
         have_changes: a session has something to say to its broker.
-        waiting: the batches that `take` returns.
+        waiting: the batches that `take` returns, and between them what is passed.
+        passed_count: how many of these are passed; `pass_on` may have something to do.
     """
 
     def __init__(self, window: int) -> None:
@@ -120,6 +140,9 @@ class Sessions:
         self._sessions: dict[BrokerId, _Session] = {}
         self._of_handle: dict[int, _Session] = {}
         self.waiting: deque[FetchedBatch] = deque()
+        self.passed_count = 0
+        self._aborted: dict[int, AbortedTransactions] = {}
+        """Of handles under which there is one."""
         self.have_changes = False
 
     def on_connected(self, broker_id: BrokerId) -> None:
@@ -157,11 +180,13 @@ class Sessions:
             self.have_changes = True
 
     def drop(self, handle: int) -> None:
-        """Forget a handle and its waiting batches."""
+        """Forget a handle and its waiting batches; `pass_on` follows."""
         session = self._of_handle.pop(handle)
+        self._aborted.pop(handle, None)
         kept: deque[FetchedBatch] = deque()
         for batch in self.waiting:
             if batch.handle == handle:
+                self.passed_count -= batch.is_passed
                 session.buffered_bytes -= len(batch.data)
                 self._give_back(session, len(batch.data))
             else:
@@ -181,12 +206,14 @@ class Sessions:
     def keep(
         self, topic: str, topic_partition: TopicPartition, fetched: FetchedPartition
     ) -> tuple[MillraceError, Offset] | None:
-        """Keep received batches.
+        """Keep received batches; `pass_on` follows.
 
         Returns:
             The problem of the bytes after them, and their offset; None: there is none.
         """
         session = self._of_handle[fetched.handle]
+        aborted = self._aborted_of(fetched)
+        passed: FetchedBatch | None = None  # The run of batches that this one may continue.
         kept = 0
         damage: tuple[MillraceError, Offset] | None = None
         end_offset = fetched.fetch_offset
@@ -194,24 +221,59 @@ class Sessions:
             for header, data in walk(fetched.batches):
                 if header.next_offset > fetched.fetch_offset:
                     start = Offset(max(fetched.fetch_offset, header.base_offset))
+                    end_offset = header.next_offset
+                    if header.attributes & _PERHAPS_PASSED and _is_passed(header, aborted):
+                        if passed is None or passed.header.leader_epoch != header.leader_epoch:
+                            passed = FetchedBatch(
+                                topic,
+                                topic_partition,
+                                fetched.handle,
+                                header,
+                                _NO_DATA,
+                                start,
+                                is_passed=True,
+                            )
+                            self.waiting.append(passed)
+                            self.passed_count += 1
+                        passed.header = header
+                        continue
+                    passed = None
                     self.waiting.append(
                         FetchedBatch(topic, topic_partition, fetched.handle, header, data, start)
                     )
                     kept += len(data)
-                    end_offset = header.next_offset
         except (CorruptBatchError, UnsupportedFormatError) as error:
             damage = error, end_offset
+        if aborted is not None:
+            aborted.forget(end_offset)
+            if not aborted:
+                del self._aborted[fetched.handle]
         session.buffered_bytes += kept
         if kept != len(fetched.batches):
             self._give_back(session, len(fetched.batches) - kept)
         return damage
+
+    def _aborted_of(self, fetched: FetchedPartition) -> AbortedTransactions | None:
+        """Return the aborted transactions that this response and those before it name."""
+        aborted = self._aborted.get(fetched.handle) if self._aborted else None
+        if fetched.aborted:
+            if aborted is None:
+                aborted = self._aborted[fetched.handle] = AbortedTransactions()
+            aborted.learn(fetched.aborted)
+        return aborted
+
+    def pass_on(self) -> Iterator[FetchedBatch]:
+        """Yield what is passed before the first batch that waits: positions move over it."""
+        while self.waiting and self.waiting[0].is_passed:
+            self.passed_count -= 1
+            yield self.waiting.popleft()
 
     def refuse(self, broker_id: BrokerId, size: int) -> None:
         """Give credit back for unwanted bytes."""
         self._give_back(self._session(broker_id), size)
 
     def take(self) -> FetchedBatch | None:
-        """Return the next batch; None: none waits."""
+        """Return the next batch; None: none waits. `pass_on` follows."""
         if not self.waiting:
             return None
         batch = self.waiting.popleft()
@@ -258,3 +320,10 @@ class Sessions:
                 removed, session.removed = session.removed, []
                 changes.append(ChangeSession(session.broker_id, added, removed, credit))
         return changes
+
+
+def _is_passed(header: BatchHeader, aborted: AbortedTransactions | None) -> bool:
+    """Return whether a transactional or a control batch has no record for the reader."""
+    return header.is_control or (
+        aborted is not None and aborted.has(header.producer_id, header.base_offset)
+    )

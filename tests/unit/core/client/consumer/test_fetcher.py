@@ -62,7 +62,8 @@ def batch(base: int, count: int, epoch: int = 3, place: TopicPartition = PLACE) 
 
 
 def fetched(handle: int, data: bytes, offset: int, high_watermark: int = 100) -> FetchedPartition:
-    return FetchedPartition(handle, data, Offset(high_watermark), Offset(0), Offset(offset))
+    end = Offset(high_watermark)
+    return FetchedPartition(handle, data, end, end, Offset(0), Offset(offset))
 
 
 def failed(

@@ -46,7 +46,7 @@ def joining(handle: int) -> AddedPartition:
 
 
 def came(handle: int, data: bytes, offset: int = 0) -> FetchedPartition:
-    return FetchedPartition(handle, data, Offset(100), Offset(0), Offset(offset))
+    return FetchedPartition(handle, data, Offset(100), Offset(100), Offset(0), Offset(offset))
 
 
 def make(*handles: int) -> Sessions:
