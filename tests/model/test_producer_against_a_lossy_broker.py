@@ -16,16 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millrace.core.client.producer.batch import ProducerBatch
 from millrace.core.client.producer.delivery import Acknowledged
-from millrace.core.client.producer.sender import (
+from millrace.core.client.producer.effects import (
     AllocateProducerId,
     Answer,
     Complete,
     Disconnect,
     Refusal,
-    Sender,
-    SenderConfig,
     Transmit,
 )
+from millrace.core.client.producer.sender import Sender, SenderConfig
 from millrace.core.client.routing.router import Connect, RefreshMetadata, Router
 from millrace.core.errors import (
     Appended,

@@ -35,18 +35,17 @@ from millrace.client._threads.token_lock import TokenLock
 from millrace.core.client.producer.batch import ProducerBatch
 from millrace.core.client.producer.delivery import Acknowledged, Delivery, Waiter
 from millrace.core.client.producer.distributor import Distributor
-from millrace.core.client.producer.intake import Intake, Intakes
-from millrace.core.client.producer.partitioners import Partitioner
-from millrace.core.client.producer.sender import (
+from millrace.core.client.producer.effects import (
     AllocateProducerId,
     Answer,
     Complete,
     Disconnect,
     Refusal,
-    Sender,
-    SenderConfig,
     Transmit,
 )
+from millrace.core.client.producer.intake import Intake, Intakes
+from millrace.core.client.producer.partitioners import Partitioner
+from millrace.core.client.producer.sender import Sender, SenderConfig
 from millrace.core.client.routing.router import Router
 from millrace.core.errors import (
     Appended,

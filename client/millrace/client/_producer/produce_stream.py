@@ -13,7 +13,7 @@ from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.latencies import Latencies
 from millrace.core.client.producer.batch import ProducerBatch
 from millrace.core.client.producer.delivery import Acknowledged
-from millrace.core.client.producer.sender import Answer, Refusal
+from millrace.core.client.producer.effects import Answer, Refusal
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, WallMs
 from millrace.proto import codec

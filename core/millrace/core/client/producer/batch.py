@@ -85,6 +85,11 @@ class ProducerBatch(Delivery):
     request: int = 0
     """Correlation id of the latest attempt: a later attempt has a larger one."""
 
+    @property
+    def length(self) -> int:
+        """Bytes on the wire; before it is encoded, about as many."""
+        return self.size if self.prepared is None else self.prepared.length
+
     def add(self, piece: Piece, size: int, intake: Intake) -> None:
         """Append records of an intake."""
         intake.segments.append((self, self.record_count, piece.record_count))

@@ -13,6 +13,9 @@ holds there, too, and no record is duplicated.
 A broker that is silent for `leader_silence_ms` may have lost its leaderships without knowing it. So
 leaders are looked up; once another one leads, the batches are repeated there.
 
+The batches of a transaction live and fail together: once one has failed for good, the transaction
+can only be aborted, and the others fail, too. No batch is left when the next one begins (T17).
+
 Reactive machine: events in, effects out in the order in which they must be performed. The shell
 encodes batches before it hands them in, connects, and passes the time.
 """
@@ -25,10 +28,23 @@ from typing import Final
 
 from millrace.core.client.producer.batch import BatchState, ProducerBatch
 from millrace.core.client.producer.delivery import Acknowledged
-from millrace.core.client.producer.sequences import PartitionBatches, ProducerIds
+from millrace.core.client.producer.effects import (
+    AllocateProducerId,
+    Answer,
+    Complete,
+    Disconnect,
+    Effect,
+    Refusal,
+    Transmit,
+)
+from millrace.core.client.producer.sequences import (
+    PartitionBatches,
+    ProducerIds,
+    TransactionIds,
+)
+from millrace.core.client.producer.transaction import ProducerIdentity
 from millrace.core.client.routing.route import Route
 from millrace.core.client.routing.router import NO_LEADER, Router
-from millrace.core.client.routing.router import Effect as RoutingEffect
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
@@ -38,6 +54,7 @@ from millrace.core.errors import (
     MillraceError,
     OutOfOrderSequenceError,
     RefreshMetadataError,
+    TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
@@ -75,56 +92,8 @@ class SenderConfig:
     leadership, the requests that they would wait for may themselves wait for these batches."""
     leader_silence_ms: int
     """A broker silent for this time may have lost its leaderships without knowing it."""
-
-
-@dataclass(slots=True)
-class Transmit:
-    """Effect: write a request with these batches to the broker's produce stream.
-
-    The answer goes to `on_answer` with the correlation id. With `acks=0` the shell calls that when
-    the transport has taken the request: until then the request counts as in flight.
-    """
-
-    broker_id: BrokerId
-    correlation_id: int
-    batches: list[tuple[ProducerBatch, LeaderEpoch]]
-
-
-@dataclass(slots=True)
-class Complete:
-    """Effect: the batch is done. Release its memory and wake its waiters."""
-
-    batch: ProducerBatch
-
-
-@dataclass(slots=True)
-class Disconnect:
-    """Effect: give the stream up; `on_disconnected` follows."""
-
-    broker_id: BrokerId
-    reason: str
-
-
-@dataclass(slots=True)
-class AllocateProducerId:
-    """Effect: ask for a producer id until there is one; `on_producer_id` follows.
-
-    Each failure goes to `on_no_producer_id`.
-    """
-
-
-Effect = Transmit | Complete | Disconnect | AllocateProducerId | RoutingEffect
-
-
-@dataclass(slots=True, frozen=True)
-class Refusal:
-    """Why a broker did not append a batch."""
-
-    error: MillraceError
-    retriable: bool
-
-
-Answer = Acknowledged | Refusal
+    is_transactional: bool = False
+    """Batches belong to transactions."""
 
 
 @dataclass(slots=True)
@@ -155,7 +124,8 @@ class Sender:
         self._config = config
         self._router = router
         self._is_idempotent = config.acks == ACKS_ALL
-        self._ids = ProducerIds()
+        self._transaction = TransactionIds() if config.is_transactional else None
+        self._ids = self._transaction or ProducerIds()
         self._partitions: dict[TopicPartition, PartitionBatches] = {}
         self._brokers: dict[BrokerId, _Broker] = {}
         self._to_send: dict[TopicPartition, PartitionBatches] = {}
@@ -165,6 +135,8 @@ class Sender:
         number of the batch orders batches of the same age."""
         self._next_number = 0
         self._effects: list[Effect] = []
+        self._dropped: MillraceError | None = None
+        """Why the batches of the transaction fail that have no outcome."""
         self._next_correlation = 1
         self._next_connection = 1
         self.waiting_count = 0
@@ -190,6 +162,22 @@ class Sender:
             self.unfinished_count += 1
             if partition.route.deletion:
                 self._fail_what_is_not_in_the_air(partition)
+
+    def begin_transaction(self, identity: ProducerIdentity) -> None:
+        """Write the batches that come with this id and epoch; those before have their outcomes."""
+        assert self._transaction is not None, "only a transactional producer has transactions"
+        assert not self.unfinished_count, "a batch never goes out under a later transaction"
+        self._transaction.begin(*identity)
+        self._dropped = None
+
+    def drop_transaction(self, error: MillraceError) -> None:
+        """Let all batches fail that have no outcome, and those that still come."""
+        self._dropped = self._dropped or error
+
+    @property
+    def may_have_joined(self) -> bool:
+        """Whether a batch of the transaction may have reached a broker."""
+        return self._transaction is not None and bool(self._transaction.partitions)
 
     def on_unencodable(self, batch: ProducerBatch, error: MillraceError) -> None:
         """Take a batch that could not even be encoded: it fails."""
@@ -309,8 +297,10 @@ class Sender:
     def poll(self, now: MonotonicMs) -> list[Effect]:
         """Return what is to be done now."""
         self._expire(now)
-        if self._to_send:
+        if self._to_send and self._dropped is None:
             self._send(now)
+        if self._dropped is not None and self.unfinished_count:
+            self._drop(self._dropped)
         if self._ids.is_wanted and not self._ids.is_allocating:
             self._ids.is_allocating = True
             self._effects.append(AllocateProducerId())
@@ -387,7 +377,7 @@ class Sender:
                 is_full = len(broker.requests) >= self._config.requests_in_flight_max
                 if is_full and batch.state is not BatchState.TO_REPEAT:
                     continue
-                length = _length(batch)
+                length = batch.length
                 if 0 < broker.message_bytes_max < length + REQUEST_OVERHEAD_MAX:
                     # Its stream would break, and with it the requests of all others.
                     self._fail(partition, batch, _too_large(batch, broker))
@@ -509,7 +499,20 @@ class Sender:
             if batch.state is not BatchState.IN_THE_AIR:
                 self._fail(partition, batch, UnknownTopicOrPartitionError(partition.route.deletion))
 
+    def _drop(self, error: MillraceError) -> None:
+        """Let all batches of the transaction fail. What is in the air is fenced by its epoch."""
+        never_sent, maybe_sent = error.again(Appended.NO), error.again(Appended.MAYBE)
+        for partition in list(self._partitions.values()):
+            for batch in [*partition.in_flight, *partition.waiting]:
+                is_sent = batch.maybe_appended or batch.state is BatchState.IN_THE_AIR
+                self._fail(partition, batch, maybe_sent if is_sent else never_sent)
+
     def _finish(self, batch: ProducerBatch, outcome: Acknowledged | MillraceError) -> None:
+        if self._transaction and self._dropped is None and isinstance(outcome, MillraceError):
+            self._dropped = TransactionAbortedError(
+                "another record of the transaction failed, so that it can only be aborted: "
+                f"{outcome.message}"
+            )
         batch.state = BatchState.DONE
         batch.outcome = outcome
         self.unfinished_count -= 1
@@ -590,11 +593,7 @@ class Sender:
 def _too_large(batch: ProducerBatch, broker: _Broker) -> MessageTooLargeError:
     what = "the record" if batch.record_count == 1 else f"the batch of {batch.record_count} records"
     return MessageTooLargeError(
-        f"{what} for {batch.topic!r} takes {_length(batch)} bytes, and broker {broker.broker_id} "
+        f"{what} for {batch.topic!r} takes {batch.length} bytes, and broker {broker.broker_id} "
         f"takes no message above limits.message_bytes_max={broker.message_bytes_max}: send smaller "
         "records, or raise that and the topic's max.message.bytes"
     )
-
-
-def _length(batch: ProducerBatch) -> int:
-    return batch.size if batch.prepared is None else batch.prepared.length

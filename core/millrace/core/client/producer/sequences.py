@@ -20,6 +20,8 @@ Invariants:
 - A hole in the sequences (a batch that failed for good) is never filled: once no batch of the old
   numbering is in flight, or might be in the log, the partition continues under the next producer
   epoch from sequence 0, which also fences batches of the old epoch that are still under way (P43).
+- The batches of a transaction have its id and epoch, and sequences from 0 in each partition. After
+  a hole the transaction is aborted instead: another epoch would be another transaction.
 
 Without `acks=all` there are no sequences, and one batch of a partition is in flight at a time.
 """
@@ -44,6 +46,7 @@ from millrace.core.records.header import SEQUENCE_MAX
 BATCHES_IN_FLIGHT_MAX: Final = 5
 """Batches of a partition, as the broker remembers that many (P42, P44)."""
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
+FIRST_EPOCH: Final = ProducerEpoch(0)
 
 
 @dataclass(slots=True)
@@ -52,12 +55,14 @@ class ProducerIds:
 
     Attributes:
         producer_id: the present one; none: it is allocated once a partition needs it.
+        producer_epoch: with which partitions begin.
         is_wanted: a partition waits for it.
         is_allocating: a request for it is under way.
         problem: the last failure of the allocation.
     """
 
     producer_id: ProducerId = NO_PRODUCER_ID
+    producer_epoch: ProducerEpoch = FIRST_EPOCH
     is_wanted: bool = False
     is_allocating: bool = False
     problem: str = ""
@@ -79,6 +84,34 @@ class ProducerIds:
         """Let no partition begin with an id any more."""
         if producer_id == self.producer_id:
             self.producer_id = NO_PRODUCER_ID
+
+    def on_begun(self, partition: "PartitionBatches") -> None:
+        """A partition has begun with them."""
+
+
+@dataclass(slots=True)
+class TransactionIds(ProducerIds):
+    """The producer id and epoch of one transaction after another.
+
+    Attributes:
+        partitions: those that have begun with them.
+    """
+
+    partitions: "list[PartitionBatches]" = field(default_factory=list)
+
+    def begin(self, producer_id: ProducerId, producer_epoch: ProducerEpoch) -> None:
+        """Let all partitions begin again, with those of the next transaction."""
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        for partition in self.partitions:
+            partition.begin_anew()
+        self.partitions.clear()
+
+    def retire(self, producer_id: ProducerId) -> None:
+        """A transaction keeps its id."""
+
+    def on_begun(self, partition: "PartitionBatches") -> None:
+        """A partition takes part in the transaction."""
+        self.partitions.append(partition)
 
 
 @dataclass(slots=True)
@@ -174,6 +207,8 @@ class PartitionBatches:
         if batch.leader_epoch > batch.abandoned_in:
             batch.maybe_appended = False
         if not batch.is_successor:  # Else its turn comes after its predecessors'.
+            if isinstance(self.ids, TransactionIds):
+                return False
             if batch.maybe_appended:
                 # An earlier attempt may still be under way on a broken connection to this leader:
                 # another number could double it.
@@ -200,8 +235,16 @@ class PartitionBatches:
         producer_id = ids.get()
         if producer_id is None:
             return False
-        self.producer_id, self.producer_epoch = producer_id, ProducerEpoch(0)
+        self.producer_id, self.producer_epoch = producer_id, ids.producer_epoch
+        ids.on_begun(self)
         return True
+
+    def begin_anew(self) -> None:
+        """Number what comes from 0, under another id or epoch: no batch is left."""
+        assert not len(self), "a batch keeps its numbers"
+        self.producer_id, self.producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        self.next_sequence = 0
+        self.must_renew = False
 
     def _number(self, batch: ProducerBatch) -> None:
         batch.producer_id = self.producer_id

@@ -8,17 +8,15 @@ import pytest
 
 from millrace.core.client.producer.batch import BatchState, ProducerBatch
 from millrace.core.client.producer.delivery import Acknowledged
-from millrace.core.client.producer.sender import (
-    REQUEST_OVERHEAD_MAX,
+from millrace.core.client.producer.effects import (
     AllocateProducerId,
     Complete,
     Disconnect,
     Effect,
     Refusal,
-    Sender,
-    SenderConfig,
     Transmit,
 )
+from millrace.core.client.producer.sender import REQUEST_OVERHEAD_MAX, Sender, SenderConfig
 from millrace.core.client.routing.router import Connect, RefreshMetadata, Router
 from millrace.core.errors import (
     Appended,
