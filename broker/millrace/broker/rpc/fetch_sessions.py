@@ -386,6 +386,7 @@ class FetchStream:
         if partition is not None:
             refused.log_start_offset = partition.log.log_start_offset
             refused.high_watermark = partition.replica.high_watermark
+            refused.last_stable_offset = partition.replica.last_stable_offset
         self._refused.append(refused)
 
     async def _answer(self) -> None:
@@ -556,13 +557,15 @@ class FetchStream:
     def _describe(self, plan: "_Plan") -> pb.FetchedPartition:
         position, log = plan.position, plan.partition.log
         log_start_offset = log.log_start_offset
-        high_watermark = plan.partition.replica.high_watermark
+        replica = plan.partition.replica
+        high_watermark, last_stable_offset = replica.high_watermark, replica.last_stable_offset
         position.told_high_watermark = high_watermark
+        position.told_last_stable_offset = last_stable_offset
         position.told_log_start_offset = log_start_offset
         described = pb.FetchedPartition(
             handle=position.handle,
             high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
+            last_stable_offset=last_stable_offset,
             log_start_offset=log_start_offset,
             length=plan.length,
             fetch_offset=position.fetch_offset,

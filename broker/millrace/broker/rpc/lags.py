@@ -66,6 +66,7 @@ class Lags:
         answers: list[MeasuredLag | Error] = []
         asked: dict[str, list[_Unread]] = {}
         told: dict[object, Error] = {}
+        read_committed = request.isolation_level == pb.ISOLATION_LEVEL_READ_COMMITTED
         work = self._turns.work()
         for number, query in enumerate(_queries(request)):
             if number % _QUERIES_A_TURN == 0:
@@ -75,12 +76,13 @@ class Lags:
                 leader, log = partition.leader, partition.log
                 leader.check_epoch(query.leader_epoch)
                 leader.check_end_offset()
-                offset, end = Offset(query.offset), leader.last_stable_offset
-                if not 0 <= offset <= end:
+                offset, high_watermark = Offset(query.offset), leader.high_watermark
+                if not 0 <= offset <= high_watermark:
                     raise OffsetOutOfRangeError(
-                        f"the log ends at {end}, before the position {offset}: records that were "
-                        "read are lost, or it is a position of another topic"
+                        f"the log ends at {high_watermark}, before the position {offset}: records "
+                        "that were read are lost, or it is a position of another topic"
                     )
+                end = leader.last_stable_offset if read_committed else high_watermark
             except MillraceError as error:
                 answers.append(self._refusal(query.topic_partition, error, told))
                 continue

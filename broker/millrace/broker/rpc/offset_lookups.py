@@ -71,11 +71,12 @@ class OffsetLookups:
         if request.max_wait_ms and not self._is_ending:
             await self._wait(request)
         offsets = []
+        read_committed = _reads_committed(request)
         work = self._turns.work()
         for query in request.partitions:
             await work.give_way()
             try:
-                offsets.append(await self._list_offset(query))
+                offsets.append(await self._list_offset(query, read_committed=read_committed))
             except MillraceError as error:
                 self._note_damage(query.topic_partition, error)
                 found = self._error(query.topic_partition, error)
@@ -111,14 +112,16 @@ class OffsetLookups:
         topic_partition = TopicPartition(TopicId(named.topic_id), named.partition)
         return wire_error(self._partitions, error, topic_partition, self._listener)
 
-    async def _list_offset(self, query: pb.ListOffsetsPartition) -> pb.ListedOffset:
+    async def _list_offset(
+        self, query: pb.ListOffsetsPartition, *, read_committed: bool
+    ) -> pb.ListedOffset:
         partition = self._partitions.get(_checked(query.topic_partition))
         leader, log = partition.leader, partition.log
         leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
         position = query.WhichOneof("position")
         if position != "earliest":
             leader.check_end_offset()
-        end = leader.last_stable_offset
+        end = leader.last_stable_offset if read_committed else leader.high_watermark
         timestamp = NO_TIMESTAMP
         match position:
             case "earliest":
@@ -188,6 +191,7 @@ class _Wait:
 
     def __init__(self, request: pb.ListOffsetsRequest) -> None:
         self._queries = list(request.partitions)
+        self._read_committed = _reads_committed(request)
         self._followed: dict[int, Partition] = {}
         self.is_over = asyncio.Event()
 
@@ -204,13 +208,18 @@ class _Wait:
         except MillraceError:
             self.is_over.set()
             return
-        is_at_end = query.WhichOneof("position") == "latest_after"
-        if is_at_end and leader.last_stable_offset != query.latest_after:
-            self.is_over.set()
+        if query.WhichOneof("position") == "latest_after":
+            end = leader.last_stable_offset if self._read_committed else leader.high_watermark
+            if end != query.latest_after:
+                self.is_over.set()
 
     def close(self) -> None:
         for number, partition in self._followed.items():
             partition.leave(self, number)
+
+
+def _reads_committed(request: pb.ListOffsetsRequest) -> bool:
+    return request.isolation_level == pb.ISOLATION_LEVEL_READ_COMMITTED
 
 
 def _checked(named: NamedPartition) -> TopicPartition:

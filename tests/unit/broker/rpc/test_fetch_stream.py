@@ -62,6 +62,8 @@ class Partition:
         self.leader_epoch = EPOCH
         self.leader_epochs = SimpleNamespace(epoch_of=lambda offset: EPOCH)
         self._is_cold = is_cold
+        self.undecided = 0
+        """Records before the high watermark whose transaction is open."""
         self._readers: set[tuple[Any, int]] = set()
 
     @property
@@ -71,6 +73,7 @@ class Partition:
             require_leader=lambda: self.leader,
             follower=None,
             high_watermark=self.leader.high_watermark,
+            last_stable_offset=self.leader.high_watermark - self.undecided,
             may_yet_lead=lambda epoch: epoch > self.leader_epoch,
         )
 
@@ -93,6 +96,11 @@ class Partition:
     def advance(self) -> None:
         """Append a record."""
         self.leader.high_watermark += 1
+        self.concern()
+
+    def decide(self) -> None:
+        """Let all transactions end."""
+        self.undecided = 0
         self.concern()
 
     def concern(self) -> None:
@@ -197,6 +205,35 @@ async def test_news_that_come_while_another_partition_waits_for_the_disk_are_not
         if 0 not in found:
             found |= await lengths()
         assert found == {0: 10, 1: 10}
+
+
+COMMITTED = pb.FetchSettings(
+    min_bytes=1, max_wait_ms=60_000, isolation_level=pb.ISOLATION_LEVEL_READ_COMMITTED
+)
+
+
+async def test_a_reader_of_committed_records_is_woken_when_a_transaction_ends() -> None:
+    partition = Partition(is_cold=False)
+    partition.advance()
+    partition.advance()
+    partition.undecided = 1
+    async with session(service_of([partition])) as call:
+        call.send(asked(0), credit=1000, settings=COMMITTED)
+        (told,) = (await call.response()).partitions
+        assert (told.length, told.last_stable_offset, told.high_watermark) == (10, 1, 2)
+        partition.decide()
+        (told,) = (await call.response()).partitions
+        assert (told.length, told.last_stable_offset, told.high_watermark) == (10, 2, 2)
+
+
+async def test_a_reader_of_all_records_is_sent_those_of_open_transactions() -> None:
+    partition = Partition(is_cold=False)
+    partition.advance()
+    partition.undecided = 1
+    async with session(service_of([partition])) as call:
+        call.send(asked(0), credit=1000, settings=AT_ONCE)
+        (told,) = (await call.response()).partitions
+        assert (told.length, told.last_stable_offset, told.high_watermark) == (10, 0, 1)
 
 
 async def test_a_reader_that_comes_before_the_leader_has_heard_of_its_election_is_waited_with() -> (

@@ -15,6 +15,7 @@ from millrace.core.errors import (
     MalformedRequestError,
     MillraceError,
     NotLeaderError,
+    OffsetOutOfRangeError,
     UnknownServerError,
 )
 from millrace.core.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, Offset, TopicPartition, WallMs
@@ -58,7 +59,10 @@ class Partitions:
 
     def __init__(self, logs: Sequence[Log]) -> None:
         leader = SimpleNamespace(
-            check_epoch=lambda _: None, check_end_offset=lambda: None, last_stable_offset=80
+            check_epoch=lambda _: None,
+            check_end_offset=lambda: None,
+            last_stable_offset=80,
+            high_watermark=90,
         )
         self._held = [SimpleNamespace(leader=leader, log=log) for log in logs]
 
@@ -86,14 +90,18 @@ def leaders_of(*outcomes: Unread | Exception) -> Lags:
 
 
 def lags(
-    *outcomes: Unread | Exception, asked: int | None = None
+    *outcomes: Unread | Exception,
+    asked: int | None = None,
+    at: int = 5,
+    level: pb.IsolationLevel = pb.ISOLATION_LEVEL_READ_COMMITTED,
 ) -> list[MeasuredLag | MillraceError]:
-    """Ask for the lag of a reader at offset 5 in each partition."""
+    """Ask for the lag of a reader at an offset, the same in each partition."""
     places = [
         TopicPartition(TOPIC_PARTITION.topic_id, number)
         for number in range(len(outcomes) if asked is None else asked)
     ]
-    request = queries_to_wire([LagQuery(place, NO_LEADER_EPOCH, 5) for place in places])
+    queries = [LagQuery(place, NO_LEADER_EPOCH, at) for place in places]
+    request = queries_to_wire(queries, level)
     return lags_from_wire(asyncio.run(leaders_of(*outcomes).describe(request)))
 
 
@@ -102,6 +110,24 @@ def measured(*outcomes: Unread | Exception) -> list[MeasuredLag]:
     found = [lag for lag in lags(*outcomes) if isinstance(lag, MeasuredLag)]
     assert len(found) == len(outcomes)
     return found
+
+
+@pytest.mark.parametrize(
+    ("level", "end"),
+    [(pb.ISOLATION_LEVEL_READ_COMMITTED, 80), (pb.ISOLATION_LEVEL_READ_UNCOMMITTED, 90)],
+)
+def test_a_lag_ends_where_its_reader_does(level: pb.IsolationLevel, end: int) -> None:
+    (lag,) = lags(Unread(700, WallMs(1)), level=level)
+    assert isinstance(lag, MeasuredLag)
+    assert lag.end_offset == end
+
+
+def test_a_position_beyond_the_records_that_are_committed_is_no_loss() -> None:
+    (beyond,) = lags(Unread(700, WallMs(1)), at=85)
+    assert isinstance(beyond, MeasuredLag)
+    assert (beyond.end_offset, beyond.unread_bytes, beyond.unread_ms) == (80, 0, 0)
+    (lost,) = lags(Unread(700, WallMs(1)), at=91)
+    assert isinstance(lost, OffsetOutOfRangeError)
 
 
 def test_a_lag_is_as_old_as_the_first_record_that_is_not_read() -> None:

@@ -76,8 +76,11 @@ class GroupLag(NamedTuple):
 
 
 def unread_records(position: int, log_start: int, end: int) -> int:
-    """Return how many records are there from a position on, in a log with these bounds."""
-    return end - max(position, log_start)
+    """Return how many records are there from a position on, in a log with these bounds.
+
+    The end may be before the position: a reader of uncommitted records was there.
+    """
+    return max(0, end - max(position, log_start))
 
 
 def asked_about(

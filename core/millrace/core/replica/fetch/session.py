@@ -34,6 +34,9 @@ _CLOSELY_MS: Final = 50
 """Batches that are sent within this time of each other follow closely."""
 PARTITIONS_IN_RESPONSE: Final = 1000
 """Partitions in one response: bounds how long the loop is busy with one session."""
+ABORTED_IN_RESPONSE: Final = 20_000
+"""Aborted transactions that one response names, unless one partition has more: each takes some 25
+bytes of the response's header."""
 NO_END: Final = Offset(0)
 """As an end: the reader reads without end."""
 
@@ -76,6 +79,7 @@ class FetchPosition:
     may_be_sent_on: bool = False
     """The reader goes to another replica if it is told to (KIP-392)."""
     told_high_watermark: int = -1
+    told_last_stable_offset: int = -1
     told_log_start_offset: int = -1
     seen_log_bytes: int = -1
     """Of a follower that catches up: the size of the log when it was served last."""
@@ -254,17 +258,18 @@ class FetchSession:
 
 
 class ResponseRoom:
-    """What one response may still hold: partitions, and bytes of batches.
+    """What one response may still hold: partitions, aborted transactions, and bytes of batches.
 
     A first batch that is larger than a response is sent whole, alone, where the credit suffices.
     """
 
-    __slots__ = ("_bytes", "_partitions", "_session")
+    __slots__ = ("_aborted", "_bytes", "_partitions", "_session")
 
     def __init__(self, session: FetchSession) -> None:
         self._session = session
         self._bytes = min(session.credit, session.response_bytes_max)
         self._partitions = 0
+        self._aborted = ABORTED_IN_RESPONSE
 
     @property
     def is_full(self) -> bool:
@@ -275,10 +280,18 @@ class ResponseRoom:
         """Return how many bytes of a partition to look for."""
         return min(self._bytes, position.max_bytes or self._bytes)
 
-    def take(self, size: int) -> bool:
-        """Put a partition with so many bytes of batches in; return whether there is room for it."""
+    def take(self, size: int, aborted: int = 0) -> bool:
+        """Put a partition in; return whether there is room for it.
+
+        Args:
+            size: bytes of its batches.
+            aborted: how many aborted transactions are named with them.
+        """
         if size > self._bytes and (self._partitions or size > self._session.credit):
             return False
+        if aborted and aborted > self._aborted and self._partitions:
+            return False
+        self._aborted -= aborted
         self._bytes -= size
         self._partitions += 1
         return True

@@ -6,7 +6,8 @@
 | a consumer                     | the leader                         | the high watermark (P10)   |
 | a consumer that names its zone | the leader, or an in-sync follower | the high watermark there   |
 
-A consumer that reads only committed records is served up to the last stable offset (P10).
+A consumer that reads only committed records is served up to the last stable offset of the replica
+(P10, P52), so that each transaction in what it is sent is decided.
 
 `decide` answers for one position, in this order:
 
@@ -94,11 +95,11 @@ class SessionReader:
     Args:
         follower: the life of the broker that follows; None: the reader is a consumer.
         zone: of the consumer, if it names one: then the leader may redirect it to another replica.
-        read_committed: whether the consumer reads committed records alone.
+        read_committed: whether the consumer reads only records of committed transactions.
         catch_up: allowance of the follower while it is not in sync; None: no limit.
     """
 
-    __slots__ = ("_catch_up", "_read_committed", "follower", "zone")
+    __slots__ = ("_catch_up", "follower", "read_committed", "zone")
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class SessionReader:
     ) -> None:
         self.follower = follower
         self.zone = zone
-        self._read_committed = read_committed
+        self.read_committed = read_committed
         self._catch_up = catch_up
 
     def check_epoch(
@@ -179,6 +180,10 @@ class SessionReader:
         return (
             position.told_high_watermark != replica.high_watermark
             or position.told_log_start_offset != log.log_start_offset
+            or (
+                self.read_committed
+                and position.told_last_stable_offset != replica.last_stable_offset
+            )
         )
 
     def has_everything(self, position: FetchPosition, replica: Replica, log: ReadableLog) -> bool:
@@ -186,7 +191,7 @@ class SessionReader:
         if position.has_advanced:
             return False
         if self.follower is None:
-            end_offset = replica.high_watermark
+            end_offset = self._readable_end(replica)
         elif (leader := replica.leader) is not None:
             end_offset = leader.written_offset
         else:
@@ -259,7 +264,10 @@ class SessionReader:
             return end_offset
         if replica.follower is not None:
             replica.follower.check_readable(offset)
-            return replica.follower.high_watermark
-        leader = replica.require_leader()
-        leader.check_readable(offset, log.log_start_offset)
-        return leader.last_stable_offset if self._read_committed else leader.high_watermark
+        else:
+            replica.require_leader().check_readable(offset, log.log_start_offset)
+        return self._readable_end(replica)
+
+    def _readable_end(self, replica: Replica) -> Offset:
+        """Return up to where a consumer may see the log of a replica."""
+        return replica.last_stable_offset if self.read_committed else replica.high_watermark

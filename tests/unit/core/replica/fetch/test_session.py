@@ -7,6 +7,7 @@ import pytest
 from millrace.core.errors import CreditTooSmallError, MalformedRequestError
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, TopicId, TopicPartition
 from millrace.core.replica.fetch.session import (
+    ABORTED_IN_RESPONSE,
     PARTITIONS_IN_RESPONSE,
     FetchPosition,
     FetchSession,
@@ -196,6 +197,19 @@ def test_a_response_is_the_smaller_of_what_both_sides_want() -> None:
 
 
 # --- What a response holds ---------------------------------------------------------------------
+
+
+def test_a_response_names_so_many_aborted_transactions_unless_one_partition_has_more() -> None:
+    reader = session()
+    reader.grant(1000)
+    response = reader.room()
+    assert response.take(1, aborted=ABORTED_IN_RESPONSE + 1)
+    assert not response.take(1, aborted=1)
+    assert response.take(1)
+    response = reader.room()
+    assert response.take(1, aborted=ABORTED_IN_RESPONSE - 1)
+    assert not response.take(1, aborted=2)
+    assert response.take(1, aborted=1)
 
 
 @pytest.mark.parametrize(("credit", "room"), [(1000, 100), (60, 60)])

@@ -33,6 +33,7 @@ from millrace.core.replica.fetch.session_reader import (
     SendBatches,
     SessionReader,
 )
+from millrace.core.replica.log.open_transactions import NOTHING_UNDECIDED, Undecided
 from millrace.core.replica.replication.in_sync import standings_of
 from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.core.replica.replication.replica import Replica
@@ -135,6 +136,45 @@ def test_a_consumer_is_sent_what_is_committed(led: Served) -> None:
     assert led.decide(SessionReader(read_committed=True), led.position(START)) == SendBatches(
         COMMITTED, COMMITTED
     )
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_reader_of_committed_records_is_sent_those_before_the_last_stable_offset(
+    leads: bool,
+) -> None:
+    served = Served(leads=leads)
+    zone = "" if leads else served.consumer_nearby.zone
+    committed = SessionReader(zone=zone, read_committed=True)
+    uncommitted = SessionReader(zone=zone)
+    served.log.undecided = Undecided(open_offset=Offset(3))
+    assert served.decide(committed, served.position(START)) == SendBatches(Offset(3), Offset(3))
+    assert served.decide(committed, served.position(3)) == AtEnd()
+    assert served.decide(committed, served.position(COMMITTED)) == AtEnd(), "it is in the log"
+    assert served.decide(uncommitted, served.position(START)) == SendBatches(COMMITTED, COMMITTED)
+
+
+def test_a_transaction_whose_marker_is_not_committed_is_not_sent(led: Served) -> None:
+    committed = SessionReader(read_committed=True)
+    led.log.undecided = Undecided(marker_offsets=(COMMITTED,), first_offsets=(START,))
+    assert led.decide(committed, led.position(START)) == AtEnd()
+
+
+def test_a_reader_of_committed_records_hears_when_the_last_stable_offset_moves(
+    led: Served,
+) -> None:
+    committed, uncommitted = SessionReader(read_committed=True), CONSUMER
+    led.log.undecided = Undecided(open_offset=Offset(3))
+    position = led.position(3)
+    position.told_high_watermark, position.told_log_start_offset = COMMITTED, START
+    position.told_last_stable_offset = 3
+    for reader in (committed, uncommitted):
+        assert not reader.has_news(position, led.replica, led.log)
+    assert committed.has_everything(position, led.replica, led.log)
+    assert not uncommitted.has_everything(position, led.replica, led.log)
+    led.log.undecided = NOTHING_UNDECIDED
+    assert committed.has_news(position, led.replica, led.log)
+    assert not committed.has_everything(position, led.replica, led.log)
+    assert not uncommitted.has_news(position, led.replica, led.log)
 
 
 def test_a_follower_is_sent_what_is_written(led: Served) -> None:
