@@ -44,6 +44,7 @@ _DECISIONS_MAX: Final = 5
 """Attempts of a decision while topics of a pattern disappear."""
 
 _Answer = TypeVar("_Answer")
+_Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 _Asked: TypeAlias = Literal["beginning", "end"] | int | AfterBytes
 
 
@@ -200,12 +201,16 @@ class Lookups:
         )
 
     def log(self, places: Iterable[PartitionName], ends: Offsets | None = None) -> Log:
-        """Return where partitions begin and end; `ends` has the known ends."""
+        """Return where partitions begin and end; `ends` has the known ends.
+
+        A record after the start of an open transaction is there, and no loss, whatever the
+        isolation of the query: a query that had another one before may have read so far.
+        """
         places = list(places)
         beginnings = self.offsets(dict.fromkeys(places, "beginning"))
-        return Log(
-            {place: found.offset for place, found in beginnings.items()}, ends or self.ends(places)
-        )
+        if ends is None:
+            ends = _offsets(self._listed(dict.fromkeys(places, "end"), "read_uncommitted"))
+        return Log({place: found.offset for place, found in beginnings.items()}, ends)
 
     def log_of_existing(self, places: Iterable[PartitionName]) -> Log:
         """Return where the existing ones of these partitions begin and end: asks all brokers.
@@ -220,11 +225,21 @@ class Lookups:
     def offsets(
         self, wanted: Mapping[PartitionName, _Asked]
     ) -> dict[PartitionName, OffsetAndTimestamp]:
-        """Return an offset for each partition."""
-        return self.ask(lambda admin: admin.list_offsets(wanted))
+        """Return an offset for each partition; ends are those that the query may read."""
+        return self._listed(wanted, self._isolation)
+
+    def _listed(
+        self, wanted: Mapping[PartitionName, _Asked], isolation: _Isolation
+    ) -> dict[PartitionName, OffsetAndTimestamp]:
+        return self.ask(lambda admin: admin.list_offsets(wanted, isolation=isolation))
+
+    @property
+    def _isolation(self) -> _Isolation:
+        is_committed = self._options.isolation == "read_committed"
+        return "read_committed" if is_committed else "read_uncommitted"
 
     def ends(self, places: Iterable[PartitionName]) -> Offsets:
-        """Return where partitions end."""
+        """Return up to where the query may read partitions."""
         return _offsets(self.offsets(dict.fromkeys(places, "end")))
 
     def wait_for_news(self, ends: Offsets, timeout_s: float) -> None:
@@ -233,7 +248,8 @@ class Lookups:
         known = {place: position.offset for place, position in ends.positions.items()}
         if known:
             wait_ms = int(min(timeout_s, _WAIT_S_MAX) * 1000)
-            self.ask(lambda admin: admin.wait_for_news(known, wait_ms))
+            isolation = self._isolation
+            self.ask(lambda admin: admin.wait_for_news(known, wait_ms, isolation=isolation))
         # A broker that cannot wait is asked as often as Spark would ask by itself.
         waited = time.monotonic() - began
         if waited < _PAUSE_S:

@@ -79,8 +79,8 @@ class SourceOptions:
     )  # fmt: skip
     max_offsets_per_trigger: int | None = setting(
         None, "Offsets in a micro-batch at the most, shared out by what waits in each partition: "
-        "as many records, or fewer where the topic is compacted. None starves. Set it: without, a "
-        "first batch is as large as the topic.",
+        "as many records, or fewer where the topic is compacted or has transactions, whose ends "
+        "have offsets, too. None starves. Set it: without, a first batch is as large as the topic.",
         name="maxOffsetsPerTrigger", aliases=("maxRecordsPerTrigger",),
         minimum=1, maximum=INT64_MAX, scope=Use.STREAM,
     )  # fmt: skip
@@ -113,6 +113,12 @@ class SourceOptions:
         None, "Tasks at the most: small partitions share one. A task costs some 13 ms, so twice "
         "the number of cores is a good choice for low latency. Not in Kafka.",
         name="maxPartitions", minimum=1, maximum=100_000,
+    )  # fmt: skip
+    isolation: str = setting(
+        "read_committed", "`read_committed`: records of a transaction are read once it is "
+        "committed, and a query goes as far as no transaction is open. `read_uncommitted`: also "
+        "the records of open and aborted ones; that is Kafka's default.",
+        aliases=("kafka.isolation.level",), choices=("read_committed", "read_uncommitted"),
     )  # fmt: skip
     include_headers: bool = setting(False, "Adds the column `headers`.", name="includeHeaders")
     tracing: bool = setting(
@@ -212,7 +218,7 @@ REFUSED: Final[Mapping[str, Why]] = {
     "key.serializer": "keys are bytes: encode the column in Spark",
     "value.serializer": "values are bytes: encode the column in Spark",
     "interceptor.classes": "nothing stands between the log and Spark",
-    "isolation.level": "there are no transactions: all that is read is committed",
+    "isolation.level": "it is isolation here, by default read_committed",
     "groupIdPrefix": {
         Use.BATCH: "a batch is of no group: leave it out",
         Use.STREAM: "name the query with groupId",

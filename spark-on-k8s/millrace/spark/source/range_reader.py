@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -118,7 +118,7 @@ class _Reading:
                 raise self._refusal or ReadStalledError(
                     f"nothing was read for pollTimeoutMs={self._options.poll_timeout_ms} at "
                     f"{_listed(self._next)}, and the ranges end at {_listed(self._ends)}: are "
-                    "their leaders there (millrace cluster health)?"
+                    "their leaders there (millrace cluster health), and is no transaction open?"
                 )
 
     def _poll(self) -> list[Received]:
@@ -331,6 +331,7 @@ class _ConsumerKind:
     fetch_max_bytes: int
     request_timeout_ms: int
     rack: str
+    isolation: Literal["read_committed", "read_uncommitted"]
     tracing: bool
 
     @staticmethod
@@ -341,6 +342,7 @@ class _ConsumerKind:
             options.fetch_max_bytes,
             options.request_timeout_ms,
             rack,
+            "read_committed" if options.isolation == "read_committed" else "read_uncommitted",
             options.tracing,
         )
 
@@ -353,6 +355,7 @@ def _open_consumer(kind: _ConsumerKind) -> SyncConsumer:
         auto_offset_reset="none",
         request_timeout_ms=kind.request_timeout_ms,
         client_rack=kind.rack,
+        isolation=kind.isolation,
         tracing=kind.tracing,
     )
 

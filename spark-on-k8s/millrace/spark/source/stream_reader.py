@@ -213,12 +213,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_end(self, begin: Offsets, limit: ReadLimit, *, is_first: bool) -> Offsets | None:
         """Return where the next batch ends; None: it is not due yet."""
-        ends = self._wait_for_news(begin)
-        self._latest = ends
+        self._latest = ends = latest = self._wait_for_news(begin)
         check_is_of_this_query(begin, self._options.subscription)
         if self._target is not None:
             ends = self._up_to_target(begin, ends)
         backlog = self._backlog(begin, ends)
+        # A query that has read uncommitted records before waits where it is, and never goes back.
+        if ahead := {part.place: LogPosition(part.start) for part in backlog if part.size < 0}:
+            ends = replace(ends, positions={**ends.positions, **ahead})
+            self._latest = replace(latest, positions={**latest.positions, **ahead})
         is_limited = not isinstance(limit, ReadAllAvailable)
         if is_limited and self._target is None and not self._is_due(backlog):
             return None

@@ -97,6 +97,13 @@ def test_units() -> None:
     assert delayed.max_trigger_delay_ms == 30_000
 
 
+def test_kafkas_name_of_the_isolation_works_and_its_default_does_not() -> None:
+    assert parsed().isolation == "read_committed"
+    for name in ("isolation", "kafka.isolation.level"):
+        chosen = parsed(Use.BATCH, **{name: "read_uncommitted"})
+        assert chosen.isolation == "read_uncommitted"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
@@ -107,7 +114,7 @@ def test_units() -> None:
         ("pushdown", "true", "keeps the filters of one query for the next one"),
         ("kafka.auto.offset.reset", "x", "auto.offset.reset is not an option: say where to begin"),
         ("value.deserializer", "x", "decode the column in Spark"),
-        ("isolation.level", "x", "there are no transactions"),
+        ("isolation.level", "x", "it is isolation here, by default read_committed"),
         ("maxOffsetsPerTrigger", "5", "has no meaning in a batch"),
         ("minPartitions", "0", "minPartitions = '0': must be 1 to 100000"),
         ("minPartitions", "two", "must be a whole number"),
