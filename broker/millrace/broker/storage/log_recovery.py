@@ -44,8 +44,9 @@ from millrace.broker.storage.log_start import known_log_start
 from millrace.broker.storage.producer_snapshots import ProducerSnapshots
 from millrace.broker.storage.recovery_checkpoint import RecoveryPoint
 from millrace.broker.storage.refusals import corrupt_log
+from millrace.broker.storage.replay import headers_between, replay
 from millrace.broker.storage.sealed_file import TEMPORARY_SUFFIX
-from millrace.broker.storage.segment import Segment, offset_name, parse_offset_name, segment_of
+from millrace.broker.storage.segment import Segment, offset_name, parse_offset_name
 from millrace.broker.storage.sparse_index import IndexCache, Place, SparseIndex
 from millrace.broker.storage.tier import Tier, write_tier
 from millrace.core.errors import CorruptLogError
@@ -183,24 +184,16 @@ class LogRecovery:
                 epochs.append(header.leader_epoch, header.base_offset)
         # Also batches before the log's start, while they exist.
         replay_from = bases[0] if snapshot_offset is None else snapshot_offset
-        for header in self._headers(segments, replay_from):
-            states.update(header, header.base_offset, self._now)
+        try:
+            replay(states, segments, replay_from, segments[-1].next_offset, self._now)
+        except scan.DAMAGE as error:
+            raise self._corrupt(error.message) from None
 
         file_bytes = active.file.size()
         scan_from = active.size
-        damage = ""
-        try:
-            for header in active.rescan(
-                file_bytes,
-                epochs.epoch_of(Offset(active.next_offset - 1)),
-                self._index_interval_bytes,
-                self._now,
-            ):
-                must_save_epochs |= epochs.append(header.leader_epoch, header.base_offset)
-                if header.base_offset >= replay_from:
-                    states.update(header, header.base_offset, self._now)
-        except scan.ScanStop as stop:
-            damage = f": {active.path} {stop}"
+        known_epochs = epochs.entries
+        damage = self._scan(active, file_bytes, epochs, states, replay_from)
+        must_save_epochs |= epochs.entries != known_epochs
         if active.next_offset < recovery_point or (damage and self._is_clean):
             raise self._corrupt(
                 f"it was flushed up to offset {recovery_point} and ends at "
@@ -233,6 +226,33 @@ class LogRecovery:
             truncated_bytes=file_bytes - active.size,
             mended=tuple(self._mended),
         )
+
+    def _scan(
+        self,
+        active: Segment,
+        end_position: int,
+        epochs: LeaderEpochs,
+        states: ProducerStates,
+        replay_from: Offset,
+    ) -> str:
+        """Read what the index of the active segment does not know; return what is damaged."""
+        damage = ""
+        try:
+            for header, markers in active.rescan(
+                end_position,
+                epochs.epoch_of(Offset(active.next_offset - 1)),
+                self._index_interval_bytes,
+                self._now,
+            ):
+                epochs.append(header.leader_epoch, header.base_offset)
+                if header.base_offset >= replay_from:
+                    states.update(header, header.base_offset, self._now)
+                    states.end(markers, header.base_offset, self._now)
+        except scan.ScanStop as stop:
+            damage = f": {active.path} {stop}"
+        if self._point is not None:
+            states.transactions.settle(self._point.high_watermark)
+        return damage
 
     def _finish_swaps(self) -> None:
         for folder, name in self._listed():
@@ -466,27 +486,6 @@ def rebuild(
             pass
     except scan.ScanStop:
         return
-
-
-def headers_between(
-    segments: tuple[Segment, ...], start_offset: Offset, end_offset: Offset
-) -> Iterator[BatchHeader]:
-    """Yield the headers of the batches in `[start_offset, end_offset)`, bodies unread.
-
-    Raises:
-        CorruptBatchError, UnsupportedFormatError: no batch begins where one should.
-    """
-    if start_offset >= end_offset:
-        return
-    first = max(segment_of(segments, start_offset), 0)
-    for found in segments[first:]:
-        position = 0
-        if start_offset > found.base_offset:
-            position = found.locate(start_offset, found.size).position
-        for _, header in scan.headers(found.file, position, found.size):
-            if header.base_offset >= end_offset:
-                return
-            yield header
 
 
 def _last_at_most(bases: list[Offset], offset: Offset) -> int:

@@ -5,16 +5,19 @@ never changed again. Its sparse index lies beside it.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from millrace.broker.storage import scan
+from millrace.broker.storage.aborted_index import Abort, aborts_of, in_range
 from millrace.broker.storage.file_system import File, FileSystem
-from millrace.broker.storage.sparse_index import Coverage, IndexCache, Place, SparseIndex
-from millrace.core.errors import CorruptBatchError
+from millrace.broker.storage.index_chunks import Coverage
+from millrace.broker.storage.sparse_index import IndexCache, Place, SparseIndex
+from millrace.core.errors import CorruptBatchError, InvalidRecordError
 from millrace.core.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition, WallMs
 from millrace.core.records.header import BatchHeader
+from millrace.core.records.markers import AbortedTransaction, WrittenMarker, read_markers
 
 SUFFIX: Final = ".log"
 SEGMENT_BYTES_MAX: Final = 2**31 - 1
@@ -141,13 +144,27 @@ class Segment:
         self.created_at = coverage.created_at
         self.closed_at = coverage.closed_at
 
-    def note(self, batch: BatchHeader, index_interval_bytes: int, now: WallMs) -> None:
-        """Take a batch that is in the file after all others into account."""
+    def note(
+        self,
+        batch: BatchHeader,
+        index_interval_bytes: int,
+        now: WallMs,
+        markers: Iterable[WrittenMarker] = (),
+    ) -> None:
+        """Take a batch that is in the file after all others into account.
+
+        Args:
+            batch: its header.
+            index_interval_bytes: as the topic's settings say.
+            now: the time.
+            markers: of a control batch.
+        """
         self.extend(
             [(batch.base_offset, batch.length, batch.largest_timestamp)],
             batch.next_offset,
             index_interval_bytes,
             now,
+            aborts_of(markers, batch.base_offset),
         )
 
     def extend(
@@ -156,8 +173,14 @@ class Segment:
         next_offset: Offset,
         index_interval_bytes: int,
         now: WallMs,
+        aborts: Iterable[Abort] = (),
     ) -> None:
-        """Take batches into account: (base offset, length, largest timestamp), ascending."""
+        """Take batches into account: (base offset, length, largest timestamp), ascending.
+
+        `aborts` are the transactions whose end is among them.
+        """
+        for abort in aborts:
+            self.index.add_abort(abort)
         position = self.size
         largest = self.largest_timestamp
         for base_offset, length, timestamp in batches:
@@ -185,13 +208,15 @@ class Segment:
         leader_epoch: LeaderEpoch,
         index_interval_bytes: int,
         now: WallMs,
-    ) -> Iterable[BatchHeader]:
+    ) -> Iterable[tuple[BatchHeader, Sequence[WrittenMarker]]]:
         """Verify the batches beyond `size`, take them into account, and yield their headers.
+
+        With them the markers of control batches.
 
         Raises:
             ScanStop: a batch is damaged; the segment ends before it.
         """
-        for _, header in scan.verified_batches(
+        for position, header in scan.verified_batches(
             self.file,
             self.topic_partition,
             position=self.size,
@@ -199,8 +224,48 @@ class Segment:
             next_offset=self.next_offset,
             leader_epoch=leader_epoch,
         ):
-            self.note(header, index_interval_bytes, now)
-            yield header
+            markers: Sequence[WrittenMarker] = ()
+            if header.is_control:
+                try:
+                    markers = self.markers_at(position, header)
+                except scan.DAMAGE as error:
+                    raise scan.ScanStop(error.message, position, header.base_offset) from None
+            self.note(header, index_interval_bytes, now, markers)
+            yield header, markers
+
+    def markers_at(self, position: int, header: BatchHeader) -> list[WrittenMarker]:
+        """Read the markers of a control batch.
+
+        Raises:
+            CorruptBatchError, UnsupportedFormatError: it is damaged, or of a later release.
+            OSError: the disk refused.
+        """
+        batch = self.file.pread(header.length, position)
+        try:
+            return read_markers(self.topic_partition, header, batch)
+        except InvalidRecordError as error:
+            raise CorruptBatchError(error.message) from None
+
+    def aborted(
+        self, start_offset: Offset, end_offset: Offset, *, may_block: bool
+    ) -> list[AbortedTransaction]:
+        """Return the aborted transactions with markers here that concern a reader.
+
+        See `SparseIndex.aborted`. A damaged index is replaced by the control batches themselves.
+
+        Raises:
+            CorruptBatchError, UnsupportedFormatError, BlockingIOError, OSError: see `headers`.
+        """
+        found = self.index.aborted(start_offset, end_offset, may_block=may_block)
+        if found is not None:
+            return found
+        aborts = [
+            abort
+            for position, header in scan.headers(self.file, 0, self.size)
+            if header.is_control
+            for abort in aborts_of(self.markers_at(position, header), header.base_offset)
+        ]
+        return in_range(aborts, start_offset, end_offset)
 
     def retire(self) -> None:
         """Give up the name, before another segment takes it."""

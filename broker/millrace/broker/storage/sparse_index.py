@@ -3,27 +3,11 @@
 An entry has the base offset of a batch, its position in the segment, and the largest timestamp of
 the batches before it. Offsets, positions and those timestamps all ascend, so each allows binary
 search. Entries are `index.interval.bytes` apart or more; from the entry found a reader walks batch
-headers.
+headers. Beside them it has the aborted transactions whose markers lie in the segment
+(`aborted_index`).
 
-The file is a sequence of chunks. A chunk is added when the log was flushed, and covers the batches
-since the chunk before; closing the segment replaces all chunks by one. Little-endian:
-
-| offset | size | field                                                                        |
-|-------:|-----:|------------------------------------------------------------------------------|
-|      0 |    4 | magic `MRX` and the version, 2                                               |
-|      4 |    4 | entries in this chunk                                                        |
-|      8 |    8 | base offset of the segment                                                   |
-|     16 |    8 | next offset: end of what is covered, exclusive                               |
-|     24 |    8 | end position: bytes of the segment that are covered                          |
-|     32 |    8 | largest timestamp of all batches covered, -1 when there are none             |
-|     40 |    8 | ms UTC of the first append to the segment                                    |
-|     48 |    8 | ms UTC when the segment was closed, -1 while it is open                      |
-|     56 |    4 | CRC-32C of the entries                                                       |
-|     60 |    4 | CRC-32C of the topic id, the partition (i32), and bytes 0 to 59              |
-|     64 |   16 | each entry: u32 offset - base offset, u32 position, i64 timestamp            |
-
-The checksums bind a chunk to its partition, the base offset to its segment: an index copied beside
-another segment counts as damaged (P66).
+The file is a sequence of chunks (`index_chunks`). A chunk is added when the log was flushed, and
+covers the batches since the chunk before; closing the segment replaces all chunks by one.
 
 An index is a cache: it is verified when it is read and rebuilt from the log when it does not fit
 (P68). But it is also a witness: the batches of a chunk were flushed before the chunk was written,
@@ -33,44 +17,28 @@ Entries that no chunk holds yet are in memory; those of chunks are loaded on fir
 `IndexCache` bounds how many bytes of them stay.
 """
 
-import struct
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-import crc32c
 import numpy as np
 import numpy.typing as npt
 
+from millrace.broker.storage import aborted_index, index_chunks
+from millrace.broker.storage.aborted_index import Abort, AbortTable, PendingAborts
 from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.index_chunks import Coverage
 from millrace.broker.storage.sealed_file import read_whole, replace_file
 from millrace.core.ids import NO_TIMESTAMP, Offset, TopicPartition, WallMs
+from millrace.core.records.markers import AbortedTransaction
 
 SUFFIX: Final = ".index"
 CHUNKS_MAX: Final = 1024
 """Chunks at which they are replaced by one, so that a slow partition's index opens quickly."""
 
-_MAGIC: Final = b"MRX\x02"
-_CHUNK: Final = struct.Struct("<4sIqqqqqqI")
-_CRC: Final = struct.Struct("<I")
-_BINDING: Final = struct.Struct("<16si")
-_CHUNK_BYTES: Final = _CHUNK.size + _CRC.size
-_ENTRY: Final = np.dtype([("offset", "<u4"), ("position", "<u4"), ("timestamp", "<i8")])
-assert _CHUNK_BYTES == 64
-
 _U32_MAX: Final = 2**32 - 1
-
-
-class Coverage(NamedTuple):
-    """The part of a segment that an index file covers."""
-
-    next_offset: Offset
-    end_position: int
-    largest_timestamp: WallMs
-    created_at: WallMs
-    closed_at: WallMs
 
 
 class Place(NamedTuple):
@@ -81,25 +49,22 @@ class Place(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """The entries of a file, column by column: ascending, of one length."""
+    """The entries of a file, column by column: ascending, of one length.
+
+    `version` counts the file's changes: as of the last one that is surely among the entries.
+    """
 
     offsets: npt.NDArray[np.uint32]
     positions: npt.NDArray[np.uint32]
     timestamps: npt.NDArray[np.int64]
+    aborts: AbortTable
+    version: int
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return self.offsets.nbytes + self.positions.nbytes + self.timestamps.nbytes
-
-
-class _Contents(NamedTuple):
-    """The sound part of a file."""
-
-    coverage: Coverage | None
-    rows: npt.NDArray[np.void]
-    chunks: int
-    nbytes: int
+        columns = self.offsets.nbytes + self.positions.nbytes + self.timestamps.nbytes
+        return columns + self.aborts.nbytes
 
 
 class IndexCache:
@@ -168,7 +133,7 @@ class _Pending:
     def split(self, position: int) -> "tuple[npt.NDArray[np.void], _Pending | None]":
         """Return the entries before `position` as rows of a file, and the others."""
         at = bisect_left(self.positions, position)
-        rows = np.empty(at, _ENTRY)
+        rows = np.empty(at, index_chunks.ENTRY)
         rows["offset"], rows["position"] = self.offsets[:at], self.positions[:at]
         rows["timestamp"] = self.timestamps[:at]
         if at == len(self.offsets):
@@ -187,9 +152,11 @@ class SparseIndex:
         path: of the file.
         is_damaged: the file was found damaged after it had been opened; searches then begin at the
             segment's first byte, until the owner rebuilds it.
+        smallest_first: of the aborted transactions; `aborted_index.NEVER`: there are none.
     """
 
     __slots__ = (
+        "_aborts",
         "_base_offset",
         "_binding",
         "_cache",
@@ -198,8 +165,10 @@ class SparseIndex:
         "_file_bytes",
         "_files",
         "_pending",
+        "_version",
         "is_damaged",
         "path",
+        "smallest_first",
     )
 
     def __init__(
@@ -212,14 +181,17 @@ class SparseIndex:
     ) -> None:
         self._files = files
         self.path = segment_path + SUFFIX
-        self._binding = crc32c.crc32c(_BINDING.pack(*topic_partition))
+        self._binding = index_chunks.binding_of(topic_partition)
         self._base_offset = base_offset
         self._cache = cache
         self._chunks = 0
         self._file_bytes = 0
         self._coverage: Coverage | None = None  # The file's.
         self._pending: _Pending | None = None
+        self._aborts: PendingAborts | None = None
+        self._version = 0
         self.is_damaged = False
+        self.smallest_first = aborted_index.NEVER
 
     def open(self, *, whole: bool) -> Coverage | None:
         """Read what the file covers; None when it is missing or damaged from its first chunk on.
@@ -234,16 +206,18 @@ class SparseIndex:
                 found_whole = self._read()
                 coverage = found_whole.coverage
                 self._chunks, self._file_bytes = found_whole.chunks, found_whole.nbytes
+                self.smallest_first = aborted_index.smallest_first(found_whole.aborts)
             else:
                 size = self._files.size(self.path)
                 file = self._files.open(self.path)
                 try:
-                    head = file.pread(_CHUNK_BYTES, 0)
+                    head = file.pread(index_chunks.HEAD_BYTES_MAX, 0)
                 finally:
                     file.close()
-                found = self._parse(head, 0)
-                if found is not None and size == _CHUNK_BYTES + found[1] * _ENTRY.itemsize:
-                    coverage, self._chunks, self._file_bytes = found[0], 1, size
+                found = index_chunks.parse_head(head, 0, self._binding, self._base_offset)
+                if found is not None and size == found.nbytes + found.entries_bytes:
+                    coverage, self._chunks, self._file_bytes = found.coverage, 1, size
+                    self.smallest_first = found.smallest_first
         except FileNotFoundError:
             return None
         self._coverage = coverage
@@ -258,9 +232,18 @@ class SparseIndex:
         pending.positions.append(position)
         pending.offsets.append(offset - self._base_offset)
 
+    def add_abort(self, abort: Abort) -> None:
+        """Note an aborted transaction; in ascending order of their markers."""
+        if self._aborts is None:
+            self._aborts = PendingAborts()
+        self._aborts.add(abort)
+        self.smallest_first = min(self.smallest_first, abort.transaction.first_offset)
+
     def reset(self) -> None:
         """Forget all entries and remove the file."""
-        self._pending = None
+        self._pending = self._aborts = None
+        self._version += 1
+        self.smallest_first = aborted_index.NEVER
         self._coverage = None
         self._chunks = self._file_bytes = 0
         self.is_damaged = False
@@ -275,15 +258,18 @@ class SparseIndex:
         """
         pending = self._pending or _Pending()
         rows, rest = pending.split(coverage.end_position)
+        aborts, later = (self._aborts or PendingAborts()).split(coverage.next_offset)
         if coverage.closed_at != NO_TIMESTAMP or self._chunks >= CHUNKS_MAX:
             if self._chunks:
-                rows = np.concatenate([self._read().rows, rows])
-            chunk = self._chunk(coverage, rows)
+                saved = self._read()
+                rows = np.concatenate([saved.rows, rows])
+                aborts = np.concatenate([saved.aborts, aborts])
+            chunk = index_chunks.write(coverage, rows, aborts, self._binding, self._base_offset)
             replace_file(self._files, self.path, chunk, durable=False)
             self._chunks, self._file_bytes = 1, len(chunk)
             self.is_damaged = False
         else:
-            chunk = self._chunk(coverage, rows)
+            chunk = index_chunks.write(coverage, rows, aborts, self._binding, self._base_offset)
             file = self._files.open(self.path, create=True, writable=True)
             try:
                 file.truncate(self._file_bytes)  # Without the leftovers of a crash or a full disk.
@@ -293,9 +279,11 @@ class SparseIndex:
                 file.close()
             self._chunks += 1
             self._file_bytes += len(chunk)
+        self._version += 1
         self._cache.drop(self)
         self._coverage = coverage
         self._pending = rest
+        self._aborts = later if len(later) else None  # Last: see `aborted`.
 
     def take_before(self, other: "SparseIndex", position: int) -> tuple[Place, WallMs] | None:
         """Take another index's entries before a byte of the segment; this one has none yet.
@@ -311,21 +299,25 @@ class SparseIndex:
         coverage = other._coverage
         pending = other._pending or _Pending()
         rows, _ = pending.split(position)
+        aborts = (other._aborts or PendingAborts()).rows()
+        kept_first = aborted_index.NEVER
         if coverage is not None and coverage.end_position > position:
             entries = other._load(may_block=True)
             if entries is not None:
                 count = int(entries.positions.searchsorted(_u32(position), "left"))
-                saved = np.empty(count, _ENTRY)
+                saved = np.empty(count, index_chunks.ENTRY)
                 saved["offset"], saved["position"] = (
                     entries.offsets[:count],
                     entries.positions[:count],
                 )
                 saved["timestamp"] = entries.timestamps[:count]
                 rows = np.concatenate([saved, rows])
+                aborts = np.concatenate([entries.aborts.before(aborted_index.NEVER), aborts])
             other.reset()
         elif coverage is not None and not other.is_damaged:
             self._chunks, self._file_bytes = other._chunks, other._file_bytes
             self._coverage = coverage
+            kept_first = other.smallest_first
             known = Place(coverage.next_offset, coverage.end_position), coverage.largest_timestamp
         else:
             rows = rows[:0] if other.is_damaged else rows
@@ -335,7 +327,35 @@ class SparseIndex:
             last = rows[-1]
             place = self._place(int(last["offset"]), int(last["position"]))
             known = place, WallMs(int(last["timestamp"]))
+        end = self._base_offset if known is None else known[0].offset
+        aborts = aborts[aborts["marker_offset"] < end]  # Those after it are scanned again.
+        self._aborts = PendingAborts.of(aborts) if len(aborts) else None
+        self.smallest_first = min(kept_first, aborted_index.smallest_first(aborts))
         return known
+
+    def aborted(
+        self, start_offset: Offset, end_offset: Offset, *, may_block: bool = True
+    ) -> list[AbortedTransaction] | None:
+        """Return the aborted transactions that concern a reader, by their markers in this segment.
+
+        Those whose marker is not before `start_offset`, and whose first record lies before
+        `end_offset`. None: the index is damaged.
+
+        Raises:
+            BlockingIOError: entries must be loaded, and `may_block` is false.
+        """
+        pending = self._aborts  # First: what is saved meanwhile is in the file, then.
+        found: list[AbortedTransaction] = []
+        after = -1
+        if self._chunks:
+            entries = self._load_current(may_block)
+            if entries is None:
+                return None
+            found = entries.aborts.between(start_offset, end_offset)
+            after = entries.aborts.last_marker_offset
+        if pending is not None:
+            found += pending.between(start_offset, end_offset, after=after)
+        return found
 
     def floor_of_offset(self, offset: Offset, *, may_block: bool = True) -> Place:
         """Return the last entry of at most `offset`; the segment's beginning when there is none.
@@ -418,6 +438,15 @@ class SparseIndex:
         """Release the loaded entries."""
         self._cache.drop(self)
 
+    def _load_current(self, may_block: bool) -> Entries | None:
+        """As `_load`, but surely with what the last change of the file has brought."""
+        while True:
+            version = self._version
+            entries = self._load(may_block)
+            if entries is None or entries.version >= version:
+                return entries
+            self._cache.drop(self)  # Another thread has loaded it before that change.
+
     def _load(self, may_block: bool) -> Entries | None:
         if self._chunks == 0:
             return None
@@ -430,16 +459,23 @@ class SparseIndex:
             return entries
         if not may_block:
             raise BlockingIOError
+        version = self._version
         found = self._read_sound()
         if found is None:
             self.is_damaged = True
             return None
         rows = found.rows
-        entries = Entries(rows["offset"].copy(), rows["position"].copy(), rows["timestamp"].copy())
+        entries = Entries(
+            rows["offset"].copy(),
+            rows["position"].copy(),
+            rows["timestamp"].copy(),
+            AbortTable(found.aborts),
+            version,
+        )
         self._cache.put(self, entries)
         return entries
 
-    def _read_sound(self) -> "_Contents | None":
+    def _read_sound(self) -> index_chunks.Contents | None:
         """Read all chunks; None when one is damaged, or the file is gone."""
         expected = self._file_bytes
         try:
@@ -448,40 +484,10 @@ class SparseIndex:
             return None
         return found if found.nbytes >= expected else None
 
-    def _read(self) -> "_Contents":
+    def _read(self) -> index_chunks.Contents:
         """Read all chunks up to the first that is damaged."""
         data = read_whole(self._files, self.path)
-        at = chunks = 0
-        coverage = None
-        parts = [np.empty(0, _ENTRY)]
-        while (found := self._parse(data, at)) is not None:
-            start = at + _CHUNK_BYTES
-            end = start + found[1] * _ENTRY.itemsize
-            if len(data) < end or crc32c.crc32c(memoryview(data)[start:end]) != found[2]:
-                break
-            parts.append(np.frombuffer(data, _ENTRY, found[1], start))
-            coverage = found[0]
-            at = end
-            chunks += 1
-        return _Contents(coverage, np.concatenate(parts), chunks, at)
-
-    def _parse(self, data: bytes, at: int) -> tuple[Coverage, int, int] | None:
-        """Return coverage, count and checksum of the entries of the chunk at byte `at`."""
-        if len(data) - at < _CHUNK_BYTES:
-            return None
-        head = data[at : at + _CHUNK.size]
-        (crc,) = _CRC.unpack_from(data, at + _CHUNK.size)
-        if crc32c.crc32c(head, self._binding) != crc:
-            return None
-        magic, count, base_offset, *coverage, entries_crc = _CHUNK.unpack(head)
-        if magic != _MAGIC or base_offset != self._base_offset:
-            return None
-        return Coverage(*coverage), count, entries_crc
-
-    def _chunk(self, coverage: Coverage, rows: npt.NDArray[np.void]) -> bytes:
-        body = rows.tobytes()
-        head = _CHUNK.pack(_MAGIC, len(rows), self._base_offset, *coverage, crc32c.crc32c(body))
-        return head + _CRC.pack(crc32c.crc32c(head, self._binding)) + body
+        return index_chunks.read(data, self._binding, self._base_offset)
 
 
 def _u32(number: int) -> np.uint32:

@@ -6,9 +6,9 @@ import pytest
 from tests.fakes.disk import Disk
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
+from millrace.broker.storage.index_chunks import Coverage
 from millrace.broker.storage.sparse_index import (
     CHUNKS_MAX,
-    Coverage,
     IndexCache,
     Place,
     SparseIndex,

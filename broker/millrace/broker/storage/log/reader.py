@@ -11,6 +11,7 @@ from millrace.broker.storage.time_search import TimestampedOffset, first_record,
 from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
 from millrace.core.records.batch import walk
 from millrace.core.records.header import verify_body
+from millrace.core.records.markers import AbortedTransaction
 
 
 class Unread(NamedTuple):
@@ -159,6 +160,48 @@ class LogReader:
         return Unread(
             size, batch.append_timestamp if batch.has_append_time else batch.base_timestamp
         )
+
+    def aborted(
+        self, start_offset: Offset, end_offset: Offset, *, may_block: bool = True
+    ) -> list[AbortedTransaction]:
+        """Return the aborted transactions whose records may lie in `[start_offset, end_offset)`.
+
+        To be asked before the batches are read: a cleaning takes the records first, and their
+        entries much later.
+
+        Args:
+            start_offset: of the first batch that is read.
+            end_offset: end of what is read; at most the last stable offset.
+            may_block: whether indexes may be read from the disk.
+
+        Raises:
+            CorruptLogError: as in `plan_read`.
+            BlockingIOError: `may_block` is false, and the disk would have to be read.
+        """
+        state = self._state
+        if not state.has_aborts:
+            return []
+        state.health.check()
+        segments = state.segments
+        found: list[AbortedTransaction] = []
+        concerned = segments[max(segment_of(segments, start_offset), 0) :]
+        for segment in concerned:
+            if segment.index.smallest_first >= end_offset:
+                continue
+            try:
+                found += segment.aborted(start_offset, end_offset, may_block=may_block)
+            except BlockingIOError:
+                raise
+            except (*scan.DAMAGE, OSError) as error:
+                self._await_replacement(segment, may_block=may_block)
+                if segment not in state.segments:  # Cut, cleaned or deleted meanwhile.
+                    return self.aborted(start_offset, end_offset, may_block=may_block)
+                raise state.health.unread(error, segment.path) from error
+        if any(segment.is_retired for segment in concerned):
+            for segment in concerned:
+                self._await_replacement(segment, may_block=may_block)
+            return self.aborted(start_offset, end_offset, may_block=may_block)
+        return found
 
     def read(self, plan: ReadPlan) -> bytes:
         """Return the batches of a plan; fewer bytes, or none, when they were deleted meanwhile.

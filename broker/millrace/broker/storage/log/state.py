@@ -17,7 +17,7 @@ appends.
 | what                                                                       | changes under |
 |----------------------------------------------------------------------------|---------------|
 | `segments`, `tail`, `log_start_offset`, `recovery_point`                   | `lock`        |
-| `epochs`, `producer_states`, `undecided`                                   | `lock`        |
+| `epochs`, `producer_states`, `undecided`, `has_aborts`                     | `lock`        |
 | `uncheckpointed_bytes`; what a truncation has still to cut off the files   | `lock`        |
 | `flushed_offset`, `snapshots`                                              | `flush_lock`  |
 | `cleaner_point`, also when the log is cleaned; `tier`, `tier_leftovers`    | `lock`        |
@@ -36,6 +36,7 @@ returns fewer bytes than planned, or none.
 
 from typing import NamedTuple
 
+from millrace.broker.storage.aborted_index import NEVER
 from millrace.broker.storage.epoch_checkpoint import EpochCheckpoint
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log.health import LogHealth
@@ -76,6 +77,7 @@ class LogState:
         epochs: the leader epochs and their file.
         producer_states: as of the end of the log; belongs to the thread that appends.
         undecided: of their transactions; replaced as a whole, and any thread may read it.
+        has_aborts: whether there may be aborted transactions.
         snapshots: of producer states, as files.
         cleaner_point: how far the log is compacted; another object after each cut of the log.
         tier: where its oldest segments lie; None while all of them are at home.
@@ -92,6 +94,7 @@ class LogState:
         "files",
         "flush_lock",
         "flushed_offset",
+        "has_aborts",
         "health",
         "held",
         "high_watermark",
@@ -139,6 +142,7 @@ class LogState:
         self.epochs = EpochCheckpoint(files, directory, topic_partition, recovered.leader_epochs)
         self.producer_states = recovered.producer_states
         self.undecided = recovered.producer_states.transactions.undecided()
+        self.has_aborts = any(found.index.smallest_first < NEVER for found in self.segments)
         self.snapshots = recovered.snapshots
         self.cleaner_point = recovered.cleaner_point
         self.tier = recovered.tier

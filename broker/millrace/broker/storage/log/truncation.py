@@ -15,9 +15,9 @@ from millrace.broker.storage import new_beginning, scan
 from millrace.broker.storage.cleaner_point import write_point
 from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.state import LogState, Tail
-from millrace.broker.storage.log_recovery import headers_between
 from millrace.broker.storage.producer_snapshots import ProducerSnapshots
 from millrace.broker.storage.recovery_checkpoint import RecoveryCheckpoint
+from millrace.broker.storage.replay import replay
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.tier import write_tier
@@ -207,8 +207,8 @@ class LogTruncation:
         states = ProducerStates()
         since = self._state.snapshots.load(states, offset)
         start = segments[0].base_offset if since is None else since
-        for header in headers_between(segments, start, offset):
-            states.update(header, header.base_offset, now)
+        replay(states, segments, start, offset, now)
+        states.transactions.settle(self._state.high_watermark)
         return states
 
     def _begin_at(self, offset: Offset) -> None:

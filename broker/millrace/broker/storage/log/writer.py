@@ -10,10 +10,11 @@ append, which is the same batch by the append thread.
 """
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from millrace.broker.storage import segment
+from millrace.broker.storage import scan, segment
+from millrace.broker.storage.aborted_index import aborts_of
 from millrace.broker.storage.file_system import BUFFERS_MAX, is_passing
 from millrace.broker.storage.log.flusher import LogFlusher
 from millrace.broker.storage.log.health import may_pass
@@ -22,10 +23,15 @@ from millrace.broker.storage.log.truncation import LogTruncation
 from millrace.broker.storage.segment import Segment, offset_name
 from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.errors import StorageError
+from millrace.core.errors import InvalidRecordError, StorageBusyError, StorageError
 from millrace.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP, LeaderEpoch, Offset, WallMs
-from millrace.core.records.header import Buffer
+from millrace.core.records.header import Attributes, Buffer, parse_header
+from millrace.core.records.markers import WrittenMarker, read_markers
 
+_Ends = Mapping[Offset, Sequence[WrittenMarker]]
+"""The markers of control batches, by the first offset of each batch."""
+_NO_ENDS: Final[_Ends] = {}
+_IN_TRANSACTION: Final = Attributes.TRANSACTIONAL | Attributes.CONTROL
 _CHECKPOINTS_BEHIND_MAX: Final = 2
 
 
@@ -70,10 +76,12 @@ class LogWriter:
             self._flusher.checkpoint()
         with state.lock:
             state.health.check_open()
-            length = 0
+            length = kinds = 0
             for batch in batches:
                 length += batch.length
+                kinds |= batch.attributes
             assert self._follow_on(batches)
+            ends = self._ends(batches) if kinds & _IN_TRANSACTION else None
             epochs = state.epochs.current
             try:
                 self._truncation.finish()
@@ -89,7 +97,7 @@ class LogWriter:
             except StorageError:
                 state.epochs.take_back(epochs)
                 raise
-            self._note(active, batches, length, now)
+            self._note(active, batches, length, now, ends)
 
     def append_cached(self, batch: StampedBatch, now: WallMs) -> bool:
         """Append a batch if nothing has to be waited for, neither a disk nor another thread.
@@ -110,7 +118,8 @@ class LogWriter:
             active = state.segments[-1]
             written = active.file.append_cached((batch.header, batch.body))
             if written == batch.length:
-                self._note(active, [batch], batch.length, now)
+                ends = _NO_ENDS if batch.attributes & Attributes.TRANSACTIONAL else None
+                self._note(active, [batch], batch.length, now, ends)
                 return True
             if written > 0:
                 self._truncation.cut_later()
@@ -123,6 +132,7 @@ class LogWriter:
         state = self._state
         return not (
             state.health.failure is not None
+            or batch.attributes & Attributes.CONTROL
             or state.health.is_closed
             or self._truncation.is_pending
             or self._must_checkpoint
@@ -131,21 +141,68 @@ class LogWriter:
         )
 
     def _note(
-        self, active: Segment, batches: Sequence[StampedBatch], length: int, now: WallMs
+        self,
+        active: Segment,
+        batches: Sequence[StampedBatch],
+        length: int,
+        now: WallMs,
+        ends: _Ends | None,
     ) -> None:
-        """End the log after batches that are written."""
+        """End the log after batches that are written.
+
+        Args:
+            active: the segment.
+            batches: that were written.
+            length: their bytes.
+            now: the time.
+            ends: as `_ends` returned them; None: no batch is in a transaction, or ends one.
+        """
         state = self._state
+        aborts = (
+            [abort for at, found in ends.items() for abort in aborts_of(found, at)] if ends else ()
+        )
         active.extend(
             [(batch.base_offset, batch.length, batch.largest_timestamp) for batch in batches],
             batches[-1].next_offset,
             state.config.index_interval_bytes,
             now,
+            aborts,
         )
+        if aborts:
+            state.has_aborts = True
+        states = state.producer_states
         for batch in batches:
             if batch.producer_id != NO_PRODUCER_ID:
-                state.producer_states.update(batch, batch.base_offset, now)
+                states.update(batch, batch.base_offset, now)
+            elif ends and batch.base_offset in ends:
+                states.end(ends[batch.base_offset], batch.base_offset, now)
+        if ends is not None:
+            states.transactions.settle(state.high_watermark)
+            state.undecided = states.transactions.undecided()
         state.uncheckpointed_bytes += length
         state.tail = Tail(active, Place(active.next_offset, active.size))
+
+    def _ends(self, batches: Sequence[StampedBatch]) -> _Ends:
+        """Return the markers of the control batches, with the first offset of each batch.
+
+        Raises:
+            StorageBusyError: they are of a later release; nothing was changed.
+        """
+        topic_partition = self._state.topic_partition
+        ends = {}
+        for batch in batches:
+            if batch.attributes & Attributes.CONTROL:
+                whole = batch.header + bytes(batch.body)
+                try:
+                    markers = read_markers(topic_partition, parse_header(whole), whole)
+                except (InvalidRecordError, *scan.DAMAGE) as error:
+                    raise StorageBusyError(
+                        f"the control batch at offset {batch.base_offset} was not written: "
+                        f"{error.message}",
+                        topic_partition=topic_partition,
+                    ) from error
+                ends[batch.base_offset] = markers
+        return ends
 
     def roll(self, now: WallMs) -> None:
         """Close the active segment, unless it is empty, and begin another.
