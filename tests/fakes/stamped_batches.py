@@ -17,7 +17,8 @@ from millrace.core.ids import (
 )
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
-from millrace.core.records.header import parse_header, stamp
+from millrace.core.records.header import HEADER_BYTES, parse_header, stamp
+from millrace.core.records.markers import WrittenMarker, seal_markers
 
 TOPIC_PARTITION = TopicPartition(TopicId(bytes(range(16))), 3)
 
@@ -31,16 +32,33 @@ def stamped_batch(
     epoch: int = 0,
     producer_id: int = NO_PRODUCER_ID,
     sequence: int = -1,
+    producer_epoch: int = 0,
+    in_transaction: bool = False,
+    keys: Sequence[bytes] | None = None,
     topic_partition: TopicPartition = TOPIC_PARTITION,
 ) -> StampedBatch:
     """Return a batch of records that differ in their `timestamp` at the most."""
     times = WallMs(timestamp) if isinstance(timestamp, int) else np.array(timestamp, np.int64)
-    columns = Columns(records, times, values=[value] * records)
+    columns = Columns(records, times, values=[value] * records, keys=keys)
     prepared = prepare(topic_partition, columns)
-    producer_epoch = ProducerEpoch(-1 if producer_id == NO_PRODUCER_ID else 0)
-    header = prepared.finish(ProducerId(producer_id), producer_epoch, sequence)
+    header = prepared.finish(
+        ProducerId(producer_id),
+        ProducerEpoch(-1 if producer_id == NO_PRODUCER_ID else producer_epoch),
+        sequence,
+        is_transactional=in_transaction,
+    )
     stamped = stamp(header, base_offset=Offset(base_offset), leader_epoch=LeaderEpoch(epoch))
     return StampedBatch.of(parse_header(header), stamped, prepared.body)
+
+
+def control_batch(
+    base_offset: int, *markers: WrittenMarker, epoch: int = 0, timestamp: int = 1000
+) -> StampedBatch:
+    """Return a batch of markers."""
+    whole = seal_markers(TOPIC_PARTITION, markers, WallMs(timestamp))
+    header, body = whole[:HEADER_BYTES], whole[HEADER_BYTES:]
+    stamped = stamp(header, base_offset=Offset(base_offset), leader_epoch=LeaderEpoch(epoch))
+    return StampedBatch.of(parse_header(header), stamped, body)
 
 
 def bytes_of(batch: StampedBatch) -> bytes:
