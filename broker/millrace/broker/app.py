@@ -25,6 +25,7 @@ from millrace.broker.controller.older_copy import with_command
 from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.coordination.store import CoordinationStore
 from millrace.broker.coordinator.coordinators import CoordinatorLimits
+from millrace.broker.coordinator.group_lags import METHOD as DESCRIBE_LAGS
 from millrace.broker.coordinator.group_lags import GroupLags
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.quotas import Quotas
@@ -32,6 +33,7 @@ from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.fetcher import ReplicaFetcher
 from millrace.broker.replica.log_directories import LogDirectories
 from millrace.broker.replica.partitions import Partitions
+from millrace.broker.replica.peers import Peers
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.client_listener import ClientListener
@@ -176,6 +178,8 @@ class Broker:
         await self._open_directories(channel)
         broker = await self._register(channel, listeners)
         partitions = self.partitions = self._make_partitions(broker, channel)
+        peers = Peers(broker.broker_id, partitions, self._config.limits)
+        self._endings.push_async_callback(peers.close)
         groups = self._make_groups(partitions)
         followers = self._replicate(broker, channel, partitions, listeners.replica)
         self._endings.push_async_callback(listeners.stop_clients)
@@ -188,7 +192,7 @@ class Broker:
             await self._serve_clients(
                 listener, broker, channel, partitions, groups, drpc_address=drpc_address
             )
-        self._begin_upkeep(housekeeping, broker, partitions, groups, followers)
+        self._begin_upkeep(housekeeping, partitions, groups, peers, followers)
         self._duties.begin(channel.remember())
         controller.on_serving()
         return BrokerAddress(
@@ -438,17 +442,16 @@ class Broker:
     def _begin_upkeep(
         self,
         housekeeping: Housekeeping,
-        broker: BrokerLife,
         partitions: Partitions,
         groups: Groups,
+        peers: Peers,
         followers: ReplicaService,
     ) -> None:
+        peers.serve_here(DESCRIBE_LAGS, followers.lags.describe)
         lags = GroupLags(
-            broker.broker_id,
             groups,
             partitions,
-            measure_here=followers.lags.describe,
-            limits=self._config.limits,
+            peers,
             turns=self._turns,
             metrics=self._metrics.group_lags,
             on_failure=self._duties.fail,

@@ -11,14 +11,13 @@ unknown.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from millrace.broker.coordinator.groups import Groups
-from millrace.broker.peer_connection import connect
 from millrace.broker.replica.partitions import Partitions
+from millrace.broker.replica.peers import PeerMethod, Peers
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
-from millrace.core.broker_config import LimitsConfig
 from millrace.core.coordinator.groups.coordinator import GroupCoordinator
 from millrace.core.coordinator.groups.lags import LagRound, Place, Unread, unread_records
 from millrace.core.ids import BrokerId
@@ -26,10 +25,9 @@ from millrace.proto.lags import LagQuery, MeasuredLag, lags_from_wire, queries_t
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.runtime.tasks import Tasks
 from millrace.runtime.transport.calls import CallError
-from millrace.runtime.transport.grpc_channel import Channel
 from millrace.runtime.turns import Turns
 
-_METHOD: Final = "/millrace.proto.v1.Replica/DescribeLags"
+METHOD: Final = PeerMethod("DescribeLags", pb.DescribeLagsRequest, pb.DescribeLagsResponse)
 _POSITION_SECONDS: Final = 4e-6
 _QUERY_SECONDS: Final = 32e-6
 """Of the processor, about: to take up a position; to ask about one and measure it."""
@@ -39,24 +37,14 @@ _QUERIES_MAX: Final = 1000
 """In one request."""
 _ANSWER_SECONDS: Final = 2.0
 
-_Ask = Callable[[pb.DescribeLagsRequest], Awaitable[pb.DescribeLagsResponse]]
-
-
-class _Connection(NamedTuple):
-    address: str
-    channel: Channel
-    ask: Callable[..., Any]
-
 
 class GroupLags:
     """Runs one round of measurements after another. It belongs to the event loop.
 
     Args:
-        broker_id: of this broker.
-        groups: that it coordinates.
+        groups: that this broker coordinates.
         partitions: of this broker, with the metadata.
-        measure_here: measures lags in the partitions that this broker leads.
-        limits: of connections to other brokers.
+        peers: the leaders.
         turns: of the loop.
         metrics: show the lags.
         on_failure: called with an unexpected error.
@@ -64,27 +52,22 @@ class GroupLags:
 
     def __init__(
         self,
-        broker_id: BrokerId,
         groups: Groups,
         partitions: Partitions,
+        peers: Peers,
         *,
-        measure_here: _Ask,
-        limits: LimitsConfig,
         turns: Turns,
         metrics: GroupLagMetrics,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._broker_id = broker_id
         self._groups = groups
         self._partitions = partitions
-        self._measure_here = measure_here
-        self._limits = limits
+        self._peers = peers
         self._turns = turns
         self._metrics = metrics
         metrics.kept = groups.coordinated
         self._tasks = Tasks(on_failure)
         self._asking: set[BrokerId] = set()
-        self._connections: dict[BrokerId, _Connection] = {}
 
     async def run(self) -> None:
         """Measure again and again, while the broker runs."""
@@ -97,8 +80,6 @@ class GroupLags:
                 await asyncio.sleep(max(interval_ms / 1000, pause_seconds))
         finally:
             await self._tasks.cancel()
-            for connection in self._connections.values():
-                await connection.channel.close()
 
     async def measure(self) -> float:
         """Measure and show all lags once; return how long to pause at least."""
@@ -147,44 +128,21 @@ class GroupLags:
         found: dict[Place, Unread] = {}
         asked = []
         for leader, queries in by_leader.items():
-            ask = None if leader in self._asking else await self._way_to(leader)
-            if ask is not None:
-                asked.append(self._tasks.begin(self._ask(leader, ask, queries, found)))
+            if leader not in self._asking:
+                asked.append(self._tasks.begin(self._ask(leader, queries, found)))
         if asked:
             await asyncio.wait(asked, timeout=seconds)
         return found
 
-    async def _way_to(self, leader: BrokerId) -> _Ask | None:
-        """Return how to ask a broker; None: its address is unknown."""
-        if leader == self._broker_id:
-            return self._measure_here
-        image = self._partitions.image
-        broker = None if image is None else image.broker(leader)
-        address = "" if broker is None else broker.replica_address
-        known = self._connections.get(leader)
-        if known is not None and known.address != address:  # It has started again.
-            del self._connections[leader]
-            await known.channel.close()
-            known = None
-        if known is None and address:
-            channel = connect(address, self._limits)
-            ask = channel.unary_unary(
-                _METHOD,
-                request_serializer=pb.DescribeLagsRequest.SerializeToString,
-                response_deserializer=pb.DescribeLagsResponse.FromString,
-            )
-            known = self._connections[leader] = _Connection(address, channel, ask)
-        return None if known is None else known.ask
-
     async def _ask(
-        self, leader: BrokerId, ask: _Ask, queries: Sequence[LagQuery], found: dict[Place, Unread]
+        self, leader: BrokerId, queries: Sequence[LagQuery], found: dict[Place, Unread]
     ) -> None:
         """Ask one leader; what it does not know is not found."""
         self._asking.add(leader)
         try:
             for start in range(0, len(queries), _QUERIES_MAX):
                 some = queries[start : start + _QUERIES_MAX]
-                response = await ask(queries_to_wire(some))
+                response = await self._peers.ask(leader, METHOD, queries_to_wire(some))
                 for query, lag in zip(some, lags_from_wire(response), strict=False):
                     if isinstance(lag, MeasuredLag):
                         found[query.topic_partition, query.offset] = _unread(query.offset, lag)

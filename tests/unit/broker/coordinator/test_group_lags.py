@@ -2,10 +2,12 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from millrace.broker.coordinator.group_lags import GroupLags
+from millrace.broker.coordinator.group_lags import METHOD, GroupLags
+from millrace.broker.replica.peers import Peers
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.coordinator.groups.config import GroupsConfig
@@ -79,12 +81,13 @@ class World:
                 machines=lambda: [(None, machine) for machine in self.machines]
             ),
         )
+        partitions: Any = SimpleNamespace(image=Image(leader))
+        peers = Peers(HERE, partitions, LimitsConfig())
+        peers.serve_here(METHOD, self.leader.measure)
         self.lags = GroupLags(
-            HERE,
             groups,  # type: ignore[arg-type]
-            SimpleNamespace(image=Image(leader)),  # type: ignore[arg-type]
-            measure_here=self.leader.measure,
-            limits=LimitsConfig(),
+            partitions,
+            peers,
             turns=Turns(),
             metrics=GroupLagMetrics(self.registry),
             on_failure=self.failures.append,
