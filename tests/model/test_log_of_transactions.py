@@ -132,6 +132,7 @@ class TransactionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.written)
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
+        self.flush()  # Then loss of power does not undo the cut.
         offset = self.high_watermark + int(part * (self.end - self.high_watermark))
         self.opened.log.truncation.truncate_to(Offset(offset), NOW)
         self.written = [one for one in self.written if one.batch.next_offset <= offset]
@@ -158,7 +159,7 @@ class TransactionMachine(RuleBasedStateMachine):
         assert end >= self.flushed
         self.written = [one for one in self.written if one.batch.next_offset <= end]
         assert self.end == end
-        self.flushed = end
+        self.flushed = self.opened.log.flushed_offset
         self.start = self.opened.log.log_start_offset
         self.high_watermark = min(self.high_watermark, end)
         self.leader_epoch += 1
