@@ -10,6 +10,7 @@ from millrace.cli.arguments.read_start import AtOffset, AtTime, Beginning, End, 
 from millrace.cli.console.failures import ExitCode, Failure
 from millrace.cli.console.output import say
 from millrace.core.errors import MillraceError, NotLeaderError
+from millrace.core.isolation import READ_COMMITTED, Isolation
 from millrace.core.topics import PartitionName
 
 if TYPE_CHECKING:
@@ -46,12 +47,16 @@ def topic_names(bootstrap: str) -> list[str]:
 
 
 def ranges_of(
-    admin: "SyncAdmin", topic: str, partitions: Sequence[int] = ()
+    admin: "SyncAdmin",
+    topic: str,
+    partitions: Sequence[int] = (),
+    isolation: Isolation = READ_COMMITTED,
 ) -> dict[int, tuple[int, int]]:
     """Return log start offset and end offset of a topic's partitions, in their order.
 
     Args:
         partitions: only these; none: all.
+        isolation: of who reads: it says where a partition ends.
 
     Raises:
         Failure: the topic has not all of these partitions.
@@ -63,12 +68,15 @@ def ranges_of(
                 raise _no_partition(topic, partition, there)
     wanted = sorted((topic, partition) for partition in partitions) if partitions else topic
     earliest = admin.list_offsets(wanted, "beginning")
-    latest = admin.list_offsets(wanted, "end")
+    latest = admin.list_offsets(wanted, "end", isolation=isolation)
     return {place[1]: (at.offset, latest[place].offset) for place, at in earliest.items()}
 
 
 def offsets_at(
-    admin: "SyncAdmin", ranges: Mapping[PartitionName, tuple[int, int]], position: Position
+    admin: "SyncAdmin",
+    ranges: Mapping[PartitionName, tuple[int, int]],
+    position: Position,
+    isolation: Isolation = READ_COMMITTED,
 ) -> dict[PartitionName, int]:
     """Return the offset of a position in each partition, which may lie outside of its range.
 
@@ -77,10 +85,11 @@ def offsets_at(
     Args:
         ranges: log start offset and end offset of each partition. A time is looked up now, after
             them: a record of an earlier time that was appended meanwhile lies after them.
+        isolation: as for `ranges_of`.
     """
     times = {}
     if isinstance(position, AtTime):
-        times = admin.list_offsets(list(ranges), position.timestamp_ms)
+        times = admin.list_offsets(list(ranges), position.timestamp_ms, isolation=isolation)
     offsets = {}
     for place, (start, end) in ranges.items():
         match position:
@@ -103,6 +112,7 @@ def try_offsets(
     topic: str,
     at: Literal["beginning", "end"] | int,
     partitions: Iterable[int] | None = None,
+    isolation: Isolation = READ_COMMITTED,
 ) -> "dict[int, OffsetAndTimestamp | MillraceError]":
     """Return an offset for each partition, or the error.
 
@@ -111,6 +121,7 @@ def try_offsets(
     Args:
         at: an end of the log, or a time in ms.
         partitions: only these; None: all.
+        isolation: as for `ranges_of`.
     """
     leaders = {
         partition.partition: partition.leader
@@ -118,7 +129,7 @@ def try_offsets(
     }
     wanted = sorted(leaders if partitions is None else partitions)
     led = [(topic, partition) for partition in wanted if leaders.get(partition, 0) >= 0]
-    found = admin.list_offsets(led, at, return_errors=True)
+    found = admin.list_offsets(led, at, return_errors=True, isolation=isolation)
     return {
         partition: found.get((topic, partition), NotLeaderError("it has no leader"))
         for partition in wanted

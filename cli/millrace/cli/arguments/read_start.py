@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from millrace.core.isolation import ISOLATIONS, READ_COMMITTED
+
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
@@ -140,6 +142,14 @@ to_option = click.option(
 )
 records_max_option = click.option(
     "--max", "records_max", type=click.IntRange(1), help="End after so many records."
+)
+isolation_option = click.option(
+    "--isolation",
+    type=click.Choice(ISOLATIONS),
+    default=READ_COMMITTED,
+    show_default=True,
+    help="Which records count: those of committed transactions and of none, as far as no "
+    "transaction is open; or also those of open and aborted ones.",
 )
 keys_option = click.option(
     "--key",

@@ -12,6 +12,7 @@ from millrace.cli.arguments.partition_names import partitions_option
 from millrace.cli.arguments.read_start import (
     Position,
     from_option,
+    isolation_option,
     keys_option,
     records_max_option,
     to_option,
@@ -28,6 +29,7 @@ from millrace.cli.records.inputs import is_regular
 from millrace.cli.topics.topic_selection import joined, selected, topics_argument
 from millrace.cli.transfer.reading import LOOK_MS, Reader, assign_partitions, ends_of
 from millrace.core.errors import MillraceError
+from millrace.core.isolation import Isolation
 
 if TYPE_CHECKING:
     from millrace.cli.records.record_format import Piece
@@ -77,6 +79,7 @@ def _format_value(
 @to_option
 @keys_option
 @records_max_option
+@isolation_option
 @click.option("--follow", "-f", is_flag=True, help="Do not end: wait for records to come.")
 @click.option(
     "--group",
@@ -139,6 +142,7 @@ def command(
     until: Position | None,
     keys: list[bytes],
     records_max: int | None,
+    isolation: Isolation,
     follow: bool,
     group: str | None,
     partitions: tuple[int, ...],
@@ -199,6 +203,7 @@ def command(
                 group=group,
                 enable_auto_commit=False,
                 auto_offset_reset=reset_of(start),
+                isolation=isolation,
             ) as consumer,
         ):
             _read_as_member(consumer, topics, opened, new_reader, interruption, is_regex=is_regex)
@@ -207,12 +212,16 @@ def command(
         ranges = {
             (topic, partition): offsets
             for topic in selected(admin, topics, is_regex=is_regex)
-            for partition, offsets in ranges_of(admin, topic, partitions).items()
+            for partition, offsets in ranges_of(admin, topic, partitions, isolation).items()
         }
-        ends = ends_of(admin, ranges, until, follow=follow)
+        ends = ends_of(admin, ranges, until, follow=follow, isolation=isolation)
     grows = ends is None and not partitions
     with SyncConsumer(
-        bootstrap, client_id=CLIENT_ID, client_rack=rack, metadata_max_age_ms=LOOK_MS
+        bootstrap,
+        client_id=CLIENT_ID,
+        client_rack=rack,
+        metadata_max_age_ms=LOOK_MS,
+        isolation=isolation,
     ) as consumer:
         pattern = joined(topics) if is_regex else ""
         assign_partitions(consumer, ranges, start, ends, grows=grows, pattern=pattern)

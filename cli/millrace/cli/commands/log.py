@@ -15,8 +15,11 @@ from millrace.cli.console.output import print_json, print_table, say
 from millrace.core.words import size
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from millrace.broker.storage.file_system import FileSystem
     from millrace.broker.storage.inspection import PartitionFiles, StoredBatch, Verified
+    from millrace.core.records.header import BatchHeader
 
 INFLATED_BYTES_MAX = 512 << 20
 """The largest batch that `log dump --records` inflates: the bound of the brokers."""
@@ -94,7 +97,11 @@ def dump(
     records: bool,
     output: str,
 ) -> None:
-    """Show the record batches of a log, partition after partition."""
+    """Show the record batches of a log, partition after partition.
+
+    A batch is of `records`, of a `transaction`, or of `markers`: the ends of transactions. With
+    --records a marker says whose transaction was committed or aborted, and where its records lie.
+    """
     from millrace.broker.storage import inspection
     from millrace.broker.storage.posix_file_system import PosixFileSystem
     from millrace.core.ids import Offset
@@ -211,10 +218,10 @@ def _places(
 
 _BATCH_COLUMNS = (
     *("topic", "partition", "base_offset", "last_offset", "records", "bytes", "compression"),
-    *("max_timestamp", "leader_epoch", "producer_id", "base_sequence", "position", "file"),
+    *("kind", "max_timestamp", "leader_epoch", "producer_id", "base_sequence", "position", "file"),
 )
 _BATCH_LINE = (
-    "{:<16} {:>9} {:>12} {:>12} {:>8} {:>9} {:>11}  {:<24} {:>12} {:>11} {:>13} {:>11}  {}"
+    "{:<16} {:>9} {:>12} {:>12} {:>8} {:>9} {:>11}  {:<11} {:<24} {:>12} {:>11} {:>13} {:>11}  {}"
 )
 
 
@@ -230,6 +237,7 @@ def _batch_document(place: _Place, batch: "StoredBatch") -> dict[str, Any]:
         "records": header.record_count,
         "bytes": header.length,
         "compression": Codec(header.codec).name.lower(),
+        "kind": _kind_of(header),
         "base_timestamp": show_time(header.base_timestamp),
         "max_timestamp": show_time(header.max_timestamp),
         "leader_epoch": header.leader_epoch,
@@ -239,6 +247,13 @@ def _batch_document(place: _Place, batch: "StoredBatch") -> dict[str, Any]:
         "position": batch.position,
         "file": Path(batch.path).name,
     }
+
+
+def _kind_of(header: "BatchHeader") -> str:
+    """Return what a batch holds: the ends of transactions are `markers`."""
+    if header.is_control:
+        return "markers"
+    return "transaction" if header.is_transactional else "records"
 
 
 def _print_records(files: "FileSystem", place: _Place, batch: "StoredBatch") -> None:
@@ -252,7 +267,32 @@ def _print_records(files: "FileSystem", place: _Place, batch: "StoredBatch") -> 
     finally:
         file.close()
     opened = open_batch(place.files.topic_partition, header, data, INFLATED_BYTES_MAX)
-    JsonWriter(sys.stdout.buffer).write(place.topic, place.partition, opened)
+    if header.is_control:
+        _print_markers(place, opened)
+    else:
+        JsonWriter(sys.stdout.buffer).write(place.topic, place.partition, opened)
+
+
+def _print_markers(place: _Place, opened: "pa.RecordBatch") -> None:
+    """Print the ends of transactions that a control batch holds."""
+    from millrace.core.records.markers import markers_of
+
+    offsets = opened.column("offset").to_pylist()
+    for offset, written in zip(offsets, markers_of(opened.column("value")), strict=True):
+        marker = written.marker
+        document = {
+            "topic": place.topic,
+            "partition": place.partition,
+            "offset": offset,
+            "marker": "commit" if marker.is_commit else "abort",
+            "producer_id": marker.producer_id,
+            "producer_epoch": marker.producer_epoch,
+            "coordinator_epoch": marker.coordinator_epoch,
+            "protocol": marker.protocol,
+            "first_offset": written.first_offset,
+            "last_offset": written.last_offset,
+        }
+        sys.stdout.buffer.write(json.dumps(document, ensure_ascii=False).encode() + b"\n")
 
 
 def _print_verified(results: "list[tuple[_Place, Verified]]") -> None:

@@ -4,12 +4,13 @@ from typing import Literal
 
 import click
 
-from millrace.cli.arguments.read_start import time_value
+from millrace.cli.arguments.read_start import isolation_option, time_value
 from millrace.cli.cluster import connect_admin, say_unknown, try_offsets
 from millrace.cli.command import Command, bootstrap_option, output_option
 from millrace.cli.console.output import print_result
 from millrace.cli.topics.topic_selection import selected, topics_argument
 from millrace.core.errors import MillraceError
+from millrace.core.isolation import Isolation
 from millrace.core.topics import PartitionName
 
 
@@ -31,19 +32,23 @@ from millrace.core.topics import PartitionName
     metavar="TIME",
     help="Also the offset of the first record of this time or later (2013-01-31T10:00, 2h).",
 )
+@isolation_option
 @bootstrap_option
 @output_option
 def command(
+    *,
     topics: tuple[str, ...],
     is_regex: bool,
     timestamp_ms: int | None,
+    isolation: Isolation,
     bootstrap: str,
     output: str,
 ) -> None:
     """Show where each partition of TOPICS begins and ends.
 
-    The latest offset is that of the next record: `latest - earliest` records are there. A dash
-    stands for an unknown offset, such as that of a partition without a leader.
+    The latest offset is that of the next record. `latest - earliest` records are there, or fewer:
+    what was compacted, the ends of transactions, and aborted records count. A dash stands for an
+    unknown offset, such as that of a partition without a leader.
     """
     wanted: dict[str, Literal["beginning", "end"] | int]
     wanted = {"earliest": "beginning", "latest": "end"}
@@ -55,7 +60,7 @@ def command(
         for topic in selected(admin, topics, is_regex=is_regex):
             left: list[int] | None = None
             for name, at in wanted.items():
-                found = try_offsets(admin, topic, at, left)
+                found = try_offsets(admin, topic, at, left, isolation)
                 for partition, outcome in found.items():
                     row = rows.setdefault(
                         (topic, partition), {"topic": topic, "partition": partition}

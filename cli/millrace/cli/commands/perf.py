@@ -172,6 +172,7 @@ def consume(
     report = _Report("a poll returns", interval)
     with SyncConsumer(bootstrap, client_id=CLIENT_ID) as consumer:
         assign_partitions(consumer, ranges, start)
+        is_to_end = records is None
         if records is None:
             records = sum(
                 end - consumer.position(partition) for partition, (_, end) in ranges.items()
@@ -184,6 +185,10 @@ def consume(
             now = time.monotonic()
             if batches:
                 last_seen = now
+            elif is_to_end and all(
+                consumer.position(partition) >= end for partition, (_, end) in ranges.items()
+            ):
+                records = report.transfer.records  # The other offsets are of no records.
             elif now - last_seen > timeout:
                 break
             for batch in batches:

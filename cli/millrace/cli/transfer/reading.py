@@ -14,6 +14,7 @@ from millrace.cli.console.measures import Transfer, payload_bytes
 from millrace.cli.console.output import say
 from millrace.cli.console.progress import Progress
 from millrace.cli.transfer.stall_notices import Reading, Stall
+from millrace.core.isolation import READ_COMMITTED, Isolation
 from millrace.core.topics import PartitionName
 from millrace.core.words import listed
 
@@ -38,13 +39,19 @@ class RecordTaker(Protocol):
 
 
 def ends_of(
-    admin: "SyncAdmin", ranges: Ranges, until: Position | None, *, follow: bool
+    admin: "SyncAdmin",
+    ranges: Ranges,
+    until: Position | None,
+    *,
+    follow: bool,
+    isolation: Isolation = READ_COMMITTED,
 ) -> dict[PartitionName, int] | None:
     """Return the offset before which to end, by partition; None: there is no end.
 
     Args:
         until: the position before which to end; None: where they end now, or never.
         follow: whether to wait for records that are not there yet.
+        isolation: of who reads; that of `ranges`.
 
     Raises:
         click.UsageError: the position is none that can be waited for.
@@ -56,7 +63,7 @@ def ends_of(
             case AtOffset(offset):
                 return dict.fromkeys(ranges, offset)
         raise click.UsageError("--follow waits for records to come: --to must be an offset")
-    found = offsets_at(admin, ranges, End() if until is None else until)
+    found = offsets_at(admin, ranges, End() if until is None else until, isolation)
     return {
         partition: min(max(found[partition], first), end)
         for partition, (first, end) in ranges.items()

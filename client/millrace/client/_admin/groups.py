@@ -14,7 +14,6 @@ from millrace.client._admin.administration import Administration
 from millrace.client._admin.descriptions import TopicDescription
 from millrace.client._cluster.arguments import checked_word
 from millrace.client._cluster.coordinators import Coordinators
-from millrace.client._cluster.isolation import READ_COMMITTED, Isolation
 from millrace.client._cluster.offsets import describe_lags
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._threads.tasks import parts_of_a_call
@@ -22,6 +21,7 @@ from millrace.core.coordinator.groups.lags import unread_records
 from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import MillraceError
 from millrace.core.ids import Offset, TopicId, TopicPartition
+from millrace.core.isolation import READ_COMMITTED, Isolation
 from millrace.core.topics import PartitionName
 from millrace.proto.v1 import groups_pb2, positions_pb2
 

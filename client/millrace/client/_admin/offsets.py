@@ -5,7 +5,6 @@ from typing import Literal, overload
 
 from millrace.client._admin.administration import Administration
 from millrace.client._cluster.arguments import checked_offset, checked_place
-from millrace.client._cluster.isolation import READ_COMMITTED, Isolation
 from millrace.client._cluster.offsets import (
     OffsetAndTimestamp,
     OffsetSpec,
@@ -16,6 +15,7 @@ from millrace.client._cluster.offsets import (
 from millrace.client._cluster.record_deletions import delete_records
 from millrace.core.errors import MillraceError
 from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
+from millrace.core.isolation import READ_COMMITTED, Isolation
 from millrace.core.topics import PartitionName, parse_topic_name
 
 

@@ -1,24 +1,14 @@
-"""How far readers see: records of open transactions, and of aborted ones, or committed ones alone.
+"""Isolations on the wire."""
 
-The default is the same wherever a log's end is named, so that the end of a partition is one that a
-consumer with default settings reaches.
-"""
-
-from typing import Final, Literal, get_args
+from typing import Final
 
 from millrace.core.errors import InvalidRequestError
+from millrace.core.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from millrace.proto.v1 import fetch_pb2
 
-Isolation = Literal["read_committed", "read_uncommitted"]
-"""Kafka's names. `read_committed`: the records of a transaction once it is committed, and those of
-no transaction. `read_uncommitted`: all records as soon as they are replicated."""
-
-ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
-READ_COMMITTED: Final = "read_committed"
-
 _LEVELS: Final[dict[object, fetch_pb2.IsolationLevel]] = {
-    "read_committed": fetch_pb2.ISOLATION_LEVEL_READ_COMMITTED,
-    "read_uncommitted": fetch_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
+    READ_COMMITTED: fetch_pb2.ISOLATION_LEVEL_READ_COMMITTED,
+    READ_UNCOMMITTED: fetch_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
 }
 
 

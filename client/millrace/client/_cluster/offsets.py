@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import LogEnd, log_end, whole_number
 from millrace.client._cluster.cluster import LEADER_SILENCE_MS_DEFAULT, Cluster
-from millrace.client._cluster.isolation import READ_COMMITTED, level_of
+from millrace.client._cluster.isolation import level_of
 from millrace.client._cluster.pauses import spread
 from millrace.core.errors import (
     ConnectionFailedError,
@@ -32,6 +32,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
+from millrace.core.isolation import READ_COMMITTED
 from millrace.core.pauses import pause_after
 from millrace.proto.lags import LagQuery, MeasuredLag, lags_from_wire, queries_to_wire
 from millrace.proto.v1 import fetch_pb2

@@ -16,7 +16,7 @@ from millrace.client._cluster.arguments import log_end
 from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
-from millrace.client._cluster.isolation import READ_COMMITTED, level_of
+from millrace.client._cluster.isolation import level_of
 from millrace.client._cluster.offsets import OffsetSpec, ask_for_epoch_ends, look_up_offsets
 from millrace.client._cluster.pauses import spread
 from millrace.client._cluster.throttling import ThrottlingNotice
@@ -36,6 +36,7 @@ from millrace.core.errors import (
     RefreshMetadataError,
 )
 from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicPartition
+from millrace.core.isolation import READ_COMMITTED
 from millrace.proto.v1 import fetch_pb2
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
@@ -144,11 +145,10 @@ class Fetching:
 
     def take_end(self) -> bool:
         """Return, once, that a partition has come to its end without another batch to take."""
-        if not self.fetcher.has_passed_to_end:
+        if not self.fetcher.has_news:
             return False
         with self.lock:
-            self.fetcher.has_passed_to_end = False
-        return True
+            return self.fetcher.untold.take_end()
 
     def await_news(self) -> host.Queue | None:
         """Return a queue into which something is put when there are news; None: there are some."""

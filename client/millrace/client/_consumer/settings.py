@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from millrace.client._cluster.arguments import LogEnd
-from millrace.client._cluster.isolation import ISOLATIONS, READ_COMMITTED, Isolation
 from millrace.client._settings import Bytes, Milliseconds, TracedConfig, TracedSettings, function
 from millrace.client.serialization import Deserializer
+from millrace.core.isolation import ISOLATIONS, READ_COMMITTED, Isolation
 from millrace.core.settings import Unit, setting
 
 

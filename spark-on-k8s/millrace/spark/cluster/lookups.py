@@ -15,6 +15,7 @@ from millrace.client import (
     SyncAdmin,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.isolation import READ_UNCOMMITTED, Isolation
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.spark.cluster.offsets import (
     UNKNOWN_EPOCH,
@@ -44,7 +45,6 @@ _DECISIONS_MAX: Final = 5
 """Attempts of a decision while topics of a pattern disappear."""
 
 _Answer = TypeVar("_Answer")
-_Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 _Asked: TypeAlias = Literal["beginning", "end"] | int | AfterBytes
 
 
@@ -209,7 +209,7 @@ class Lookups:
         places = list(places)
         beginnings = self.offsets(dict.fromkeys(places, "beginning"))
         if ends is None:
-            ends = _offsets(self._listed(dict.fromkeys(places, "end"), "read_uncommitted"))
+            ends = _offsets(self._listed(dict.fromkeys(places, "end"), READ_UNCOMMITTED))
         return Log({place: found.offset for place, found in beginnings.items()}, ends)
 
     def log_of_existing(self, places: Iterable[PartitionName]) -> Log:
@@ -229,14 +229,13 @@ class Lookups:
         return self._listed(wanted, self._isolation)
 
     def _listed(
-        self, wanted: Mapping[PartitionName, _Asked], isolation: _Isolation
+        self, wanted: Mapping[PartitionName, _Asked], isolation: Isolation
     ) -> dict[PartitionName, OffsetAndTimestamp]:
         return self.ask(lambda admin: admin.list_offsets(wanted, isolation=isolation))
 
     @property
-    def _isolation(self) -> _Isolation:
-        is_committed = self._options.isolation == "read_committed"
-        return "read_committed" if is_committed else "read_uncommitted"
+    def _isolation(self) -> Isolation:
+        return self._options.reads
 
     def ends(self, places: Iterable[PartitionName]) -> Offsets:
         """Return up to where the query may read partitions."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from millrace.core.errors import InvalidTopicError
+from millrace.core.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, Isolation
 from millrace.core.settings import INT64_MAX, Unit, setting, settings_of
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.options import subscriptions
@@ -115,10 +116,10 @@ class SourceOptions:
         name="maxPartitions", minimum=1, maximum=100_000,
     )  # fmt: skip
     isolation: str = setting(
-        "read_committed", "`read_committed`: records of a transaction are read once it is "
+        READ_COMMITTED, "`read_committed`: records of a transaction are read once it is "
         "committed, and a query goes as far as no transaction is open. `read_uncommitted`: also "
         "the records of open and aborted ones; that is Kafka's default.",
-        aliases=("kafka.isolation.level",), choices=("read_committed", "read_uncommitted"),
+        aliases=("kafka.isolation.level",), choices=ISOLATIONS,
     )  # fmt: skip
     include_headers: bool = setting(False, "Adds the column `headers`.", name="includeHeaders")
     tracing: bool = setting(
@@ -181,6 +182,11 @@ class SourceOptions:
         """Return the subscription."""
         (chosen,) = _chosen_subscriptions(self)
         return chosen
+
+    @property
+    def reads(self) -> Isolation:
+        """Return the isolation."""
+        return READ_COMMITTED if self.isolation == READ_COMMITTED else READ_UNCOMMITTED
 
     def start(self, use: Use) -> tuple[str, subscriptions.OffsetsOption]:
         """Return where to begin, and the option for that."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from millrace.client import (
     SyncConsumer,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.isolation import Isolation
 from millrace.core.topics import PartitionName
 from millrace.spark import events
 from millrace.spark.cluster.lookups import CLIENT_ID, Lookups, until_answered
@@ -331,7 +332,7 @@ class _ConsumerKind:
     fetch_max_bytes: int
     request_timeout_ms: int
     rack: str
-    isolation: Literal["read_committed", "read_uncommitted"]
+    isolation: Isolation
     tracing: bool
 
     @staticmethod
@@ -342,7 +343,7 @@ class _ConsumerKind:
             options.fetch_max_bytes,
             options.request_timeout_ms,
             rack,
-            "read_committed" if options.isolation == "read_committed" else "read_uncommitted",
+            options.reads,
             options.tracing,
         )
 

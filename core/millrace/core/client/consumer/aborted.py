@@ -1,8 +1,8 @@
 """Which batches of a partition belong to aborted transactions.
 
-A broker names the aborted transactions of the range that it sends. Their batches are skipped whole:
-a transaction's batches in one partition lie between its first and its last offset, and its producer
-has no other transaction there meanwhile. So no record is looked at.
+A broker names the aborted transactions of the range that it sends. Their batches are skipped whole
+(P10): a transaction's batches in one partition lie between its first and its last offset, and its
+producer has no other transaction there meanwhile. So no record is looked at.
 
 Batches come in the order of their offsets, as long as the partition stays in one session. So a
 transaction is forgotten once the session is past it. One that reaches beyond what has come is kept,

@@ -99,10 +99,6 @@ class Fetcher:
         window: bytes that may be on their way or wait, per broker.
         router: finds the brokers.
         read_committed: whether only committed records are read.
-
-    Attributes:
-        has_passed_to_end: a partition has come to the end that the user named, without another
-            batch to take; whoever tells the user sets it back.
     """
 
     def __init__(
@@ -110,7 +106,6 @@ class Fetcher:
     ) -> None:
         self._reset = reset
         self._read_committed = read_committed
-        self.has_passed_to_end = False
         self._router = router
         self._partitions: dict[TopicPartition, ReadPartition] = {}
         self._by_handle: dict[int, ReadPartition] = {}
@@ -147,7 +142,8 @@ class Fetcher:
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            partition = ReadPartition(self._router.add(topic, topic_partition))
+            route = self._router.add(topic, topic_partition)
+            partition = ReadPartition(route, read_committed=self._read_committed)
             self._partitions[topic_partition] = partition
         partition.end = end
         self._move(partition, start)
@@ -246,7 +242,7 @@ class Fetcher:
     @property
     def has_news(self) -> bool:
         """Whether there is something to take, or to tell."""
-        return bool(self._sessions.waiting or self.untold or self.has_passed_to_end)
+        return bool(self._sessions.waiting or self.untold)
 
     @property
     def must_poll(self) -> bool:
@@ -318,19 +314,7 @@ class Fetcher:
             if partition is None or partition.state is not FetchState.FETCHING:
                 self._sessions.refuse(broker_id, len(fetched.batches))
                 continue
-            end_offset = (
-                fetched.last_stable_offset if self._read_committed else fetched.high_watermark
-            )
-            if fetched.error is None:
-                partition.high_watermark = fetched.high_watermark
-                partition.end_offset = end_offset
-                partition.log_start_offset = fetched.log_start_offset
-                partition.route.failures = 0
-            elif isinstance(fetched.error, OffsetOutOfRangeError):
-                # A broker may not say where the log ends: then the last known end counts.
-                partition.high_watermark = fetched.high_watermark or partition.high_watermark
-                partition.end_offset = end_offset or partition.end_offset
-                partition.log_start_offset = fetched.log_start_offset
+            partition.learn(fetched)
             if fetched.diverging_epoch is not None:
                 epoch, end_offset = fetched.diverging_epoch, fetched.diverging_end_offset
                 self._give_up(partition, partition.truncated(epoch, end_offset))
@@ -428,10 +412,8 @@ class Fetcher:
 
     def _join(self, partition: ReadPartition, leader: Leader) -> None:
         self._give_handle(partition)
-        route = partition.route
-        is_sent_on = route.read_replica != NO_BROKER
-        partition.broker_id = route.read_replica if is_sent_on else leader.broker_id
-        self._sessions.add(partition.broker_id, partition.joining(leader.leader_epoch))
+        joining = partition.joining(leader)
+        self._sessions.add(partition.broker_id, joining)
 
     def _ask(self, partition: ReadPartition) -> LookUpOffset | FindEpochEnd:
         self._give_handle(partition)
@@ -492,8 +474,8 @@ class Fetcher:
         for passed in self._sessions.pass_on():
             partition = self._by_handle[passed.handle]
             partition.take(passed)
-            if partition.end is not None and partition.position >= partition.end:
-                self.has_passed_to_end = True
+            if partition.is_at_end:
+                self.untold.on_end()
 
     def _on_error(
         self, partition: ReadPartition, error: MillraceError, is_retriable: bool, now: MonotonicMs

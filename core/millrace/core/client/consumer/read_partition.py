@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final
 
 from millrace.core.client.consumer.fetch_state import RESTING, TRANSITIONS, FetchEvent, FetchState
-from millrace.core.client.consumer.sessions import AddedPartition, FetchedBatch
+from millrace.core.client.consumer.sessions import AddedPartition, FetchedBatch, FetchedPartition
 from millrace.core.client.routing.route import Route
 from millrace.core.errors import LogTruncatedError, MillraceError, OffsetOutOfRangeError
 from millrace.core.ids import (
@@ -18,6 +18,7 @@ from millrace.core.ids import (
     UNKNOWN_OFFSET,
     VERIFY_NOTHING,
     BrokerId,
+    Leader,
     LeaderEpoch,
     MonotonicMs,
     Offset,
@@ -76,6 +77,8 @@ class ReadPartition:
     """A partition that is read."""
 
     route: Route
+    read_committed: bool = False
+    """Whether its reader sees only committed records."""
     state: FetchState = FetchState.AWAIT_RESET
     is_paused: bool = False
     handle: int = 0
@@ -148,6 +151,11 @@ class ReadPartition:
             self.epochs.append((batch.header.leader_epoch, batch.start_offset))
             del self.epochs[:-_EPOCHS_KEPT]
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything that the user wants was taken."""
+        return self.end is not None and self.position >= self.end
+
     def distrust(self, damaged_offset: Offset) -> bool:
         """Have brokers verify a batch that came damaged; return whether it is the first time."""
         is_first = damaged_offset >= self.verify_until
@@ -191,13 +199,28 @@ class ReadPartition:
         self.is_doubted = False
         self.verify_until = VERIFY_NOTHING
 
-    def joining(self, leader_epoch: LeaderEpoch) -> AddedPartition:
-        """Return what a session is told of the partition, whose leader has this epoch."""
+    def learn(self, fetched: FetchedPartition) -> None:
+        """Take where the log begins and ends, as a broker says it."""
+        end = fetched.last_stable_offset if self.read_committed else fetched.high_watermark
+        if fetched.error is None:
+            self.high_watermark, self.end_offset = fetched.high_watermark, end
+            self.log_start_offset = fetched.log_start_offset
+            self.route.failures = 0
+        elif isinstance(fetched.error, OffsetOutOfRangeError):
+            # A broker may not say where the log ends: then the last known end counts.
+            self.high_watermark = fetched.high_watermark or self.high_watermark
+            self.end_offset = end or self.end_offset
+            self.log_start_offset = fetched.log_start_offset
+
+    def joining(self, leader: Leader) -> AddedPartition:
+        """Return what the session of the leader, or of a replica nearby, is told of it."""
+        is_sent_on = self.route.read_replica != NO_BROKER
+        self.broker_id = self.route.read_replica if is_sent_on else leader.broker_id
         return AddedPartition(
             self.handle,
             self.route.topic_partition,
             self.position,
-            leader_epoch,
+            leader.leader_epoch,
             self.last_epoch,
             self.route.from_leader,
             self.end,

@@ -10,10 +10,10 @@ broker has been quiet for a moment, and nothing waits here, it gets the rest.
 A partition is in a session under a handle. Batches wait, over all brokers in the order of their
 arrival, until they are taken or their handle is dropped.
 
-Some batches have no record for the reader: markers, and those of aborted transactions that the
-broker names. They are *passed*: their bytes go back as credit at once, and one entry stands for a
-run of them, so that the position moves over them in its turn. Such an entry is never the first that
-waits: it is applied as soon as what came before it is taken.
+Some batches have no record for the reader (P10): markers, and those of aborted transactions that
+the broker names. They are *passed*: their bytes go back as credit at once, and one entry stands for
+a run of them, so that the position moves over them in its turn. Such an entry is never the first
+that waits: it is applied as soon as what came before it is taken.
 """
 
 from collections import deque

@@ -1,6 +1,8 @@
 """What the user is still to be told of partitions: their errors, and topics that are gone.
 
-An error is told once. Of a deleted topic the user is told once, too, and not by an error.
+An error is told once. Of a deleted topic the user is told once, too, and not by an error; likewise
+that a partition has come to the end that the user named, where the last batch there was none to
+take.
 """
 
 from millrace.core.errors import MillraceError
@@ -18,6 +20,7 @@ class Untold:
         """Assigned partitions whose topic is gone, with the error that said so."""
         self._untold_gone: dict[TopicPartition, MillraceError] = {}
         """Those of them that the user was not told of yet."""
+        self._is_end = False
 
     def add(self, place: TopicPartition, error: MillraceError) -> None:
         """Note the error of a partition."""
@@ -62,9 +65,18 @@ class Untold:
         """Whether `take_gone` would return something."""
         return bool(self._untold_gone)
 
+    def on_end(self) -> None:
+        """Note that a partition has come to its end without another batch to take."""
+        self._is_end = True
+
+    def take_end(self) -> bool:
+        """Return, once, whether one has."""
+        is_end, self._is_end = self._is_end, False
+        return is_end
+
     def is_gone(self, place: TopicPartition) -> bool:
         """Return whether the topic of an assigned partition is gone."""
         return place in self._gone
 
     def __bool__(self) -> bool:
-        return bool(self._errors or self._untold_gone)
+        return bool(self._errors or self._untold_gone or self._is_end)

@@ -355,7 +355,7 @@ def test_a_tail_without_records_before_the_end_that_was_named_is_told() -> None:
     assert program.answer(10)
     told.append(program.fetcher.has_news)
     assert told == [False, True]
-    assert program.fetcher.has_passed_to_end
+    assert [program.fetcher.untold.take_end() for _ in range(2)] == [True, False]
 
 
 def test_a_reader_of_committed_records_ends_before_an_open_transaction() -> None:
