@@ -1,0 +1,211 @@
+"""What is known of the transactional ids of one partition: the state that its records lead to.
+
+`machine` makes the records. Which decisions are to be told follows from the state, and from what of
+it is committed (T9).
+"""
+
+from collections.abc import Collection, Iterator
+from heapq import nsmallest
+from typing import Final
+
+from millrace.core.coordinator.kept_records import SLACK_RECORDS, KeptRecords
+from millrace.core.coordinator.transactions.config import TransactionsConfig
+from millrace.core.coordinator.transactions.participants import OwedMarkers, Participants
+from millrace.core.coordinator.transactions.records import (
+    IdRecord,
+    OwedRecord,
+    TransactionRecord,
+)
+from millrace.core.coordinator.transactions.transaction import (
+    Decision,
+    Producer,
+    State,
+    Transaction,
+)
+from millrace.core.errors import TransactionalIdNotFoundError
+from millrace.core.ids import Offset, ProducerId, TopicId, TopicPartition
+
+_START: Final = Offset(0)
+
+
+class KeptTransactions:
+    """The state of one partition.
+
+    Args:
+        config: the broker's settings.
+        start_offset: where the log begins.
+        slack_records: see `KeptRecords`.
+    """
+
+    def __init__(
+        self,
+        config: TransactionsConfig,
+        start_offset: Offset,
+        *,
+        slack_records: int = SLACK_RECORDS,
+    ) -> None:
+        self._config = config
+        self._kept: KeptRecords[TransactionRecord] = KeptRecords(start_offset, slack_records)
+        self._ids: dict[str, IdRecord] = {}
+        self._participants = Participants()
+        self._left = OwedMarkers()
+        self._open: dict[str, None] = {}
+        # The offsets of decisions that are not complete, ascending.
+        self._decided: dict[str, Offset] = {}
+
+    def __len__(self) -> int:
+        """The number of transactional ids."""
+        return len(self._ids)
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset after the last replayed record."""
+        return self._kept.next_offset
+
+    @property
+    def oldest_offset(self) -> Offset:
+        """The offset of the oldest record that counts; `next_offset` if there is none."""
+        return self._kept.oldest_offset
+
+    def replay(self, record: TransactionRecord, offset: Offset) -> None:
+        """Apply a record of the log."""
+        self._kept.replay(record, offset)
+        if isinstance(record, IdRecord):
+            self._replay_id(record, offset)
+        elif isinstance(record, OwedRecord):
+            self._left.replay(record)
+        else:
+            self._participants.replay(record)
+
+    def _replay_id(self, record: IdRecord, offset: Offset) -> None:
+        transactional_id, transaction, _ = record
+        if transaction is None:
+            self._ids.pop(transactional_id, None)
+        else:
+            self._ids[transactional_id] = record
+        state = State.EMPTY if transaction is None else transaction.state
+        if state is State.ONGOING:
+            self._open[transactional_id] = None
+        else:
+            self._open.pop(transactional_id, None)
+        if state.is_prepared:
+            # A record that repeats the decision is not another one.
+            self._decided.setdefault(transactional_id, offset)
+        else:
+            self._decided.pop(transactional_id, None)
+
+    # --- Queries -----------------------------------------------------------------------------
+
+    def find(self, transactional_id: str) -> IdRecord | None:
+        """Return what is known of an id, and since when; None: nothing."""
+        return self._ids.get(transactional_id)
+
+    def get(self, transactional_id: str) -> IdRecord:
+        """Return what is known of an id, and since when.
+
+        Raises:
+            TransactionalIdNotFoundError: nothing is.
+        """
+        record = self._ids.get(transactional_id)
+        if record is None:
+            raise TransactionalIdNotFoundError(
+                f"nothing is known of the transactional id {transactional_id!r}: it was never "
+                "used, or not for long. `millrace transaction list` shows all"
+            )
+        return record
+
+    def ids_after(
+        self,
+        after: str,
+        count: int,
+        *,
+        states: Collection[State] = (),
+        producer_id: ProducerId | None = None,
+    ) -> list[IdRecord]:
+        """Return the first ids after another one, sorted.
+
+        Args:
+            after: an id; empty: begin with the first.
+            count: of ids at most.
+            states: only those in one of these; none: all.
+            producer_id: only those of this producer id.
+        """
+        found = (
+            transactional_id
+            for transactional_id, record in self._ids.items()
+            if transactional_id > after and _is_listed(record.transaction, states, producer_id)
+        )
+        return [self._ids[found_id] for found_id in nsmallest(count, found)]
+
+    def open_ids(self) -> list[str]:
+        """Return the ids whose transaction is open."""
+        return list(self._open)
+
+    def decided_count(self) -> int:
+        """Return how many decided transactions are not complete."""
+        return len(self._decided)
+
+    def participants(self, transactional_id: str) -> tuple[list[TopicPartition], list[str]]:
+        """Return the partitions and groups of the transaction that is open or not complete."""
+        record = self._ids.get(transactional_id)
+        transaction = None if record is None else record.transaction
+        if transaction is None:
+            return [], []
+        writer = writer_of(transaction)
+        return (
+            self._participants.partitions(transactional_id, writer),
+            self._participants.groups(transactional_id, writer),
+        )
+
+    def owed(self, high_watermark: Offset, since: Offset = _START) -> Iterator[Decision]:
+        """Yield the committed decisions to tell, the last one first (T9).
+
+        Args:
+            high_watermark: of the log: what is not below it may still be lost.
+            since: the high watermark of the last call with the same leadership.
+        """
+        for transactional_id, offset in reversed(self._decided.items()):
+            if offset < since:
+                break
+            if offset < high_watermark:
+                yield self.decision(transactional_id)
+
+    def decision(self, transactional_id: str) -> Decision:
+        """Return the decision of an id whose transaction is not complete."""
+        record = self._ids[transactional_id]
+        transaction = record.transaction
+        assert transaction is not None
+        assert transaction.state.is_prepared
+        ended = transaction.ended
+        assert ended is not None
+        return Decision(
+            transactional_id,
+            Producer(ended.writer.producer_id, ended.marker_epoch),
+            ended.is_commit,
+            transaction.protocol,
+            *self.participants(transactional_id),
+        )
+
+    def owed_topics(self) -> list[TopicId]:
+        """Return the deleted topics to which markers are owed (T8)."""
+        return self._left.topics()
+
+    def owed_to(self, topic_id: TopicId) -> list[OwedRecord]:
+        """Return the markers that are owed to a deleted topic."""
+        return self._left.of_topic(topic_id)
+
+
+def writer_of(transaction: Transaction) -> Producer:
+    """Return who has written the transaction that is open or not complete."""
+    ended = transaction.ended
+    return ended.writer if transaction.state.is_prepared and ended else transaction.producer
+
+
+def _is_listed(
+    transaction: Transaction | None, states: Collection[State], producer_id: ProducerId | None
+) -> bool:
+    return (
+        transaction is not None
+        and (not states or transaction.state in states)
+        and producer_id in (None, transaction.producer.producer_id)
+    )

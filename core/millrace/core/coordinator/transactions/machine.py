@@ -1,0 +1,510 @@
+"""The coordinator of the transactional ids of one partition of `__transactions`.
+
+`coordinator/contract.py` has the contract between it and its runtime.
+
+A transaction is open once the coordinator's record of it is committed, and no partition takes its
+records before that (P49). Its *decision* is a record, too (P50). The shell tells the decision to
+the leaders of the partitions, again and again until each has written its marker, and then completes
+the transaction. Only committed decisions are told: `owed` looks at the high watermark (T9).
+
+Epochs (P47, P48, T13). A producer with epoch e writes a transaction; its marker has epoch e + 1,
+and with that epoch the producer writes its next one. So a message that is late belongs to no later
+transaction. With the protocol before KIP-890 the marker has epoch e, and the next transaction, too.
+An abort by time, by hand or by another producer takes e + 1 for the marker, too, and gives it to
+nobody: the next `init` does. The largest epoch only fences. After it the id gets another producer
+id.
+
+A request that is repeated, or late, names an epoch that is over. What it gets depends on who ended
+the transaction of that epoch:
+
+- its producer: the same outcome again, or `InvalidTransactionStateError` if it wants another one;
+- time or a person: `TransactionAbortedError`, and the producer may begin anew, naming that epoch;
+- another producer: `ProducerFencedError`, as for an id that has expired.
+
+The owner of an id proves that it is the same producer by naming the identity that it has
+(`expected`, KIP-360), or the one before, if an answer was lost.
+
+Markers for a deleted topic are kept apart, and the transaction is complete without them (T8).
+
+Source: KIP-98, KIP-360, KIP-890, Kafka's TransactionMetadata; KAFKA-20785, KAFKA-19367,
+KAFKA-18019.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
+
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.transactions import refusals
+from millrace.core.coordinator.transactions.kept_transactions import KeptTransactions
+from millrace.core.coordinator.transactions.participants import bitmaps
+from millrace.core.coordinator.transactions.records import (
+    GroupRecord,
+    IdRecord,
+    OwedRecord,
+    TransactionRecord,
+)
+from millrace.core.coordinator.transactions.transaction import (
+    NOBODY,
+    Ended,
+    Ending,
+    Producer,
+    State,
+    Transaction,
+)
+from millrace.core.errors import (
+    ConcurrentTransactionsError,
+    InvalidTransactionStateError,
+    InvalidTransactionTimeoutError,
+    MillraceError,
+    TransactionalIdNotFoundError,
+    TransactionsFullError,
+)
+from millrace.core.ids import ProducerEpoch, ProducerId, TopicPartition, WallMs
+from millrace.core.records.markers import BUMPING
+from millrace.core.words import count
+
+ResponseT = TypeVar("ResponseT")
+
+
+class TransactionCoordinator(KeptTransactions):
+    """The machine of one partition; see `KeptTransactions`."""
+
+    # --- A producer begins -------------------------------------------------------------------
+
+    def handle_init(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        now: WallMs,
+        next_id: Callable[[], ProducerId],
+        expected: Producer | None = None,
+    ) -> Result[TransactionRecord, Producer | None]:
+        """Begin with an id: return the producer, or None while an open transaction is aborted.
+
+        The request is repeated until it gets a producer.
+
+        Args:
+            transactional_id: the id, with its namespace.
+            timeout_ms: how long its transactions may be open.
+            now: the time.
+            next_id: returns a producer id that nobody has had.
+            expected: what the producer was before, if it is the same one.
+
+        Raises:
+            ProducerFencedError: another producer has begun with the id, or it has expired.
+            ConcurrentTransactionsError: the last transaction is not complete.
+            InvalidTransactionTimeoutError: out of bounds.
+            TransactionsFullError: there is no room for another id.
+        """
+        self._check_timeout(timeout_ms)
+        record = self._ids.get(transactional_id)
+        transaction = None if record is None else record.transaction
+        if transaction is None:
+            return self._new_id(transactional_id, timeout_ms, now, next_id, expected)
+        if expected is not None and not _may_begin(transaction, expected):
+            raise refusals.fenced(transactional_id, expected)
+        if transaction.state.is_prepared:
+            raise self._concurrent(transactional_id)
+        if transaction.state is State.ONGOING:
+            ending = Ending.FENCED if expected is None else Ending.RESTART
+            return self._stored([self._fence(transactional_id, transaction, ending, now)], None)
+        producer = transaction.producer
+        is_repeated = transaction.state is State.EMPTY and expected == transaction.previous
+        if not (transaction.is_fenced or (expected is not None and is_repeated)):
+            producer = _bumped(producer)
+        if producer.epoch >= self._config.epoch_max:
+            producer = Producer(next_id(), ProducerEpoch(0))
+        begun = transaction._replace(
+            producer=producer,
+            timeout_ms=timeout_ms,
+            state=State.EMPTY,
+            began_at=now,
+            previous=NOBODY if expected is None else expected,
+            is_fenced=False,
+        )
+        return self._stored([IdRecord(transactional_id, begun, now)], producer)
+
+    def _new_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        now: WallMs,
+        next_id: Callable[[], ProducerId],
+        expected: Producer | None,
+    ) -> Result[TransactionRecord, Producer | None]:
+        if expected is not None:
+            raise refusals.expired(transactional_id)
+        if len(self._ids) >= self._config.partition_ids_max:
+            raise TransactionsFullError(
+                f"the partition of this id has {len(self._ids)} transactional ids, as many as the "
+                "setting transactions.partition_ids_max allows: use ids again, or raise it"
+            )
+        producer = Producer(next_id(), ProducerEpoch(0))
+        new = Transaction(producer, timeout_ms, State.EMPTY, BUMPING, now)
+        return self._stored([IdRecord(transactional_id, new, now)], producer)
+
+    def _check_timeout(self, timeout_ms: int) -> None:
+        longest = self._config.timeout_ms_max
+        if not 0 < timeout_ms <= longest:
+            raise InvalidTransactionTimeoutError(
+                f"a time-out of {timeout_ms} ms: choose 1 to {longest} ms, which the setting "
+                "transactions.timeout_ms_max allows"
+            )
+
+    # --- Its transaction ---------------------------------------------------------------------
+
+    def handle_join(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        groups: Collection[str],
+        now: WallMs,
+        *,
+        protocol: int = BUMPING,
+        only_verified: bool = False,
+    ) -> Result[TransactionRecord, None]:
+        """Take partitions and groups into the transaction of a producer; begin it if none is open.
+
+        Args:
+            transactional_id: the id, with its namespace.
+            producer: that writes.
+            partitions: to take in.
+            groups: likewise.
+            now: the time.
+            protocol: of the transaction.
+            only_verified: take in nothing: with the protocol before KIP-890 the client takes them
+                in, and leaders ask whether it did.
+
+        Raises:
+            ProducerFencedError, TransactionAbortedError, InvalidTransactionStateError: the producer
+                may not write.
+            ConcurrentTransactionsError: the last transaction is not complete.
+            TransactionsFullError: there is no room for another partition.
+            MalformedRequestError: there is too much in the request.
+        """
+        refusals.check_request(partitions, groups)
+        transaction = self._joined(transactional_id, producer, protocol)
+        is_open = transaction.state is State.ONGOING
+        missing = bitmaps(partitions)
+        missing_groups = list(dict.fromkeys(groups))
+        if is_open:
+            missing = self._participants.missing(transactional_id, producer, partitions)
+            missing_groups = self._participants.missing_groups(
+                transactional_id, producer, missing_groups
+            )
+        if only_verified:
+            if missing or missing_groups or not is_open:
+                raise InvalidTransactionStateError(
+                    "it is not in the open transaction of its producer: add it first"
+                )
+            return Result([], None)
+        if not missing and not missing_groups:
+            return Result([], None)
+        there = self._participants.count_partitions(transactional_id, producer) if is_open else 0
+        self._check_room(there, missing.values(), len(missing_groups))
+        records: list[TransactionRecord] = []
+        if not is_open:
+            begun = transaction._replace(state=State.ONGOING, protocol=protocol, began_at=now)
+            records.append(IdRecord(transactional_id, begun, now))
+        records += self._participants.added(transactional_id, producer, missing, now)
+        records += (GroupRecord(transactional_id, group, producer, now) for group in missing_groups)
+        return self._stored(records, None)
+
+    def _joined(self, transactional_id: str, producer: Producer, protocol: int) -> Transaction:
+        """Return the transaction that a producer may join or begin.
+
+        Raises:
+            MillraceError: it may not.
+        """
+        transaction = self._transaction_of(transactional_id)
+        if producer != transaction.producer:
+            raise refusals.late(transactional_id, transaction, producer)
+        if transaction.state.is_prepared:
+            raise self._concurrent(transactional_id)
+        if transaction.is_fenced:
+            raise refusals.unbegun(producer)
+        if transaction.state is State.ONGOING and transaction.protocol != protocol:
+            raise InvalidTransactionStateError(
+                f"the open transaction has protocol {transaction.protocol}, not {protocol}: a "
+                "producer does not change it within a transaction"
+            )
+        return transaction
+
+    def _check_room(self, there: int, missing: Collection[int], groups: int) -> None:
+        more = sum(bitmap.bit_count() for bitmap in missing)
+        if there + more > self._config.partitions_max:
+            raise TransactionsFullError(
+                f"the transaction has {count(there, 'partition')}, and {more} more: at most "
+                f"{self._config.partitions_max} may be, by the setting "
+                "transactions.partitions_max. Write to fewer in one transaction, or raise it"
+            )
+        if len(self._participants) + len(missing) + groups > (
+            self._config.partition_participants_max
+        ):
+            raise TransactionsFullError(
+                "the open transactions in the partition of this id have "
+                f"{len(self._participants)} topics and groups, and the setting "
+                "transactions.partition_participants_max allows "
+                f"{self._config.partition_participants_max}: try again when some have ended, or "
+                "raise it"
+            )
+
+    def handle_end(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        now: WallMs,
+        next_id: Callable[[], ProducerId],
+        *,
+        is_commit: bool,
+        protocol: int = BUMPING,
+    ) -> Result[TransactionRecord, Producer]:
+        """Decide the transaction of a producer; return the producer for the next one.
+
+        Raises:
+            TransactionAbortedError: it was aborted by time or by hand.
+            ProducerFencedError: by another producer, which has begun; or the id has expired.
+            InvalidTransactionStateError: there is nothing to commit, or it was decided otherwise.
+            ConcurrentTransactionsError: the one before it is not complete.
+        """
+        transaction = self._transaction_of(transactional_id)
+        ended = transaction.ended
+        if (
+            ended is not None
+            and producer == ended.writer
+            and not _is_open_to(transaction, producer)
+        ):
+            self._check_outcome(transactional_id, transaction, ended, is_commit)
+            return Result([], transaction.producer)
+        if producer != transaction.producer:
+            raise refusals.late(transactional_id, transaction, producer)
+        if transaction.state is State.ONGOING:
+            if transaction.protocol != protocol:
+                raise InvalidTransactionStateError(
+                    f"the open transaction has protocol {transaction.protocol}, not {protocol}"
+                )
+            state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+            return self._ended(transactional_id, transaction, state, now, next_id)
+        if transaction.is_fenced:
+            raise refusals.unbegun(producer)
+        if transaction.state.is_prepared:
+            raise self._concurrent(transactional_id)
+        if is_commit:
+            raise InvalidTransactionStateError(
+                "there is nothing to commit: no transaction of this producer is open. It has "
+                "written nothing since the last end, or all that it wrote was refused"
+            )
+        if protocol != BUMPING:
+            return Result([], producer)
+        # Whatever the producer has sent and is still under way is fenced by the next epoch.
+        nothing = transaction._replace(protocol=protocol, began_at=now)
+        return self._ended(transactional_id, nothing, State.COMPLETE_ABORT, now, next_id)
+
+    def _ended(
+        self,
+        transactional_id: str,
+        transaction: Transaction,
+        state: State,
+        now: WallMs,
+        next_id: Callable[[], ProducerId],
+    ) -> Result[TransactionRecord, Producer]:
+        """Decide a transaction as its producer wants."""
+        writer = transaction.producer
+        marked = _bumped(writer) if transaction.protocol == BUMPING else writer
+        following = marked
+        if following.epoch >= self._config.epoch_max:
+            following = Producer(next_id(), ProducerEpoch(0))
+        decided = transaction._replace(
+            producer=following,
+            state=state,
+            ended=Ended(writer, marked.epoch, state is State.PREPARE_COMMIT, Ending.PRODUCER),
+            previous=writer,
+        )
+        return self._stored([IdRecord(transactional_id, decided, now)], following)
+
+    def _check_outcome(
+        self, transactional_id: str, transaction: Transaction, ended: Ended, is_commit: bool
+    ) -> None:
+        """Refuse a repeated end that was decided otherwise, or by others."""
+        is_owner = transaction.previous == ended.writer
+        if not is_owner or ended.ending is not Ending.PRODUCER:
+            raise refusals.late(transactional_id, transaction, ended.writer)
+        if ended.is_commit != is_commit:
+            wanted = "commit" if is_commit else "abort"
+            raise InvalidTransactionStateError(
+                f"its producer has {'committed' if ended.is_commit else 'aborted'} the "
+                f"transaction, so it cannot {wanted} it: a decision stands"
+            )
+
+    # --- Ends that the producer does not choose ----------------------------------------------
+
+    def handle_expire(
+        self, transactional_ids: Iterable[str], now: WallMs
+    ) -> Result[TransactionRecord, None]:
+        """Abort transactions that are open for too long, and forget ids that were unused for long.
+
+        Args:
+            transactional_ids: to look at; those that are gone are skipped.
+            now: the time.
+        """
+        records: list[TransactionRecord] = []
+        for transactional_id in transactional_ids:
+            record = self._ids.get(transactional_id)
+            transaction = None if record is None else record.transaction
+            if record is None or transaction is None:
+                continue
+            if transaction.state is State.ONGOING:
+                if now - transaction.began_at > transaction.timeout_ms:
+                    records.append(self._fence(transactional_id, transaction, Ending.TIMEOUT, now))
+            elif self._is_unused(record, transaction, now):
+                records += self._participants.forgotten(transactional_id, now)
+                records.append(IdRecord(transactional_id, None, now))
+        return self._stored(records, None)
+
+    def _is_unused(self, record: IdRecord, transaction: Transaction, now: WallMs) -> bool:
+        expiration_ms = self._config.id_expiration_ms
+        is_idle = not transaction.state.is_prepared
+        return is_idle and expiration_ms != -1 and now - record.timestamp > expiration_ms
+
+    def handle_abort(self, transactional_id: str, now: WallMs) -> Result[TransactionRecord, None]:
+        """Abort the open transaction of an id, for a person.
+
+        Raises:
+            TransactionalIdNotFoundError: nothing is known of the id, or none is open.
+            InvalidTransactionStateError: it is decided that it is committed.
+        """
+        transaction = self.get(transactional_id).transaction
+        assert transaction is not None
+        if transaction.state is State.PREPARE_ABORT:
+            return Result([], None)
+        if transaction.state is State.PREPARE_COMMIT:
+            raise InvalidTransactionStateError(
+                f"the transaction of {transactional_id!r} is committed, and its partitions are "
+                "being told: `millrace transaction describe` shows which are not yet"
+            )
+        if transaction.state is not State.ONGOING:
+            raise TransactionalIdNotFoundError(
+                f"the transactional id {transactional_id!r} has no open transaction"
+            )
+        aborted = self._fence(transactional_id, transaction, Ending.OPERATOR, now)
+        return self._stored([aborted], None)
+
+    def _fence(
+        self, transactional_id: str, transaction: Transaction, ending: Ending, now: WallMs
+    ) -> IdRecord:
+        """Abort an open transaction with an epoch that nobody gets before the next `init` (T13)."""
+        writer = transaction.producer
+        fence = _bumped(writer)
+        aborted = transaction._replace(
+            producer=fence,
+            state=State.PREPARE_ABORT,
+            ended=Ended(writer, fence.epoch, False, ending),
+            previous=NOBODY if ending is Ending.FENCED else writer,
+            is_fenced=True,
+        )
+        return IdRecord(transactional_id, aborted, now)
+
+    # --- Markers are written -----------------------------------------------------------------
+
+    def handle_complete(
+        self,
+        transactional_id: str,
+        marked: Producer,
+        now: WallMs,
+        deleted: Sequence[TopicPartition] = (),
+    ) -> Result[TransactionRecord, None]:
+        """Note that all partitions and groups have the marker of a decided transaction.
+
+        Nothing changes if that one is complete already.
+
+        Args:
+            transactional_id: the id, with its namespace.
+            marked: the producer of the marker.
+            now: the time.
+            deleted: participants that are gone, and may come back (T8).
+        """
+        record = self._ids.get(transactional_id)
+        transaction = None if record is None else record.transaction
+        if transaction is None or not transaction.state.is_prepared:
+            return Result([], None)
+        decision = self.decision(transactional_id)
+        if decision.producer != marked:
+            return Result([], None)
+        is_commit = decision.is_commit
+        records: list[TransactionRecord] = [
+            OwedRecord(
+                topic_id,
+                chunk,
+                marked,
+                bitmap,
+                is_commit,
+                decision.protocol,
+                transactional_id,
+                now,
+            )
+            for (topic_id, chunk), bitmap in bitmaps(deleted).items()
+        ]
+        # The record of the id comes last: if only some are stored, the rest is told again.
+        records += self._participants.forgotten(transactional_id, now)
+        state = State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
+        records.append(IdRecord(transactional_id, transaction._replace(state=state), now))
+        return self._stored(records, None)
+
+    def handle_paid(
+        self, paid: Iterable[OwedRecord], now: WallMs
+    ) -> Result[TransactionRecord, None]:
+        """Note that deleted topics have these markers, or will never be brought back (T8).
+
+        Args:
+            paid: as `owed_to` returns them, or with some of the bits.
+            now: the time.
+        """
+        records: list[TransactionRecord] = []
+        for record in paid:
+            owed = self._left.find(record)
+            if owed is not None:
+                records.append(owed._replace(bitmap=owed.bitmap & ~record.bitmap, timestamp=now))
+        return self._stored(records, None)
+
+    # --- Private -----------------------------------------------------------------------------
+
+    def _transaction_of(self, transactional_id: str) -> Transaction:
+        record = self._ids.get(transactional_id)
+        if record is None or record.transaction is None:
+            raise refusals.expired(transactional_id)
+        return record.transaction
+
+    def _concurrent(self, transactional_id: str) -> MillraceError:
+        decision = self.decision(transactional_id)
+        state = "committed" if decision.is_commit else "aborted"
+        place: TopicPartition | None = next(iter(decision.partitions), None)
+        what = f"the group {decision.groups[0]!r}" if decision.groups and place is None else ""
+        return ConcurrentTransactionsError(
+            f"the last transaction of {transactional_id!r} is {state}, and {what or 'a partition'} "
+            "may not know it yet: try again shortly. `millrace transaction describe` shows what "
+            "it waits for",
+            topic_partition=place,
+        )
+
+    def _stored(
+        self, records: list[TransactionRecord], response: ResponseT
+    ) -> Result[TransactionRecord, ResponseT]:
+        return Result(self._kept.with_repetitions(records), response)
+
+
+def _is_open_to(transaction: Transaction, producer: Producer) -> bool:
+    """Whether a producer has an open transaction; without bumps the last one has the same epoch."""
+    return transaction.state is State.ONGOING and transaction.producer == producer
+
+
+def _may_begin(transaction: Transaction, expected: Producer) -> bool:
+    """Whether a producer that names itself owns the id."""
+    if expected == transaction.producer:
+        return not transaction.is_fenced
+    # A late request must not abort what was begun after it.
+    return transaction.state is not State.ONGOING and expected == transaction.previous != NOBODY
+
+
+def _bumped(producer: Producer) -> Producer:
+    return producer._replace(epoch=ProducerEpoch(producer.epoch + 1))

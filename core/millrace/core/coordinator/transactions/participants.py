@@ -1,0 +1,167 @@
+"""Which partitions and groups take part in transactions, and what is owed to deleted topics.
+
+A part of the coordinator's state that follows from its records. Partitions are bits of chunks (see
+`records`). Participants of another producer or epoch than the transaction's are void: they are of
+an earlier transaction, and count for nothing.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TypeAlias, TypeVar
+
+from millrace.core.coordinator.transactions.records import (
+    CHUNK_PARTITIONS,
+    GroupRecord,
+    OwedRecord,
+    PartitionsRecord,
+)
+from millrace.core.coordinator.transactions.transaction import Producer
+from millrace.core.ids import TopicId, TopicPartition, WallMs
+
+Chunk: TypeAlias = tuple[TopicId, int]
+
+_OwnerT = TypeVar("_OwnerT")
+_KeyT = TypeVar("_KeyT")
+_RecordT = TypeVar("_RecordT", PartitionsRecord, GroupRecord, OwedRecord)
+
+
+class Participants:
+    """Those of all transactional ids of one partition of `__transactions`."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[str, dict[Chunk, PartitionsRecord]] = {}
+        self._groups: dict[str, dict[str, GroupRecord]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return self._count
+
+    def replay(self, record: PartitionsRecord | GroupRecord) -> None:
+        """Apply a record of the log."""
+        if isinstance(record, GroupRecord):
+            self._count += _put(self._groups, record.transactional_id, record.group, record)
+        else:
+            chunk = record.topic_id, record.chunk
+            self._count += _put(self._chunks, record.transactional_id, chunk, record)
+
+    def partitions(self, transactional_id: str, writer: Producer) -> list[TopicPartition]:
+        """Return the partitions of a transaction, ascending."""
+        chunks = self._chunks.get(transactional_id, {})
+        return sorted(
+            partition
+            for chunk, record in chunks.items()
+            if record.writer == writer
+            for partition in partitions_of(chunk, record.bitmap)
+        )
+
+    def groups(self, transactional_id: str, writer: Producer) -> list[str]:
+        """Return the groups of a transaction, sorted."""
+        groups = self._groups.get(transactional_id, {})
+        return sorted(group for group, record in groups.items() if record.writer == writer)
+
+    def count_partitions(self, transactional_id: str, writer: Producer) -> int:
+        """Return how many partitions a transaction has."""
+        chunks = self._chunks.get(transactional_id, {})
+        return sum(
+            record.bitmap.bit_count() for record in chunks.values() if record.writer == writer
+        )
+
+    def missing(
+        self, transactional_id: str, writer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[Chunk, int]:
+        """Return the partitions that are not in a transaction yet, as bits by chunk."""
+        chunks = self._chunks.get(transactional_id, {})
+        missing: dict[Chunk, int] = {}
+        for chunk, bitmap in bitmaps(partitions).items():
+            record = chunks.get(chunk)
+            there = record.bitmap if record is not None and record.writer == writer else 0
+            if bitmap & ~there:
+                missing[chunk] = bitmap & ~there
+        return missing
+
+    def missing_groups(
+        self, transactional_id: str, writer: Producer, groups: Iterable[str]
+    ) -> list[str]:
+        """Return the groups that are not in a transaction yet."""
+        there = self.groups(transactional_id, writer)
+        return [group for group in dict.fromkeys(groups) if group not in there]
+
+    def added(
+        self, transactional_id: str, writer: Producer, missing: dict[Chunk, int], now: WallMs
+    ) -> list[PartitionsRecord]:
+        """Return records that take partitions into a transaction."""
+        chunks = self._chunks.get(transactional_id, {})
+        records = []
+        for (topic_id, number), bitmap in missing.items():
+            record = chunks.get((topic_id, number))
+            there = record.bitmap if record is not None and record.writer == writer else 0
+            records.append(
+                PartitionsRecord(transactional_id, topic_id, number, writer, there | bitmap, now)
+            )
+        return records
+
+    def forgotten(
+        self, transactional_id: str, now: WallMs
+    ) -> Iterator[PartitionsRecord | GroupRecord]:
+        """Yield records that forget all participants of an id."""
+        for topic_id, chunk in self._chunks.get(transactional_id, ()):
+            yield PartitionsRecord(transactional_id, topic_id, chunk, None, 0, now)
+        for group in self._groups.get(transactional_id, ()):
+            yield GroupRecord(transactional_id, group, None, now)
+
+
+class OwedMarkers:
+    """Markers that deleted topics will get when they are brought back (T8), by topic."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[TopicId, dict[tuple[int, Producer], OwedRecord]] = {}
+
+    def replay(self, record: OwedRecord) -> None:
+        """Apply a record of the log."""
+        _put(self._by_topic, record.topic_id, (record.chunk, record.producer), record)
+
+    def topics(self) -> list[TopicId]:
+        """Return the topics."""
+        return list(self._by_topic)
+
+    def of_topic(self, topic_id: TopicId) -> list[OwedRecord]:
+        """Return what a topic gets."""
+        return list(self._by_topic.get(topic_id, {}).values())
+
+    def find(self, record: OwedRecord) -> OwedRecord | None:
+        """Return what is still owed of a record; None: nothing."""
+        return self._by_topic.get(record.topic_id, {}).get((record.chunk, record.producer))
+
+
+def bitmaps(partitions: Iterable[TopicPartition]) -> dict[Chunk, int]:
+    """Return partitions as bits by chunk."""
+    chunks: dict[Chunk, int] = {}
+    for topic_id, partition in partitions:
+        number, bit = divmod(partition, CHUNK_PARTITIONS)
+        chunks[topic_id, number] = chunks.get((topic_id, number), 0) | 1 << bit
+    return chunks
+
+
+def partitions_of(chunk: Chunk, bitmap: int) -> Iterator[TopicPartition]:
+    """Yield the partitions of a chunk, ascending."""
+    topic_id, number = chunk
+    while bitmap:
+        lowest = bitmap & -bitmap
+        yield TopicPartition(topic_id, CHUNK_PARTITIONS * number + lowest.bit_length() - 1)
+        bitmap ^= lowest
+
+
+def _put(
+    kept: dict[_OwnerT, dict[_KeyT, _RecordT]], owner: _OwnerT, key: _KeyT, record: _RecordT
+) -> int:
+    """Store or delete a record; return by how many there are more."""
+    records = kept.setdefault(owner, {})
+    before = len(records)
+    if record.is_deletion:
+        records.pop(key, None)
+    else:
+        records[key] = record
+    after = len(records)
+    if not records:
+        del kept[owner]
+    return after - before

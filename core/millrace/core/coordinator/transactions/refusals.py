@@ -1,0 +1,72 @@
+"""Why a request for a transaction is refused, in words that say what to do."""
+
+from collections.abc import Collection
+
+from millrace.core.coordinator.transactions.config import (
+    REQUEST_GROUPS_MAX,
+    REQUEST_PARTITIONS_MAX,
+)
+from millrace.core.coordinator.transactions.transaction import Ending, Producer, Transaction
+from millrace.core.errors import (
+    InvalidTransactionStateError,
+    MalformedRequestError,
+    MillraceError,
+    ProducerFencedError,
+    TransactionAbortedError,
+)
+from millrace.core.ids import TopicPartition
+
+
+def check_request(partitions: Collection[TopicPartition], groups: Collection[str]) -> None:
+    """Refuse a request with too much in it.
+
+    Raises:
+        MalformedRequestError: says what is too much.
+    """
+    for what, there, most in (
+        ("partitions", len(partitions), REQUEST_PARTITIONS_MAX),
+        ("groups", len(groups), REQUEST_GROUPS_MAX),
+    ):
+        if there > most:
+            raise MalformedRequestError(f"{there} {what} in one request: at most {most} may be")
+
+
+def late(transactional_id: str, transaction: Transaction, producer: Producer) -> MillraceError:
+    """Return why a producer that is not the present one may not write or end."""
+    ended = transaction.ended
+    if ended is None or producer != ended.writer or producer != transaction.previous:
+        return fenced(transactional_id, producer)
+    if ended.ending is Ending.PRODUCER:
+        return InvalidTransactionStateError(
+            f"the transaction of producer {producer} has ended: this belongs to no transaction"
+        )
+    why = {
+        Ending.TIMEOUT: f"it was open for more than {transaction.timeout_ms} ms, its time-out",
+        Ending.OPERATOR: "a person asked for it",
+    }.get(ended.ending, "its producer began anew")
+    return TransactionAbortedError(
+        f"the transaction of {transactional_id!r} was aborted, because {why}: begin another one"
+    )
+
+
+def fenced(transactional_id: str, producer: Producer) -> ProducerFencedError:
+    """Return the error for a producer that another one has replaced."""
+    return ProducerFencedError(
+        f"producer {producer} does not have the transactional id {transactional_id!r}: another "
+        "producer has begun with it. Close this one, and give each producer an id of its own"
+    )
+
+
+def expired(transactional_id: str) -> ProducerFencedError:
+    """Return the error for the producer of an id that is not there (T13)."""
+    return ProducerFencedError(
+        f"nothing is known of the transactional id {transactional_id!r}: it was not used for long, "
+        "and is forgotten. Close this producer, and make a new one"
+    )
+
+
+def unbegun(producer: Producer) -> InvalidTransactionStateError:
+    """Return the error for an epoch that only fences."""
+    return InvalidTransactionStateError(
+        f"producer {producer} was not begun: ask for a producer id with the transactional id"
+    )

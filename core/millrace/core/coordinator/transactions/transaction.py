@@ -1,0 +1,160 @@
+"""Transactional ids, and what is known of the transactions of one."""
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from millrace.core.errors import InvalidTransactionalIdError
+from millrace.core.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.topics import DEFAULT_NAMESPACE, NAMESPACE_LENGTH_MAX, is_namespace
+
+ID_BYTES_MAX: Final = 255
+"""Of a transactional id without its namespace."""
+
+
+class State(IntEnum):
+    """What becomes of the transaction of an id; the numbers are on disk and on the wire."""
+
+    EMPTY = 1
+    """The id has a producer, and no transaction yet."""
+    ONGOING = 2
+    PREPARE_COMMIT = 3
+    """Decided; not all partitions have the marker yet."""
+    PREPARE_ABORT = 4
+    COMPLETE_COMMIT = 5
+    """The last one is over everywhere."""
+    COMPLETE_ABORT = 6
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether markers are owed."""
+        return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+
+class Ending(IntEnum):
+    """Who decided a transaction; the numbers are on disk, and the first four on the wire."""
+
+    PRODUCER = 1
+    TIMEOUT = 2
+    FENCED = 3
+    """Another producer that began with the id."""
+    OPERATOR = 4
+    RESTART = 5
+    """Its producer, by beginning anew within the transaction."""
+
+
+class Producer(NamedTuple):
+    """A producer id and an epoch of it."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+
+    def __str__(self) -> str:
+        return f"{self.producer_id} of epoch {self.epoch}"
+
+
+NOBODY: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class Ended(NamedTuple):
+    """The last transaction of an id that was decided.
+
+    Attributes:
+        writer: wrote its records.
+        marker_epoch: with which the partitions' leaders end it.
+        is_commit: what was decided.
+        ending: by whom.
+    """
+
+    writer: Producer
+    marker_epoch: ProducerEpoch
+    is_commit: bool
+    ending: Ending
+
+
+class Transaction(NamedTuple):
+    """A transactional id.
+
+    Attributes:
+        producer: who may write, or would be next.
+        timeout_ms: how long its transactions may be open.
+        state: of the last transaction.
+        protocol: of that one, `markers.BUMPING` or `markers.NOT_BUMPING`.
+        began_at: when it began, or else the id.
+        ended: the last one that was decided.
+        previous: the identity that the same producer had before; `NOBODY`: another one began with
+            the id since. Requests of that identity are late or repeated, and its bearer may go on.
+        is_fenced: the epoch of `producer` was taken to fence the one before it, and nobody has it.
+    """
+
+    producer: Producer
+    timeout_ms: int
+    state: State
+    protocol: int
+    began_at: WallMs
+    ended: Ended | None = None
+    previous: Producer = NOBODY
+    is_fenced: bool = False
+
+
+class Decision(NamedTuple):
+    """What the leaders of partitions and the coordinators of groups must be told.
+
+    Attributes:
+        transactional_id: whose transaction it was.
+        producer: with the epoch of the marker.
+        is_commit: what was decided.
+        protocol: of the transaction.
+        partitions: ascending.
+        groups: likewise.
+    """
+
+    transactional_id: str
+    producer: Producer
+    is_commit: bool
+    protocol: int
+    partitions: list[TopicPartition]
+    groups: list[str]
+
+
+def full_id(text: str) -> str:
+    """Return a transactional id with its namespace, `default` when there is none before a slash.
+
+    Raises:
+        InvalidTransactionalIdError: the text is none; says which rule it breaks.
+    """
+    namespace, slash, name = text.partition("/")
+    if not slash:
+        namespace, name = DEFAULT_NAMESPACE, text
+    if not is_namespace(namespace):
+        raise InvalidTransactionalIdError(
+            f"transactional id {_short(text)}: what is before the slash is its namespace, 1 to "
+            f"{NAMESPACE_LENGTH_MAX} lower case letters, digits or hyphens"
+        )
+    if len(name) > ID_BYTES_MAX or not 0 < len(_utf8(name)) <= ID_BYTES_MAX:
+        raise InvalidTransactionalIdError(
+            f"transactional id {_short(text)}: choose one of 1 to {ID_BYTES_MAX} bytes"
+        )
+    if not name.isprintable() or not name.strip():
+        raise InvalidTransactionalIdError(
+            f"transactional id {_short(text)}: choose one of printable characters"
+        )
+    return f"{namespace}/{name}"
+
+
+def _utf8(text: str) -> bytes:
+    """Return the bytes of a text; none: it has half of a character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return b""
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= ID_BYTES_MAX else f"{text[:40]}...")
