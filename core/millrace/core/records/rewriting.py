@@ -56,6 +56,8 @@ class Stamp:
     base_sequence: int = NO_SEQUENCE
     empty_timestamp: WallMs = NO_TIMESTAMP
     """The time of a batch without records."""
+    kind: int = 0
+    """The bits of `Attributes` that say whether it belongs to a transaction, or ends some."""
 
     @classmethod
     def of(cls, header: BatchHeader) -> Self:
@@ -71,6 +73,7 @@ class Stamp:
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
             empty_timestamp=header.max_timestamp,
+            kind=header.attributes & (Attributes.TRANSACTIONAL | Attributes.CONTROL),
         )
 
 
@@ -119,6 +122,7 @@ def write(
     else:
         attributes, body, inflated_length = 0, b"", 0
         base = top = wanted.empty_timestamp
+    attributes |= wanted.kind
     if wanted.delete_horizon != NO_TIMESTAMP:
         attributes |= Attributes.DELETE_HORIZON
     section = producer_section(

@@ -24,9 +24,11 @@ from itertools import takewhile
 from typing import Final, NamedTuple, TypeVar
 
 from millrace.broker.storage import scan, segment_swap
+from millrace.broker.storage.aborted_index import Abort, aborts_of
 from millrace.broker.storage.cleaner_point import write_point
 from millrace.broker.storage.file_system import BUFFERS_MAX, File
 from millrace.broker.storage.log.health import may_pass
+from millrace.broker.storage.log.reader import LogReader
 from millrace.broker.storage.log.state import LogState
 from millrace.broker.storage.segment import Segment, segment_of
 from millrace.broker.storage.segment_swap import Swap
@@ -36,8 +38,9 @@ from millrace.core.errors import (
     StorageBusyError,
     StorageFullError,
 )
-from millrace.core.ids import Offset, ProducerId, WallMs
+from millrace.core.ids import NO_LEADER_EPOCH, Offset, ProducerEpoch, ProducerId, WallMs
 from millrace.core.records.header import Buffer, parse_header
+from millrace.core.records.markers import read_markers
 from millrace.core.records.rewriting import RewrittenBatch
 from millrace.core.replica.compaction.batches import (
     BatchCleaner,
@@ -47,6 +50,7 @@ from millrace.core.replica.compaction.batches import (
     open_groups,
 )
 from millrace.core.replica.compaction.cleanable import Cleanable, CleanerPoint, cleanable, groups
+from millrace.core.replica.compaction.ended_transactions import AbortedBatches
 from millrace.core.replica.compaction.key_hashes import KeyHasher
 from millrace.core.replica.compaction.offset_map import OffsetMap
 from millrace.core.settings import BATCH_INFLATED_BYTES_MAX
@@ -95,7 +99,7 @@ class LogCleaner:
             state.segments,
             state.cleaner_point,
             state.config.lags,
-            state.high_watermark,
+            state.last_stable_offset,
             now,
             keeps_tombstones=self.keeps_tombstones,
         )
@@ -118,13 +122,13 @@ class LogCleaner:
         with state.lock:
             state.health.check_open()
             segments, point, config = state.segments, state.cleaner_point, state.config
-            last_batches = _last_batches(state)
+            last_batches, last_epochs = _last_batches(state), _last_epochs(state)
         keeps_tombstones = self.keeps_tombstones
         found = cleanable(
             segments,
             point,
             config.lags,
-            state.high_watermark,
+            state.last_stable_offset,
             now,
             keeps_tombstones=keeps_tombstones,
         )
@@ -134,8 +138,11 @@ class LogCleaner:
         ]
         if not closed:
             return
+        aborted = AbortedBatches(
+            LogReader(state).aborted(segments[0].base_offset, found.first_uncleanable)
+        )
         offset_map = OffsetMap(map_bytes, found.first_uncleanable - found.first_dirty)
-        collector = KeyCollector(offset_map, hasher, found.first_dirty)
+        collector = KeyCollector(offset_map, hasher, found.first_dirty, aborted)
         try:
             yield from self._collect(closed, collector)
             rules = CleaningRules(
@@ -146,6 +153,8 @@ class LogCleaner:
                 delete_retention_ms=config.delete_retention_ms,
                 keeps_tombstones=keeps_tombstones,
                 last_batches=last_batches,
+                last_epochs=last_epochs,
+                aborted=aborted,
                 batch_bytes_max=config.max_message_bytes,
             )
             cleaner = BatchCleaner(rules, offset_map, hasher)
@@ -275,11 +284,17 @@ class _Copy:
         buffers: list[Buffer] = []
         for batch in batches:
             header = batch.header
+            aborts: list[Abort] = []
+            if header.is_control:
+                whole = batch.stamped + bytes(batch.body)
+                markers = read_markers(self._state.topic_partition, header, whole)
+                aborts = aborts_of(markers, header.base_offset)
             made.extend(
                 [(header.base_offset, batch.length, header.largest_timestamp)],
                 header.next_offset,
                 self._state.config.index_interval_bytes,
                 made.created_at,
+                aborts,
             )
             if self._file is not None:
                 if len(buffers) + 2 > BUFFERS_MAX:
@@ -423,5 +438,16 @@ def _last_batches(state: LogState) -> dict[ProducerId, Offset]:
     return {
         producer_id: entry.batches[-1].last_offset
         for producer_id, entry in entries
-        if entry is not None
+        if entry is not None and entry.batches
+    }
+
+
+def _last_epochs(state: LogState) -> dict[ProducerId, ProducerEpoch]:
+    """Return the epoch of each producer that a marker has ended; the caller holds `lock`."""
+    states = state.producer_states
+    entries = ((producer_id, states.entry(producer_id)) for producer_id in states)
+    return {
+        producer_id: entry.epoch
+        for producer_id, entry in entries
+        if entry is not None and entry.coordinator_epoch != NO_LEADER_EPOCH
     }

@@ -155,6 +155,11 @@ class LogState:
         return self.tail.end.offset
 
     @property
+    def last_stable_offset(self) -> Offset:
+        """Everything before it is committed, and no transaction can change its meaning."""
+        return self.undecided.last_stable_offset(self.high_watermark)
+
+    @property
     def log_dir(self) -> str:
         """The path of the log directory that it is in."""
         return self.directory.rpartition("/")[0]

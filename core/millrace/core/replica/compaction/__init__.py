@@ -11,6 +11,7 @@ replaces, and moves the cleaner point there. Offsets never change, and the order
 | `key_hashes`  | keys as 128-bit numbers, many at a time                                       |
 | `offset_map`  | the latest offset of each key, in bounded memory                              |
 | `batches`     | batches without the records that are replaced                                 |
+| `ended_transactions` | which batches were aborted, and when markers go                        |
 
 A log never has a hole. A batch covers the offsets from its base offset to `last_offset_delta`,
 also those of records that were taken out; where nothing is left, an empty batch covers them. So a

@@ -11,6 +11,8 @@ batches from the log's start to the map's end:
   stay: it may have a record that one of them deletes, and would never hear of the deletion;
 - the last batch of each producer keeps its header, even without records, so that a replica which
   copies this log still recognises the producer's next batch (P57);
+- records of aborted transactions go, and batches of committed ones become plain; a marker stays
+  until its horizon, and the last one of each producer longer (`ended_transactions`);
 - leader epochs stay: every offset remains in a batch of the epoch that wrote it.
 
 Small batches in a row become one, up to a size, with the offsets that lie between and around their
@@ -24,7 +26,7 @@ hashed again: the map's offsets tell which of them stay.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -34,6 +36,7 @@ import pyarrow as pa
 from millrace.core.ids import (
     NO_TIMESTAMP,
     Offset,
+    ProducerEpoch,
     ProducerId,
     TopicPartition,
     WallMs,
@@ -41,10 +44,15 @@ from millrace.core.ids import (
 from millrace.core.records.arrow_views import Bools, bools_of, numbers_of, validity_of
 from millrace.core.records.batch import NO_RECORDS, open_batch, walk
 from millrace.core.records.columns import RECORDS_MAX
-from millrace.core.records.header import HEADER_BYTES, BatchHeader, Buffer
+from millrace.core.records.header import HEADER_BYTES, Attributes, BatchHeader, Buffer
+from millrace.core.records.markers import markers_of
 from millrace.core.records.rewriting import RewrittenBatch, Stamp, write
+from millrace.core.replica.compaction.ended_transactions import AbortedBatches
 from millrace.core.replica.compaction.key_hashes import KeyHasher, KeyHashes
 from millrace.core.replica.compaction.offset_map import OffsetMap
+
+_IN_TRANSACTION: Final = Attributes.TRANSACTIONAL | Attributes.CONTROL
+_NONE_ABORTED: Final = AbortedBatches()
 
 _GROUP_BYTES: Final = 1 << 20
 """Bytes of opened batches that are looked up together; one batch may be larger. Numpy keeps the
@@ -104,15 +112,23 @@ class KeyCollector:
         offset_map: empty.
         hasher: of keys.
         start_offset: where the head begins.
+        aborted: the batches that do not count.
 
     Attributes:
         end_offset: the map has the keys of all records before it.
         is_full: whether it can take no more.
     """
 
-    __slots__ = ("_hasher", "_map", "end_offset", "is_full")
+    __slots__ = ("_aborted", "_hasher", "_map", "end_offset", "is_full")
 
-    def __init__(self, offset_map: OffsetMap, hasher: KeyHasher, start_offset: Offset) -> None:
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        hasher: KeyHasher,
+        start_offset: Offset,
+        aborted: AbortedBatches = _NONE_ABORTED,
+    ) -> None:
+        self._aborted = aborted
         self._map = offset_map
         self._hasher = hasher
         self.end_offset = start_offset
@@ -120,7 +136,12 @@ class KeyCollector:
 
     def take(self, group: Sequence[OpenedBatch]) -> None:
         """Take the keys of the next batches, as many as fit."""
-        keyed = [batch for batch in group if not batch.header.is_control]
+        keyed = [
+            batch
+            for batch in group
+            if not batch.header.attributes & _IN_TRANSACTION
+            or not (batch.header.is_control or batch.header in self._aborted)
+        ]
         if keyed:
             keys, offsets = _keys(keyed), _offsets(keyed)
             wanted = offsets >= self.end_offset
@@ -159,6 +180,8 @@ class CleaningRules:
         delete_retention_ms: how long tombstones stay after their first cleaning.
         keeps_tombstones: whether they stay whatever their horizon is.
         last_batches: the last offset that each known producer wrote.
+        last_epochs: of each known producer that a marker has ended: its epoch.
+        aborted: the batches of aborted transactions; no transaction is open before the end.
         batch_bytes_max: of a batch that is put together.
     """
 
@@ -170,6 +193,8 @@ class CleaningRules:
     keeps_tombstones: bool
     last_batches: Mapping[ProducerId, Offset]
     batch_bytes_max: int
+    last_epochs: Mapping[ProducerId, ProducerEpoch] = field(default_factory=dict)
+    aborted: AbortedBatches = _NONE_ABORTED
 
 
 @dataclass(slots=True)
@@ -179,7 +204,8 @@ class CleaningCounts:
     kept: int = 0
     """Records that stay."""
     next_horizon: WallMs = NO_TIMESTAMP
-    """The earliest horizon of a tombstone that stays; `NO_TIMESTAMP`: there is none."""
+    """The earliest horizon of a tombstone or marker that waits for it; `NO_TIMESTAMP`: none
+    does."""
 
 
 @dataclass(slots=True)
@@ -191,12 +217,18 @@ class _Piece:
     kept: int
     horizon: WallMs | None
     """Of the tombstones that stay; `NO_TIMESTAMP`: they have none yet; None: none stays."""
+    waits: bool = True
+    """Whether something goes at the horizon."""
 
     @property
     def is_whole(self) -> bool:
         """Whether the batch stays as it is."""
         header = self.opened.header
-        return self.kept == header.record_count and (self.horizon in (None, header.delete_horizon))
+        return (
+            self.kept == header.record_count
+            and self.horizon in (None, header.delete_horizon)
+            and not header.attributes & Attributes.TRANSACTIONAL
+        )
 
     @property
     def kept_bytes(self) -> int:
@@ -324,7 +356,7 @@ class BatchCleaner:
         """Clean the next batches; yield those that are complete."""
         for piece in self._pieces(group):
             self.counts.kept += piece.kept
-            if piece.horizon not in (None, NO_TIMESTAMP):
+            if piece.horizon not in (None, NO_TIMESTAMP) and piece.waits:
                 known = self.counts.next_horizon
                 later = known == NO_TIMESTAMP or piece.horizon < known
                 self.counts.next_horizon = piece.horizon if later else known
@@ -350,9 +382,8 @@ class BatchCleaner:
 
     def _must_stay_apart(self, piece: _Piece) -> bool:
         header = piece.opened.header
-        return (
-            header.is_control
-            or header.is_transactional
+        return bool(
+            (header.attributes & Attributes.CONTROL and piece.kept)
             or self._is_last_of_producer(header)
             or (piece.is_whole and piece.kept_bytes * _SMALL >= self._wanted_bytes)
         )
@@ -367,7 +398,11 @@ class BatchCleaner:
             return piece.unchanged()
         header = piece.opened.header
         horizon = NO_TIMESTAMP if piece.horizon is None else piece.horizon
-        wanted = replace(Stamp.of(header), delete_horizon=horizon)
+        wanted = replace(
+            Stamp.of(header),
+            delete_horizon=horizon,
+            kind=header.attributes & Attributes.CONTROL if piece.kept else 0,
+        )
         return write(self._rules.topic_partition, _records([piece]), wanted)
 
     def _written(self, records: pa.RecordBatch, wanted: Stamp) -> Iterator[RewrittenBatch]:
@@ -412,9 +447,12 @@ class BatchCleaner:
 
     def _piece(self, opened: OpenedBatch, keep: Bools, offsets: npt.NDArray[np.int64]) -> _Piece:
         header = opened.header
-        if header.is_control or header.is_transactional:
-            return _Piece(opened, np.ones_like(keep), header.record_count, header.delete_horizon)
         rules = self._rules
+        if header.attributes & _IN_TRANSACTION:
+            if header.is_control:
+                return self._markers(opened)
+            if header in rules.aborted:
+                return _Piece(opened, np.zeros_like(keep), 0, None)
         horizon: WallMs | None = None
         deletes = _tombstones(opened.records)
         if deletes is not None and (deletes & keep).any():
@@ -426,6 +464,27 @@ class BatchCleaner:
             if not (deletes & keep).any():
                 horizon = None
         return _Piece(opened, keep, int(np.count_nonzero(keep)), horizon)
+
+    def _markers(self, opened: OpenedBatch) -> _Piece:
+        """Decide about the markers of a control batch."""
+        header, rules = opened.header, self._rules
+        markers = [written.marker for written in markers_of(opened.records.column("value"))]
+        is_last = np.array(
+            [
+                rules.last_epochs.get(marker.producer_id) == marker.producer_epoch
+                for marker in markers
+            ],
+            np.bool_,
+        )
+        keep: Bools = np.ones(len(markers), np.bool_)
+        horizon = header.delete_horizon
+        if header.next_offset <= rules.end_offset:  # Else records before it are not cleaned yet.
+            if not rules.keeps_tombstones and NO_TIMESTAMP < horizon <= rules.now:
+                keep = is_last
+            if horizon == NO_TIMESTAMP and not is_last.all():
+                horizon = WallMs(rules.now + rules.delete_retention_ms)
+        waits = bool((keep & ~is_last).any())
+        return _Piece(opened, keep, int(np.count_nonzero(keep)), horizon, waits)
 
 
 def _kind(header: BatchHeader) -> tuple[int, WallMs]:

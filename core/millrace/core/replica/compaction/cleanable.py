@@ -3,7 +3,8 @@
 A log may be cleaned before its *first uncleanable offset*, at the beginning of a segment:
 
 - the active segment is never cleaned;
-- nothing at or beyond the high watermark is (P57): it is not known to be the log's for good;
+- nothing at or beyond the last stable offset is (P57, T3): it is not known to be the log's for
+  good, or whether it counts;
 - a segment that was closed less than `min.compaction.lag.ms` ago is not: so each record can be read
   for at least as long after it was written, whatever time its producer gave it.
 
@@ -96,7 +97,7 @@ def cleanable(
     segments: Sequence[CleanableSegment],
     point: CleanerPoint,
     lags: CompactionLags,
-    high_watermark: Offset,
+    stable_offset: Offset,
     now: WallMs,
     *,
     keeps_tombstones: bool,
@@ -107,7 +108,7 @@ def cleanable(
         segments: of the log, ascending; the last one is active.
         point: of earlier cleanings.
         lags: the topic's settings.
-        high_watermark: of the replica.
+        stable_offset: the replica's last stable one; at most its high watermark.
         now: the time.
         keeps_tombstones: whether they stay whatever their horizon is.
     """
@@ -116,7 +117,7 @@ def cleanable(
     first_uncleanable = segments[0].base_offset
     is_overdue = not keeps_tombstones and NO_TIMESTAMP < point.next_horizon <= now
     for segment in segments[:-1]:
-        if segment.next_offset > high_watermark or now - segment.closed_at < lags.min_lag_ms:
+        if segment.next_offset > stable_offset or now - segment.closed_at < lags.min_lag_ms:
             break
         first_uncleanable = segment.next_offset
         if segment.next_offset <= first_dirty:
