@@ -37,6 +37,8 @@ def keyed_batch(
     epoch: int = 0,
     producer_id: int = NO_PRODUCER_ID,
     sequence: int = -1,
+    producer_epoch: int = 0,
+    in_transaction: bool = False,
     timestamp: int = 1000,
     codec: str = "none",
     topic_partition: TopicPartition = TOPIC_PARTITION,
@@ -49,8 +51,12 @@ def keyed_batch(
         values=[value for _, value in cells],
     )
     prepared = prepare(topic_partition, columns, Compressor(codec))
-    producer_epoch = ProducerEpoch(-1 if producer_id == NO_PRODUCER_ID else 0)
-    header = prepared.finish(ProducerId(producer_id), producer_epoch, sequence)
+    header = prepared.finish(
+        ProducerId(producer_id),
+        ProducerEpoch(-1 if producer_id == NO_PRODUCER_ID else producer_epoch),
+        sequence,
+        is_transactional=in_transaction,
+    )
     stamped = stamp(header, base_offset=Offset(base_offset), leader_epoch=LeaderEpoch(epoch))
     return StampedBatch.of(parse_header(header), stamped, prepared.body)
 

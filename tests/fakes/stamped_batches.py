@@ -34,12 +34,11 @@ def stamped_batch(
     sequence: int = -1,
     producer_epoch: int = 0,
     in_transaction: bool = False,
-    keys: Sequence[bytes] | None = None,
     topic_partition: TopicPartition = TOPIC_PARTITION,
 ) -> StampedBatch:
     """Return a batch of records that differ in their `timestamp` at the most."""
     times = WallMs(timestamp) if isinstance(timestamp, int) else np.array(timestamp, np.int64)
-    columns = Columns(records, times, values=[value] * records, keys=keys)
+    columns = Columns(records, times, values=[value] * records)
     prepared = prepare(topic_partition, columns)
     header = prepared.finish(
         ProducerId(producer_id),
