@@ -1,6 +1,6 @@
 """One replica of this broker: its machine, its files, and its waiters."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from millrace.broker.replica.appender import Submissions
@@ -10,11 +10,13 @@ from millrace.core.errors import MillraceError, StorageError
 from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.topic_config import CleanupPolicy, Durability, TopicConfig
 from millrace.core.records.batch import BatchLimits
-from millrace.core.records.header import HEADER_BYTES, BatchHeader, stamp
+from millrace.core.records.header import HEADER_BYTES, BatchHeader, parse_header, stamp
+from millrace.core.records.markers import Marker, seal_markers
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.effects import Change
 from millrace.core.replica.replication.events import Changed
 from millrace.core.replica.replication.leader import PartitionLeader
+from millrace.core.replica.replication.leader_transactions import AppendedMarkers, JoinGuard
 from millrace.core.replica.replication.replica import Replica
 from millrace.core.topics import parse_topic_name
 from millrace.runtime import host
@@ -114,6 +116,7 @@ class Partition:
             batch_bytes_max=config.max_message_bytes,
             inflated_bytes_max=self._inflated_bytes_max,
             requires_keys=config.cleanup_policy is not CleanupPolicy.DELETE,
+            takes_transactions=not self.is_internal,
         )
 
     @property
@@ -140,6 +143,7 @@ class Partition:
         owner: AppendOwner,
         *,
         is_successor: bool = False,
+        joined: JoinGuard | None = None,
     ) -> Waiter:
         """Append a checked batch; `owner` is called unless the returned waiter is done.
 
@@ -149,7 +153,9 @@ class Partition:
             MillraceError: the append was refused; nothing was appended.
         """
         leader = self.leader
-        waiter = leader.append(header, acks, owner, wall_now(), is_successor=is_successor)
+        waiter = leader.append(
+            header, acks, owner, wall_now(), is_successor=is_successor, joined=joined
+        )
         if not waiter.is_duplicate:
             stamped = stamp(
                 batch[:HEADER_BYTES],
@@ -163,6 +169,33 @@ class Partition:
                 leader.generation,
             )
         return waiter
+
+    def append_markers(self, markers: Sequence[Marker], owner: AppendOwner) -> AppendedMarkers:
+        """Append the ends of transactions, at most `MARKERS_MAX`, in one control batch.
+
+        `owner` is called when all that are not refused are committed, or may not be, unless the
+        waiter is done. See `PartitionLeader.append_markers`.
+
+        Raises:
+            MillraceError: all were refused; nothing was appended.
+        """
+        assert not self.is_internal  # T10: a state that is kept as records has no markers.
+        leader, now = self.leader, wall_now()
+        appended = leader.append_markers(markers, owner, now)
+        if appended.written:
+            assert appended.waiter is not None
+            batch = memoryview(seal_markers(self.topic_partition, appended.written, now))
+            stamped = stamp(
+                batch[:HEADER_BYTES],
+                base_offset=appended.waiter.base_offset,
+                leader_epoch=leader.leader_epoch,
+            )
+            self.appender.append(
+                self,
+                StampedBatch.of(parse_header(batch), stamped, batch[HEADER_BYTES:]),
+                leader.generation,
+            )
+        return appended
 
     def append_replicated(self, batches: Iterable[StampedBatch], generation: int) -> None:
         """Append a leader's batches as they are (P1)."""

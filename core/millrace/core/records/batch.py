@@ -13,7 +13,6 @@ from millrace.core.errors import (
     CorruptBatchError,
     InvalidRecordError,
     MessageTooLargeError,
-    UnsupportedFormatError,
 )
 from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
@@ -124,6 +123,8 @@ class BatchLimits:
     """Body once inflated."""
     requires_keys: bool = False
     """Whether every record needs a key, as those of a compacted topic."""
+    takes_transactions: bool = False
+    """Whether a batch may belong to a transaction; not in the cluster's own topics."""
 
 
 def check(
@@ -170,6 +171,10 @@ def check(
             f"the batch holds {header.record_count} records; the limit is {RECORDS_MAX}"
         )
     _check_client_rules(header)
+    if header.attributes & Attributes.TRANSACTIONAL and not limits.takes_transactions:
+        raise InvalidRecordError(
+            "the topic takes no transactional batches: it is one of the cluster's own"
+        )
     verify_body(topic_partition, header, batch)
     body = _inflated(header, batch, canonical=True)
     opened = None
@@ -240,8 +245,6 @@ def _check_client_rules(header: BatchHeader) -> None:
         )
     if header.attributes & (Attributes.CONTROL | Attributes.DELETE_HORIZON):
         raise InvalidRecordError("only a broker may write control batches or delete horizons")
-    if header.attributes & Attributes.TRANSACTIONAL:
-        raise UnsupportedFormatError("transactional batches are not supported by this broker")
     if header.last_offset_delta != header.record_count - 1 or (
         header.attributes & Attributes.OFFSET_DELTAS
     ):

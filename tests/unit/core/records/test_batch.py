@@ -156,7 +156,7 @@ def test_an_empty_batch_has_no_columns() -> None:
             {"attributes": Attributes.VALUES | Attributes.DELETE_HORIZON, "delete_horizon": NOON},
             InvalidRecordError,
         ),
-        ({"attributes": Attributes.VALUES | Attributes.TRANSACTIONAL}, UnsupportedFormatError),
+        ({"attributes": Attributes.VALUES | Attributes.TRANSACTIONAL}, InvalidRecordError),
         ({"last_offset_delta": 5}, InvalidRecordError),
         ({"base_offset": 1}, InvalidRecordError),
         ({"leader_epoch": 0}, InvalidRecordError),
@@ -170,6 +170,15 @@ def test_a_client_may_not_do_what_only_brokers_do(
     check(TOPIC_PARTITION, resealed(batch), LIMITS)
     with pytest.raises(error):
         check(TOPIC_PARTITION, resealed(batch, **numbers), LIMITS)
+
+
+def test_a_topic_takes_transactional_batches_unless_it_is_internal() -> None:
+    batch = idempotent(Columns(record_count=3, timestamps=NOON, values=[b"a", b"b", b"c"]))
+    transactional = resealed(batch, attributes=Attributes.VALUES | Attributes.TRANSACTIONAL)
+    limits = replace(LIMITS, takes_transactions=True)
+    assert check(TOPIC_PARTITION, transactional, limits).is_transactional
+    with pytest.raises(InvalidRecordError, match="one of the cluster's own"):
+        check(TOPIC_PARTITION, transactional, LIMITS)
 
 
 def test_a_client_may_not_leave_gaps() -> None:

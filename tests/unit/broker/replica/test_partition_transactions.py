@@ -1,0 +1,120 @@
+"""A leader's replica writes transactions and their markers, and its log knows them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.fakes.disk import Disk
+from tests.fakes.log_on_disk import LogOnDisk
+from tests.fakes.open_partition import Sender, lead, partition_of
+from tests.fakes.two_replicas import HERE, THERE, complete, raise_it
+from tests.fakes.until import until
+
+from millrace.broker.replica.appender import Appender
+from millrace.broker.replica.partition import Partition
+from millrace.core.errors import InvalidTransactionStateError
+from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from millrace.core.records.batch import prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.header import BatchHeader, parse_header
+from millrace.core.records.markers import AbortedTransaction, Marker
+from millrace.core.replica.replication.appends import Acks, Waiter
+from millrace.core.replica.replication.events import Corrupt, DiskEvent
+from millrace.core.replica.replication.progress import FollowerProgress
+from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.mailbox import Mailbox
+
+PRODUCER = ProducerId(7)
+
+
+def on_disk(partition: Partition, event: DiskEvent) -> None:
+    assert not isinstance(event, Corrupt)
+    complete(partition.replica.on_disk(event, monotonic_now()))
+
+
+@asynccontextmanager
+async def leading() -> AsyncIterator[Partition]:
+    mailbox = Mailbox(asyncio.get_running_loop())
+    appender = Appender("a", mailbox, lambda _: None, on_disk=on_disk, on_failed=raise_it)
+    partition = partition_of(LogOnDisk(Disk()).log, appender)
+    try:
+        lead(partition, HERE, 1)
+        yield partition
+    finally:
+        await asyncio.to_thread(appender.close)
+
+
+def batch_of(partition: Partition, epoch: int = 0) -> tuple[BatchHeader, memoryview]:
+    """A client's first batch of a transaction, with two records."""
+    prepared = prepare(partition.topic_partition, Columns(2, wall_now(), values=[b"value"] * 2))
+    sealed = prepared.finish(PRODUCER, ProducerEpoch(epoch), 0, is_transactional=True)
+    return parse_header(sealed), memoryview(sealed + bytes(prepared.body))
+
+
+async def join(partition: Partition, epoch: int = 0) -> Waiter:
+    header, batch = batch_of(partition, epoch)
+    sender = Sender()
+    joined = partition.leader.begin_joining(header)
+    partition.append(header, batch, Acks.LEADER, sender, joined=joined)
+    return await asyncio.wait_for(sender.done, 10)
+
+
+def follow(partition: Partition) -> None:
+    """The follower has everything."""
+    end = partition.leader.written_offset
+    complete(
+        partition.leader.on_follower_fetch(
+            THERE,
+            LeaderEpoch(1),
+            FollowerProgress(end, end, Offset(0), LeaderEpoch(1)),
+            partition.log.leader_epochs,
+            monotonic_now(),
+            log_start_offset=Offset(0),
+        )
+    )
+
+
+async def test_a_transaction_is_decided_when_its_marker_is_committed() -> None:
+    async with leading() as partition:
+        await join(partition)
+        follow(partition)
+        leader = partition.leader
+        assert (leader.high_watermark, leader.last_stable_offset) == (2, 0)
+        sender = Sender()
+        marker = Marker(PRODUCER, ProducerEpoch(1), False, LeaderEpoch(3))
+        appended = partition.append_markers([marker], sender)
+        assert appended.refusals == [None]
+        await until(lambda: leader.flushed_offset == 3)
+        assert leader.last_stable_offset == 0
+        assert not sender.done.done()
+        follow(partition)
+        assert (await asyncio.wait_for(sender.done, 10)).error is None
+        assert (leader.high_watermark, leader.last_stable_offset) == (3, 3)
+        aborted = partition.log.reader.aborted(Offset(0), Offset(3), may_block=False)
+        assert aborted == [AbortedTransaction(PRODUCER, Offset(0), Offset(1))]
+        again = partition.append_markers([marker], Sender())
+        assert again.waiter is not None
+        assert again.waiter.is_done
+        assert (await join(partition, epoch=1)).base_offset == 3
+
+
+async def test_a_batch_that_has_not_joined_is_refused_and_nothing_is_written() -> None:
+    async with leading() as partition:
+        header, batch = batch_of(partition)
+        with pytest.raises(InvalidTransactionStateError):
+            partition.append(header, batch, Acks.LEADER, Sender())
+        assert partition.leader.next_offset == 0
+
+
+async def test_a_new_leader_goes_on_with_what_its_log_knows() -> None:
+    async with leading() as partition:
+        await join(partition)
+        follow(partition)
+        lead(partition, THERE, 2)
+        assert partition.replica.last_stable_offset == 0
+        lead(partition, HERE, 3)
+        assert partition.leader.last_stable_offset == 0
+        marker = Marker(PRODUCER, ProducerEpoch(1), True, LeaderEpoch(3))
+        (written,) = partition.append_markers([marker], Sender()).written
+        assert (written.first_offset, written.last_offset) == (0, 1)
