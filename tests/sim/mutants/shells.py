@@ -65,7 +65,7 @@ MUTANTS = (
            "millrace.broker.rpc.fetch_sessions:FetchStream._follow",
            "to_log_end=reader.follower is not None", "to_log_end=False"),
     mutant("readers are told that all that is written is committed", "P5",
-           "millrace.broker.rpc.fetch_sessions:FetchStream._describe",
+           "millrace.broker.rpc.fetch_plans:Plan.describe",
            " high_watermark=high_watermark,", " high_watermark=log.log_end_offset,"),
     mutant("news that come while the disk is read are forgotten", "P9",
            "millrace.broker.rpc.fetch_sessions:FetchStream._plan",

@@ -24,11 +24,10 @@ from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.fetch_plans import Plan, plan_read
 from millrace.broker.rpc.lags import Lags
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition, decode_request
-from millrace.broker.storage.log import PartitionLog
-from millrace.broker.storage.segment import ReadPlan
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
@@ -61,9 +60,7 @@ from millrace.core.replica.fetch.session import (
 )
 from millrace.core.replica.fetch.session_reader import (
     AtEnd,
-    LookBack,
     Pause,
-    ReadElsewhere,
     SendBatches,
     SessionReader,
 )
@@ -130,32 +127,6 @@ class SessionService:
         self._is_ending = True
         for stream in self._streams:
             stream.end()
-
-
-class _Plan:
-    """What a response will hold of one partition: batches, or only its offsets.
-
-    Attributes:
-        ending: why the partition leaves the session: the reader opens another position.
-        is_empty: whether there is nothing but offsets to send.
-        length: bytes of the batches.
-    """
-
-    __slots__ = ("ending", "is_empty", "length", "partition", "position", "read")
-
-    def __init__(
-        self,
-        position: FetchPosition,
-        partition: Partition,
-        read: ReadPlan | None = None,
-        ending: LookBack | ReadElsewhere | None = None,
-    ) -> None:
-        self.position = position
-        self.partition = partition
-        self.read = read
-        self.ending = ending
-        self.is_empty = read is None and ending is None
-        self.length = 0 if read is None else read.length
 
 
 @dataclass(slots=True)
@@ -426,11 +397,11 @@ class FetchStream:
         await self._wake.wait()
         timer.cancel()
 
-    async def _plan(self, now: MonotonicMs) -> "list[_Plan]":
+    async def _plan(self, now: MonotonicMs) -> list[Plan]:
         """Find what to send next; nothing is read yet. Partitions without news leave the queue."""
         session, reader = self._session, self._reader
         room = session.room()
-        plans: list[_Plan] = []
+        plans: list[Plan] = []
         work = self._service.turns.work()
         for position in session.next_turn():
             if room.is_full:
@@ -452,13 +423,13 @@ class FetchStream:
                 # At once, and not after the others: news that arrive while one of them waits for
                 # the disk must not be lost.
                 session.on_nothing([position])
-            elif room.take(plan.length):
+            elif room.take(plan.length, len(plan.aborted)):
                 plans.append(plan)
         return plans
 
     async def _plan_partition(
         self, position: FetchPosition, partition: Partition, room: ResponseRoom, now: MonotonicMs
-    ) -> _Plan | None:
+    ) -> Plan | None:
         """Plan what to send of one partition; None: nothing for now, as it has got enough."""
         replica, log, image = partition.replica, partition.log, self._service.partitions.image
         found = self._reader.decide(position, replica, log, image, now)
@@ -466,22 +437,29 @@ class FetchStream:
             if isinstance(found, Pause):
                 self._pause_ms = found.pause_ms
                 return None
-            return _Plan(position, partition, ending=None if isinstance(found, AtEnd) else found)
+            return Plan(position, partition, ending=None if isinstance(found, AtEnd) else found)
         offset, max_bytes = position.fetch_offset, room.max_bytes(position)
-        read: ReadPlan | None
+        call, log_reader = self._service.reader.call, log.reader
         try:
-            read = _plan_read(log, offset, max_bytes, found, may_block=False)
+            read = plan_read(log, offset, max_bytes, found, may_block=False)
         except BlockingIOError:
-            read = await self._service.reader.call(
-                log.log_dir_of(offset), _plan_read, log, offset, max_bytes, found
-            )
-        if read is not None:
-            self._session.check_window(position, read.length)
-            if position.must_verify:
-                await self._service.reader.call(read.segment.log_dir, log.reader.verify, read)
-        return _Plan(position, partition, read)
+            log_dir = log.log_dir_of(offset)
+            read = await call(log_dir, plan_read, log, offset, max_bytes, found)
+        if read is None:
+            return Plan(position, partition)
+        self._session.check_window(position, read.length)
+        if position.must_verify:
+            await call(read.segment.log_dir, log_reader.verify, read)
+        if not self._reader.read_committed:
+            return Plan(position, partition, read)
+        end = read.end_offset
+        try:
+            aborted = log_reader.aborted(offset, end, may_block=False)
+        except BlockingIOError:
+            aborted = await call(read.segment.log_dir, log_reader.aborted, offset, end)
+        return Plan(position, partition, read, aborted=aborted)
 
-    async def _respond(self, plans: list[_Plan]) -> None:
+    async def _respond(self, plans: list[Plan]) -> None:
         session = self._session
         partitions: list[pb.FetchedPartition] = []
         if self._refused:
@@ -510,7 +488,7 @@ class FetchStream:
                 continue
             if len(data) != plan.length:
                 continue  # Deleted meanwhile: the next plan finds the error.
-            partitions.append(self._describe(plan))
+            partitions.append(plan.describe())
             sent.append(data)
             if plan.ending is not None:
                 self._leave(position.handle)
@@ -537,7 +515,7 @@ class FetchStream:
         quotas = self._service.quotas
         return thread_time_ns() if quotas is not None and quotas.limits_requests else 0
 
-    def _on_sent(self, plan: "_Plan", end: Offset) -> None:
+    def _on_sent(self, plan: Plan, end: Offset) -> None:
         """Move the reader on to an offset, and count what it gets."""
         session, position, partition = self._session, plan.position, plan.partition
         epoch = partition.log.leader_epochs.epoch_of(Offset(end - 1))
@@ -553,48 +531,3 @@ class FetchStream:
             self._service.metrics.replication.caught_up(plan.length)
         if self._reader.has_everything(position, partition.replica, partition.log):
             session.on_nothing([position])
-
-    def _describe(self, plan: "_Plan") -> pb.FetchedPartition:
-        position, log = plan.position, plan.partition.log
-        log_start_offset = log.log_start_offset
-        replica = plan.partition.replica
-        high_watermark, last_stable_offset = replica.high_watermark, replica.last_stable_offset
-        position.told_high_watermark = high_watermark
-        position.told_last_stable_offset = last_stable_offset
-        position.told_log_start_offset = log_start_offset
-        described = pb.FetchedPartition(
-            handle=position.handle,
-            high_watermark=high_watermark,
-            last_stable_offset=last_stable_offset,
-            log_start_offset=log_start_offset,
-            length=plan.length,
-            fetch_offset=position.fetch_offset,
-        )
-        match plan.ending:
-            case LookBack(end):
-                described.diverging.leader_epoch = end.epoch
-                described.diverging.end_offset = end.end_offset
-            case ReadElsewhere(broker_id):
-                described.preferred_read_replica = broker_id
-        return described
-
-
-def _plan_read(
-    log: PartitionLog,
-    offset: Offset,
-    max_bytes: int,
-    wanted: SendBatches,
-    *,
-    may_block: bool = True,
-) -> ReadPlan | None:
-    """Plan a read of what is wanted.
-
-    The reader's end may lie within a batch, or between two: then the next batch is the last one
-    sent.
-    """
-    if wanted.until_offset < wanted.end_offset:
-        plan = log.reader.plan_read(offset, max_bytes, wanted.until_offset, may_block=may_block)
-        if plan is not None:
-            return plan
-        max_bytes = 1
-    return log.reader.plan_read(offset, max_bytes, wanted.end_offset, may_block=may_block)

@@ -11,6 +11,9 @@ million aborted transactions cost a reader no more than those that concern it.
 `sparse_index` keeps them in its file and says how. Entries that the file does not hold yet are in
 memory (`PendingAborts`): one thread adds, any thread searches.
 
+Of those that are found, the ones whose last record lies before `start` are left out: a control
+batch may end thousands of transactions, and a reader that comes to it has passed their records.
+
 Source: KIP-98's transaction index; transactions.md T3, T5.
 """
 
@@ -64,7 +67,9 @@ def in_range(
     return [
         transaction
         for transaction, marker_offset in aborts
-        if marker_offset >= start_offset and transaction.first_offset < end_offset
+        if marker_offset >= start_offset
+        and transaction.first_offset < end_offset
+        and transaction.last_offset >= start_offset
     ]
 
 
@@ -91,7 +96,7 @@ class AbortTable:
         rows = self._rows[begin:end]
         if not len(rows):
             return []
-        return transactions_of(rows[rows["first_offset"] < end_offset])
+        return _in_range(rows, start_offset, end_offset)
 
     def before(self, marker_offset: Offset) -> Rows:
         """Return the entries whose marker lies before an offset."""
@@ -137,7 +142,7 @@ class PendingAborts:
         if begin == len(self._markers):
             return []
         rows = self.rows(begin)
-        return transactions_of(rows[rows["first_offset"] < end_offset])
+        return _in_range(rows, start_offset, end_offset)
 
     def rows(self, begin: int = 0, end: int | None = None) -> Rows:
         """Return entries as rows of the file."""
@@ -160,6 +165,11 @@ class PendingAborts:
 def smallest_first(rows: Rows) -> Offset:
     """Return the smallest first offset; `NEVER`: there are no entries."""
     return Offset(int(rows["first_offset"].min())) if len(rows) else NEVER
+
+
+def _in_range(rows: Rows, start_offset: Offset, end_offset: Offset) -> list[AbortedTransaction]:
+    concerned = (rows["first_offset"] < end_offset) & (rows["last_offset"] >= start_offset)
+    return transactions_of(rows[concerned])
 
 
 def transactions_of(rows: Rows) -> list[AbortedTransaction]:

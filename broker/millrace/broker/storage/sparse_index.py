@@ -338,8 +338,8 @@ class SparseIndex:
     ) -> list[AbortedTransaction] | None:
         """Return the aborted transactions that concern a reader, by their markers in this segment.
 
-        Those whose marker is not before `start_offset`, and whose first record lies before
-        `end_offset`. None: the index is damaged.
+        Those whose marker and last record are not before `start_offset`, and whose first record
+        lies before `end_offset`. None: the index is damaged.
 
         Raises:
             BlockingIOError: entries must be loaded, and `may_block` is false.

@@ -21,9 +21,10 @@ from millrace.broker.rpc.grpc_calls import GrpcCall
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import NotLeaderError, UnknownLeaderEpochError
-from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.core.ids import LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener
 from millrace.core.quotas.quota import QuotaKind
+from millrace.core.records.markers import AbortedTransaction
 from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.proto.codec import decode_fetch_response
 from millrace.proto.features import BROKER_PROTOCOL
@@ -38,6 +39,11 @@ EPOCH = LeaderEpoch(0)
 class Plan:
     length: int
     end_offset: Offset
+    log_dir = "/log"
+
+    @property
+    def segment(self) -> "Plan":
+        return self
 
 
 class Partition:
@@ -62,6 +68,7 @@ class Partition:
         self.leader_epoch = EPOCH
         self.leader_epochs = SimpleNamespace(epoch_of=lambda offset: EPOCH)
         self._is_cold = is_cold
+        self.is_index_cold = False
         self.undecided = 0
         """Records before the high watermark whose transaction is open."""
         self._readers: set[tuple[Any, int]] = set()
@@ -81,6 +88,15 @@ class Partition:
         if self._is_cold and not may_block:
             raise BlockingIOError
         return Plan((end - offset) * 10, Offset(end))
+
+    def aborted(self, start: int, end: int, *, may_block: bool = True) -> list[AbortedTransaction]:
+        """Every transaction has one record."""
+        if self.is_index_cold and not may_block:
+            raise BlockingIOError
+        return [
+            AbortedTransaction(ProducerId(7), Offset(offset), Offset(offset))
+            for offset in range(start, end)
+        ]
 
     def follow(self, reader: Any, handle: int, *, to_log_end: bool = False) -> None:
         self._readers.add((reader, handle))
@@ -226,6 +242,39 @@ async def test_a_reader_of_committed_records_is_woken_when_a_transaction_ends() 
         assert (told.length, told.last_stable_offset, told.high_watermark) == (10, 2, 2)
 
 
+def told_aborted(told: pb.FetchedPartition) -> list[tuple[int, int, int]]:
+    return [
+        (one.producer_id, one.first_offset, one.last_offset) for one in told.aborted_transactions
+    ]
+
+
+async def test_a_reader_of_committed_records_is_told_what_was_aborted_in_what_it_is_sent() -> None:
+    partition = Partition(is_cold=False)
+    partition.advance()
+    async with session(service_of([partition])) as call:
+        call.send(asked(0), credit=1000, settings=COMMITTED)
+        (told,) = (await call.response()).partitions
+        assert told_aborted(told) == [(7, 0, 0)]
+        partition.undecided = 1
+        partition.advance()
+        partition.advance()
+        (told,) = (await call.response()).partitions
+        assert told_aborted(told) == [(7, 1, 1)], "nothing of what is not sent"
+
+
+async def test_an_index_that_is_not_in_memory_is_read_by_a_thread() -> None:
+    partition, disk = Partition(is_cold=False), Disk()
+    partition.is_index_cold = True
+    partition.advance()
+    async with session(service_of([partition], disk=disk)) as call:
+        call.send(asked(0), credit=1000, settings=COMMITTED)
+        future, job = await asyncio.wait_for(disk.waiting.get(), 5)
+        assert call.responses.empty()
+        future.set_result(job())
+        (told,) = (await call.response()).partitions
+        assert (told.length, told_aborted(told)) == (10, [(7, 0, 0)])
+
+
 async def test_a_reader_of_all_records_is_sent_those_of_open_transactions() -> None:
     partition = Partition(is_cold=False)
     partition.advance()
@@ -234,6 +283,7 @@ async def test_a_reader_of_all_records_is_sent_those_of_open_transactions() -> N
         call.send(asked(0), credit=1000, settings=AT_ONCE)
         (told,) = (await call.response()).partitions
         assert (told.length, told.last_stable_offset, told.high_watermark) == (10, 0, 1)
+        assert told_aborted(told) == []
 
 
 async def test_a_reader_that_comes_before_the_leader_has_heard_of_its_election_is_waited_with() -> (
