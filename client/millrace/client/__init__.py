@@ -44,17 +44,20 @@ from millrace.client._cluster.offsets import AfterBytes, OffsetAndTimestamp
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
+    AbortedError,
     Appended,
     BrokerBusyError,
     BrokerIdNotRegisteredError,
     BufferExhaustedError,
     ClosedError,
+    ConcurrentTransactionsError,
     ConcurrentUseError,
     ConnectionFailedError,
     CorruptBatchError,
     DeletionProtectedError,
     DeliveryTimedOutError,
     EligibleLeadersNotAvailableError,
+    FencedError,
     FencedMemberEpochError,
     GroupFullError,
     GroupNotEmptyError,
@@ -72,6 +75,9 @@ from millrace.core.errors import (
     InvalidRequestError,
     InvalidTimestampError,
     InvalidTopicError,
+    InvalidTransactionalIdError,
+    InvalidTransactionStateError,
+    InvalidTransactionTimeoutError,
     LogTruncatedError,
     MessageTooLargeError,
     MillraceError,
@@ -79,6 +85,7 @@ from millrace.core.errors import (
     OffsetOutOfRangeError,
     PositionsFullError,
     PreferredLeaderNotAvailableError,
+    ProducerFencedError,
     QuotaNotFoundError,
     QuotasFullError,
     ReassignmentReason,
@@ -89,10 +96,16 @@ from millrace.core.errors import (
     StaleMemberEpochError,
     StorageFullError,
     TopicAlreadyExistsError,
+    TransactionAbortedError,
+    TransactionalIdNotFoundError,
+    TransactionInDoubtError,
+    TransactionsFullError,
     UnknownMemberIdError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
     UnreleasedInstanceIdError,
+    UnstablePositionsError,
+    UnsupportedFeatureError,
 )
 from millrace.core.media import Media, TopicMedia
 from millrace.runtime.software import SOFTWARE_VERSION as _SOFTWARE_VERSION
@@ -106,12 +119,14 @@ _LOADED_LATER: Final = {
     "RecordHandle": "_producer.handles",
     "RecordMetadata": "_producer.handles",
     "Producer": "_producer.producer",
+    "Transaction": "_producer.transaction_block",
     "FetchedRecords": "_consumer.records",
     "Record": "_consumer.records",
     "Records": "_consumer.records",
     "SyncAdmin": "_sync.admin",
     "SyncConsumer": "_sync.consumer",
     "SyncProducer": "_sync.producer",
+    "SyncTransaction": "_sync.transaction",
 }
 """Names with their modules, loaded at the first use (PEP 562): most need Arrow's libraries, which
 administration, and processes that do nothing else, do not load."""
@@ -127,9 +142,11 @@ if TYPE_CHECKING:
         RecordMetadata,
     )
     from millrace.client._producer.producer import Producer
+    from millrace.client._producer.transaction_block import Transaction
     from millrace.client._sync.admin import SyncAdmin
     from millrace.client._sync.consumer import SyncConsumer
     from millrace.client._sync.producer import SyncProducer
+    from millrace.client._sync.transaction import SyncTransaction
 else:
 
     def __getattr__(name: str) -> object:
@@ -143,6 +160,7 @@ __version__ = _SOFTWARE_VERSION
 """The release; `millrace` itself is a namespace of several folders, and has none."""
 
 __all__ = [
+    "AbortedError",
     "Admin",
     "AfterBytes",
     "Appended",
@@ -157,6 +175,7 @@ __all__ = [
     "ClusterDescription",
     "ClusterHealth",
     "CompactionDescription",
+    "ConcurrentTransactionsError",
     "ConcurrentUseError",
     "ConfigValue",
     "ConnectionFailedError",
@@ -168,6 +187,7 @@ __all__ = [
     "DeletionProtectedError",
     "DeliveryTimedOutError",
     "EligibleLeadersNotAvailableError",
+    "FencedError",
     "FencedMemberEpochError",
     "FetchedRecords",
     "FollowerDescription",
@@ -189,6 +209,9 @@ __all__ = [
     "InvalidRequestError",
     "InvalidTimestampError",
     "InvalidTopicError",
+    "InvalidTransactionStateError",
+    "InvalidTransactionTimeoutError",
+    "InvalidTransactionalIdError",
     "Lag",
     "LogDescription",
     "LogTruncatedError",
@@ -205,6 +228,7 @@ __all__ = [
     "PositionsFullError",
     "PreferredLeaderNotAvailableError",
     "Producer",
+    "ProducerFencedError",
     "QuotaDescription",
     "QuotaNotFoundError",
     "QuotaUse",
@@ -223,13 +247,21 @@ __all__ = [
     "SyncAdmin",
     "SyncConsumer",
     "SyncProducer",
+    "SyncTransaction",
     "TierDescription",
     "TopicAlreadyExistsError",
     "TopicDescription",
     "TopicMedia",
+    "Transaction",
+    "TransactionAbortedError",
+    "TransactionInDoubtError",
+    "TransactionalIdNotFoundError",
+    "TransactionsFullError",
     "UnknownMemberIdError",
     "UnknownProducerIdError",
     "UnknownTopicOrPartitionError",
     "UnreleasedInstanceIdError",
+    "UnstablePositionsError",
+    "UnsupportedFeatureError",
     "plan_reassignment",
 ]

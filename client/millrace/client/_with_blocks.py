@@ -41,7 +41,13 @@ def raise_or_note(failure: Exception, error: BaseException | None) -> None:
     """Note at the error that ended a block why `close()` has failed; raise that without one."""
     if error is None:
         raise failure
-    what = f"{type(failure).__name__}: {failure}"
-    error.add_note(f"close() of the client has failed, too: {what}")
+    what = note(failure, error, "close() of the client")
     if not isinstance(error, Exception):
         events.CLOSING_FAILED.log(_log, error=what)
+
+
+def note(failure: Exception, error: BaseException, call: str) -> str:
+    """Note at the error that ended a block that a call at its end has failed; return how."""
+    what = f"{type(failure).__name__}: {failure}"
+    error.add_note(f"{call} has failed, too: {what}")
+    return what

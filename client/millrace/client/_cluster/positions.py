@@ -7,7 +7,7 @@ nothing.
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster
@@ -18,7 +18,7 @@ from millrace.core.coordinator.positions.position import (
     Position,
     check_place,
 )
-from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import cluster_pb2
 from millrace.proto.v1 import positions_pb2 as pb
@@ -31,6 +31,14 @@ _POSITION_BYTES: Final = 64
 """Bytes of one beside its metadata, at most."""
 
 PlaceT = TypeVar("PlaceT", PartitionName, TopicPartition)
+
+
+class Within(NamedTuple):
+    """The transaction that positions are part of."""
+
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
 
 
 class KeptPositions:
@@ -78,6 +86,7 @@ class KeptPositions:
         member_id: str,
         epoch: int,
         number: int,
+        within: Within | None = None,
     ) -> set[TopicPartition]:
         """Commit positions of partitions that a member owns; leave out deleted topics.
 
@@ -87,6 +96,7 @@ class KeptPositions:
             member_id: of the member.
             epoch: of its assignment.
             number: of its commit.
+            within: the transaction that they are part of; None: they count at once.
 
         Returns:
             The partitions that are left out.
@@ -106,6 +116,10 @@ class KeptPositions:
             request = pb.CommitPositionsRequest(
                 name=group, member_id=member_id, epoch=epoch, number=number, positions=left
             )
+            if within is not None:
+                request.transactional_id = within.transactional_id
+                request.producer_id = within.producer_id
+                request.producer_epoch = within.producer_epoch
             answer: pb.CommitPositionsResponse
             answer = await connection.positions.CommitPositions(request)
             return answer
@@ -130,9 +144,21 @@ class KeptPositions:
             )
         )
 
-    async def fetch_by_id(self, name: str, kind: pb.PositionKind) -> dict[TopicPartition, Position]:
-        """Return the positions of `fetch`, also in topics that a broker does not know by now."""
-        request = pb.FetchPositionsRequest(name=name, kind=kind)
+    async def fetch_by_id(
+        self, name: str, kind: pb.PositionKind, *, require_stable: bool = False
+    ) -> dict[TopicPartition, Position]:
+        """Return the positions of `fetch`, also in topics that a broker does not know by now.
+
+        Args:
+            name: whose.
+            kind: which of its positions.
+            require_stable: wait for transactions that commit some of them.
+
+        Raises:
+            UnstablePositionsError: a transaction has not ended in the client's time-out.
+            MillraceError: as any request.
+        """
+        request = pb.FetchPositionsRequest(name=name, kind=kind, require_stable=require_stable)
         found: dict[TopicPartition, Position] = {}
         has_more = True
         while has_more:

@@ -280,6 +280,17 @@ class Assignment:
             self._told_made_again.discard(place.topic_id)
         self._fetching.step()
 
+    def put_back(self, positions: Mapping[TopicPartition, Position | None]) -> None:
+        """Go back, and drop what was fetched; None: to the first record that was taken."""
+        self._handing_out.drop()
+        with self._fetching.changing() as fetcher:
+            for place, position in positions.items():
+                to = fetcher.partition(place).first_taken
+                if position is not None:
+                    to = Offset(position.offset)
+                if to is not None and not fetcher.untold.is_gone(place):
+                    fetcher.rewind(place, to)
+
     def known_position(self, place: TopicPartition) -> Position | None:
         """Return the position of the next record that is handed out.
 

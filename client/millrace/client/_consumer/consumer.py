@@ -12,6 +12,7 @@ from millrace.client._consumer.membership import Callback
 from millrace.client._consumer.reading import ConsumerCore
 from millrace.client._consumer.records import FetchedRecords, LentRecords, Record, Records, parts
 from millrace.client._consumer.settings import ConsumerConfig, ConsumerSettings
+from millrace.client._consumer.transactional_reading import TransactionalReading
 from millrace.client._settings import documents
 from millrace.client._with_blocks import AsyncClient
 from millrace.core.errors import ClosedError, InvalidRequestError
@@ -60,6 +61,7 @@ class Consumer(AsyncClient):
     ) -> None:
         config = parse(ConsumerConfig, settings)
         self._core = ConsumerCore(bootstrap, config, asyncio.get_running_loop())
+        self._reading = TransactionalReading(self._core)
 
     async def assign(
         self,

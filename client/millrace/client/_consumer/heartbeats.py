@@ -58,6 +58,7 @@ class Heartbeats:
         is_lost: the next poll has to give everything up.
         failure: why it is no member, and will not be one; None: it is, or may be.
         confirmed: the epoch of the assignment that it has taken.
+        is_held: a transaction commits for the member: the next poll takes no other assignment.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Heartbeats:
         self._on_lost, self._on_news = on_lost, on_news
         self.told: pb.GroupHeartbeatResponse | None = None
         self.is_lost = False
+        self.is_held = False
         self.failure: MillraceError | None = None
         self.confirmed = 0
         self.member_id = _new_id()
@@ -267,7 +269,8 @@ class Heartbeats:
     @property
     def has_work(self) -> bool:
         """Whether a heartbeat has brought something for the next poll."""
-        return self.told is not None or self.is_lost or self.failure is not None
+        has_assignment = self.told is not None and not self.is_held
+        return has_assignment or self.is_lost or self.failure is not None
 
     @contextmanager
     def polling(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from typing import Final
 
 from millrace.client import events
 from millrace.client._cluster.arguments import log_end
-from millrace.client._cluster.positions import KeptPositions
+from millrace.client._cluster.positions import KeptPositions, Within
 from millrace.client._consumer.assignment import Assignment
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.heartbeats import Heartbeats
@@ -166,13 +166,15 @@ class MemberCommits:
             return None
         return max(self.end_at - host.monotonic_s(), 0)
 
-    async def commit_read(self, places: Iterable[TopicPartition]) -> None:
+    async def commit_read(
+        self, places: Iterable[TopicPartition], within: Within | None = None
+    ) -> None:
         """Commit how far owned partitions were handed out, except in topics that are gone.
 
         Raises:
             MillraceError: as `commit`.
         """
-        await self.commit(self._positions_of(places))
+        await self.commit(self._positions_of(places), within)
 
     def _positions_of(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
         """Return how far owned partitions were handed out, as far as that is known."""
@@ -182,19 +184,29 @@ class MemberCommits:
             if (position := self.assignment.known_position(place)) is not None
         }
 
-    async def commit(self, positions: dict[TopicPartition, Position]) -> set[TopicPartition]:
+    async def commit(
+        self, positions: dict[TopicPartition, Position], within: Within | None = None
+    ) -> set[TopicPartition]:
         """Commit positions of owned partitions; return those that are left out, as they are gone.
+
+        Args:
+            positions: by partition.
+            within: the transaction that they are part of; None: they count at once.
 
         Raises:
             MillraceError: they are not stored, or may not be.
         """
-        gone = await self._store(positions, next(self._numbers))
-        for place in positions:
-            self.ends.pop(place, None)
+        gone = await self._store(positions, next(self._numbers), within)
+        if within is None:  # Else it may be aborted.
+            for place in positions:
+                self.ends.pop(place, None)
         return gone
 
     async def _store(
-        self, positions: dict[TopicPartition, Position], number: int
+        self,
+        positions: dict[TopicPartition, Position],
+        number: int,
+        within: Within | None = None,
     ) -> set[TopicPartition]:
         if not positions:
             return set()
@@ -208,6 +220,7 @@ class MemberCommits:
                     # In which it reads; a later one is not taken yet.
                     epoch=self.heartbeats.confirmed,
                     number=number,
+                    within=within,
                 )
         except TimeoutError as error:
             self.counters.commit_failures[RequestTimedOutError.name()] += 1

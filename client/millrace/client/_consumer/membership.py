@@ -29,7 +29,7 @@ from millrace.client._consumer.settings import ConsumerConfig
 from millrace.client._threads.logs import Log
 from millrace.client._threads.tasks import Tasks, last_work_s
 from millrace.core.coordinator.positions.position import Position
-from millrace.core.errors import ClientError, MillraceError
+from millrace.core.errors import ClientError, MillraceError, UnstablePositionsError
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.topics import PartitionName
 from millrace.proto.v1 import groups_pb2 as pb
@@ -62,6 +62,10 @@ class Membership:
 
     Attributes:
         owned: the topic of each partition that it reads.
+        gave_up_at: when others last got partitions that it had read, or since when it is a member,
+            in seconds of the monotonic clock.
+        must_put_back: what it has handed out since the last commit does not count: the next poll
+            goes back.
     """
 
     def __init__(
@@ -82,6 +86,8 @@ class Membership:
         coordinators = Coordinators(cluster)
         self._positions = KeptPositions(cluster, coordinators)
         self.owned: dict[TopicPartition, str] = {}
+        self.gave_up_at = host.monotonic_s()
+        self.must_put_back = False
         self._compared: set[TopicId] = set()
         """Topics without a position that were compared with the deleted ones, of those it owns."""
         self.heartbeats = Heartbeats(
@@ -120,7 +126,12 @@ class Membership:
         """Whether a poll has something to do here, beside handing out records."""
         now = host.monotonic_s()
         self.heartbeats.on_polled(now)
-        return self.heartbeats.has_work or self._is_silent(now) or self.commits.is_due(now)
+        return (
+            self.heartbeats.has_work
+            or self.must_put_back
+            or self._is_silent(now)
+            or self.commits.is_due(now)
+        )
 
     def _is_silent(self, now: float) -> bool:
         """Whether others may own its partitions by now."""
@@ -140,7 +151,9 @@ class Membership:
             if self.heartbeats.is_lost:
                 self.heartbeats.is_lost = False
                 await self._give_up()
-            elif self.heartbeats.told is not None:
+            elif self.must_put_back:
+                await self.put_back()
+            elif self.heartbeats.told is not None and not self.heartbeats.is_held:
                 await self._take(self.heartbeats.told)
             else:
                 break
@@ -149,6 +162,7 @@ class Membership:
     async def _give_up(self) -> None:
         """Stop to read everything, as others may own it."""
         lost = self._names(self.owned)
+        self.gave_up_at = host.monotonic_s()
         self._assignment.end(self.owned)
         self.owned.clear()
         await self._call(self._callbacks.on_lost or self._callbacks.on_revoked, lost)
@@ -168,6 +182,7 @@ class Membership:
                 return
             await self._call(self._callbacks.on_revoked, self._names(revoked))
             self._assignment.end(revoked)
+            self.gave_up_at = host.monotonic_s()
             for place in revoked:
                 del self.owned[place]
                 self.commits.ends.pop(place, None)
@@ -175,7 +190,7 @@ class Membership:
         begun = {
             place: topic for place, topic in assigned.items() if topic and place not in self.owned
         }
-        committed = await self._committed() if begun else {}
+        committed = await self._committed(told) if begun else {}
         if self.heartbeats.told is not told:
             return
         later = {
@@ -234,9 +249,33 @@ class Membership:
                     self._assignment.tell_made_again(name, new[name])
             self._compared = (self._compared | set(new.values())) & owned
 
-    async def _committed(self) -> dict[TopicPartition, Position]:
+    async def put_back(self) -> None:
+        """Go back to where the group has committed, else to the first record that was taken.
+
+        Raises:
+            MillraceError: the group's positions are not known yet; the next poll asks again.
+        """
+        committed = await self._stable_positions()
+        if not self.heartbeats.is_lost:  # Else it gives everything up.
+            self._assignment.put_back({place: committed.get(place) for place in self.owned})
+        self.must_put_back = False
+
+    async def _committed(self, told: pb.GroupHeartbeatResponse) -> dict[TopicPartition, Position]:
+        """Return the group's positions; any, if the assignment that they are for is replaced.
+
+        The last owner of a partition may have committed in a transaction that has not ended
+        (KIP-447).
+        """
+        while True:
+            try:
+                return await self._stable_positions()
+            except UnstablePositionsError:
+                if self.heartbeats.told is not told:
+                    return {}
+
+    async def _stable_positions(self) -> dict[TopicPartition, Position]:
         return await self._positions.fetch_by_id(
-            self._config.group, positions_pb2.POSITION_KIND_COMMITTED
+            self._config.group, positions_pb2.POSITION_KIND_COMMITTED, require_stable=True
         )
 
     def _names(self, places: Iterable[TopicPartition]) -> list[PartitionName]:

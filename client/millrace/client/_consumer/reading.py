@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from millrace.client._cluster.arguments import checked_offset, whole_number
 from millrace.client._cluster.offsets import OffsetSpec, look_up_offsets
+from millrace.client._cluster.positions import Within
 from millrace.client._consumer.assignment import Assignment, Start, check_list, reset_of
 from millrace.client._consumer.counters import ConsumerCounters
 from millrace.client._consumer.fetching import Fetching
@@ -351,12 +352,21 @@ class ConsumerCore:
         if self.membership is not None:
             self.membership.commits.on_end_found(place, end)
 
-    async def commit(self, positions: Mapping[PartitionName, int] | None) -> None:
-        """See `Consumer.commit`."""
+    async def commit(
+        self, positions: Mapping[PartitionName, int] | None, within: Within | None = None
+    ) -> None:
+        """See `Consumer.commit`.
+
+        Args:
+            positions: the offset of the next record by partition; None: after all handed out.
+            within: the transaction that they are part of; None: they count at once.
+        """
         if self.membership is None:
             raise InvalidRequestError("there is no group to commit in: set group=..., subscribe")
+        if self.membership.must_put_back:  # What was handed out since is aborted.
+            await self.membership.put_back()
         if positions is None:
-            await self.membership.commits.commit_read(self.membership.owned)
+            await self.membership.commits.commit_read(self.membership.owned, within)
             return
         found = {
             self.assignment.named(place): checked_offset(offset, place)
@@ -367,7 +377,7 @@ class ConsumerCore:
                 place: Position(offset, self.fetching.fetcher.partition(place).epoch_before(offset))
                 for place, offset in found.items()
             }
-        for gone in await self.membership.commits.commit(named):
+        for gone in await self.membership.commits.commit(named, within):
             raise UnknownTopicOrPartitionError(
                 f"the topic of partition {gone.partition} was deleted: its position is not stored, "
                 "and those of the others are"

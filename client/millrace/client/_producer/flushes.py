@@ -5,7 +5,7 @@ the record's handle has reported it.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,10 +29,18 @@ class _Flush:
 
 
 class Flushes:
-    """The waiting flushes of one producer."""
+    """The waiting flushes of one producer.
 
-    def __init__(self, counters: ProducerCounters) -> None:
+    Args:
+        counters: count the failures.
+        on_error: called for each of them.
+    """
+
+    def __init__(
+        self, counters: ProducerCounters, on_error: Callable[[MillraceError], None] | None = None
+    ) -> None:
         self._counters = counters
+        self._on_error = on_error
         self._waiting: list[_Flush] = []
         self._untold: dict[MillraceError, int] = {}
         """Failures since the last flush, in order, and their numbers of records. Handles may have
@@ -64,10 +72,16 @@ class Flushes:
         if flush.failure is not None:
             raise own(flush.failure[0])
 
+    def forget_untold(self) -> None:
+        """Raise no failures of earlier records: their transaction has told of them."""
+        self._untold.clear()
+
     def on_failed(self, intakes: Iterable[Intake], count: int, error: MillraceError) -> None:
         """Keep a failure for every flush that waits for these records, or for the next one."""
         self._counters.failed_records += count
         self._counters.failures[error.name()] += count
+        if self._on_error is not None:
+            self._on_error(error)
         is_untold = False
         for intake in intakes:
             waiting = [flush for flush in self._waiting if intake in flush.pending]

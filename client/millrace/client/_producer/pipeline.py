@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final
 
@@ -29,6 +29,7 @@ from millrace.client._producer.placing import Placing
 from millrace.client._producer.produce_stream import METHOD, ProduceStream
 from millrace.client._producer.room import FOREVER, Room
 from millrace.client._producer.settings import ProducerConfig
+from millrace.client._producer.transactions import Transactions
 from millrace.client._threads import fork, unclosed
 from millrace.client._threads.tasks import Tasks, let_go
 from millrace.client._threads.token_lock import TokenLock
@@ -46,6 +47,7 @@ from millrace.core.client.producer.effects import (
 from millrace.core.client.producer.intake import Intake, Intakes
 from millrace.core.client.producer.partitioners import Partitioner
 from millrace.core.client.producer.sender import Sender, SenderConfig
+from millrace.core.client.producer.transaction import ProducerIdentity
 from millrace.core.client.routing.router import Router
 from millrace.core.errors import (
     Appended,
@@ -107,6 +109,7 @@ class Pipeline:
                 request_bytes_max=_REQUEST_BYTES_MAX,
                 requests_in_flight_max=_REQUESTS_IN_FLIGHT_MAX,
                 leader_silence_ms=config.leader_silence_ms,
+                is_transactional=bool(config.transactional_id),
             ),
             router,
         )
@@ -114,7 +117,13 @@ class Pipeline:
             config.batch_size, partitioner, self.sender.queue_length, host.current.dice()
         )
         self._unfinished: dict[Intake, None] = {}
-        self._flushes = Flushes(self.counters)
+        self.transactions = (
+            Transactions(self, config.transactional_id, config.transaction_timeout_ms)
+            if config.transactional_id
+            else None
+        )
+        on_failed = None if self.transactions is None else self.transactions.on_failed
+        self._flushes = Flushes(self.counters, on_failed)
         self._throttling = ThrottlingNotice("producer")
         self._tasks = Tasks(loop, "producer")
         # Only the loop uses the machine, so it needs no lock.
@@ -163,7 +172,7 @@ class Pipeline:
 
     def on_forked(self) -> None:
         """This is the copy in a child: only the parent delivers the records taken so far."""
-        self.room.refusal, self.is_closed = fork.FORKED, True
+        self.room.refusal, self.is_closed = ClosedError(fork.FORKED), True
         self.intakes.plain.clear()
         if not self.lock.token:  # The thread that had it does not exist here.
             self.lock.token.append(None)
@@ -197,6 +206,15 @@ class Pipeline:
         else:
             self.loop.call_soon_threadsafe(self._look)
 
+    def on_rejected(self, error: MillraceError) -> None:
+        """Records of a call are not taken: its transaction is not whole."""
+        if self.transactions is None:
+            return
+        if self.room.is_on_loop():
+            self.transactions.on_failed(error)
+        else:
+            self.loop.call_soon_threadsafe(self.transactions.on_failed, error)
+
     def unfinished_records(self) -> int:
         """Return how many records have no outcome yet, as far as other threads let it be seen."""
         intakes = self.intakes
@@ -225,9 +243,30 @@ class Pipeline:
         self._step()
         await self._flushes.wait(set(self._unfinished))
 
+    async def settle(self, dropped: MillraceError | None = None) -> None:
+        """Wait until each record of a transaction has its outcome.
+
+        Args:
+            dropped: the error with which those fail that have none; None: they are sent.
+        """
+        if dropped is not None:
+            self.sender.drop_transaction(dropped)
+            self._placing.drop(dropped)
+        with suppress(MillraceError):  # The transaction has them.
+            await self.flush()
+
+    def begin_transaction(self, identity: ProducerIdentity) -> None:
+        """Write the records that come in another transaction."""
+        self.sender.begin_transaction(identity)
+        self.forget_failures()
+
+    def forget_failures(self) -> None:
+        """Raise no failures of records so far: their transaction has told of them."""
+        self._flushes.forget_untold()
+
     def refuse_records(self) -> None:
         """Take no more records: those sent while the others leave would be lost."""
-        self.room.refuse("the producer is closed")
+        self.room.refuse(ClosedError("the producer is closed"))
 
     async def drain(self) -> None:
         """With `acks=0`, wait until brokers have taken what was sent."""
@@ -416,6 +455,7 @@ class Pipeline:
             connection,
             stream,
             acks=self.config.acks,
+            transactional_id=self.config.transactional_id,
             request_timeout_ms=self.config.request_timeout_ms,
             latencies=self.counters.request_seconds,
             on_answer=self._on_answer,

@@ -87,6 +87,15 @@ class Placing:
         if intake.is_complete:
             self.on_complete(intake)
 
+    def drop(self, error: MillraceError) -> None:
+        """Let records fail that wait for their topic."""
+        for parked in self._parked.values():
+            while parked:
+                intake = parked.popleft()
+                intake.fail(error)
+                self.flushes.on_failed((intake,), intake.record_count, error)
+                self.on_complete(intake)
+
     async def _look_up(self, topic: str, waits_since: MonotonicMs) -> None:
         """Look a topic up; records that wait for it fail when their time is over."""
         config = self.config
@@ -136,7 +145,7 @@ class Placing:
 
     async def _look_for_partition(self, topic: str) -> None:
         """Look up a topic in which records name a partition that is not known: it may be new."""
-        last = max(map(_last_named, self._parked[topic]))
+        last = max(map(_last_named, self._parked[topic]), default=-1)
         with suppress(MillraceError, TimeoutError):  # Then the records fail.
             async with asyncio.timeout(self.config.max_block_ms / 1000):
                 info = await self.cluster.topic_with(topic, last)

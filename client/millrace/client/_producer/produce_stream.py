@@ -40,6 +40,7 @@ class ProduceStream(BrokerStream):
         connection: the greeted connection.
         stream: that is open.
         acks: of every request.
+        transactional_id: of the producer; empty: it has no transactions.
         request_timeout_ms: how long the broker may wait for replicas.
         latencies: of requests that are answered.
         on_answer: broker, correlation id, answers in the order of the request, now.
@@ -57,6 +58,7 @@ class ProduceStream(BrokerStream):
         stream: ClientStream,
         *,
         acks: int,
+        transactional_id: str,
         request_timeout_ms: int,
         latencies: Latencies,
         on_answer: OnAnswer,
@@ -74,6 +76,8 @@ class ProduceStream(BrokerStream):
             on_broken,
         )
         self._acks = acks
+        self._transactional_id = transactional_id
+        self._is_transactional = bool(transactional_id)
         self._request_timeout_ms = request_timeout_ms
         self._latencies = latencies
         self._on_answer = on_answer
@@ -90,13 +94,20 @@ class ProduceStream(BrokerStream):
             correlation_id=correlation_id,
             acks=self._acks,
             request_timeout_ms=self._request_timeout_ms,
+            transactional_id=self._transactional_id,
         )
+        is_transactional = self._is_transactional
         parts: list[bytes | bytearray | memoryview] = []
         for batch, leader_epoch in batches:
             prepared = batch.prepared
             assert prepared is not None, "the machine sends encoded batches"
             parts += (
-                prepared.finish(batch.producer_id, batch.producer_epoch, batch.base_sequence),
+                prepared.finish(
+                    batch.producer_id,
+                    batch.producer_epoch,
+                    batch.base_sequence,
+                    is_transactional=is_transactional,
+                ),
                 prepared.body,
             )
             header.partitions.add(

@@ -11,6 +11,8 @@ from millrace.client._producer.settings import (
     ProducerConfig,
     ProducerSettings,
 )
+from millrace.client._producer.transaction_block import Transaction
+from millrace.client._producer.transactions import AnyConsumer, Transactions, reading_of
 from millrace.client._settings import documents
 from millrace.client._threads.tasks import last_work_s
 from millrace.client._with_blocks import AsyncClient
@@ -22,9 +24,11 @@ from millrace.core.client.producer.partitioners import (
     PartitionFunction,
     RoundRobin,
 )
-from millrace.core.errors import Appended, ClosedError
+from millrace.core.client.producer.transaction import Outcome
+from millrace.core.errors import Appended, ClosedError, InvalidTransactionStateError
 from millrace.core.records.compression import Compressor
 from millrace.core.settings import parse
+from millrace.core.topics import PartitionName
 from millrace.runtime import host
 
 _PARTITIONERS: Final[Mapping[str, Callable[[], Partitioner]]] = {
@@ -86,6 +90,127 @@ class Producer(RecordSink, AsyncClient):
         """
         await self._pipeline.flush()
 
+    # Transactions.
+
+    def transaction(self, consumer: AnyConsumer | None = None) -> Transaction:
+        """Return a transaction, for an `async with` block, at whose end it commits.
+
+            async with Producer("localhost:7092", transactional_id="billing") as producer:
+                async with producer.transaction() as t:
+                    t.send("orders", b"first")
+                    t.send_batch("items", [b"a", b"b"])
+
+        After an exception it aborts, and the exception goes on. Readers of committed records see
+        all of it, or nothing. One transaction of a producer is open at a time.
+
+        There are three kinds of errors. A `ProducerFencedError`: another producer has the id, so
+        close this one. An `AbortedError`: nothing of the transaction counts, so do its work in
+        another one. A `TransactionInDoubtError`: the answer to the commit is lost, and doing the
+        work again may double it; repeat `commit_transaction()`, or ask `outcome()`.
+
+        Args:
+            consumer: for which the transaction commits positions. From the beginning of the block
+                on the consumer takes no other assignment, and after an abort it goes back.
+        """
+        return Transaction(self, self._transactions(), reading_of(consumer))
+
+    async def init_transactions(self) -> None:
+        """Begin with the transactional id: fence producers that had it, and end what they left.
+
+        The first transaction does so by itself. Within a transaction it aborts that.
+
+        Raises:
+            InvalidTransactionalIdError, InvalidTransactionTimeoutError: the coordinator does not
+                take the setting.
+            UnsupportedFeatureError: a broker is older than transactions are.
+            MillraceError: the coordinator could not be asked in `request_timeout_ms`.
+        """
+        await self._transactions().init()
+
+    async def begin_transaction(self, consumer: AnyConsumer | None = None) -> None:
+        """Begin a transaction; `transaction()` does it for the length of a block.
+
+        Args:
+            consumer: as in `transaction`.
+
+        Raises:
+            InvalidTransactionStateError: one is open.
+            TransactionInDoubtError: the commit of the last one is in doubt.
+            ProducerFencedError: another producer has the id.
+        """
+        await self._transactions().begin(reading_of(consumer))
+
+    async def send_offsets_to_transaction(
+        self, positions: Mapping[PartitionName, int] | None, consumer: AnyConsumer
+    ) -> None:
+        """Commit how far a consumer's group has read, as part of the transaction.
+
+        The consumer is a member of a group, with `enable_auto_commit=False`. It commits as that
+        member: one that has lost a partition cannot. From now on, and until the transaction has
+        ended, the consumer takes no other assignment. After an abort it goes back to where its
+        group has committed, else to where it began.
+
+        Args:
+            positions: the offset of the next record to process, by partition; None: after all
+                records that were handed out.
+            consumer: of the group.
+
+        Raises:
+            StaleMemberEpochError, UnknownMemberIdError: the group has given partitions to others,
+                maybe within the transaction: it can only be aborted.
+            MillraceError: the positions are not part of the transaction, which can only be aborted.
+        """
+        await self._transactions().stage(consumer._reading, positions)
+
+    async def commit_transaction(self) -> None:
+        """Deliver all records of the transaction, and commit it; return when that is decided.
+
+        Readers see it shortly after. When the answer of the coordinator is lost, call it again.
+
+        Raises:
+            MillraceError: the first failure of its records or positions: abort it, and do its work
+                in another one.
+            TransactionAbortedError: the coordinator has aborted it, by its time-out, or for a
+                person: begin another one.
+            TransactionInDoubtError: the answer is lost: only the commit may be repeated.
+            ProducerFencedError: another producer has the id: close this one.
+            InvalidTransactionStateError: none is open.
+        """
+        await self._transactions().commit()
+
+    async def abort_transaction(self) -> None:
+        """Drop what is not delivered, and abort the transaction.
+
+        Consumers that it commits for go back. It does nothing if the coordinator has aborted the
+        transaction already.
+
+        Raises:
+            TransactionInDoubtError: the coordinator has not confirmed it. The transaction never
+                counts, and another one may begin. Or the commit is in doubt.
+            ProducerFencedError: another producer has the id: close this one.
+            InvalidTransactionStateError: none is open.
+        """
+        await self._transactions().abort()
+
+    async def outcome(self) -> Outcome | None:
+        """Return what became of the last transaction, which may be in doubt.
+
+        `committed` or `aborted`. `open`: it is not decided, so repeat the commit. `unknown`: others
+        have ended transactions of the id since. None: there was none that reached a broker.
+
+        Raises:
+            MillraceError: the coordinator could not be asked.
+        """
+        return await self._transactions().outcome()
+
+    def _transactions(self) -> Transactions:
+        transactions = self._pipeline.transactions
+        if transactions is None:
+            raise InvalidTransactionStateError(
+                'the producer has no transactions: make it with transactional_id="..."'
+            )
+        return transactions
+
     async def wait_for_room(self, size: int = BATCH_SIZE_DEFAULT) -> None:
         """Wait until `size` bytes of `buffer_memory` are free.
 
@@ -126,13 +251,15 @@ class Producer(RecordSink, AsyncClient):
     async def close(self) -> None:
         """Deliver the sent records and release everything; closing twice is harmless.
 
-        No more records can be sent from now on, also while it waits for the earlier ones. Takes
-        `close_timeout_ms` at the most. Call it before the loop ends: nothing is delivered without
-        one, and a warning counts the records that are lost.
+        No more records can be sent from now on, also while it waits for the earlier ones. A
+        transaction that is open is aborted. Takes `close_timeout_ms` at the most. Call it before
+        the loop ends: nothing is delivered without one, and a warning counts the records that are
+        lost.
 
         Raises:
             MillraceError: the first failure of the records it waited for, or since the last flush,
                 that no handle has reported.
+            AbortedError: a transaction was open that had records.
             ClosedError: `close_timeout_ms` passed; tells how many records were not acknowledged.
         """
         pipeline = self._pipeline
@@ -145,6 +272,8 @@ class Producer(RecordSink, AsyncClient):
         try:
             async with asyncio.timeout(last_work_s(limit_s)) as limit:
                 try:
+                    if pipeline.transactions is not None:
+                        await pipeline.transactions.close()
                     await pipeline.flush()
                 finally:
                     if not limit.expired():

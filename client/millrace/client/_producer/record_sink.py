@@ -28,7 +28,6 @@ from millrace.core.client.producer.sent_columns import RECORD_OVERHEAD, SentColu
 from millrace.core.errors import (
     Appended,
     BufferExhaustedError,
-    ClosedError,
     InvalidRecordError,
     MessageTooLargeError,
     MillraceError,
@@ -103,6 +102,7 @@ class RecordSink:
             InvalidTopicError: not a topic's name.
             MessageTooLargeError: larger than `buffer_memory`.
             ClosedError: the producer is closed.
+            InvalidTransactionStateError: the producer is transactional, and no transaction is open.
         """
         # The budget of all this is one microsecond: hence one test for all that is rare, the token
         # instead of the lock's methods, and a handle that is filled without a call.
@@ -202,6 +202,8 @@ class RecordSink:
         total = columns.record_count + len(rejected)
         intakes: list[Intake] = []
         handle = BatchHandle(topic, total, intakes, rejected)
+        if rejected:
+            self._pipeline.on_rejected(next(iter(rejected.values())))
         tracing = self._tracing
         if not columns.record_count:
             return handle
@@ -325,7 +327,8 @@ class RecordSink:
         Raises:
             BufferExhaustedError: there is none until `deadline`, `max_block_ms` from now when it is
                 not given, or this thread must not wait.
-            ClosedError: the producer is closed.
+            MillraceError: no more records are taken, as the producer is closed or no transaction
+                is open.
         """
         pipeline, room, token = self._pipeline, self._pipeline.room, self._token
         while True:
@@ -335,8 +338,8 @@ class RecordSink:
                 self._lock.wait()
                 continue
             try:
-                if room.refusal:
-                    raise ClosedError(room.refusal)
+                if room.refusal is not None:
+                    raise room.refusal.again(room.refusal.appended)
                 placed = place(monotonic_now(), wall_now())
                 waiting = room.expect() if placed is None else None
             finally:
@@ -378,7 +381,7 @@ class RecordSink:
             take = partial(self._intakes.add_columns, topic, part, size)
             try:
                 intakes.append(self._place(take, deadline))
-            except (BufferExhaustedError, ClosedError) as error:
+            except MillraceError as error:
                 if intakes:
                     error.appended = Appended.MAYBE
                 raise

@@ -15,7 +15,7 @@ from typing import Final
 from millrace.client._producer.settings import ProducerConfig
 from millrace.client._threads.token_lock import TokenLock
 from millrace.core.client.producer.intake import Intake, Intakes
-from millrace.core.errors import BufferExhaustedError, ClosedError
+from millrace.core.errors import BufferExhaustedError, MillraceError
 from millrace.core.ids import MonotonicMs
 from millrace.runtime import host
 
@@ -32,8 +32,8 @@ class Room:
     loop: asyncio.AbstractEventLoop
     wake: Callable[[], None]
     loop_thread: int = 0
-    refusal: str = ""
-    """Why no more records are taken; empty while they are."""
+    refusal: MillraceError | None = None
+    """Why no more records are taken; None while they are."""
     is_short: bool = False
     """A caller found no room since memory was last given back."""
     _tasks_waiting: list[asyncio.Future[None]] = field(default_factory=list)
@@ -87,12 +87,12 @@ class Room:
         """Wait until `size` bytes of memory are free.
 
         Raises:
-            ClosedError: the producer is closed.
+            MillraceError: no more records are taken.
         """
         while True:
             with self.lock:
-                if self.refusal:
-                    raise ClosedError(self.refusal)
+                if self.refusal is not None:
+                    raise self.refusal.again(self.refusal.appended)
                 if self.intakes.available >= min(size, self.config.buffer_memory):
                     return
                 self._run_short()
@@ -115,7 +115,12 @@ class Room:
         if self._tasks_waiting:
             self._wake_tasks()
 
-    def refuse(self, why: str) -> None:
+    def admit(self) -> None:
+        """Take records again."""
+        with self.lock:
+            self.refusal = None
+
+    def refuse(self, why: MillraceError) -> None:
         """Take no more records, and wake who waits for room."""
         with self.lock:
             self.refusal = why

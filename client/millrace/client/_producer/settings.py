@@ -10,12 +10,14 @@ from millrace.client.serialization import Serializer
 from millrace.core.client.producer.partitioners import PartitionFunction
 from millrace.core.records.compression import CODEC_NAMES
 from millrace.core.settings import Unit, setting
+from millrace.core.topics import NAMESPACE_LENGTH_MAX
 
 BATCH_SIZE_DEFAULT: Final = 1_000_000
 """Just below what topics take (`max.message.bytes`): few, large messages cost least."""
 PARTITIONERS: Final = ("keyed", "round_robin")
 _ACKS: Final = {"all": -1, -1: -1, "-1": -1, 0: 0, "0": 0, 1: 1, "1": 1}
 _HOUR_MS: Final = 3_600_000
+_ID_BYTES_MAX: Final = NAMESPACE_LENGTH_MAX + 1 + 255
 
 
 def _acks(value: object) -> int:
@@ -31,6 +33,14 @@ def _partitioner(value: object) -> Any:
         f"choose {' or '.join(PARTITIONERS)}, or give a function of topic, key, value and number "
         "of partitions"
     )
+
+
+def _id_problem(transactional_id: str) -> str:
+    """Return why a text can be no transactional id; empty: the coordinator will say."""
+    length = len(transactional_id.encode(errors="replace"))
+    if length > _ID_BYTES_MAX or not transactional_id.isprintable():
+        return f"must be at most {_ID_BYTES_MAX} bytes of printable text, with its namespace"
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +154,21 @@ class ProducerConfig(TracedConfig):
         allowed="keyed, round_robin or a function",
         kafka="partitioner.class",
     )
+    transactional_id: str = setting(
+        "",
+        "Makes the producer transactional: `id`, or `namespace/id`, of at most 255 bytes. Records "
+        "are sent in transactions alone. The id stands for one program over its restarts: a "
+        "producer that begins with it ends what the last one left open, and fences it.",
+        default_text="none",
+    )
+    transaction_timeout_ms: int = setting(
+        60_000,
+        "The coordinator aborts a transaction that is open for longer. Readers of committed "
+        "records wait for it meanwhile. Brokers have a limit of their own.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
+        maximum=2**31 - 1,
+    )
     key_serializer: Serializer | None = setting(
         None, "From the key that `send()` is given to bytes.", parse=function, allowed="a function"
     )
@@ -161,6 +186,10 @@ class ProducerConfig(TracedConfig):
                 f"linger_ms = {self.linger_ms}: must be less than delivery_timeout_ms = "
                 f"{self.delivery_timeout_ms}"
             )
+        if self.transactional_id and self.acks != _ACKS["all"]:
+            yield 'transactional_id: needs acks = "all": a transaction counts as a whole'
+        if problem := _id_problem(self.transactional_id):
+            yield f"transactional_id = {self.transactional_id[:40]!r}: {problem}"
 
 
 class ProducerSettings(TracedSettings, total=False):
@@ -180,5 +209,7 @@ class ProducerSettings(TracedSettings, total=False):
     compression: str
     compression_level: int | None
     partitioner: Literal["keyed", "round_robin"] | PartitionFunction
+    transactional_id: str
+    transaction_timeout_ms: Milliseconds
     key_serializer: Serializer | None
     value_serializer: Serializer | None

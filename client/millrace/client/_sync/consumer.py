@@ -37,6 +37,7 @@ class SyncConsumer(SyncClient[Consumer]):
         load(settings)
         super().__init__(lambda: Consumer(bootstrap, **settings))
         self._core = self._client._core
+        self._reading = self._client._reading
 
     assign = blocking(Consumer.assign)
 

@@ -7,7 +7,9 @@ from typing import Unpack
 from millrace.client._producer.producer import Producer, unacknowledged
 from millrace.client._producer.record_sink import RecordSink
 from millrace.client._producer.settings import ProducerSettings
+from millrace.client._producer.transactions import AnyConsumer
 from millrace.client._sync.client import SyncClient, blocking, direct, load
+from millrace.client._sync.transaction import SyncTransaction
 from millrace.runtime import host
 
 
@@ -34,6 +36,23 @@ class SyncProducer(RecordSink, SyncClient[Producer]):
         producer = self._client
         super().__init__(producer._pipeline, *producer._serializers, producer._tracing)
 
+    def transaction(self, consumer: AnyConsumer | None = None) -> SyncTransaction:
+        """Return a transaction, for a `with` block, at whose end it commits.
+
+            with SyncProducer("localhost:7092", transactional_id="billing") as producer:
+                with producer.transaction() as t:
+                    t.send("orders", b"first")
+
+        See `Producer.transaction`.
+        """
+        return SyncTransaction(self, self._thread, self._client.transaction(consumer))
+
+    init_transactions = blocking(Producer.init_transactions)
+    begin_transaction = blocking(Producer.begin_transaction)
+    send_offsets_to_transaction = blocking(Producer.send_offsets_to_transaction)
+    commit_transaction = blocking(Producer.commit_transaction)
+    abort_transaction = blocking(Producer.abort_transaction)
+    outcome = blocking(Producer.outcome)
     flush = blocking(Producer.flush)
     partitions_for = blocking(Producer.partitions_for)
     awaited_brokers = direct(Producer.awaited_brokers, on_loop=True)
@@ -42,12 +61,14 @@ class SyncProducer(RecordSink, SyncClient[Producer]):
     def close(self) -> None:
         """Deliver the sent records and release everything; closing twice is harmless.
 
-        No more records can be sent from now on, also while it waits for the earlier ones. Takes
-        `close_timeout_ms` at the most, and little longer if the clients' thread is blocked.
+        No more records can be sent from now on, also while it waits for the earlier ones. A
+        transaction that is open is aborted. Takes `close_timeout_ms` at the most, and little longer
+        if the clients' thread is blocked.
 
         Raises:
             MillraceError: the first failure of the records it waited for, or since the last flush,
                 that no handle has reported.
+            AbortedError: a transaction was open that had records.
             ClosedError: the time was over; tells how many records were not acknowledged.
         """
         pipeline = self._pipeline

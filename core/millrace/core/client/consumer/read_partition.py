@@ -184,6 +184,14 @@ class ReadPartition:
         """The end of the readable log, as of the last response; None: not known yet."""
         return self.end_offset if self.end_offset >= 0 else None
 
+    @property
+    def first_taken(self) -> Offset | None:
+        """The first offset that was taken since the user, or the group, named a position.
+
+        None: none was. For a partition that began at a known leader epoch, the one before it.
+        """
+        return self.epochs[0][1] if self.epochs else None
+
     def epoch_before(self, offset: Offset) -> LeaderEpoch:
         """Return the leader epoch of the record before an offset that was taken; -1: unknown."""
         found = (epoch for epoch, base in reversed(self.epochs) if base < offset)

@@ -46,6 +46,7 @@ from millrace.core.client.producer.transaction import ProducerIdentity
 from millrace.core.client.routing.route import Route
 from millrace.core.client.routing.router import NO_LEADER, Router
 from millrace.core.errors import (
+    AbortedError,
     Appended,
     ConnectionFailedError,
     DeliveryTimedOutError,
@@ -54,7 +55,6 @@ from millrace.core.errors import (
     MillraceError,
     OutOfOrderSequenceError,
     RefreshMetadataError,
-    TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
@@ -509,7 +509,7 @@ class Sender:
 
     def _finish(self, batch: ProducerBatch, outcome: Acknowledged | MillraceError) -> None:
         if self._transaction and self._dropped is None and isinstance(outcome, MillraceError):
-            self._dropped = TransactionAbortedError(
+            self._dropped = AbortedError(
                 "another record of the transaction failed, so that it can only be aborted: "
                 f"{outcome.message}"
             )

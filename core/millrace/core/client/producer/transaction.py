@@ -319,10 +319,13 @@ class ProducerTransactions:
         return self.identity
 
     def on_failed(self, error: MillraceError) -> None:
-        """Take that a batch, or positions, failed for good."""
+        """Take that a batch, or positions, failed for good.
+
+        What the producer itself dropped, as something else had failed, is no such failure.
+        """
         if not self.is_open:
             return  # What became of it is known, or asked.
-        if isinstance(error, AbortedError):
+        if isinstance(error, TransactionAbortedError):
             self._on_aborted(error)
         elif isinstance(error, ProducerFencedError):
             self._on_fenced(error)

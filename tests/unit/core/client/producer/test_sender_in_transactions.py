@@ -15,6 +15,7 @@ from millrace.core.client.producer.sender import Sender, SenderConfig
 from millrace.core.client.producer.transaction import ProducerIdentity
 from millrace.core.client.routing.router import Router
 from millrace.core.errors import (
+    AbortedError,
     Appended,
     ConcurrentTransactionsError,
     InvalidTimestampError,
@@ -22,7 +23,6 @@ from millrace.core.errors import (
     NotEnoughReplicasAfterAppendError,
     OutOfOrderSequenceError,
     SerializationError,
-    TransactionAbortedError,
 )
 from millrace.core.ids import (
     BrokerId,
@@ -139,9 +139,9 @@ def test_a_batch_that_fails_for_good_takes_all_others_with_it() -> None:
     )
     assert set(completed(sender.poll(at(2)))) == {bad, in_the_air, waiting}
     assert isinstance(bad.outcome, InvalidTimestampError)
-    assert isinstance(in_the_air.outcome, TransactionAbortedError)
+    assert isinstance(in_the_air.outcome, AbortedError)
     assert in_the_air.outcome.appended is Appended.MAYBE
-    assert isinstance(waiting.outcome, TransactionAbortedError)
+    assert isinstance(waiting.outcome, AbortedError)
     assert waiting.outcome.appended is Appended.NO
     assert "from 1970" in waiting.outcome.message
     late = batch_of()
@@ -159,7 +159,7 @@ def test_a_batch_that_cannot_be_encoded_fails_the_transaction() -> None:
     sender.on_batches([other := batch_of()])
     sender.on_unencodable(batch_of(partition=1), SerializationError("no such column"))
     sender.poll(at(0))
-    assert isinstance(other.outcome, TransactionAbortedError)
+    assert isinstance(other.outcome, AbortedError)
 
 
 def test_what_is_in_the_air_when_the_transaction_is_dropped_is_not_sent_again() -> None:
@@ -167,7 +167,7 @@ def test_what_is_in_the_air_when_the_transaction_is_dropped_is_not_sent_again() 
     sender = make()
     sender.on_batches([dropped := batch_of()])
     (first,) = requests(sender.poll(at(0)))
-    sender.drop_transaction(TransactionAbortedError("the program aborted it"))
+    sender.drop_transaction(AbortedError("the program aborted it"))
     assert completed(sender.poll(at(1))) == [dropped]
     sender.begin_transaction(identity(1))
     sender.on_batches([later := batch_of()])
@@ -179,7 +179,7 @@ def test_what_is_in_the_air_when_the_transaction_is_dropped_is_not_sent_again() 
     effects = sender.poll(at(1_000))
     assert requests(effects) == []
     assert completed(effects) == [later]
-    assert isinstance(dropped.outcome, TransactionAbortedError)
+    assert isinstance(dropped.outcome, AbortedError)
     assert dropped.outcome.message == "the program aborted it"
 
 

@@ -1,0 +1,114 @@
+"""A consumer whose positions are committed by transactions of a producer (T18).
+
+Invariants, between the moment at which a transaction knows the consumer and its end:
+
+- The consumer takes no other assignment: its group waits with the partitions that it has to give
+  up. So what it has handed out, and what the transaction has made of it, count together.
+- If its group gave partitions to others all the same, as its session had ended, the transaction
+  cannot commit: the others have read the same records.
+- After an abort it hands out again what it had handed out: it goes back to where its group has
+  committed, and in partitions without a committed position to the first record that it had taken.
+  What was prefetched from later positions is dropped.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from millrace.client._cluster.positions import Within
+from millrace.client._consumer.reading import ConsumerCore
+from millrace.core.client.producer.transaction import ProducerIdentity
+from millrace.core.errors import (
+    ClosedError,
+    ConcurrentUseError,
+    InvalidRequestError,
+    MillraceError,
+    StaleMemberEpochError,
+)
+from millrace.core.topics import PartitionName
+
+_PUT_BACK_S: Final = 2.0
+"""How long an abort waits for the group's positions; the next poll asks again."""
+
+
+class TransactionalReading:
+    """What a transaction needs of one consumer. Used on the loop of the consumer."""
+
+    def __init__(self, core: ConsumerCore) -> None:
+        self._core = core
+        self._holds = 0
+        """Transactions that commit for the consumer, and have not ended."""
+
+    def hold(self) -> None:
+        """Take no other assignment until `release`.
+
+        Raises:
+            InvalidRequestError: the consumer cannot be committed for in a transaction.
+        """
+        core = self._core
+        if core.fetching.loop is not asyncio.get_running_loop():
+            raise InvalidRequestError(
+                "the consumer and the producer of a transaction need the same event loop: use two "
+                "asynchronous ones, or two synchronous ones"
+            )
+        if core.config.enable_auto_commit:
+            raise InvalidRequestError(
+                "positions are committed by the transaction alone: make the consumer with "
+                "enable_auto_commit=False"
+            )
+        self._holds += 1
+        self._tell()
+
+    def release(self) -> None:
+        """Take assignments again."""
+        self._holds -= 1
+        self._tell()
+        self._core.assignment.wake()
+
+    def _tell(self) -> None:
+        if self._core.membership is not None:
+            self._core.membership.heartbeats.is_held = self._holds > 0
+
+    async def stage(
+        self,
+        positions: Mapping[PartitionName, int] | None,
+        *,
+        began_at: float,
+        transactional_id: str,
+        identity: ProducerIdentity,
+    ) -> None:
+        """Commit positions as part of a transaction.
+
+        Args:
+            positions: see `Consumer.commit`.
+            began_at: when the transaction began, in seconds of the monotonic clock.
+            transactional_id: of its producer.
+            identity: with which it is written.
+
+        Raises:
+            StaleMemberEpochError: the group gave partitions to others within the transaction.
+            MillraceError: the positions are not part of it, or may not be.
+        """
+        membership = self._core.membership
+        if membership is not None and membership.gave_up_at >= began_at:
+            raise StaleMemberEpochError(
+                f"the group {self._core.config.group!r} gave partitions of this member to others "
+                "within the transaction: abort it. To hold them, name the consumer when it begins: "
+                "producer.transaction(consumer)"
+            )
+        await self._core.commit(positions, Within(transactional_id, *identity))
+
+    async def put_back(self) -> None:
+        """Go back to where the group has committed, now or in the next poll."""
+        core = self._core
+        membership = core.membership
+        if membership is None:
+            return
+        membership.must_put_back = True
+        # Another task may poll right now; its next poll goes back.
+        with suppress(ConcurrentUseError, ClosedError), core.exclusive():
+            core.handing_out.drop()
+            with suppress(MillraceError, TimeoutError):
+                async with asyncio.timeout(_PUT_BACK_S):
+                    await membership.put_back()

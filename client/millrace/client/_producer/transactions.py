@@ -1,0 +1,383 @@
+"""The transactions of one producer: what its five calls do, in Kafka's terms.
+
+`core/client/producer/transaction.py` decides what may be done. Here the coordinator is found and
+asked, records are held back where no transaction is open, and what is on its way is delivered
+before a commit, or dropped before an abort.
+
+A transaction also knows the consumers that it commits for (T18). From the moment it knows one, the
+consumer takes no other assignment until the transaction has ended: what it has handed out counts
+for its member alone. After an abort the consumer goes back to where its group has committed, else
+to where it began, and hands out again what it had handed out.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from millrace.client._cluster import wire
+from millrace.client._cluster.cluster import Cluster
+from millrace.client._cluster.connection import Connection
+from millrace.client._cluster.coordinators import Coordinators
+from millrace.client._producer.room import Room
+from millrace.core.client.producer.sender import Sender
+from millrace.core.client.producer.transaction import (
+    Described,
+    Outcome,
+    ProducerIdentity,
+    ProducerTransactions,
+    TransactionState,
+)
+from millrace.core.errors import (
+    AbortedError,
+    Appended,
+    ConnectionFailedError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    MillraceError,
+    TransactionalIdNotFoundError,
+)
+from millrace.core.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerEpoch,
+    ProducerId,
+)
+from millrace.core.topics import PartitionName
+from millrace.proto.v1 import produce_pb2, transactions_pb2
+from millrace.runtime import host
+
+_NOBODY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+_COMMITTING: Final = InvalidTransactionStateError(
+    "the transaction is being committed: send what follows in the next one"
+)
+_ABORTING: Final = InvalidTransactionStateError(
+    "the transaction is being aborted: send what follows in the next one"
+)
+
+
+class Reading(Protocol):
+    """What a transaction needs of a consumer for which it commits."""
+
+    def hold(self) -> None:
+        """Take no other assignment until `release`."""
+
+    def release(self) -> None:
+        """Take assignments again."""
+
+    async def stage(
+        self,
+        positions: Mapping[PartitionName, int] | None,
+        *,
+        began_at: float,
+        transactional_id: str,
+        identity: ProducerIdentity,
+    ) -> None:
+        """Commit positions as part of a transaction.
+
+        Raises:
+            MillraceError: they are not part of it, or may not be.
+        """
+
+    async def put_back(self) -> None:
+        """Go back to where the group has committed, now or in the next poll."""
+
+
+class AnyConsumer(Protocol):
+    """A `Consumer` or a `SyncConsumer`."""
+
+    @property
+    def _reading(self) -> Reading:
+        """What a transaction needs of it."""
+
+
+def reading_of(consumer: AnyConsumer | None) -> Reading | None:
+    """Return what a transaction needs of a consumer, if there is one."""
+    return None if consumer is None else consumer._reading
+
+
+class Records(Protocol):
+    """The records of the producer: see `Pipeline`."""
+
+    cluster: Cluster
+    room: Room
+    sender: Sender
+
+    async def settle(self, dropped: MillraceError | None = None) -> None: ...
+
+    def begin_transaction(self, identity: ProducerIdentity) -> None: ...
+
+    def forget_failures(self) -> None: ...
+
+    def unfinished_records(self) -> int: ...
+
+
+class Transactions:
+    """The transactions of one producer. Used on its loop, by one caller at a time."""
+
+    def __init__(self, records: Records, transactional_id: str, timeout_ms: int) -> None:
+        self._records = records
+        self._id, self._timeout_ms = transactional_id, timeout_ms
+        self._coordinators = Coordinators(records.cluster)
+        self._machine = ProducerTransactions(transactional_id)
+        self._readings: dict[Reading, None] = {}
+        """The consumers that the open transaction, or the one in doubt, commits for."""
+        self._began_at = 0.0
+        self._turn = asyncio.Lock()
+        self._set_gate()
+
+    @property
+    def state(self) -> TransactionState:
+        """Where the producer is."""
+        return self._machine.state
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is open, and may be aborted."""
+        return self._machine.is_open
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another producer has the id."""
+        return self.state is TransactionState.FENCED
+
+    def on_failed(self, error: MillraceError) -> None:
+        """Take that a record failed for good."""
+        if not self._machine.is_open or type(error) is AbortedError:
+            return
+        self._machine.on_failed(error)
+        self._set_gate()
+
+    def _set_gate(self) -> None:
+        """Take records where a transaction is open, and nothing of it has failed."""
+        try:
+            self._machine.check_open()
+        except MillraceError as error:
+            self._records.room.refuse(error)
+        else:
+            self._records.room.admit()
+
+    # The five calls.
+
+    async def init(self) -> None:
+        """See `Producer.init_transactions`."""
+        async with self._turn:
+            if self.state is not TransactionState.READY:
+                await self._initialise()
+
+    async def _initialise(self) -> None:
+        """Get an id and an epoch; what is open is aborted."""
+        named = self._machine.initialise()
+        self._set_gate()
+        await self._drop("another one begins, or the producer was initialised again")
+        request = produce_pb2.InitProducerIdRequest(
+            transactional_id=self._id, transaction_timeout_ms=self._timeout_ms
+        )
+        if named is not None:
+            request.producer_id, request.producer_epoch = named
+        try:
+            answer: produce_pb2.InitProducerIdResponse = await self._coordinators.ask(
+                self._id, lambda connection: connection.produce.InitProducerId(request)
+            )
+        except MillraceError as error:
+            self._machine.on_not_initialised(error)
+            raise
+        else:
+            self._machine.on_initialised(_identity(answer.producer_id, answer.producer_epoch))
+        finally:
+            self._set_gate()
+            await self._let_readings_go(put_back=True)
+
+    async def begin(self, reading: Reading | None = None) -> None:
+        """See `Producer.begin_transaction`."""
+        async with self._turn:
+            if self._machine.must_initialise:
+                await self._initialise()
+            identity = self._machine.begin()
+            self._records.begin_transaction(identity)
+            self._began_at = host.monotonic_s()
+            if reading is not None:
+                self._hold(reading)
+            self._set_gate()
+
+    async def stage(self, reading: Reading, positions: Mapping[PartitionName, int] | None) -> None:
+        """See `Producer.send_offsets_to_transaction`."""
+        async with self._turn:
+            machine = self._machine
+            machine.check_open()
+            assert machine.identity is not None, "a transaction is open"
+            self._hold(reading)
+            machine.is_joined = True  # From now on the coordinator may know of it.
+            try:
+                await reading.stage(
+                    positions,
+                    began_at=self._began_at,
+                    transactional_id=self._id,
+                    identity=machine.identity,
+                )
+            except MillraceError as error:
+                machine.on_failed(error)
+                self._set_gate()
+                raise
+
+    async def commit(self) -> None:
+        """See `Producer.commit_transaction`."""
+        async with self._turn:
+            machine = self._machine
+            try:
+                if machine.state is not TransactionState.COMMIT_IN_DOUBT:
+                    machine.check_open()
+                    self._records.room.refuse(_COMMITTING)
+                    await self._records.settle()
+                await self._end(committed=True)
+            except InvalidProducerEpochError:
+                # It was aborted by its time-out, or another producer began: the coordinator knows.
+                await self._abort()
+                if machine.problem is not None:
+                    machine.check_open()  # It raises which.
+                raise
+            finally:
+                self._set_gate()
+                if machine.state is not TransactionState.COMMIT_IN_DOUBT and not machine.is_open:
+                    is_done = machine.state is TransactionState.READY
+                    await self._let_readings_go(put_back=not is_done)
+
+    async def abort(self) -> None:
+        """See `Producer.abort_transaction`."""
+        async with self._turn:
+            await self._abort()
+
+    async def _abort(self, why: str = "the program aborted it") -> None:
+        try:
+            if self.state is not TransactionState.COMMIT_IN_DOUBT:
+                self._records.room.refuse(_ABORTING)
+                await self._drop(why)
+            await self._end(committed=False)
+            self._records.forget_failures()
+        finally:
+            self._set_gate()
+            if self.state is not TransactionState.COMMIT_IN_DOUBT:
+                await self._let_readings_go(put_back=True)
+
+    async def _drop(self, why: str) -> None:
+        """Let all records of the transaction fail that have no outcome."""
+        await self._records.settle(
+            AbortedError(f"the transaction was aborted before the record was delivered: {why}")
+        )
+
+    async def _end(self, *, committed: bool) -> None:
+        """Have the coordinator decide the transaction, if it may have heard of it."""
+        machine = self._machine
+        machine.is_joined = machine.is_joined or self._records.sender.may_have_joined
+        end = machine.commit() if committed else machine.abort()
+        if end is None:
+            return
+        request = transactions_pb2.EndTransactionRequest(
+            transactional_id=self._id,
+            producer_id=end.identity.producer_id,
+            producer_epoch=end.identity.producer_epoch,
+            committed=committed,
+        )
+        in_doubt = False
+
+        async def ask(connection: Connection) -> transactions_pb2.EndTransactionResponse:
+            nonlocal in_doubt
+            was_in_doubt, in_doubt = in_doubt, True
+            answer: transactions_pb2.EndTransactionResponse
+            answer = await connection.transactions.EndTransaction(request)
+            refusal = wire.error_of(answer)
+            if refusal is not None and refusal.appended is Appended.NO:
+                in_doubt = was_in_doubt
+            return answer
+
+        try:
+            answer = await self._coordinators.ask(self._id, ask)
+        except MillraceError as error:
+            told = machine.on_not_ended(error, in_doubt=in_doubt)
+            if told is error:
+                raise
+            if told is not None:
+                raise told from error
+        except BaseException:
+            cancelled = ConnectionFailedError("the call was cancelled")
+            machine.on_not_ended(cancelled, in_doubt=in_doubt)
+            raise
+        else:
+            machine.on_ended(_identity(answer.producer_id, answer.producer_epoch))
+
+    # What became of it.
+
+    async def outcome(self) -> Outcome | None:
+        """See `Producer.outcome`."""
+        async with self._turn:
+            machine = self._machine
+            if not machine.must_ask:
+                return machine.outcome
+            outcome = machine.on_described(await self._describe())
+            if outcome != "open":
+                self._set_gate()
+                await self._let_readings_go(put_back=outcome != "committed")
+            return outcome
+
+    async def _describe(self) -> Described:
+        request = transactions_pb2.DescribeTransactionRequest(transactional_id=self._id)
+        try:
+            answer: transactions_pb2.DescribeTransactionResponse = await self._coordinators.ask(
+                self._id, lambda connection: connection.transactions.DescribeTransaction(request)
+            )
+        except TransactionalIdNotFoundError:
+            return Described(_NOBODY, None, ended_committed=False)
+        ended = _identity(answer.ended_producer_id, answer.ended_producer_epoch)
+        return Described(
+            _identity(answer.producer_id, answer.producer_epoch),
+            ended if ended.producer_id >= 0 else None,
+            answer.ended_committed,
+        )
+
+    async def close(self) -> None:
+        """Abort what is open, and begin nothing more.
+
+        Raises:
+            AbortedError: records were sent in a transaction that was neither committed nor aborted.
+            MillraceError: the coordinator has not confirmed the abort.
+        """
+        async with self._turn:
+            try:
+                if self._machine.is_open:
+                    records = self._records
+                    is_empty = not (
+                        self._machine.is_joined
+                        or records.sender.may_have_joined
+                        or records.unfinished_records()
+                    )
+                    await self._abort("the producer is closed")
+                    if not is_empty:
+                        raise AbortedError(
+                            "the producer was closed within a transaction, which is aborted: "
+                            "commit it before"
+                        )
+            finally:
+                self._machine.close()
+                self._set_gate()
+                await self._let_readings_go(put_back=False)
+
+    # Consumers.
+
+    def _hold(self, reading: Reading) -> None:
+        if reading not in self._readings:
+            reading.hold()
+            self._readings[reading] = None
+
+    async def _let_readings_go(self, *, put_back: bool) -> None:
+        """Let consumers go on, as the transaction has ended."""
+        readings, self._readings = self._readings, {}
+        try:
+            if put_back:
+                for reading in readings:
+                    await reading.put_back()
+        finally:
+            for reading in readings:
+                reading.release()
+
+
+def _identity(producer_id: int, producer_epoch: int) -> ProducerIdentity:
+    return ProducerIdentity(ProducerId(producer_id), ProducerEpoch(producer_epoch))
