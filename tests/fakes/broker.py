@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from tests.fakes.transaction_coordinator import FakeTransactions
 from tests.fakes.transaction_log import TransactionLog
 
 from millrace.core.errors import (
@@ -40,6 +41,7 @@ from millrace.proto.v1 import (
     common_pb2,
     fetch_pb2,
     produce_pb2,
+    transactions_pb2,
 )
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -90,7 +92,9 @@ class FakeLog:
     def append(self, batch: memoryview) -> int:
         if self.refusals:
             raise self.refusals.popleft()
-        header = check(self.topic_partition, batch, LIMITS)
+        ((header, _),) = walk(batch)
+        if not header.is_transactional:
+            header = check(self.topic_partition, batch, LIMITS)
         if header.producer_id >= 0:
             epoch, recent = self.producers.get(header.producer_id, (-1, deque(maxlen=5)))
             for first, last, base in recent:
@@ -219,6 +223,10 @@ class FakeBroker:
         self.fetch_failures: deque[MillraceError] = deque()
         self.fetched_bytes_sent = 0
         self.credit_granted = 0
+        self.transactions = FakeTransactions()
+        self.transactions_gate = asyncio.Event()
+        """While cleared, ends of transactions are decided and not answered."""
+        self.transactions_gate.set()
         self._news = asyncio.Condition()
         self._producer_ids = itertools.count(1000)
         self._server: grpc.aio.Server | None = None
@@ -276,6 +284,18 @@ class FakeBroker:
                 produce_pb2.InitProducerIdResponse.SerializeToString,
             ),
         }
+        transactions: dict[str, Any] = {
+            "EndTransaction": grpc.unary_unary_rpc_method_handler(
+                self._end_transaction,
+                transactions_pb2.EndTransactionRequest.FromString,
+                transactions_pb2.EndTransactionResponse.SerializeToString,
+            ),
+            "DescribeTransaction": grpc.unary_unary_rpc_method_handler(
+                self._describe_transaction,
+                transactions_pb2.DescribeTransactionRequest.FromString,
+                transactions_pb2.DescribeTransactionResponse.SerializeToString,
+            ),
+        }
         fetch: dict[str, Any] = {
             "Fetch": grpc.stream_stream_rpc_method_handler(
                 self._fetch, fetch_pb2.FetchRequest.FromString
@@ -295,6 +315,9 @@ class FakeBroker:
             (
                 grpc.method_handlers_generic_handler("millrace.proto.v1.Produce", raw),
                 grpc.method_handlers_generic_handler("millrace.proto.v1.Fetch", fetch),
+                grpc.method_handlers_generic_handler(
+                    "millrace.proto.v1.Transactions", transactions
+                ),
             )
         )
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
@@ -371,6 +394,10 @@ class FakeBroker:
                     log = self._find(partition.topic_id, partition.partition)
                     if partition.leader_epoch < log.leader_epoch:
                         raise FencedLeaderEpochError(f"the epoch is {log.leader_epoch} now")
+                    if header.transactional_id:
+                        ((found, _),) = walk(batch)
+                        written = (found.producer_id, found.producer_epoch)
+                        self.transactions.join(header.transactional_id, written)
                     result.base_offset = log.append(batch)
                 except MillraceError as error:
                     result.error.CopyFrom(wire_error(error))
@@ -389,7 +416,23 @@ class FakeBroker:
         if self.refusal is not None:
             self.refused += 1
             return produce_pb2.InitProducerIdResponse(error=wire_error(self.refusal))
+        if request.transactional_id:
+            return self.transactions.init(request)
         return produce_pb2.InitProducerIdResponse(producer_id=next(self._producer_ids))
+
+    async def _end_transaction(
+        self, request: transactions_pb2.EndTransactionRequest, context: Context
+    ) -> transactions_pb2.EndTransactionResponse:
+        answer = self.transactions.end(request)
+        await self.transactions_gate.wait()
+        if answer is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the answer is lost")
+        return answer
+
+    async def _describe_transaction(
+        self, request: transactions_pb2.DescribeTransactionRequest, context: object
+    ) -> transactions_pb2.DescribeTransactionResponse:
+        return self.transactions.describe(request.transactional_id)
 
     async def _fetch(
         self, requests: AsyncIterator[fetch_pb2.FetchRequest], context: Context

@@ -48,7 +48,9 @@ class Coordinator:
     ended: ProducerIdentity | None = None
     ended_committed: bool = False
     was_forced: bool = False
-    """The last transaction was aborted by its time-out, or by another `init`."""
+    """The last transaction was aborted by its time-out."""
+    is_replaced: bool = False
+    """Another producer has begun since the last transaction was decided."""
     truth: dict[ProducerIdentity, bool] = field(default_factory=dict)
     """Whether each transaction was committed, of those that are decided."""
 
@@ -63,24 +65,29 @@ class Coordinator:
     def _decide(self, *, committed: bool, forced: bool) -> None:
         self.truth[self.current] = committed
         self.ended, self.ended_committed = self.current, committed
-        self.is_open, self.was_forced = False, forced
+        self.is_open, self.was_forced, self.is_replaced = False, forced, False
         self._bump()
 
+    @property
+    def last(self) -> ProducerIdentity | None:
+        """The last transaction, of the present producer."""
+        return None if self.is_replaced else self.ended
+
     def init(self, named: ProducerIdentity | None) -> ProducerIdentity:
-        if named is not None and named not in {self.current, self.ended}:
+        if named is not None and named not in {self.current, self.last}:
             raise ProducerFencedError("another producer began with the id")
         if self.is_open:
             self._decide(committed=False, forced=True)
         else:
             self._bump()
-            self.ended = None if named is None else self.ended
+        self.is_replaced = named is None
         return self.current
 
     def join(self, identity: ProducerIdentity) -> None:
         if identity == self.current:
             assert identity not in self.truth
             self.is_open = True
-        elif identity == self.ended:
+        elif identity == self.last:
             raise TransactionAbortedError("it was open for too long")
         else:
             raise ProducerFencedError("another producer began with the id")
@@ -90,7 +97,7 @@ class Coordinator:
             if not self.is_open and asked.committed:
                 raise InvalidTransactionStateError("none is open")
             self._decide(committed=asked.committed, forced=False)
-        elif asked.identity != self.ended:
+        elif asked.identity != self.last:
             raise ProducerFencedError("another producer began with the id")
         elif self.was_forced:
             raise TransactionAbortedError("it was open for too long")

@@ -251,6 +251,8 @@ class Pipeline:
         """
         if dropped is not None:
             self.sender.drop_transaction(dropped)
+            self._flushed_at = monotonic_now()
+            self._step()  # It places what is not placed yet.
             self._placing.drop(dropped)
         with suppress(MillraceError):  # The transaction has them.
             await self.flush()

@@ -37,6 +37,7 @@ from millrace.core.client.producer.effects import (
     Refusal,
     Transmit,
 )
+from millrace.core.client.producer.failures import aborted_by, timed_out, too_large
 from millrace.core.client.producer.sequences import (
     PartitionBatches,
     ProducerIds,
@@ -46,10 +47,8 @@ from millrace.core.client.producer.transaction import ProducerIdentity
 from millrace.core.client.routing.route import Route
 from millrace.core.client.routing.router import NO_LEADER, Router
 from millrace.core.errors import (
-    AbortedError,
     Appended,
     ConnectionFailedError,
-    DeliveryTimedOutError,
     InvalidProducerEpochError,
     MessageTooLargeError,
     MillraceError,
@@ -67,7 +66,6 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.words import count
 
 ACKS_ALL: Final = -1
 _LONG_AGO: Final = MonotonicMs(0)
@@ -380,7 +378,11 @@ class Sender:
                 length = batch.length
                 if 0 < broker.message_bytes_max < length + REQUEST_OVERHEAD_MAX:
                     # Its stream would break, and with it the requests of all others.
-                    self._fail(partition, batch, _too_large(batch, broker))
+                    self._fail(
+                        partition,
+                        batch,
+                        too_large(batch, broker.broker_id, broker.message_bytes_max),
+                    )
                     progress = True
                     continue
                 size = sizes.get(leader.broker_id, 0) + length
@@ -509,10 +511,7 @@ class Sender:
 
     def _finish(self, batch: ProducerBatch, outcome: Acknowledged | MillraceError) -> None:
         if self._transaction and self._dropped is None and isinstance(outcome, MillraceError):
-            self._dropped = AbortedError(
-                "another record of the transaction failed, so that it can only be aborted: "
-                f"{outcome.message}"
-            )
+            self._dropped = aborted_by(outcome)
         batch.state = BatchState.DONE
         batch.outcome = outcome
         self.unfinished_count -= 1
@@ -521,7 +520,7 @@ class Sender:
     def _expire(self, now: MonotonicMs) -> None:
         for broker in self._brokers.values():
             for oldest in broker.requests.values():
-                if reason := self._silence(broker, oldest, now):
+                if reason := _silence(broker, oldest, now, self._config, self._router):
                     self._effects.append(Disconnect(broker.broker_id, reason))
                     self.on_disconnected(broker.broker_id, reason, now)
                 break
@@ -531,15 +530,8 @@ class Sender:
                 if batch.opened_at + self._config.delivery_timeout_ms > now:
                     break
                 partition = self._partitions[batch.topic_partition]
-                in_doubt = batch.maybe_appended or batch.state is BatchState.IN_THE_AIR
                 why = batch.last_problem or self._why_not_sent(partition)
-                error = DeliveryTimedOutError(
-                    f"{count(batch.record_count, 'record')} for {batch.topic!r} partition "
-                    f"{batch.topic_partition.partition} had no acknowledgement within "
-                    f"delivery_timeout_ms={self._config.delivery_timeout_ms}, in "
-                    f"{count(batch.attempts, 'attempt')}: {why}",
-                    appended=Appended.MAYBE if in_doubt else Appended.NO,
-                )
+                error = timed_out(batch, self._config.delivery_timeout_ms, why)
                 self._fail(partition, batch, error)
             heappop(self._by_age)
 
@@ -547,29 +539,6 @@ class Sender:
         if self._ids.is_allocating and partition.lacks_producer_id:
             return f"no producer id: {self._ids.problem or 'no broker has answered yet'}"
         return "is the partition's leader reachable?"
-
-    def _silence(self, broker: _Broker, oldest: _Request, now: MonotonicMs) -> str:
-        """Return why not to wait for a broker any longer; empty while there is no reason.
-
-        A broker that is paused or cut off keeps its connections, but not its leaderships. So its
-        silence causes a look-up of leaders; its batches are repeated elsewhere, with their
-        sequences.
-        """
-        if oldest.deadline <= now:
-            return (
-                f"no answer within request_timeout_ms={self._config.request_timeout_ms} and "
-                f"{_ANSWER_GRACE_MS} ms more"
-            )
-        if now - oldest.sent_at < self._config.leader_silence_ms:
-            return ""
-        leaders = [self._router.leader(batch.topic_partition) for batch, _ in oldest.batches]
-        if any(leader and 0 <= leader.broker_id != broker.broker_id for leader in leaders):
-            return "it is silent, and another broker leads by now"
-        if now - broker.doubted_at >= self._config.leader_silence_ms:
-            broker.doubted_at = now
-            for batch, _ in oldest.batches:
-                self._router.look_up(batch.topic)
-        return ""
 
     # Bookkeeping.
 
@@ -590,10 +559,27 @@ class Sender:
         self._ids.retire(partition.producer_id)
 
 
-def _too_large(batch: ProducerBatch, broker: _Broker) -> MessageTooLargeError:
-    what = "the record" if batch.record_count == 1 else f"the batch of {batch.record_count} records"
-    return MessageTooLargeError(
-        f"{what} for {batch.topic!r} takes {batch.length} bytes, and broker {broker.broker_id} "
-        f"takes no message above limits.message_bytes_max={broker.message_bytes_max}: send smaller "
-        "records, or raise that and the topic's max.message.bytes"
-    )
+def _silence(
+    broker: _Broker, oldest: _Request, now: MonotonicMs, config: SenderConfig, router: Router
+) -> str:
+    """Return why not to wait for a broker any longer; empty while there is no reason.
+
+    A broker that is paused or cut off keeps its connections, but not its leaderships. So its
+    silence causes a look-up of leaders; its batches are repeated elsewhere, with their
+    sequences.
+    """
+    if oldest.deadline <= now:
+        return (
+            f"no answer within request_timeout_ms={config.request_timeout_ms} and "
+            f"{_ANSWER_GRACE_MS} ms more"
+        )
+    if now - oldest.sent_at < config.leader_silence_ms:
+        return ""
+    leaders = [router.leader(batch.topic_partition) for batch, _ in oldest.batches]
+    if any(leader and 0 <= leader.broker_id != broker.broker_id for leader in leaders):
+        return "it is silent, and another broker leads by now"
+    if now - broker.doubted_at >= config.leader_silence_ms:
+        broker.doubted_at = now
+        for batch, _ in oldest.batches:
+            router.look_up(batch.topic)
+    return ""
