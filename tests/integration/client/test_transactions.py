@@ -53,7 +53,7 @@ async def transactional(**settings: Any) -> AsyncIterator[tuple[FakeBroker, Prod
 
 def written(broker: FakeBroker, topic: str = "orders") -> list[tuple[tuple[int, int], int, bytes]]:
     """Return the id and epoch, sequence and value of each record in a topic."""
-    found = []
+    found: list[tuple[tuple[int, int], int, bytes]] = []
     for log in broker.topics[topic].logs:
         for _, _, batch in log.batches:
             for header, data in walk(batch):

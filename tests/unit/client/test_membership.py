@@ -25,6 +25,7 @@ from millrace.core.errors import (
     NotLeaderError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
+    UnstablePositionsError,
 )
 from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.settings import parse
@@ -77,6 +78,9 @@ class Coordinator:
         self.may_list.set()
         self.numbers: list[int] = []
         self.commit_refusals: list[MillraceError] = []
+        self.fetch_refusals: list[MillraceError] = []
+        self.are_stable: list[bool] = []
+        """Whether each look-up of positions wanted those of open transactions to be over."""
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.hears = asyncio.Event()
@@ -116,6 +120,10 @@ class Coordinator:
 
     async def FetchPositions(self, request: Any) -> Any:
         await self.may_answer.wait()
+        self.are_stable.append(request.require_stable)
+        if self.fetch_refusals:
+            error = error_to_wire(self.fetch_refusals.pop(0))
+            return positions_pb2.FetchPositionsResponse(error=error)
         return positions_pb2.FetchPositionsResponse(
             positions=[
                 positions_pb2.Position(
@@ -189,6 +197,9 @@ class Reading:
 
     def tell_made_again(self, topic: str, topic_id: TopicId) -> None:
         self.made_again.append(topic)
+
+    def put_back(self, positions: Mapping[TopicPartition, Position | None]) -> None:
+        self.read.update(positions)
 
     def wake(self) -> None:
         self.wakes += 1
@@ -738,3 +749,62 @@ async def test_a_commit_of_everything_leaves_out_topics_that_are_gone() -> None:
             await it.member.commits.commit_read(it.member.owned)
             assert await it.member.commits.commit({place(0): Position(9)}) == {place(0)}
         assert it.coordinator.commits == []
+
+
+# Transactions that commit for the member (T18).
+
+
+async def test_no_other_assignment_is_taken_until_the_transaction_has_ended() -> None:
+    """What was handed out and is not committed yet would be read by the next owner, too."""
+    async with a_story() as it:
+        it.coordinator.decide = lambda _: given(1, 0, 1)
+        await it.until(lambda: it.reading.read, polls=True)
+        it.member.heartbeats.is_held = True
+        it.coordinator.decide = lambda _: given(2, 1)
+        await it.until(lambda: it.member.heartbeats.told is not None)
+        beats = len(it.coordinator.heartbeats)
+        await it.until(lambda: len(it.coordinator.heartbeats) > beats + 2, polls=True)
+        assert not it.member.is_due, "a poll that waits does not turn in circles"
+        assert set(it.reading.read) == {place(0), place(1)}
+        assert it.coordinator.heartbeats[-1].confirmed == 1
+        before = it.member.gave_up_at
+        it.member.heartbeats.is_held = False
+        await it.until(lambda: it.coordinator.heartbeats[-1].confirmed == 2, polls=True)
+        assert set(it.reading.read) == {place(1)}
+        assert it.member.gave_up_at > before
+
+
+async def test_what_is_lost_is_given_up_though_a_transaction_is_open() -> None:
+    """It can only abort: others read the same records."""
+    async with a_story() as it:
+        await it.until(lambda: it.reading.read, polls=True)
+        it.member.heartbeats.is_held = True
+        before = it.member.gave_up_at
+        it.coordinator.decide = lambda request: (
+            UnknownMemberIdError("gone") if request.confirmed else given(2, 1)
+        )
+        await it.until(lambda: not it.reading.read, polls=True)
+        assert it.member.gave_up_at > before
+
+
+async def test_after_an_abort_the_next_poll_goes_back_to_what_the_group_has_committed() -> None:
+    async with a_story() as it:
+        it.coordinator.committed = {0: 7}
+        it.coordinator.decide = lambda _: given(1, 0, 1)
+        await it.until(lambda: it.reading.read, polls=True)
+        it.reading.read = {place(0): Position(Offset(90)), place(1): Position(Offset(50))}
+        it.member.must_put_back = True
+        assert it.member.is_due
+        await it.member.poll()
+        assert it.reading.read == {place(0): Position(7, 0), place(1): None}
+        assert not it.member.must_put_back
+
+
+async def test_an_assignment_waits_for_positions_that_a_transaction_commits() -> None:
+    """KIP-447: the last owner's transaction has not ended."""
+    async with a_story() as it:
+        it.coordinator.committed = {0: 7}
+        it.coordinator.fetch_refusals = [UnstablePositionsError("a transaction is open")] * 2
+        await it.until(lambda: it.reading.read, polls=True)
+        assert it.reading.read == {place(0): Position(7, 0)}
+        assert it.coordinator.are_stable == [True] * 3
