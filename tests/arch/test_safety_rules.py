@@ -12,8 +12,8 @@ from tests.arch.repository import ROOT, files
 from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants import catalogue
 
-REFERENCE = re.compile(r"(?<!\w)(?:P\d{1,2}|F\d{2}b?|[BC]\d{1,2})(?!\w)")
-DEFINITION = re.compile(r"^(?:### (P\d+): |\| ([FCB]\d+b?) \| )", re.MULTILINE)
+REFERENCE = re.compile(r"(?<!\w)(?:[PT]\d{1,2}|F\d{2}b?|[BC]\d{1,2})(?!\w)")
+DEFINITION = re.compile(r"^(?:### ([PT]\d+): |\| ([FCB]\d+b?) \| )", re.MULTILINE)
 KEPT_BY = re.compile(r"^- Kept by: (.*?)^- Mutants: ", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(\.\./([^)]+)\)")
 
@@ -115,6 +115,7 @@ def test_every_rule_has_a_test_by_day(referred: dict[Path, set[str]]) -> None:
         ("P34-P36, P4's", {"P34", "P36", "P4"}),
         ('"F02,F36b"', {"F02", "F36b"}),
         ("C9: as B1", {"C9", "B1"}),
+        ("T2, T18's", {"T2", "T18"}),
         ("# noqa: F401, B023", set()),
         ("UP017 0xB1 MP3 P100 F1", set()),
     ],

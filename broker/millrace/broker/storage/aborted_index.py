@@ -14,7 +14,7 @@ memory (`PendingAborts`): one thread adds, any thread searches.
 Of those that are found, the ones whose last record lies before `start` are left out: a control
 batch may end thousands of transactions, and a reader that comes to it has passed their records.
 
-Source: KIP-98's transaction index; transactions.md T3, T5.
+Source: KIP-98's transaction index (P52, T5).
 """
 
 from array import array

@@ -236,6 +236,7 @@ def _check_keys(header: BatchHeader, body: Body | None) -> None:
 
 
 def _check_client_rules(header: BatchHeader) -> None:
+    """Refuse what only brokers may write (P51)."""
     if header.record_count == 0:
         raise InvalidRecordError("the batch holds no records")
     if header.is_stamped:

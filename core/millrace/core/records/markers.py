@@ -5,7 +5,7 @@ record for each producer whose transaction ends there. Readers of committed reco
 of aborted transactions; nobody is shown a control batch.
 
 A marker also says where the transaction's records lie in this partition. So an index of aborted
-transactions follows from the control batches alone, and a replica rebuilds it by reading them.
+transactions follows from the control batches alone (T5), and a replica rebuilds it by reading them.
 
 The record's value, little-endian; there is no key:
 

@@ -15,6 +15,8 @@ has replaced until then stays, and the cleaner point moves only at the end. If i
 middle of a group, the unfinished copy stays until the next cleaning overwrites it, or the log is
 opened again.
 
+It ends at the last stable offset: what it reads is committed or aborted (T3).
+
 Source: Kafka's Cleaner.
 """
 

@@ -12,7 +12,7 @@ batches from the log's start to the map's end:
 - the last batch of each producer keeps its header, even without records, so that a replica which
   copies this log still recognises the producer's next batch (P57);
 - records of aborted transactions go, and batches of committed ones become plain; a marker stays
-  until its horizon, and the last one of each producer longer (`ended_transactions`);
+  until its horizon, and the last one of each producer longer (`ended_transactions`, T3);
 - leader epochs stay: every offset remains in a batch of the epoch that wrote it.
 
 Small batches in a row become one, up to a size, with the offsets that lie between and around their
