@@ -50,10 +50,11 @@ class TransactionLog:
         records: each record of the log, as offset and value, and its transaction; None: it is in
             none.
         leader_epoch: of what is appended next.
+        place: which partition it is.
     """
 
     def __init__(self, place: TopicPartition) -> None:
-        self._place = place
+        self.place = place
         self._batches: list[_Stored] = []
         self._open: dict[ProducerId, _Transaction] = {}
         self._epochs: dict[ProducerId, int] = {}
@@ -75,7 +76,7 @@ class TransactionLog:
     ) -> None:
         """Append a batch of a producer, in its transaction, which it may begin; None: of nobody."""
         prepared = prepare(
-            self._place, Columns(len(values), WallMs(5), values=[*values]), Compressor(codec)
+            self.place, Columns(len(values), WallMs(5), values=[*values]), Compressor(codec)
         )
         transaction = None
         if producer_id is None:
@@ -113,7 +114,7 @@ class TransactionLog:
             transaction.marker_offset = self.end_offset
             transaction.is_committed = is_committed
             markers.append(WrittenMarker(marker, transaction.first_offset, transaction.last_offset))
-        self._store(seal_markers(self._place, markers, WallMs(5)), len(markers))
+        self._store(seal_markers(self.place, markers, WallMs(5)), len(markers))
 
     def _store(self, data: bytes, count: int) -> None:
         header = stamp(
