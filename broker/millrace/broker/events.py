@@ -157,9 +157,9 @@ TOPIC_RAISED: Final = Event(
     name="topic_raised",
     level=Level.INFO,
     text="partitions of an internal topic get more replicas",
-    meaning="The partitions had fewer replicas than `cluster.positions_replication_factor` asks "
-    "for. They got them when the cluster had fewer brokers or another setting, or by a "
-    "reassignment. The controller adds the missing replicas.",
+    meaning="The partitions had fewer replicas than `cluster.positions_replication_factor` or "
+    "`cluster.transactions_replication_factor` asks for. They got them when the cluster had fewer "
+    "brokers or another setting, or by a reassignment. The controller adds the missing replicas.",
     fields=("topic", "partitions"),
 )
 

@@ -15,6 +15,7 @@ from millrace.core.addresses import PORT_MAX
 from millrace.core.controller.lease import LeaseTimes
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.positions.position import PositionsConfig
+from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.listeners_config import ListenersConfig
 from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -726,6 +727,7 @@ class BrokerConfig:
     listeners: ListenersConfig = section(ListenersConfig)
     replication: ReplicationConfig = section(ReplicationConfig)
     positions: PositionsConfig = section(PositionsConfig)
+    transactions: TransactionsConfig = section(TransactionsConfig)
     groups: GroupsConfig = section(GroupsConfig)
     metrics: MetricsConfig = section(MetricsConfig)
     logging: LoggingConfig = section(LoggingConfig)

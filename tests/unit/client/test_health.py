@@ -190,7 +190,7 @@ def test_what_is_wrong_is_said_in_words_and_each_partition_once() -> None:
     assert offline.under_min_isr
 
 
-USUAL = ReplicationDefaults(topics=-1, positions=-1)
+USUAL = ReplicationDefaults(topics=-1, positions=-1, transactions=-1)
 
 
 def test_fewer_replicas_than_by_default_are_named_and_no_illness() -> None:
@@ -223,7 +223,7 @@ def test_a_broker_that_has_not_told_its_media_yet_counts_as_it_does_for_the_cont
 
 
 def test_the_default_is_that_of_the_setting_as_far_as_brokers_have_the_media() -> None:
-    two = ReplicationDefaults(topics=2, positions=9)
+    two = ReplicationDefaults(topics=2, positions=9, transactions=1)
     assert not judged([0, 1], replicas=[0, 1], defaults=two).few_replicas
     (found,) = judged([0, 1], replicas=[0, 1], is_internal=True, defaults=two).few_replicas
     assert found.replicas_wanted == 3

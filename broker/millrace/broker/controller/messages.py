@@ -28,6 +28,7 @@ from millrace.core.metadata.requests import (
     AlterPartitions,
     ConfirmDeletions,
     CreatePositionsTopic,
+    CreateTransactionsTopic,
     Heartbeat,
     HeartbeatAnswer,
     LogEnd,
@@ -50,6 +51,7 @@ BrokerRequest = (
     | AllocateProducerIds
     | ConfirmDeletions
     | CreatePositionsTopic
+    | CreateTransactionsTopic
 )
 """A broker's own request."""
 
@@ -163,6 +165,12 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
             return pb.ControllerRequest(
                 create_positions_topic=pb.CreatePositionsTopicRequest(topic_id=request.topic_id)
             )
+        case CreateTransactionsTopic():
+            return pb.ControllerRequest(
+                create_transactions_topic=pb.CreateTransactionsTopicRequest(
+                    topic_id=request.topic_id
+                )
+            )
 
 
 def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
@@ -251,6 +259,9 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
             )
         case "create_positions_topic":
             return CreatePositionsTopic(topic_id=TopicId(message.create_positions_topic.topic_id))
+        case "create_transactions_topic":
+            topic_id = TopicId(message.create_transactions_topic.topic_id)
+            return CreateTransactionsTopic(topic_id=topic_id)
     return None
 
 
@@ -336,6 +347,9 @@ def response_to_proto(request: BrokerRequest, result: Any) -> pb.ControllerRespo
             return pb.ControllerResponse(confirm_deletions=pb.ConfirmDeletionsResponse())
         case CreatePositionsTopic():
             return pb.ControllerResponse(create_positions_topic=pb.CreatePositionsTopicResponse())
+        case CreateTransactionsTopic():
+            response = pb.CreateTransactionsTopicResponse()
+            return pb.ControllerResponse(create_transactions_topic=response)
 
 
 def _altered(result: PartitionState | MillraceError) -> pb.AlteredPartition:

@@ -14,13 +14,14 @@ from millrace.broker.telemetry.topic_labels import TopicLabels
 from millrace.core.controller.topic_changes import (
     brokers_for_replicas,
     default_replication_factor,
-    positions_replication_factor,
+    internal_replication_factor,
 )
 from millrace.core.ids import BrokerId
 from millrace.core.media import TopicMedia
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges, MetadataImage
 from millrace.core.metadata.model import PartitionState
+from millrace.core.topics import POSITIONS_TOPIC, TRANSACTIONS_TOPIC
 
 
 @dataclass(slots=True)
@@ -230,14 +231,15 @@ class ReplicationMetrics:
             )
             for media in TopicMedia
         }
-        of_positions = min(
-            positions_replication_factor(self._cluster, cluster),
-            brokers_for_replicas(cluster, TopicMedia.ANY),
-        )
+        most = brokers_for_replicas(cluster, TopicMedia.ANY)
+        of_coordinators = {
+            name: min(internal_replication_factor(self._cluster, cluster, name), most)
+            for name in (POSITIONS_TOPIC, TRANSACTIONS_TOPIC)
+        }
         return sum(
             len(partition.target) < wanted
             for topic in image.topics_by_id.values()
-            for wanted in [of_positions if topic.name.is_internal else usual[topic.config.media]]
+            for wanted in [of_coordinators.get(topic.name, usual[topic.config.media])]
             for partition in topic.partitions
         )
 

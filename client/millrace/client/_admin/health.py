@@ -19,6 +19,7 @@ from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.cluster_config import may_hold, replicas_by_default
 from millrace.core.metadata.model import Reluctance
+from millrace.core.topics import TRANSACTIONS_TOPIC
 from millrace.core.words import count, listed
 from millrace.proto.v1 import cluster_pb2
 
@@ -163,6 +164,7 @@ class ReplicationDefaults:
 
     topics: int
     positions: int
+    transactions: int
 
     def wanted(self, cluster: ClusterDescription, topic: TopicDescription) -> int:
         """Return how many replicas a topic would get now, on the brokers that there are (P77)."""
@@ -173,6 +175,8 @@ class ReplicationDefaults:
             for broker in cluster.brokers
         )
         setting = self.positions if topic.is_internal else self.topics
+        if topic.name == str(TRANSACTIONS_TOPIC):
+            setting = self.transactions
         return min(replicas_by_default(setting, brokers), brokers)
 
 
@@ -277,7 +281,9 @@ class HealthAdministration(BrokerAdministration, ReplicaAdministration):
         if answer is None:
             return None
         config = config_from_wire(answer.config)
+        of_transactions = "cluster.transactions_replication_factor"  # Earlier releases have none.
         return ReplicationDefaults(
             topics=int(config["cluster.default_replication_factor"].value),
             positions=int(config["cluster.positions_replication_factor"].value),
+            transactions=int(config[of_transactions].value) if of_transactions in config else -1,
         )

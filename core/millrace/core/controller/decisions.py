@@ -62,6 +62,7 @@ from millrace.core.metadata.requests import (
     ConfirmDeletions,
     CreatePositionsTopic,
     CreateTopics,
+    CreateTransactionsTopic,
     DeleteQuotas,
     DeleteTopics,
     DrainBroker,
@@ -122,7 +123,8 @@ class Decisions:
         self._recovered_at = (-1, -1, -1)  # `_known_of_log_ends` at the last look at them.
         self._handlers: dict[type, Callable[..., Decision]] = {
             CreateTopics: self._topics.create,
-            CreatePositionsTopic: self._topics.create_positions_topic,
+            CreatePositionsTopic: self._topics.create_internal_topic,
+            CreateTransactionsTopic: self._topics.create_internal_topic,
             AlterTopics: self._topics.alter,
             DeleteTopics: self._topics.delete,
             UndeleteTopics: self._topics.undelete,

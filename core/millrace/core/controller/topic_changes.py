@@ -32,7 +32,7 @@ from millrace.core.ids import (
     TopicId,
 )
 from millrace.core.media import TopicMedia
-from millrace.core.metadata.broker_levels import check_settings
+from millrace.core.metadata.broker_levels import check_settings, check_transactions
 from millrace.core.metadata.cluster_config import ClusterConfig, may_hold, replicas_by_default
 from millrace.core.metadata.model import (
     BrokerRegistration,
@@ -55,18 +55,19 @@ from millrace.core.settings import INT64_MAX
 from millrace.core.topics import (
     INTERNAL_PREFIX,
     POSITIONS_TOPIC,
+    TRANSACTIONS_TOPIC,
     TopicName,
     parse_topic_name,
 )
 from millrace.core.words import count
 
 _BROKERS_NAMED_MAX: Final = 20
-_POSITIONS_CONFIG: Final = {
-    # Its leader shortens its log: see `core/coordinator/positions/machine.py`.
+_COORDINATORS_CONFIG: Final = {
+    # Its leader shortens its log: see `core/coordinator/kept_records.py`.
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "segment.bytes": "4MiB",
-    # Positions keep the time at which they were stored, even if a clock was wrong.
+    # Records keep the time at which they were stored, even if a clock was wrong.
     "message.timestamp.after.max.ms": str(INT64_MAX),
     "unclean.leader.election.enable": "false",
 }
@@ -116,23 +117,37 @@ def created(
     return _made(decided, config, name, new, topic_id)
 
 
-def positions_topic(decided: DecidedMetadata, config: ClusterConfig, topic_id: TopicId) -> Topic:
-    """Return the topic of positions: the existing one, or a new one.
+def internal_topic(
+    decided: DecidedMetadata, config: ClusterConfig, name: TopicName, topic_id: TopicId
+) -> Topic:
+    """Return a topic of coordinators: the existing one, or a new one.
+
+    Args:
+        decided: what there is.
+        config: the cluster's settings.
+        name: `POSITIONS_TOPIC` or `TRANSACTIONS_TOPIC`.
+        topic_id: of the new one.
 
     Raises:
         InvalidPartitionsError, InvalidReplicationFactorError, BrokerBusyError: as in `created`.
+        UnsupportedFeatureError: a broker of an earlier release does not know transactions (T16).
     """
-    there = decided.topic_named(POSITIONS_TOPIC)
+    there = decided.topic_named(name)
     if there is not None:
         return there
+    is_of_positions = name == POSITIONS_TOPIC
+    if not is_of_positions:
+        check_transactions(decided.cluster)
     new = NewTopic(
-        name=str(POSITIONS_TOPIC),
-        partitions=config.positions_partitions,
-        replication_factor=positions_replication_factor(config, decided.cluster),
-        config=_POSITIONS_CONFIG,
+        name=str(name),
+        partitions=(
+            config.positions_partitions if is_of_positions else config.transactions_partitions
+        ),
+        replication_factor=internal_replication_factor(config, decided.cluster, name),
+        config=_COORDINATORS_CONFIG,
     )
-    _check_has_begun(decided.cluster, config, POSITIONS_TOPIC)
-    return _made(decided, config, POSITIONS_TOPIC, new, topic_id)
+    _check_has_begun(decided.cluster, config, name)
+    return _made(decided, config, name, new, topic_id)
 
 
 def _made(
@@ -286,9 +301,13 @@ def _client_topic_name(text: str) -> TopicName:
     return name
 
 
-def positions_replication_factor(config: ClusterConfig, cluster: ClusterState) -> int:
-    """Return how many replicas the topic of positions should have."""
+def internal_replication_factor(
+    config: ClusterConfig, cluster: ClusterState, name: TopicName
+) -> int:
+    """Return how many replicas a topic of coordinators should have."""
     brokers = brokers_for_replicas(cluster, TopicMedia.ANY)
+    if name == TRANSACTIONS_TOPIC:
+        return replicas_by_default(config.transactions_replication_factor, brokers)
     return replicas_by_default(config.positions_replication_factor, brokers)
 
 

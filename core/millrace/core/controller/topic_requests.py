@@ -20,6 +20,7 @@ from millrace.core.metadata.requests import (
     ConfirmDeletions,
     CreatePositionsTopic,
     CreateTopics,
+    CreateTransactionsTopic,
     DeleteTopics,
     ExpireTopics,
     NewTopic,
@@ -28,6 +29,7 @@ from millrace.core.metadata.requests import (
     TopicRef,
     UndeleteTopics,
 )
+from millrace.core.topics import POSITIONS_TOPIC, TRANSACTIONS_TOPIC
 
 _SHARD_NUMBERS: Final = {key: number for number, key in enumerate(SHARD_KEYS)}
 
@@ -57,9 +59,13 @@ class TopicRequests:
 
         return decide_each(create, zip(request.topics, request.topic_ids, strict=True), key_of)
 
-    def create_positions_topic(self, request: CreatePositionsTopic) -> Decision:
+    def create_internal_topic(
+        self, request: CreatePositionsTopic | CreateTransactionsTopic
+    ) -> Decision:
+        is_of_positions = isinstance(request, CreatePositionsTopic)
+        name = POSITIONS_TOPIC if is_of_positions else TRANSACTIONS_TOPIC
         try:
-            topic = topic_changes.positions_topic(self._decided, self.config, request.topic_id)
+            topic = topic_changes.internal_topic(self._decided, self.config, name, request.topic_id)
         except MillraceError as error:
             return Decision(error, is_refusal=True)
         if self._decided.topic(topic.topic_id) is None:

@@ -4,6 +4,7 @@
 |-------|----------------------------------------------------------------------------------------|
 | 1     | speak the first protocol                                                               |
 | 2     | know compacted topics: their settings, and batches that a leader has put together (P57) |
+| 3     | know transactions: their markers, and what readers of committed records may see (T16)  |
 
 A broker says its level when it opens its session, and the controller keeps it with the
 registration. A broker of level 1 cannot read the metadata of a topic with settings of compaction.
@@ -11,6 +12,10 @@ As a follower it cannot go on when its log ends within a batch that its leader h
 these settings are refused as long as such a broker is registered, alive or not; and while a topic
 has one, no broker of level 1 is registered. The alternative, a cleaner that puts no batches
 together, would not help: the settings themselves are unknown to such a broker.
+
+Likewise with transactions: a broker below level 3 that leads a partition would show undecided
+records to readers of committed ones. So `__transactions` is not created before all brokers have
+that level, and from then on no other broker is registered.
 
 Source: Kafka's features (KIP-584), without a command that enables them.
 """
@@ -20,11 +25,13 @@ from typing import Final
 
 from millrace.core.errors import UnsupportedFeatureError
 from millrace.core.metadata.model import ClusterState, Topic
+from millrace.core.topics import TRANSACTIONS_TOPIC
 from millrace.core.words import some
 
 FIRST_LEVEL: Final = 1
 COMPACTION: Final = 2
-BROKER_LEVEL: Final = COMPACTION
+TRANSACTIONS: Final = 3
+BROKER_LEVEL: Final = TRANSACTIONS
 """The highest level that this release speaks."""
 
 _LEVELS: Final = dict.fromkeys(
@@ -57,8 +64,24 @@ def check_settings(cluster: ClusterState, topic: str, overrides: Mapping[str, st
         )
 
 
+def check_transactions(cluster: ClusterState) -> None:
+    """Check that each registered broker knows transactions (T16).
+
+    Raises:
+        UnsupportedFeatureError: one does not; it says which brokers are to be upgraded.
+    """
+    behind = sorted(
+        broker.name for broker in cluster.brokers.values() if broker.level < TRANSACTIONS
+    )
+    if behind:
+        raise UnsupportedFeatureError(
+            "brokers of an earlier release do not know transactions: upgrade "
+            f"{some([*map(repr, behind)])} first, or unregister what is gone for good"
+        )
+
+
 def refusal(level: int, name: str, topics: Iterable[Topic]) -> UnsupportedFeatureError | None:
-    """Return why a broker cannot be registered: it does not know the settings of a topic.
+    """Return why a broker cannot be registered: it does not know what a topic needs.
 
     Args:
         level: of the broker.
@@ -67,13 +90,18 @@ def refusal(level: int, name: str, topics: Iterable[Topic]) -> UnsupportedFeatur
     """
     if level >= BROKER_LEVEL:
         return None
-    beyond = sorted(str(topic.name) for topic in topics if _level_of(topic.overrides) > level)
+    beyond = sorted(str(topic.name) for topic in topics if _level_of_topic(topic) > level)
     if not beyond:
         return None
     return UnsupportedFeatureError(
-        f"broker {name!r} speaks level {level}, and does not know the settings of "
-        f"{some([*map(repr, beyond)])}: upgrade it to the release of the other brokers"
+        f"broker {name!r} speaks level {level}, and does not know the settings or the transactions "
+        f"of {some([*map(repr, beyond)])}: upgrade it to the release of the other brokers"
     )
+
+
+def _level_of_topic(topic: Topic) -> int:
+    level = _level_of(topic.overrides)
+    return max(level, TRANSACTIONS) if topic.name == TRANSACTIONS_TOPIC else level
 
 
 def _level_of(overrides: Mapping[str, str]) -> int:

@@ -91,6 +91,23 @@ class ClusterConfig:
         maximum=32_767,
         minus_one="3, or the number of brokers that the cluster has when there are fewer",
     )
+    transactions_partitions: int = setting(
+        16,
+        "Partitions of `__transactions`, where the states of "
+        "[transactions](clusters.md#transactions) are kept. The topic is created with the first "
+        "transactional id; the number never changes.",
+        kafka="transaction.state.log.num.partitions",
+        minimum=1,
+        maximum=1000,
+    )
+    transactions_replication_factor: int = setting(
+        -1,
+        "Replicas of `__transactions`, as `positions_replication_factor` is for `__positions`.",
+        kafka="transaction.state.log.replication.factor",
+        minimum=1,
+        maximum=32_767,
+        minus_one="3, or the number of brokers that the cluster has when there are fewer",
+    )
     topic_partitions_max: int = setting(
         10_000,
         "Most partitions of one topic; a request for more is refused.",

@@ -97,6 +97,17 @@ class CreatePositionsTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTransactionsTopic:
+    """Answer: `__transactions`, created if necessary, or a `MillraceError`.
+
+    Attributes:
+        topic_id: a random id for it.
+    """
+
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterTopics:
     """Answer: for each change, in order, the changed `Topic` or a `MillraceError`."""
 
@@ -455,6 +466,7 @@ class DeleteQuotas:
 Request = (
     CreateTopics
     | CreatePositionsTopic
+    | CreateTransactionsTopic
     | AlterTopics
     | DeleteTopics
     | UndeleteTopics

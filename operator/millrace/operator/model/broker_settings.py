@@ -36,6 +36,14 @@ LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {
         "incomplete_bytes_max",
         "message_ms_max",
     ),
+    "cluster": ("transactions_partitions", "transactions_replication_factor"),
+    "transactions": (
+        "timeout_ms_max",
+        "id_expiration_ms",
+        "partition_ids_max",
+        "partitions_max",
+        "partition_participants_max",
+    ),
 }
 """Settings of `spec.config` that brokers of the last release lack, by section."""
 _IN_ITS_OWN_FILE: Final = {"cluster": ("initial_brokers",)}

@@ -94,7 +94,7 @@ class AskLogEnds(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class ControllerRequest(_message.Message):
-    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker", "create_positions_topic", "set_quotas", "delete_quotas", "undelete_topics", "purge_topics", "caller")
+    __slots__ = ("correlation_id", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker", "create_positions_topic", "set_quotas", "delete_quotas", "undelete_topics", "purge_topics", "create_transactions_topic", "caller")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +114,7 @@ class ControllerRequest(_message.Message):
     DELETE_QUOTAS_FIELD_NUMBER: _ClassVar[int]
     UNDELETE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     PURGE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TRANSACTIONS_TOPIC_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     register_broker: RegisterBrokerRequest
@@ -134,8 +135,9 @@ class ControllerRequest(_message.Message):
     delete_quotas: _cluster_pb2.DeleteQuotasRequest
     undelete_topics: _cluster_pb2.UndeleteTopicsRequest
     purge_topics: _cluster_pb2.PurgeTopicsRequest
+    create_transactions_topic: CreateTransactionsTopicRequest
     caller: Caller
-    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasRequest, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerRequest, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicRequest, _Mapping]] = ..., set_quotas: _Optional[_Union[_cluster_pb2.SetQuotasRequest, _Mapping]] = ..., delete_quotas: _Optional[_Union[_cluster_pb2.DeleteQuotasRequest, _Mapping]] = ..., undelete_topics: _Optional[_Union[_cluster_pb2.UndeleteTopicsRequest, _Mapping]] = ..., purge_topics: _Optional[_Union[_cluster_pb2.PurgeTopicsRequest, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, correlation_id: _Optional[int] = ..., register_broker: _Optional[_Union[RegisterBrokerRequest, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatRequest, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsRequest, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsRequest, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsRequest, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsRequest, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsRequest, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerRequest, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsRequest, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersRequest, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasRequest, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerRequest, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicRequest, _Mapping]] = ..., set_quotas: _Optional[_Union[_cluster_pb2.SetQuotasRequest, _Mapping]] = ..., delete_quotas: _Optional[_Union[_cluster_pb2.DeleteQuotasRequest, _Mapping]] = ..., undelete_topics: _Optional[_Union[_cluster_pb2.UndeleteTopicsRequest, _Mapping]] = ..., purge_topics: _Optional[_Union[_cluster_pb2.PurgeTopicsRequest, _Mapping]] = ..., create_transactions_topic: _Optional[_Union[CreateTransactionsTopicRequest, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class Caller(_message.Message):
     __slots__ = ("principal", "client_id", "address", "listener", "software")
@@ -152,7 +154,7 @@ class Caller(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., client_id: _Optional[str] = ..., address: _Optional[str] = ..., listener: _Optional[str] = ..., software: _Optional[str] = ...) -> None: ...
 
 class ControllerResponse(_message.Message):
-    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker", "create_positions_topic", "set_quotas", "delete_quotas", "undelete_topics", "purge_topics")
+    __slots__ = ("correlation_id", "error", "register_broker", "heartbeat", "alter_partitions", "allocate_producer_ids", "confirm_deletions", "create_topics", "alter_topics", "delete_topics", "drain_broker", "reassign_partitions", "elect_leaders", "renew_replicas", "unregister_broker", "create_positions_topic", "set_quotas", "delete_quotas", "undelete_topics", "purge_topics", "create_transactions_topic")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +175,7 @@ class ControllerResponse(_message.Message):
     DELETE_QUOTAS_FIELD_NUMBER: _ClassVar[int]
     UNDELETE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     PURGE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TRANSACTIONS_TOPIC_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     error: _common_pb2.Error
     register_broker: RegisterBrokerResponse
@@ -193,7 +196,8 @@ class ControllerResponse(_message.Message):
     delete_quotas: _cluster_pb2.DeleteQuotasResponse
     undelete_topics: _cluster_pb2.UndeleteTopicsResponse
     purge_topics: _cluster_pb2.PurgeTopicsResponse
-    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasResponse, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerResponse, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicResponse, _Mapping]] = ..., set_quotas: _Optional[_Union[_cluster_pb2.SetQuotasResponse, _Mapping]] = ..., delete_quotas: _Optional[_Union[_cluster_pb2.DeleteQuotasResponse, _Mapping]] = ..., undelete_topics: _Optional[_Union[_cluster_pb2.UndeleteTopicsResponse, _Mapping]] = ..., purge_topics: _Optional[_Union[_cluster_pb2.PurgeTopicsResponse, _Mapping]] = ...) -> None: ...
+    create_transactions_topic: CreateTransactionsTopicResponse
+    def __init__(self, correlation_id: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., register_broker: _Optional[_Union[RegisterBrokerResponse, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatResponse, _Mapping]] = ..., alter_partitions: _Optional[_Union[AlterPartitionsResponse, _Mapping]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping]] = ..., confirm_deletions: _Optional[_Union[ConfirmDeletionsResponse, _Mapping]] = ..., create_topics: _Optional[_Union[_cluster_pb2.CreateTopicsResponse, _Mapping]] = ..., alter_topics: _Optional[_Union[_cluster_pb2.AlterTopicsResponse, _Mapping]] = ..., delete_topics: _Optional[_Union[_cluster_pb2.DeleteTopicsResponse, _Mapping]] = ..., drain_broker: _Optional[_Union[_cluster_pb2.DrainBrokerResponse, _Mapping]] = ..., reassign_partitions: _Optional[_Union[_cluster_pb2.ReassignPartitionsResponse, _Mapping]] = ..., elect_leaders: _Optional[_Union[_cluster_pb2.ElectLeadersResponse, _Mapping]] = ..., renew_replicas: _Optional[_Union[RenewReplicasResponse, _Mapping]] = ..., unregister_broker: _Optional[_Union[_cluster_pb2.UnregisterBrokerResponse, _Mapping]] = ..., create_positions_topic: _Optional[_Union[CreatePositionsTopicResponse, _Mapping]] = ..., set_quotas: _Optional[_Union[_cluster_pb2.SetQuotasResponse, _Mapping]] = ..., delete_quotas: _Optional[_Union[_cluster_pb2.DeleteQuotasResponse, _Mapping]] = ..., undelete_topics: _Optional[_Union[_cluster_pb2.UndeleteTopicsResponse, _Mapping]] = ..., purge_topics: _Optional[_Union[_cluster_pb2.PurgeTopicsResponse, _Mapping]] = ..., create_transactions_topic: _Optional[_Union[CreateTransactionsTopicResponse, _Mapping]] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
     __slots__ = ("name", "rack", "host", "port", "replica_host", "replica_port", "incarnation_id", "directory_ids", "broker_id", "previous_broker_epoch", "directory_epoch", "accepted_copy")
@@ -424,5 +428,15 @@ class CreatePositionsTopicRequest(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ...) -> None: ...
 
 class CreatePositionsTopicResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CreateTransactionsTopicRequest(_message.Message):
+    __slots__ = ("topic_id",)
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    def __init__(self, topic_id: _Optional[bytes] = ...) -> None: ...
+
+class CreateTransactionsTopicResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

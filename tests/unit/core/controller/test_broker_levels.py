@@ -8,11 +8,12 @@ from tests.fakes.cluster import Cluster, registration
 
 from millrace.core.errors import UnsupportedFeatureError
 from millrace.core.ids import BrokerId, TopicId, WallMs
-from millrace.core.metadata.broker_levels import BROKER_LEVEL, FIRST_LEVEL
+from millrace.core.metadata.broker_levels import BROKER_LEVEL, COMPACTION, FIRST_LEVEL
 from millrace.core.metadata.model import BrokerRegistration, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
     CreateTopics,
+    CreateTransactionsTopic,
     DeleteTopics,
     Heartbeat,
     NewTopic,
@@ -24,6 +25,7 @@ from millrace.core.metadata.requests import (
 )
 
 COMPACTED = {"cleanup.policy": "compact"}
+TRANSACTIONS = CreateTransactionsTopic(topic_id=TopicId(b"transactions".ljust(16)))
 B = BrokerId(1)
 
 
@@ -115,6 +117,29 @@ def test_heartbeats_tell_the_level_that_an_earlier_controller_did_not_keep() -> 
         )
     )
     assert isinstance(create(cluster, "t", COMPACTED), Topic)
+
+
+def test_transactions_wait_for_the_last_upgrade_and_no_earlier_broker_comes_back() -> None:
+    """T16."""
+    cluster = Cluster()
+    cluster.driver.kill(B)
+    cluster.driver.levels[B] = COMPACTION
+    compacting = replace(registration(1, "2"), level=COMPACTION)
+    cluster.driver.start_broker(compacting)
+    refused = cluster.driver.ask(TRANSACTIONS)
+    assert isinstance(refused, UnsupportedFeatureError)
+    assert "upgrade 'b1' first" in refused.message
+    assert not cluster.driver.image.topics
+    cluster.driver.kill(B)
+    del cluster.driver.levels[B]
+    cluster.restart(1, "3")
+    topic = cluster.driver.ask(TRANSACTIONS)
+    assert isinstance(topic, Topic)
+    cluster.driver.kill(B)
+    refused = cluster.driver.ask(replace(compacting, incarnation_id="4"))
+    assert isinstance(refused, UnsupportedFeatureError)
+    assert "'__transactions': upgrade it" in refused.message
+    cluster.restart(1, "5")
 
 
 def test_settings_can_be_taken_away_whatever_the_brokers_are() -> None:

@@ -1,5 +1,7 @@
 """The topic of positions: made when the first one is to be kept, and the cluster's own."""
 
+from dataclasses import replace
+
 import pytest
 from tests.fakes.cluster import registration
 from tests.fakes.controller_driver import ControllerDriver, Objects
@@ -19,6 +21,7 @@ from millrace.core.metadata.requests import (
     AlterTopics,
     CreatePositionsTopic,
     CreateTopics,
+    CreateTransactionsTopic,
     DeleteTopics,
     DrainBroker,
     NewTopic,
@@ -28,7 +31,7 @@ from millrace.core.metadata.requests import (
     TopicRef,
 )
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.topics import POSITIONS_TOPIC
+from millrace.core.topics import POSITIONS_TOPIC, TRANSACTIONS_TOPIC
 
 
 def asked(number: int = 1) -> CreatePositionsTopic:
@@ -64,6 +67,25 @@ def test_whoever_asks_for_it_next_gets_the_same_one() -> None:
     first = driver.ask(asked(1))
     assert driver.ask(asked(2)) == driver.ask(asked(1)) == first
     assert len(driver.image.topics) == 1
+
+
+def test_transactions_have_a_topic_of_their_own_that_grows_likewise() -> None:
+    config = ClusterConfig(transactions_partitions=2, positions_partitions=1)
+    driver = cluster(1, config)
+    driver.ask(asked())
+    request = CreateTransactionsTopic(topic_id=TopicId(b"transactions".ljust(16)))
+    topic = driver.ask(request)
+    assert isinstance(topic, Topic)
+    assert topic.name == TRANSACTIONS_TOPIC
+    assert driver.ask(replace(request, topic_id=TopicId(b"another".ljust(16)))) == topic
+    assert (len(topic.partitions), topic.replication_factor) == (2, 1)
+    assert topic.config.retention_ms == topic.config.retention_bytes == -1
+    driver.start_broker(registration(1))
+    driver.pass_time(600)
+    assert [(str(raised.topic), raised.partitions) for raised in driver.raised] == [
+        ("__positions", 1),
+        ("__transactions", 2),
+    ]
 
 
 def test_it_waits_for_the_brokers_that_it_is_to_have() -> None:
