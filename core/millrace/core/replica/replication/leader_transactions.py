@@ -17,7 +17,7 @@ Source: KIP-890; KAFKA-19690 (the epoch is checked before the guard).
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, ref
 
 from millrace.core.errors import (
     InvalidProducerEpochError,
@@ -93,8 +93,8 @@ class LeaderTransactions(LeaderOffsets):
         )
         self.producers = log.producer_states.copy()
         self._appends = OpenAppends()
-        # A guard that its owner has dropped needs no room.
-        self._joining: WeakValueDictionary[ProducerId, JoinGuard] = WeakValueDictionary()
+        # Those that are valid, while somebody holds them.
+        self._joining: dict[ProducerId, ReferenceType[JoinGuard]] = {}
 
     # --- Joining -----------------------------------------------------------------------------
 
@@ -116,10 +116,17 @@ class LeaderTransactions(LeaderOffsets):
         """
         if not self.producers.must_join(header):
             return None
-        guard = self._joining.get(header.producer_id)
+        joining, producer_id = self._joining, header.producer_id
+        known = joining.get(producer_id)
+        guard = None if known is None else known()
         if guard is None or guard.producer_epoch != header.producer_epoch:
-            guard = JoinGuard(header.producer_id, header.producer_epoch)
-            self._joining[header.producer_id] = guard
+            guard = JoinGuard(producer_id, header.producer_epoch)
+
+            def forget(dropped: ReferenceType[JoinGuard]) -> None:
+                if joining.get(producer_id) is dropped:
+                    del joining[producer_id]
+
+            joining[producer_id] = ref(guard, forget)
         return guard
 
     def _check_joined(self, header: BatchHeader, joined: JoinGuard | None) -> None:
@@ -127,10 +134,12 @@ class LeaderTransactions(LeaderOffsets):
         entry = self.producers.entry(header.producer_id)
         if entry is not None and entry.first_offset != UNKNOWN_OFFSET:
             return
+        valid = self._joining.get(header.producer_id)
         if (
             joined is None
             or joined.producer_epoch != header.producer_epoch
-            or self._joining.get(header.producer_id) is not joined
+            or valid is None
+            or valid() is not joined
         ):
             raise InvalidTransactionStateError(
                 f"the partition is not in a transaction of producer {header.producer_id} of epoch "

@@ -170,6 +170,15 @@ def test_a_guard_of_another_reign_is_void() -> None:
         leader().append(batch(), Acks.ALL, "a", WALL, joined=guard)
 
 
+def test_a_guard_that_was_given_up_leaves_nothing_behind() -> None:
+    machine = leader()
+    for producer_id in range(3):
+        machine.begin_joining(batch(producer_id=producer_id))
+    held = machine.begin_joining(batch(producer_id=9))
+    assert held is not None
+    assert len(machine._joining) == 1
+
+
 def test_the_epoch_is_checked_before_the_guard() -> None:
     machine = leader()
     machine.append_markers([marker(4)], "m", WALL)
