@@ -29,6 +29,7 @@ import queue
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from math import ceil
 from typing import Any, Final, Protocol, TypeVar
 
@@ -43,6 +44,7 @@ from millrace.core.errors import (
     StorageFullError,
 )
 from millrace.core.ids import MonotonicMs, Offset
+from millrace.core.records.header import Attributes
 from millrace.core.replica.replication.disk_health import FLUSHES_JUDGED, DiskReading
 from millrace.core.replica.replication.events import Corrupt, DiskEvent, Failed, Flushed, Written
 from millrace.runtime import host
@@ -118,6 +120,7 @@ class Appender(Submissions):
         on_disk: called on the loop with what became of a target's log.
         on_failed: called on the loop, once, when the directory's disk failed (P63).
         check_room: called before appends; raises if there is no room for them.
+        give_room: gives up what is kept for small files.
         may_append_cached: whether the loop may append, by the file system and the room there.
 
     Attributes:
@@ -133,11 +136,13 @@ class Appender(Submissions):
         on_disk: Callable[[Any, DiskEvent], None],
         on_failed: Callable[[LogDirFailedError], None],
         check_room: Callable[[], None] = lambda: None,
+        give_room: Callable[[], None] = lambda: None,
         may_append_cached: Callable[[], bool] = lambda: False,
     ) -> None:
         self._mailbox = mailbox
         self._may_append_cached = may_append_cached
         self._check_room = check_room
+        self._give_room = give_room
         self._checkpoint = checkpoint
         self._is_checkpointing = False
         self._on_disk = on_disk
@@ -320,6 +325,9 @@ class Appender(Submissions):
     ) -> tuple[int, StorageError | None]:
         """Write batches, as many at once as go into one segment.
 
+        On a full disk the ends of transactions take the room that is kept for small files (T7):
+        without them readers of committed records would stand still.
+
         Returns:
             How many of them were written, and why not the rest.
         """
@@ -328,10 +336,17 @@ class Appender(Submissions):
             try:
                 if self._failure is not None:
                     raise self._failure
-                self._check_room()
                 rest = batches[written:] if written else batches
                 part = rest[: target.log.writer.count_fitting(rest)]
-                self._measured(target.log.writer.append, part, wall_now())
+                try:
+                    self._check_room()
+                    self._measured(target.log.writer.append, part, wall_now())
+                except StorageFullError:
+                    part = [*takewhile(_ends_transactions, part)]
+                    if not part:
+                        raise
+                    self._give_room()
+                    self._measured(target.log.writer.append, part, wall_now())
             except StorageError as error:
                 return written, error
             written += len(part)
@@ -419,6 +434,10 @@ class HeldAppends(Submissions):
         calls, self._calls = self._calls, []
         for _, _, done in calls:
             done(None, error)
+
+
+def _ends_transactions(batch: StampedBatch) -> bool:
+    return bool(batch.attributes & Attributes.CONTROL)
 
 
 def _raise(error: BaseException) -> None:

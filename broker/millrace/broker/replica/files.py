@@ -147,6 +147,7 @@ class ReplicaFiles:
             on_disk=self._on_disk,
             on_failed=on_failed,
             check_room=directory.ballast.check,
+            give_room=directory.ballast.give_up,
             may_append_cached=lambda: (
                 directory.can_append_cached and not directory.ballast.is_missing
             ),

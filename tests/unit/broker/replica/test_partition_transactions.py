@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.fakes.disk import Disk
 from tests.fakes.log_on_disk import LogOnDisk
-from tests.fakes.open_partition import Sender, lead, partition_of
+from tests.fakes.open_partition import Sender, lead, partition_of, send
 from tests.fakes.two_replicas import HERE, THERE, complete, raise_it
 from tests.fakes.until import until
 
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.partition import Partition
-from millrace.core.errors import InvalidTransactionStateError
+from millrace.core.errors import InvalidTransactionStateError, StorageFullError
 from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
@@ -34,10 +34,19 @@ def on_disk(partition: Partition, event: DiskEvent) -> None:
 
 
 @asynccontextmanager
-async def leading() -> AsyncIterator[Partition]:
-    mailbox = Mailbox(asyncio.get_running_loop())
-    appender = Appender("a", mailbox, lambda _: None, on_disk=on_disk, on_failed=raise_it)
-    partition = partition_of(LogOnDisk(Disk()).log, appender)
+async def leading(disk: Disk | None = None) -> AsyncIterator[Partition]:
+    opened = LogOnDisk(disk or Disk(), ballast_bytes=2000)
+    ballast = opened.directory.ballast
+    appender = Appender(
+        "a",
+        Mailbox(asyncio.get_running_loop()),
+        lambda _: None,
+        on_disk=on_disk,
+        on_failed=raise_it,
+        check_room=ballast.check,
+        give_room=ballast.give_up,
+    )
+    partition = partition_of(opened.log, appender)
     try:
         lead(partition, HERE, 1)
         yield partition
@@ -118,3 +127,26 @@ async def test_a_new_leader_goes_on_with_what_its_log_knows() -> None:
         marker = Marker(PRODUCER, ProducerEpoch(1), True, LeaderEpoch(3))
         (written,) = partition.append_markers([marker], Sender()).written
         assert (written.first_offset, written.last_offset) == (0, 1)
+
+
+async def test_on_a_full_disk_a_marker_takes_the_ballast_and_data_does_not() -> None:
+    disk = Disk()
+    async with leading(disk) as partition:
+        await join(partition)
+        follow(partition)
+        disk.capacity = sum(disk.size(path) for path in disk.files()) + 100
+        with pytest.raises(StorageFullError):
+            await append_plain(partition)
+        marker = Marker(PRODUCER, ProducerEpoch(1), True, LeaderEpoch(3))
+        partition.append_markers([marker], Sender())
+        await until(lambda: partition.leader.flushed_offset == 3)
+        follow(partition)
+        with pytest.raises(StorageFullError):
+            await append_plain(partition)
+        assert partition.leader.last_stable_offset == 3
+
+
+async def append_plain(partition: Partition) -> None:
+    error = (await asyncio.wait_for(send(partition, b"v" * 200), 10)).error
+    if error is not None:
+        raise error

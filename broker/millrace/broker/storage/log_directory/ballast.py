@@ -1,7 +1,8 @@
 """Space that is taken from the disk in advance, for small files when the disk is full (P64).
 
-Recovery points and the other small files of a log directory must be written even then. So the
-ballast is removed when one of them finds no room, and appends wait until it is taken again.
+Recovery points, the other small files of a log directory, and the ends of transactions must be
+written even then. So the ballast is removed when one of them finds no room, and appends wait until
+it is taken again.
 """
 
 from collections.abc import Callable
@@ -83,6 +84,18 @@ class Ballast:
             with self._lock:
                 self._remove()
             write()
+
+    def give_up(self) -> None:
+        """Leave the room to whoever writes next; appends wait until it is taken again.
+
+        Raises:
+            StorageFullError, LogDirFailedError: the disk refused.
+        """
+        with self._lock:
+            try:
+                self._remove()
+            except OSError as error:
+                raise refusal(error, f"giving up the ballast of {self._directory}") from error
 
     def _is_there(self) -> bool:
         return self._files.exists(self._path) and self._files.size(self._path) >= self._size
