@@ -46,9 +46,10 @@ class GroupLagMetrics(Collector):
         lags = [row for row in found if row.group in kept]
         yield _family(
             "millrace_group_lag_records",
-            "Records that a group, Spark query or other reader has not read, by topic; all of a "
-            "partition in which it has stored no position. Each group is shown by its coordinator. "
-            "Absent as long as the lag in a partition is unknown; so are the next three.",
+            "Records that a group, Spark query or other reader has not read, by topic, as far as "
+            "no transaction is open; all of a partition in which it has stored no position. Each "
+            "group is shown by its coordinator. Absent as long as the lag in a partition is "
+            "unknown; so are the next three.",
             [(row, row.lag.records) for row in lags],
         )
         yield _family(

@@ -295,7 +295,7 @@ def _explained(place: _Place, found: Found, wanted: int, start: int, *, is_searc
     if place.start == place.end:
         parts = [f"Partition {place.partition} is empty; its next offset is {place.end:,}."]
     elif wanted > place.end or (wanted == place.end and not is_search and not found.rows):
-        parts.append("What was asked for is not written yet.")
+        parts.append("What was asked for is not written yet, or its transaction is not over.")
     elif 0 <= wanted < place.start:
         parts.append("Older records were deleted.")
     if is_search:
