@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from tests.fakes.group_coordinator import FakeGroups
 from tests.fakes.transaction_coordinator import FakeTransactions
 from tests.fakes.transaction_log import TransactionLog
 
@@ -224,6 +225,8 @@ class FakeBroker:
         self.fetched_bytes_sent = 0
         self.credit_granted = 0
         self.transactions = FakeTransactions()
+        self.groups = FakeGroups(self.transactions)
+        """The one group; `coordinate` says what it reads."""
         self.transactions_gate = asyncio.Event()
         """While cleared, ends of transactions are decided and not answered."""
         self.transactions_gate.set()
@@ -261,6 +264,12 @@ class FakeBroker:
         topic = self.topics[name]
         for number in range(len(topic.logs), partitions):
             topic.logs.append(FakeLog(TopicPartition(topic.topic_id, number)))
+
+    def coordinate(self, name: str) -> None:
+        """Let the group read a topic."""
+        topic = self.topics[name]
+        self.groups.topic = topic.name, topic.topic_id
+        self.groups.partitions = len(topic.logs)
 
     def log(self, name: str, partition: int = 0) -> FakeLog:
         return self.topics[name].logs[partition]
@@ -320,6 +329,15 @@ class FakeBroker:
                 ),
             )
         )
+        for service, methods in self.groups.methods().items():
+            handlers: dict[str, Any] = {
+                name: grpc.unary_unary_rpc_method_handler(
+                    method, kind.FromString, lambda answer: answer.SerializeToString()
+                )
+                for name, (method, kind) in methods.items()
+            }
+            handler = grpc.method_handlers_generic_handler(f"millrace.proto.v1.{service}", handlers)
+            self._server.add_generic_rpc_handlers((handler,))
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
 

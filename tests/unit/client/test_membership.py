@@ -754,22 +754,24 @@ async def test_a_commit_of_everything_leaves_out_topics_that_are_gone() -> None:
 # Transactions that commit for the member (T18).
 
 
-async def test_no_other_assignment_is_taken_until_the_transaction_has_ended() -> None:
+async def test_no_partition_is_given_up_until_the_transaction_has_ended() -> None:
     """What was handed out and is not committed yet would be read by the next owner, too."""
     async with a_story() as it:
         it.coordinator.decide = lambda _: given(1, 0, 1)
         await it.until(lambda: it.reading.read, polls=True)
-        it.member.heartbeats.is_held = True
-        it.coordinator.decide = lambda _: given(2, 1)
+        it.member.hold(is_held=True)
+        it.coordinator.decide = lambda _: given(2, 0, 1, 2)
+        await it.until(lambda: it.coordinator.heartbeats[-1].confirmed == 2, polls=True)
+        it.coordinator.decide = lambda _: given(3, 1)
         await it.until(lambda: it.member.heartbeats.told is not None)
         beats = len(it.coordinator.heartbeats)
         await it.until(lambda: len(it.coordinator.heartbeats) > beats + 2, polls=True)
         assert not it.member.is_due, "a poll that waits does not turn in circles"
-        assert set(it.reading.read) == {place(0), place(1)}
-        assert it.coordinator.heartbeats[-1].confirmed == 1
+        assert set(it.reading.read) == {place(0), place(1), place(2)}
+        assert it.coordinator.heartbeats[-1].confirmed == 2
         before = it.member.gave_up_at
-        it.member.heartbeats.is_held = False
-        await it.until(lambda: it.coordinator.heartbeats[-1].confirmed == 2, polls=True)
+        it.member.hold(is_held=False)
+        await it.until(lambda: it.coordinator.heartbeats[-1].confirmed == 3, polls=True)
         assert set(it.reading.read) == {place(1)}
         assert it.member.gave_up_at > before
 
@@ -778,10 +780,10 @@ async def test_what_is_lost_is_given_up_though_a_transaction_is_open() -> None:
     """It can only abort: others read the same records."""
     async with a_story() as it:
         await it.until(lambda: it.reading.read, polls=True)
-        it.member.heartbeats.is_held = True
-        before = it.member.gave_up_at
+        it.member.hold(is_held=True)
+        before, first = it.member.gave_up_at, it.coordinator.heartbeats[0].member_id
         it.coordinator.decide = lambda request: (
-            UnknownMemberIdError("gone") if request.confirmed else given(2, 1)
+            UnknownMemberIdError("gone") if request.member_id == first else given(1)
         )
         await it.until(lambda: not it.reading.read, polls=True)
         assert it.member.gave_up_at > before

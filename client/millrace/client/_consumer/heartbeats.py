@@ -58,7 +58,7 @@ class Heartbeats:
         is_lost: the next poll has to give everything up.
         failure: why it is no member, and will not be one; None: it is, or may be.
         confirmed: the epoch of the assignment that it has taken.
-        is_held: a transaction commits for the member: the next poll takes no other assignment.
+        deferred: an assignment that no poll takes yet; None: there is none.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Heartbeats:
         self._on_lost, self._on_news = on_lost, on_news
         self.told: pb.GroupHeartbeatResponse | None = None
         self.is_lost = False
-        self.is_held = False
+        self.deferred: pb.GroupHeartbeatResponse | None = None
         self.failure: MillraceError | None = None
         self.confirmed = 0
         self.member_id = _new_id()
@@ -269,7 +269,7 @@ class Heartbeats:
     @property
     def has_work(self) -> bool:
         """Whether a heartbeat has brought something for the next poll."""
-        has_assignment = self.told is not None and not self.is_held
+        has_assignment = self.told is not None and self.told is not self.deferred
         return has_assignment or self.is_lost or self.failure is not None
 
     @contextmanager

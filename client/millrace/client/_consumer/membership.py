@@ -64,6 +64,7 @@ class Membership:
         owned: the topic of each partition that it reads.
         gave_up_at: when others last got partitions that it had read, or since when it is a member,
             in seconds of the monotonic clock.
+        is_held: a transaction commits for the member: it gives no partition up.
         must_put_back: what it has handed out since the last commit does not count: the next poll
             goes back.
     """
@@ -87,7 +88,7 @@ class Membership:
         self._positions = KeptPositions(cluster, coordinators)
         self.owned: dict[TopicPartition, str] = {}
         self.gave_up_at = host.monotonic_s()
-        self.must_put_back = False
+        self.must_put_back = self.is_held = False
         self._compared: set[TopicId] = set()
         """Topics without a position that were compared with the deleted ones, of those it owns."""
         self.heartbeats = Heartbeats(
@@ -153,11 +154,18 @@ class Membership:
                 await self._give_up()
             elif self.must_put_back:
                 await self.put_back()
-            elif self.heartbeats.told is not None and not self.heartbeats.is_held:
-                await self._take(self.heartbeats.told)
+            elif (
+                told := self.heartbeats.told
+            ) is not None and told is not self.heartbeats.deferred:
+                await self._take(told)
             else:
                 break
         self.commits.begin_due()
+
+    def hold(self, *, is_held: bool) -> None:
+        """Give up no partition, or do so again: a transaction commits for the member, or ended."""
+        self.is_held = is_held
+        self.heartbeats.deferred = None
 
     async def _give_up(self) -> None:
         """Stop to read everything, as others may own it."""
@@ -175,6 +183,9 @@ class Membership:
             for partition in topic.partitions
         }
         revoked = [place for place in self.owned if place not in assigned]
+        if revoked and self.is_held:
+            self.heartbeats.deferred = told
+            return
         if revoked:
             self._tell_gone(told)
             await self.commits.commit_before_others_own(revoked)

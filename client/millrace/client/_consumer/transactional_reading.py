@@ -2,8 +2,8 @@
 
 Invariants, between the moment at which a transaction knows the consumer and its end:
 
-- The consumer takes no other assignment: its group waits with the partitions that it has to give
-  up. So what it has handed out, and what the transaction has made of it, count together.
+- The consumer takes no assignment by which it loses a partition: its group waits for it. So what
+  it has handed out, and what the transaction has made of it, count together.
 - If its group gave partitions to others all the same, as its session had ended, the transaction
   cannot commit: the others have read the same records.
 - After an abort it hands out again what it had handed out: it goes back to where its group has
@@ -41,7 +41,7 @@ class TransactionalReading:
         """Transactions that commit for the consumer, and have not ended."""
 
     def hold(self) -> None:
-        """Take no other assignment until `release`.
+        """Give no partition up until `release`.
 
         Raises:
             InvalidRequestError: the consumer cannot be committed for in a transaction.
@@ -61,14 +61,14 @@ class TransactionalReading:
         self._tell()
 
     def release(self) -> None:
-        """Take assignments again."""
+        """Give partitions up again."""
         self._holds -= 1
         self._tell()
         self._core.assignment.wake()
 
     def _tell(self) -> None:
         if self._core.membership is not None:
-            self._core.membership.heartbeats.is_held = self._holds > 0
+            self._core.membership.hold(is_held=self._holds > 0)
 
     async def stage(
         self,

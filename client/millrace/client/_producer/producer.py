@@ -110,7 +110,7 @@ class Producer(RecordSink, AsyncClient):
 
         Args:
             consumer: for which the transaction commits positions. From the beginning of the block
-                on the consumer takes no other assignment, and after an abort it goes back.
+                on the consumer gives no partition up, and after an abort it goes back.
         """
         return Transaction(self, self._transactions(), reading_of(consumer))
 
@@ -147,7 +147,7 @@ class Producer(RecordSink, AsyncClient):
 
         The consumer is a member of a group, with `enable_auto_commit=False`. It commits as that
         member: one that has lost a partition cannot. From now on, and until the transaction has
-        ended, the consumer takes no other assignment. After an abort it goes back to where its
+        ended, the consumer gives no partition up. After an abort it goes back to where its
         group has committed, else to where it began.
 
         Args:

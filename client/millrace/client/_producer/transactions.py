@@ -5,9 +5,9 @@ asked, records are held back where no transaction is open, and what is on its wa
 before a commit, or dropped before an abort.
 
 A transaction also knows the consumers that it commits for (T18). From the moment it knows one, the
-consumer takes no other assignment until the transaction has ended: what it has handed out counts
-for its member alone. After an abort the consumer goes back to where its group has committed, else
-to where it began, and hands out again what it had handed out.
+consumer gives no partition up until the transaction has ended: what it has handed out counts for
+its member alone. After an abort the consumer goes back to where its group has committed, else to
+where it began, and hands out again what it had handed out.
 """
 
 import asyncio
@@ -59,10 +59,10 @@ class Reading(Protocol):
     """What a transaction needs of a consumer for which it commits."""
 
     def hold(self) -> None:
-        """Take no other assignment until `release`."""
+        """Give no partition up until `release`."""
 
     def release(self) -> None:
-        """Take assignments again."""
+        """Give partitions up again."""
 
     async def stage(
         self,
