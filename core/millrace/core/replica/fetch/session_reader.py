@@ -190,8 +190,15 @@ class SessionReader:
         """Return whether the reader was sent all that there is: no need to look again."""
         if position.has_advanced:
             return False
+        if self.read_committed:
+            end_offset = replica.last_stable_offset  # Once: it is asked for after each response.
+            return (
+                position.fetch_offset >= end_offset == position.told_last_stable_offset
+                and position.told_high_watermark == replica.high_watermark
+                and position.told_log_start_offset == log.log_start_offset
+            )
         if self.follower is None:
-            end_offset = self._readable_end(replica)
+            end_offset = replica.high_watermark
         elif (leader := replica.leader) is not None:
             end_offset = leader.written_offset
         else:
