@@ -28,6 +28,7 @@ from millrace.broker.coordinator.coordinators import CoordinatorLimits
 from millrace.broker.coordinator.group_lags import METHOD as DESCRIBE_LAGS
 from millrace.broker.coordinator.group_lags import GroupLags
 from millrace.broker.coordinator.groups import Groups
+from millrace.broker.coordinator.transaction_joins import TransactionJoins
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.fetcher import ReplicaFetcher
@@ -41,7 +42,10 @@ from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.rpc.controller import BrokerSessions, ControllerService
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.groups import GroupsService
+from millrace.broker.rpc.joining import Joining
 from millrace.broker.rpc.listeners import Addresses, Listeners, ReplicaListener
+from millrace.broker.rpc.markers import METHOD as WRITE_MARKERS
+from millrace.broker.rpc.markers import MarkerWriter
 from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.positions import PositionsService
@@ -181,7 +185,9 @@ class Broker:
         peers = Peers(broker.broker_id, partitions, self._config.limits)
         self._endings.push_async_callback(peers.close)
         groups = self._make_groups(partitions)
-        followers = self._replicate(broker, channel, partitions, listeners.replica)
+        joins = TransactionJoins(partitions, peers, self._duties.fail)
+        self._endings.push_async_callback(joins.close)
+        followers = self._replicate(broker, channel, partitions, peers, listeners.replica)
         self._endings.push_async_callback(listeners.stop_clients)
         lifecycle = self._make_lifecycle(channel, broker, partitions, addresses)
         self._endings.push_async_callback(listeners.report_stopping)
@@ -190,7 +196,13 @@ class Broker:
         for listener in listeners.of_clients:
             drpc_address = partial(addresses.of, ListenerProtocol.DRPC, listener.calls.listener)
             await self._serve_clients(
-                listener, broker, channel, partitions, groups, drpc_address=drpc_address
+                listener,
+                broker,
+                channel,
+                partitions,
+                groups,
+                joins=joins,
+                drpc_address=drpc_address,
             )
         self._begin_upkeep(housekeeping, partitions, groups, peers, followers)
         self._duties.begin(channel.remember())
@@ -390,6 +402,7 @@ class Broker:
         broker: BrokerLife,
         channel: ControllerChannel,
         partitions: Partitions,
+        peers: Peers,
         listener: ReplicaListener,
     ) -> ReplicaService:
         """Follow the leaders of partitions, and serve the followers."""
@@ -403,7 +416,10 @@ class Broker:
             on_failure=self._duties.fail,
         )
         self._endings.push_async_callback(fetcher.stop)
+        markers = MarkerWriter(partitions)
+        peers.serve_here(WRITE_MARKERS, markers.write)
         followers = ReplicaService(
+            markers=markers,
             partitions=partitions,
             reader=self._reader,
             early=self._early,
@@ -498,6 +514,7 @@ class Broker:
         partitions: Partitions,
         groups: Groups,
         *,
+        joins: TransactionJoins,
         drpc_address: Callable[[], str],
     ) -> None:
         limits, calls = self._config.limits, clients.calls
@@ -507,6 +524,7 @@ class Broker:
             checkers=self._checkers,
             memory=self._memory,
             early=self._early,
+            joining=Joining(joins),
             limits=limits,
             metrics=self._metrics,
             quotas=self._quotas,

@@ -1,21 +1,28 @@
 """The Fetch service, of clients and of followers: `fetch_sessions`, `offset_lookups`, `lags`."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from millrace.broker.rpc.calls import ServiceMethods
 from millrace.broker.rpc.fetch_sessions import SessionService
+from millrace.broker.rpc.markers import MarkerWriter
 from millrace.broker.rpc.offset_lookups import OffsetLookups
 from millrace.core.replica.replication.leader_session import ENTRIES_IN_REQUEST
 from millrace.proto.v1 import fetch_pb2 as pb
-from millrace.proto.v1 import replica_pb2
+from millrace.proto.v1 import replica_pb2, transactions_pb2
 
 
+@dataclass(eq=False, kw_only=True)
 class ReplicaService(SessionService):
     """Serves `millrace.proto.v1.Replica`, on the replica listener.
 
     The limits of clients do not apply to brokers: a broker follows as many partitions as it may
     hold, and its messages are as large as those of `LeaderSession`.
+
+    Attributes:
+        markers: writes the ends of transactions.
     """
+
+    markers: MarkerWriter
 
     NAME = replica_pb2.DESCRIPTOR.services_by_name["Replica"].full_name
 
@@ -29,7 +36,10 @@ class ReplicaService(SessionService):
         """Return what serves its calls."""
         return self.calls.methods(
             self.NAME,
-            unary={"DescribeLags": (self.lags.describe, pb.DescribeLagsRequest)},
+            unary={
+                "DescribeLags": (self.lags.describe, pb.DescribeLagsRequest),
+                "WriteMarkers": (self.markers.write, transactions_pb2.WriteMarkersRequest),
+            },
             streams={"Fetch": self.fetch},
         )
 

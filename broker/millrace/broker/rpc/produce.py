@@ -5,7 +5,8 @@ on the loop if that is short and no earlier request is with the checking thread,
 thread; the loop gives offsets and hands the batches to the append threads; when every
 batch is acknowledged or refused, one answer goes out and the bytes are given back. Requests of one
 stream are given offsets in the order in which they came, and answered as they finish. A batch for a
-leader that does not know of its election yet waits for the metadata (`EarlyRequests`).
+leader that does not know of its election yet waits for the metadata (`EarlyRequests`), and the
+first batch of a transaction in a partition waits for its coordinator (`Joining`).
 
 A client that exceeds a quota is answered at once, and told how long to wait; its stream is not read
 meanwhile (`Throttle`).
@@ -26,6 +27,7 @@ from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.calls import Calls, ServiceMethods
+from millrace.broker.rpc.joining import Joining
 from millrace.broker.rpc.memory import ConnectionMemory, MemoryPool
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.produce_answers import Answers
@@ -42,6 +44,7 @@ from millrace.core.errors import (
     Appended,
     BrokerBusyError,
     BrokerShuttingDownError,
+    CoordinatorLoadInProgressError,
     InvalidTopicError,
     MillraceError,
     NotLeaderError,
@@ -58,6 +61,7 @@ from millrace.core.ids import (
 from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.core.quotas.quota import QuotaKind
 from millrace.core.replica.replication.appends import Acks, Waiter
+from millrace.core.replica.replication.leader_transactions import JoinGuard
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import produce_pb2 as pb
 from millrace.runtime import host
@@ -90,6 +94,8 @@ class _Request:
     deadline: MonotonicMs
     begun: float
     """When its batches were checked, in seconds."""
+    transactional_id: str
+    """Of the producer of transactional batches; empty: none of them is."""
     topic_partitions: list[TopicPartition] = field(default_factory=list)
     outcomes: list[Waiter | MillraceError | None] = field(default_factory=list)
     """In the order of the batches; None: not appended or refused yet."""
@@ -116,6 +122,7 @@ class ProduceService:
         checkers: Sequence[Worker],
         memory: MemoryPool,
         early: EarlyRequests,
+        joining: Joining,
         limits: LimitsConfig,
         metrics: BrokerMetrics,
         quotas: Quotas,
@@ -127,6 +134,7 @@ class ProduceService:
         self.turns = turns
         self.channel = channel
         self.early = early
+        self.joining = joining
         self.checkers = cycle(checkers)
         self.memory = memory
         self.limits = limits
@@ -377,6 +385,7 @@ class _ProduceStream:
             size=size,
             deadline=MonotonicMs(int(now * 1000) + timeout_ms),
             begun=now,
+            transactional_id=header.transactional_id,
         )
         acks = Acks.ALL if header.acks < 0 else Acks.LEADER
         self._pending[request] = None
@@ -389,7 +398,7 @@ class _ProduceStream:
             epoch = batch.expected_epoch
             if partition is not None and service.early.is_early(partition, epoch):
                 request.outstanding += 1
-                judge = partial(self._judge_early, request, number, batch, acks)
+                judge = partial(self._judge_later, request, number, batch, acks)
                 service.early.add(partition, epoch, judge)
             else:
                 self._judge(request, number, batch, acks)
@@ -397,10 +406,19 @@ class _ProduceStream:
         if not request.outstanding:
             self.on_request_done(request)
 
-    def _judge_early(self, request: _Request, number: int, batch: CheckedBatch, acks: Acks) -> None:
+    def _judge_later(
+        self,
+        request: _Request,
+        number: int,
+        batch: CheckedBatch,
+        acks: Acks,
+        joined: JoinGuard | MillraceError | None = None,
+    ) -> None:
         """Append or refuse a batch that has waited, unless its request was given up meanwhile."""
-        if not request.is_answered:
-            self._judge(request, number, batch, acks)
+        if isinstance(joined, MillraceError):
+            self._refuse_batch(request, number, joined)
+        elif not request.is_answered:
+            self._judge(request, number, batch, acks, joined)
         request.outstanding -= 1
         if not request.outstanding:
             self.on_request_done(request)
@@ -423,8 +441,15 @@ class _ProduceStream:
             )
         )
 
-    def _judge(self, request: _Request, number: int, batch: CheckedBatch, acks: Acks) -> None:
-        """Append a batch, or refuse it."""
+    def _judge(
+        self,
+        request: _Request,
+        number: int,
+        batch: CheckedBatch,
+        acks: Acks,
+        joined: JoinGuard | None = None,
+    ) -> None:
+        """Append a batch, or refuse it, or let it wait until it may join its transaction."""
         service = self._service
         try:
             if isinstance(batch.checked, MillraceError):
@@ -437,12 +462,21 @@ class _ProduceStream:
                 )
             partition.leader.check_epoch(batch.expected_epoch)
             service.check_producer_id(batch.checked.producer_id)
+            if request.transactional_id and joined is None:
+                later = partial(self._judge_later, request, number, batch, acks)
+                if service.joining.waits(partition, batch.checked, request.transactional_id, later):
+                    request.outstanding += 1
+                    return
             waiter = partition.append(
-                batch.checked, batch.batch, acks, request, is_successor=batch.is_successor
+                batch.checked,
+                batch.batch,
+                acks,
+                request,
+                is_successor=batch.is_successor,
+                joined=joined,
             )
         except MillraceError as error:
-            self._on_refused(error)
-            request.outcomes[number] = without_trace(error)
+            self._refuse_batch(request, number, error)
             return
         request.outcomes[number] = waiter
         request.log_start_offsets[number] = partition.log.log_start_offset
@@ -453,6 +487,10 @@ class _ProduceStream:
             service.metrics.appended(partition.topic, length, batch.checked.record_count)
             partition.appended_bytes += length
             self._throttle.charge_topic(partition.topic, length)
+
+    def _refuse_batch(self, request: _Request, number: int, error: MillraceError) -> None:
+        self._on_refused(error)
+        request.outcomes[number] = without_trace(error)
 
     def _on_refused(self, error: MillraceError) -> None:
         self._service.refusals.on_refused(error, self._caller, "Produce")
@@ -482,12 +520,7 @@ class _ProduceStream:
             request.topic_partitions, request.outcomes, request.log_start_offsets, strict=True
         ):
             if outcome is None:  # And it will not be appended any more.
-                outcome = NotLeaderError(
-                    "this broker did not lead it within the producer's request_timeout_ms: "
-                    "refresh the metadata",
-                    appended=Appended.NO,
-                    topic_partition=topic_partition,
-                )
+                outcome = _given_up(request, topic_partition)
             error = outcome if isinstance(outcome, MillraceError) else outcome.error
             if error is None and isinstance(outcome, Waiter) and not outcome.is_done:
                 error = RequestTimedOutError(
@@ -520,3 +553,21 @@ class _ProduceStream:
         self._drained.set()
         if self._throttle.delay_ms():
             self._answers.tell_delay()
+
+
+def _given_up(request: _Request, topic_partition: TopicPartition) -> MillraceError:
+    """Return the error of a batch that has waited for too long."""
+    if request.transactional_id:
+        return CoordinatorLoadInProgressError(
+            f"the coordinator of the transactional id {request.transactional_id!r} did not take "
+            "the partition into the transaction within the producer's request_timeout_ms: try "
+            "again",
+            appended=Appended.NO,
+            topic_partition=topic_partition,
+        )
+    return NotLeaderError(
+        "this broker did not lead it within the producer's request_timeout_ms: refresh the "
+        "metadata",
+        appended=Appended.NO,
+        topic_partition=topic_partition,
+    )

@@ -10,10 +10,11 @@ from itertools import repeat
 from typing import Final
 
 from millrace.broker.replica.partitions import Partitions
+from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import (
+    InvalidTransactionStateError,
     MalformedRequestError,
     MillraceError,
-    UnsupportedFeatureError,
 )
 from millrace.core.ids import (
     TOPIC_ID_BYTES,
@@ -123,6 +124,7 @@ class RequestChecks:
                     )
                 limits = self._partitions.get(topic_partition).limits
                 outcome = record_batch.check(topic_partition, view, limits, batch_header)
+                _check_transactional(outcome, header.transactional_id)
             except MillraceError as error:
                 outcome = without_trace(error)
             checked.append(
@@ -152,7 +154,21 @@ class RequestChecks:
         if header.acks not in (-1, 0, 1):
             raise MalformedRequestError(f"acks is {header.acks}; it must be -1, 0 or 1")
         if header.transactional_id:
-            raise UnsupportedFeatureError("transactions are not supported by this broker")
+            header.transactional_id = full_id(header.transactional_id)
+            if header.acks != -1:
+                raise MalformedRequestError(
+                    f"acks is {header.acks}, and the batches are transactional: ask for all (-1)"
+                )
+
+
+def _check_transactional(batch: BatchHeader, transactional_id: str) -> None:
+    """Check that a batch is transactional if its request is (P51)."""
+    if batch.is_transactional != bool(transactional_id):
+        raise InvalidTransactionStateError(
+            "the batch is transactional, and its request has no transactional id"
+            if batch.is_transactional
+            else "the request has a transactional id, and the batch is not transactional"
+        )
 
 
 def without_trace(error: MillraceError) -> MillraceError:

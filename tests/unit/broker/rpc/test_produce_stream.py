@@ -20,10 +20,13 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION
 from tests.fakes.two_replicas import HERE, THERE, complete, raise_it
 from tests.fakes.until import until
 
+from millrace.broker.coordinator.transaction_joins import Done, Writer
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partition import Partition
 from millrace.broker.rpc.grpc_calls import GrpcCall
+from millrace.broker.rpc.joining import Joining
+from millrace.broker.rpc.markers import MarkerWriter
 from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -32,13 +35,18 @@ from millrace.core.errors import (
     BrokerShuttingDownError,
     CorruptBatchError,
     FencedLeaderEpochError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
     MalformedRequestError,
+    MillraceError,
     NotLeaderError,
+    ProducerFencedError,
     UnknownProducerIdError,
 )
 from millrace.core.ids import (
     ProducerEpoch,
     ProducerId,
+    TopicPartition,
 )
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.quotas.config import QuotasConfig
@@ -48,9 +56,11 @@ from millrace.core.records.columns import Columns
 from millrace.core.replica.replication.appends import Waiter
 from millrace.core.replica.replication.effects import Effect, Wake
 from millrace.core.replica.replication.events import Corrupt, DiskEvent, Failed
+from millrace.core.replica.replication.progress import FollowerProgress
 from millrace.proto.codec import produce_request
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import produce_pb2 as pb
+from millrace.proto.v1 import transactions_pb2 as pb_transactions
 from millrace.runtime.clock import monotonic_now, wall_now
 from millrace.runtime.mailbox import Mailbox, Worker
 from millrace.runtime.turns import Turns
@@ -69,13 +79,27 @@ class Call(CallContext):
         *,
         acks: int = 1,
         value_bytes: int = 1,
+        transactional_id: str = "",
+        is_transactional: bool = False,
+        producer_epoch: int = 0,
+        sequence: int = -1,
     ) -> None:
         """Send the producer's batch of this number, with one record."""
         value = (b"%d" % number).ljust(value_bytes)
         prepared = prepare(TOPIC_PARTITION, Columns(1, wall_now(), values=[value]))
-        sealed = prepared.finish(PRODUCER, ProducerEpoch(0), number)
+        sealed = prepared.finish(
+            PRODUCER,
+            ProducerEpoch(producer_epoch),
+            number if sequence < 0 else sequence,
+            is_transactional=is_transactional,
+        )
         batch = sealed + bytes(prepared.body)
-        header = pb.ProduceHeader(correlation_id=number, acks=acks, request_timeout_ms=timeout_ms)
+        header = pb.ProduceHeader(
+            correlation_id=number,
+            acks=acks,
+            request_timeout_ms=timeout_ms,
+            transactional_id=transactional_id,
+        )
         header.partitions.add(
             topic_id=TOPIC_PARTITION.topic_id,
             partition=TOPIC_PARTITION.partition,
@@ -83,6 +107,18 @@ class Call(CallContext):
             length=len(batch),
         )
         self.requests.put_nowait(b"".join(produce_request(header, [batch])))
+
+    def transact(self, number: int, producer_epoch: int = 0) -> None:
+        """Send a transactional batch; the first of a later epoch begins with sequence 0."""
+        self.produce(
+            number,
+            epoch=2,
+            acks=-1,
+            transactional_id="copy",
+            is_transactional=True,
+            producer_epoch=producer_epoch,
+            sequence=0 if producer_epoch else number,
+        )
 
     async def answers(self, count: int) -> dict[int, pb.ProduceResult]:
         """Return the results that come, by the batch's number."""
@@ -92,6 +128,24 @@ class Call(CallContext):
                 response = pb.ProduceResponse.FromString(await self.responses.get())
                 found |= {answer.correlation_id: answer.results[0] for answer in response.answers}
         return found
+
+
+class Joins:
+    """The coordinator of transactions, asked; it answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Writer, Done]] = []
+
+    def ask(self, writer: Writer, place: TopicPartition, done: Done) -> None:
+        assert place == TOPIC_PARTITION
+        self.asked.append((writer, done))
+
+    async def answer(self, error: MillraceError | None = None) -> Writer:
+        """Answer the next question, when it comes."""
+        await until(lambda: bool(self.asked))
+        writer, done = self.asked.pop(0)
+        done(error)
+        return writer
 
 
 class Served:
@@ -112,12 +166,15 @@ class Served:
         )
         metrics = BrokerMetrics()
         self.quotas = no_quotas()
+        self.joins = Joins()
+        self.is_followed = False
         self.service = ProduceService(
             partitions=partitions,
             channel=SimpleNamespace(),  # type: ignore[arg-type]
             checkers=[self.checker],
             memory=MemoryPool(1 << 20, 1 << 20),
             early=EarlyRequests(early_wait_ms),
+            joining=Joining(self.joins),  # type: ignore[arg-type]
             limits=LimitsConfig(),
             metrics=metrics,
             quotas=self.quotas,
@@ -132,6 +189,40 @@ class Served:
     def on_disk(self, partition: Partition, event: DiskEvent) -> None:
         assert not isinstance(event, Corrupt | Failed)
         self.perform(partition.replica.on_disk(event, monotonic_now()))
+        if self.is_followed:
+            self.follow()
+
+    def follow(self) -> None:
+        """Let the other replica report that it has all that is written."""
+        leader, log = self.partition.leader, self.log
+        end = leader.written_offset
+        progress = FollowerProgress(end, end, log.log_start_offset, leader.leader_epoch)
+        now, epochs = monotonic_now(), log.leader_epochs
+        self.perform(
+            leader.on_follower_fetch(
+                THERE,
+                leader.leader_epoch,
+                progress,
+                epochs,
+                now,
+                log_start_offset=log.log_start_offset,
+            )
+        )
+
+    async def write_marker(
+        self, producer_epoch: int, *, is_commit: bool
+    ) -> pb_transactions.MarkerResult:
+        """Write the end of the producer's transaction; return the result."""
+        partitions: Any = self.service.partitions
+        marker = pb_transactions.Marker(
+            producer_id=PRODUCER, producer_epoch=producer_epoch, committed=is_commit, version=2
+        )
+        marker.partitions.add(
+            topic_id=TOPIC_PARTITION.topic_id, partition=TOPIC_PARTITION.partition
+        )
+        request = pb_transactions.WriteMarkersRequest(markers=[marker])
+        (result,) = (await MarkerWriter(partitions).write(request)).results
+        return result
 
     def perform(self, effects: list[Effect]) -> None:
         complete(effects)
@@ -147,6 +238,15 @@ class Served:
             yield
         finally:
             is_over.set()
+
+
+@contextlib.asynccontextmanager
+async def serving_transactions() -> AsyncIterator[tuple[Served, Call]]:
+    """As `serving`, at a leader whose follower has everything at once."""
+    async with serving() as (the, call):
+        the.is_followed = True
+        the.lead(HERE, 2)
+        yield the, call
 
 
 @contextlib.asynccontextmanager
@@ -452,3 +552,99 @@ def test_a_delayed_stream_ends_at_once_and_is_forgotten() -> None:
 
     with pytest.raises(BrokerShuttingDownError):
         asyncio.run(story())
+
+
+async def test_a_transactions_first_batch_waits_for_its_coordinator() -> None:
+    """P49: nothing is appended before the partition is in the transaction."""
+    async with serving_transactions() as (the, call):
+        for number in range(2):
+            call.transact(number)
+        await until(lambda: bool(the.joins.asked))
+        await until(call.requests.empty)
+        assert the.log.log_end_offset == 0
+        writer = await the.joins.answer()
+        assert writer == Writer("default/copy", PRODUCER, ProducerEpoch(0))
+        found = await call.answers(2)
+        assert [found[number].base_offset for number in range(2)] == [0, 1]
+        assert not the.joins.asked
+        assert the.partition.replica.last_stable_offset == 0
+
+
+async def test_a_batch_that_may_not_join_is_refused() -> None:
+    async with serving_transactions() as (the, call):
+        call.transact(0)
+        await the.joins.answer(ProducerFencedError("another producer began"))
+        found = await call.answers(1)
+        assert found[0].error.code == ProducerFencedError.code
+        assert found[0].error.appended == common_pb2.APPENDED_NO
+        assert the.log.log_end_offset == 0
+
+
+async def test_the_next_transaction_begins_after_the_marker_of_the_one_before() -> None:
+    """T2: its first batch waits meanwhile, and joins anew."""
+    async with serving_transactions() as (the, call):
+        call.transact(0)
+        await the.joins.answer()
+        await call.answers(1)
+        call.transact(1, producer_epoch=1)
+        await until(lambda: bool(the.joins.asked))
+        assert not (await the.write_marker(1, is_commit=True)).HasField("error")
+        await the.joins.answer()
+        writer = await the.joins.answer()
+        assert writer.producer_epoch == 1
+        found = await call.answers(1)
+        assert found[1].base_offset == 2
+
+
+async def test_a_marker_that_came_meanwhile_makes_the_coordinators_yes_void() -> None:
+    """P49: the yes was for a transaction that is over; its late batch must not open another."""
+    async with serving_transactions() as (the, call):
+        call.transact(0)
+        await until(lambda: bool(the.joins.asked))
+        assert not (await the.write_marker(1, is_commit=False)).HasField("error")
+        await the.joins.answer()
+        found = await call.answers(1)
+        assert found[0].error.code == InvalidProducerEpochError.code
+        assert the.log.log_end_offset == 1
+
+
+async def test_a_marker_is_written_once() -> None:
+    """T1."""
+    async with serving_transactions() as (the, call):
+        call.transact(0)
+        await the.joins.answer()
+        await call.answers(1)
+        for _ in range(2):
+            assert not (await the.write_marker(1, is_commit=True)).HasField("error")
+        assert the.log.log_end_offset == 2
+        refused = await the.write_marker(0, is_commit=True)
+        assert refused.error.code == InvalidProducerEpochError.code
+
+
+@pytest.mark.parametrize(("transactional_id", "is_transactional"), [("copy", False), ("", True)])
+async def test_a_request_and_its_batches_agree_whether_they_are_transactional(
+    transactional_id: str, is_transactional: bool
+) -> None:
+    """P51."""
+    async with serving_transactions() as (the, call):
+        call.produce(
+            0,
+            epoch=2,
+            acks=-1,
+            transactional_id=transactional_id,
+            is_transactional=is_transactional,
+        )
+        found = await call.answers(1)
+        assert found[0].error.code == InvalidTransactionStateError.code
+        assert the.log.log_end_offset == 0
+
+
+async def test_data_outside_of_an_open_transaction_is_refused() -> None:
+    """P51."""
+    async with serving_transactions() as (the, call):
+        call.transact(0)
+        await the.joins.answer()
+        await call.answers(1)
+        call.produce(1, epoch=2)
+        found = await call.answers(1)
+        assert found[1].error.code == InvalidTransactionStateError.code

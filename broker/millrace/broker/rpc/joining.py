@@ -1,0 +1,77 @@
+"""Holds transactional batches until their partition has joined their transaction (P49).
+
+A transaction's first batch in a partition waits for the coordinator's yes, and later batches of the
+same producer and partition wait behind it. Then they are judged in their order: the first opens the
+transaction here, and the others go on in it.
+
+While the producer's transaction of an earlier epoch is still open here (T2), the coordinator is
+asked, too: it agrees only when that one is over in all its partitions. Then all are judged anew,
+and the first asks once more, as a yes counts only for a guard that was made before.
+
+The bounds are those of all requests: a waiting batch is unanswered, and holds its part of the
+request memory, until its request's time is up.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from millrace.broker.coordinator.transaction_joins import TransactionJoins, Writer
+from millrace.broker.replica.partition import Partition
+from millrace.core.errors import ConcurrentTransactionsError, MillraceError
+from millrace.core.ids import ProducerId
+from millrace.core.records.header import BatchHeader
+from millrace.core.replica.replication.leader_transactions import JoinGuard
+
+Judge = Callable[[JoinGuard | MillraceError | None], None]
+"""Takes what an append needs, or why the partition cannot join; None: look again."""
+
+
+class Joining:
+    """The transactional batches of all streams that wait. It belongs to the event loop."""
+
+    def __init__(self, joins: TransactionJoins) -> None:
+        self._joins = joins
+        self._waiting: dict[tuple[Partition, ProducerId], list[Judge]] = {}
+
+    def waits(
+        self, partition: Partition, header: BatchHeader, transactional_id: str, judge: Judge
+    ) -> bool:
+        """Return whether a batch waits; if so, `judge` is called later.
+
+        Args:
+            partition: that this broker leads.
+            header: of the batch.
+            transactional_id: of its producer.
+            judge: called with what `Partition.append` needs, with why the batch is refused, or
+                with None: then `waits` is to be asked again.
+
+        Raises:
+            MillraceError: the batch is to be refused.
+        """
+        key = partition, header.producer_id
+        queue = self._waiting.get(key)
+        if queue is not None:
+            queue.append(judge)
+            return True
+        guard: JoinGuard | None = None
+        try:
+            guard = partition.leader.begin_joining(header)
+            if guard is None:
+                return False
+        except ConcurrentTransactionsError:
+            pass
+        self._waiting[key] = [judge]
+        writer = Writer(transactional_id, header.producer_id, header.producer_epoch)
+        self._joins.ask(writer, partition.topic_partition, partial(self._on_answer, key, guard))
+        return True
+
+    def _on_answer(
+        self,
+        key: tuple[Partition, ProducerId],
+        guard: JoinGuard | None,
+        error: MillraceError | None,
+    ) -> None:
+        first, *others = self._waiting.pop(key)
+        first(guard if error is None else error)
+        for judge in others:
+            judge(None)
