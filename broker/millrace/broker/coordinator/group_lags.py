@@ -154,7 +154,7 @@ class GroupLags:
 
 def _unread(offset: int, lag: MeasuredLag) -> Unread:
     return Unread(
-        unread_records(offset, lag.log_start_offset, lag.end_offset),
+        unread_records(offset, lag.log_start_offset, lag.end_offset, lag.unread_bytes),
         lag.unread_bytes,
         lag.unread_ms,
     )

@@ -163,7 +163,7 @@ class Lag:
     @property
     def records(self) -> int:
         """Records to read: those that are there from the position on."""
-        return unread_records(self.position, self.log_start_offset, self.end_offset)
+        return unread_records(self.position, self.log_start_offset, self.end_offset, self.bytes)
 
     @property
     def lost(self) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from tests.fakes.disk import Disk, Inode, PowerCut
 from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
-from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
+from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, control_batch, stamped_batch
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
@@ -26,10 +26,12 @@ from millrace.core.ids import (
     LeaderEpoch,
     MonotonicMs,
     Offset,
+    ProducerEpoch,
     ProducerId,
     WallMs,
 )
 from millrace.core.records.batch import walk
+from millrace.core.records.markers import Marker, WrittenMarker
 
 LENGTH = stamped_batch(0, records=2).length
 WINDOW_BYTES = 4096  # What is read to find a header.
@@ -126,6 +128,18 @@ def test_what_a_reader_has_not_read_is_measured_in_bytes_and_by_its_first_time(s
     )
     assert opened.log.reader.unread(Offset(start), Offset(start)) == (0, NO_TIMESTAMP)
     assert opened.log.reader.unread(Offset(start), Offset(1000)).size == (40 - batch) * LENGTH
+
+
+def test_the_ends_of_transactions_alone_are_not_unread() -> None:
+    opened = LogOnDisk(Disk())
+    marker = WrittenMarker(Marker(ProducerId(7), ProducerEpoch(1), True, LeaderEpoch(0)))
+    opened.append(stamped_batch(0, records=3), control_batch(3, marker), control_batch(4, marker))
+    for read in (3, 4, 5):
+        assert opened.log.reader.unread(Offset(read), Offset(5)) == (0, NO_TIMESTAMP)
+    assert opened.log.reader.unread(Offset(2), Offset(5)).size == opened.log.size_bytes
+    last = stamped_batch(5, timestamp=7000)
+    opened.append(last)
+    assert opened.log.reader.unread(Offset(3), Offset(6)) == (last.length, 7000)
 
 
 def test_deleted_records_are_not_unread() -> None:

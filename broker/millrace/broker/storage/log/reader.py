@@ -1,7 +1,7 @@
 """Finds and reads the batches of a log, by offset and by time. Takes no lock: see `state`."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millrace.broker.storage import scan
 from millrace.broker.storage.log.state import LogState
@@ -10,8 +10,11 @@ from millrace.broker.storage.sparse_index import Place
 from millrace.broker.storage.time_search import TimestampedOffset, first_record, latest_record
 from millrace.core.ids import NO_TIMESTAMP, Offset, WallMs
 from millrace.core.records.batch import walk
-from millrace.core.records.header import verify_body
+from millrace.core.records.header import BatchHeader, verify_body
 from millrace.core.records.markers import AbortedTransaction
+
+_MARKERS_PASSED: Final = 100
+"""Control batches in a row that do not count as unread; more are taken for records."""
 
 
 class Unread(NamedTuple):
@@ -116,11 +119,25 @@ class LogReader:
         return at
 
     def unread(self, start_offset: Offset, limit_offset: Offset) -> Unread:
-        """Return what lies between two offsets; what is deleted does not count.
+        """Return what lies between two offsets.
+
+        What is deleted does not count, nor do the ends of transactions before the first record: a
+        reader that has noted the record before them has read everything.
 
         Raises:
             CorruptLogError: as in `plan_read`.
         """
+        for _ in range(_MARKERS_PASSED):
+            unread, batch = self._unread(start_offset, limit_offset)
+            if batch is None or not batch.is_control:
+                break
+            start_offset = batch.next_offset
+        return unread
+
+    def _unread(
+        self, start_offset: Offset, limit_offset: Offset
+    ) -> tuple[Unread, BatchHeader | None]:
+        """Return what lies between two offsets, and the first batch of that."""
         state = self._state
         state.health.check()
         segments, (tail, end) = state.segments, state.tail
@@ -128,7 +145,7 @@ class LogReader:
         # Another thread may change the end between the two: what both have is there.
         limit = Offset(min(limit_offset, end.offset, segments[-1].next_offset))
         if start >= limit:
-            return Unread(0, NO_TIMESTAMP)
+            return Unread(0, NO_TIMESTAMP), None
         first, last = segments[segment_of(segments, start)], segments[segment_of(segments, limit)]
         found = first
         try:
@@ -147,19 +164,18 @@ class LogReader:
                 self._await_replacement(segment, may_block=True)
             is_cut = first not in state.segments or last not in state.segments
             if is_cut or state.log_start_offset > start:  # Cut, or deleted by retention, meanwhile.
-                return self.unread(start_offset, limit_offset)
+                return self._unread(start_offset, limit_offset)
             if is_gone:
                 raise state.out_of_range(start) from None
             raise state.health.unread(error, found.path) from error
         if first.is_retired or last.is_retired:  # Cleaned meanwhile.
             for segment in (first, last):
                 self._await_replacement(segment, may_block=True)
-            return self.unread(start_offset, limit_offset)
+            return self._unread(start_offset, limit_offset)
         between = segments[segments.index(first) : segments.index(last)]
         size = sum(segment.size for segment in between) - begin + stop
-        return Unread(
-            size, batch.append_timestamp if batch.has_append_time else batch.base_timestamp
-        )
+        time = batch.append_timestamp if batch.has_append_time else batch.base_timestamp
+        return Unread(size, time), batch
 
     def aborted(
         self, start_offset: Offset, end_offset: Offset, *, may_block: bool = True

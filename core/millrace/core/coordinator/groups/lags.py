@@ -75,12 +75,13 @@ class GroupLag(NamedTuple):
     lag: LagSums
 
 
-def unread_records(position: int, log_start: int, end: int) -> int:
+def unread_records(position: int, log_start: int, end: int, unread_bytes: int) -> int:
     """Return how many records are there from a position on, in a log with these bounds.
 
-    The end may be before the position: a reader of uncommitted records was there.
+    None where no batch is unread: what is left are ends of transactions. The end may also be before
+    the position: a reader of uncommitted records was there.
     """
-    return max(0, end - max(position, log_start))
+    return max(0, end - max(position, log_start)) if unread_bytes else 0
 
 
 def asked_about(

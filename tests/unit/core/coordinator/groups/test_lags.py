@@ -54,8 +54,12 @@ def test_a_group_has_the_sums_of_each_topic_and_the_worst_of_its_partitions() ->
 
 
 def test_deleted_records_are_not_unread() -> None:
-    assert unread_records(position=5, log_start=7, end=10) == 3
-    assert unread_records(position=12, log_start=7, end=10) == 0, "it has read uncommitted ones"
+    assert unread_records(position=5, log_start=7, end=10, unread_bytes=300) == 3
+
+
+def test_nothing_is_unread_beyond_the_end_or_where_no_batch_is() -> None:
+    assert unread_records(position=12, log_start=7, end=10, unread_bytes=0) == 0
+    assert unread_records(position=9, log_start=7, end=10, unread_bytes=0) == 0, "it is a marker"
 
 
 def test_the_lag_in_no_partition_is_unknown_and_not_0() -> None:
