@@ -31,7 +31,7 @@ class TransactionalLog(LogOnDisk):
         self.log.high_watermark = self.end
         self.log.cleaner.keeps_tombstones = False
 
-    def write(self, producer_id: int, *cells: tuple[bytes, bytes | None]) -> None:
+    def write(self, producer_id: int, *cells: tuple[bytes | None, bytes | None]) -> None:
         """Append one transactional batch."""
         entry = self.log.producer_states.entry(ProducerId(producer_id))
         sequence = entry.batches[-1].last_sequence + 1 if entry and entry.batches else 0
@@ -51,16 +51,19 @@ class TransactionalLog(LogOnDisk):
         self.append(keyed_batch(self.end, cells))
         self.log.high_watermark = self.end
 
-    def finish(self, producer_id: int, *, is_commit: bool) -> None:
-        """Append the marker of a producer's transaction."""
+    def finish(self, *producer_ids: int, is_commit: bool) -> None:
+        """Append the markers of producers' transactions."""
         states = self.log.producer_states
-        entry = states.entry(ProducerId(producer_id))
-        epoch = ProducerEpoch(entry.epoch + 1 if entry else 1)
-        written = states.check_marker(
-            Marker(ProducerId(producer_id), epoch, is_commit, LeaderEpoch(1))
-        )
-        assert written is not None
-        self.append(control_batch(self.end, written))
+        decided = []
+        for producer_id in producer_ids:
+            entry = states.entry(ProducerId(producer_id))
+            epoch = ProducerEpoch(entry.epoch + 1 if entry else 1)
+            written = states.check_marker(
+                Marker(ProducerId(producer_id), epoch, is_commit, LeaderEpoch(1))
+            )
+            assert written is not None
+            decided.append(written)
+        self.append(control_batch(self.end, *decided))
         self.log.high_watermark = self.end
 
     def clean(self, now: int = NOW) -> None:
@@ -154,6 +157,50 @@ def test_a_marker_outlives_its_records_and_its_horizon() -> None:
     the.clean(NOW + DAY)
     assert the.markers == [second]  # It fences what is late.
     assert not the.log.cleaner.cleanable(WallMs(NOW + 9 * DAY)).is_due
+
+
+def test_of_one_control_batch_the_last_markers_stay() -> None:
+    the = TransactionalLog(Disk())
+    the.write(7, (b"a", b"1"))
+    the.write(8, (b"b", b"1"))
+    the.finish(7, 8, is_commit=False)
+    the.write(8, (b"b", b"2"))
+    the.finish(8, is_commit=True)
+    everything = Offset(0), the.end
+    the.clean()
+    assert [one.producer_id for one in the.log.reader.aborted(*everything)] == [7, 8]
+    the.clean(NOW + DAY)
+    assert [one.marker.producer_id for one in the.markers] == [7, 8]
+    assert [one.producer_id for one in the.log.reader.aborted(*everything)] == [7]
+
+
+def test_aborted_records_without_a_key_go_too() -> None:
+    the = TransactionalLog(Disk())
+    the.write(7, (None, b"aborted"))
+    the.finish(7, is_commit=False)
+    the.write(7, (None, b"committed"))
+    the.finish(7, is_commit=True)
+    the.clean()
+    found = [one.value for one in records_in(the.log) if one.key is None]
+    assert b"aborted" not in found
+    assert b"committed" in found
+
+
+def test_no_transaction_opens_again_where_all_markers_are_gone() -> None:
+    the = TransactionalLog(Disk())
+    for is_commit in (True, False, True):
+        the.write(7, (b"%d" % the.end, b"value" * 5000))
+        the.finish(7, is_commit=is_commit)
+    the.clean()
+    assert the.log.expire_producers(WallMs(NOW + 1)) == 1
+    the.clean(NOW + 1)  # Now the horizon of the last marker begins, too.
+    the.clean(NOW + 2 * DAY)
+    assert the.markers == []
+    copied = LogOnDisk(Disk(), COMPACTED)
+    for header, batch in batches_in(the.log):
+        copied.append(_copied(header, batch))
+    assert copied.log.producer_states.open_entries() == []
+    assert copied.log.undecided.last_stable_offset(copied.end) == copied.end
 
 
 def test_markers_stay_while_a_replica_is_out_of_sync() -> None:

@@ -6,6 +6,7 @@ import pytest
 from tests.fakes.disk import Disk
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 
+from millrace.broker.storage.aborted_index import NEVER, Abort
 from millrace.broker.storage.index_chunks import Coverage
 from millrace.broker.storage.sparse_index import (
     CHUNKS_MAX,
@@ -13,7 +14,8 @@ from millrace.broker.storage.sparse_index import (
     Place,
     SparseIndex,
 )
-from millrace.core.ids import NO_TIMESTAMP, Offset, TopicId, WallMs
+from millrace.core.ids import NO_TIMESTAMP, Offset, ProducerId, TopicId, WallMs
+from millrace.core.records.markers import AbortedTransaction
 
 BASE = Offset(1000)
 STEP = 7
@@ -226,3 +228,107 @@ def test_a_damaged_index_leaves_nothing_to_another() -> None:
     assert after.take_before(index, 100 * 20) is None
     assert not after.is_damaged
     assert not disk.exists("/segment.index")
+
+
+# --- Aborted transactions --------------------------------------------------------------------
+
+
+def abort(entry: int, first: int | None = None) -> Abort:
+    """A transaction that ended at an entry, of the records before it."""
+    marker_offset = place(entry).offset
+    first_offset = Offset(marker_offset - STEP if first is None else first)
+    return Abort(
+        AbortedTransaction(ProducerId(entry), first_offset, Offset(marker_offset - 1)),
+        marker_offset,
+    )
+
+
+def aborted(index: SparseIndex, start: int, end: int) -> list[int] | None:
+    found = index.aborted(Offset(start), Offset(end))
+    return None if found is None else [one.producer_id for one in found]
+
+
+def test_aborted_transactions_are_found_in_memory_in_the_file_and_in_both() -> None:
+    disk = Disk()
+    index = index_on(disk)
+    for entry in range(1, 9):
+        index.add_abort(abort(entry))
+    assert aborted(index, BASE, place(20).offset) == [*range(1, 9)]
+    index.save(coverage(5))
+    assert aborted(index, BASE, place(20).offset) == [*range(1, 9)]
+    assert aborted(index, place(3).offset - 1, place(5).offset) == [3, 4, 5]
+    again = index_on(disk)
+    assert again.open(whole=True) == coverage(5)
+    assert aborted(again, BASE, place(20).offset) == [1, 2, 3, 4]
+    index.save(coverage(9, closed_at=99))
+    again = index_on(disk)
+    assert again.open(whole=False) == coverage(9, closed_at=99)
+    assert again.smallest_first == BASE
+    assert aborted(again, BASE, place(20).offset) == [*range(1, 9)]
+
+
+def test_without_aborted_transactions_the_file_is_what_earlier_releases_read() -> None:
+    disk = Disk()
+    index = index_on(disk)
+    index.save(coverage(1))
+    assert disk.contents("/segment.index")[:4] == b"MRX\x02"
+    index.add_abort(abort(1))
+    index.save(coverage(2))
+    assert disk.contents("/segment.index")[64:68] == b"MRX\x03"
+    assert index_on(disk).open(whole=True) == coverage(2)
+
+
+def test_a_reader_that_may_not_wait_is_told_when_the_file_must_be_read() -> None:
+    disk = Disk()
+    index = index_on(disk)
+    index.add_abort(abort(1))
+    assert index.aborted(BASE, place(9).offset, may_block=False)
+    index.save(coverage(2))
+    with pytest.raises(BlockingIOError):
+        index.aborted(BASE, place(9).offset, may_block=False)
+    assert aborted(index, BASE, place(9).offset) == [1]
+    assert index.aborted(BASE, place(9).offset, may_block=False)
+
+
+def test_entries_that_another_thread_loaded_before_a_save_are_loaded_again() -> None:
+    disk = Disk()
+    cache = IndexCache(1 << 20)
+    index = SparseIndex(disk, "/segment", TOPIC_PARTITION, BASE, cache)
+    index.add_abort(abort(1))
+    index.save(coverage(2))
+    assert aborted(index, BASE, place(9).offset) == [1]
+    before = cache.get(index)
+    index.add_abort(abort(2))
+    index.save(coverage(3))
+    assert before is not None
+    cache.put(index, before)  # By a thread that has read the file before.
+    assert aborted(index, BASE, place(9).offset) == [1, 2]
+
+
+def test_a_damaged_index_does_not_pretend_that_nothing_was_aborted() -> None:
+    disk = Disk()
+    index = index_on(disk)
+    index.add_abort(abort(1))
+    index.save(coverage(2))
+    disk.flip_bit("/segment.index", 80)
+    assert aborted(index, BASE, place(9).offset) is None
+    with pytest.raises(BlockingIOError):
+        index.aborted(BASE, place(9).offset, may_block=False)
+
+
+@pytest.mark.parametrize("saved", [0, 3, 8])
+@pytest.mark.parametrize("cut_at", [2, 5, 8])
+def test_a_cut_keeps_the_aborted_transactions_before_it(saved: int, cut_at: int) -> None:
+    disk = Disk()
+    index = index_on(disk)
+    for entry in range(1, 8):
+        index.add(place(entry).offset, place(entry).position, WallMs(10 * entry))
+        index.add_abort(abort(entry))
+    if saved:
+        index.save(coverage(saved))
+    after = index_on(disk)
+    known = after.take_before(index, 100 * cut_at)
+    assert known is not None
+    kept = [entry for entry in range(1, 8) if place(entry).offset < known[0].offset]
+    assert aborted(after, BASE, place(99).offset) == kept
+    assert after.smallest_first == (BASE if kept else NEVER)
