@@ -133,6 +133,23 @@ def test_what_was_not_read_to_its_end_leaves_what_was_there(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+class PassedOffsets(Consumer):
+    """After its records come offsets of no record, slowly: as of aborted transactions."""
+
+    def poll_batches(self, timeout_ms: int) -> list[FetchedRecords]:
+        if self._position < 3:
+            return super().poll_batches(timeout_ms)
+        threading.Event().wait(0.05)
+        self._position += 1
+        return []
+
+
+def test_offsets_without_records_are_something_that_comes(tmp_path: Path) -> None:
+    path = tmp_path / "flights.txt"
+    write(path, PassedOffsets(lambda: None), 9, timeout_s=0.2)
+    assert path.read_bytes() == b"v\nv\nv\n"
+
+
 def test_a_topic_that_is_deleted_meanwhile_leaves_what_was_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -179,6 +179,8 @@ class Reader:
             reading.again = "all partitions are read again"
         stall = Stall(reading, say)
         started = last_came = time.monotonic()
+        before: dict[PartitionName, int] = {}
+        positions: dict[PartitionName, int] = {}
         total = self._total() if is_shown else None
         with Progress(title, total, is_shown=is_shown) as progress:
             while (ends is None or reading.left) and not (interruption and interruption.came):
@@ -201,13 +203,19 @@ class Reader:
                     self.gone.update(
                         partition for partition in reading.left if partition not in there
                     )
+                    before, positions = (
+                        positions,
+                        {
+                            partition: consumer.position(partition)
+                            for partition in reading.left
+                            if partition in there
+                        },
+                    )
                     reading.left = [
-                        partition
-                        for partition in reading.left
-                        if partition in there and consumer.position(partition) < until[partition]
+                        partition for partition, at in positions.items() if at < until[partition]
                     ]
                 stall.look(now)
-                if batches:
+                if batches or positions != before:  # What is of no record comes, too.
                     last_came = now
                 elif (
                     self._timeout_s is not None
