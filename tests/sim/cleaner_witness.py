@@ -1,12 +1,13 @@
 """A witness of what cleaners do with compacted logs (P57): it checks each step against its rule.
 
 - A log is taken up if its settings say so, and else left alone: dirty ratio, lags, horizons.
-- A segment is replaced only below the high watermark, never the active one, and not within
+- A segment is replaced only below the last stable offset, never the active one, and not within
   `min.compaction.lag.ms`; a copy is no larger than a segment may be.
 - The copy has the offsets, the leader epochs and the order of what it replaces, and the last batch
-  of each producer. A record is missing only if a later one of its key is in the cleaned part, or if
-  it is a tombstone whose horizon is over and whose key has no other record left before it. A
-  tombstone gets a horizon once, by the first pass over it.
+  of each producer. Records of aborted transactions are gone. Another record is missing only if a
+  later one of its key is in the cleaned part, or if it is a tombstone whose horizon is over and
+  whose key has no other record left before it. A tombstone gets a horizon once, by the first pass
+  over it.
 - Below the cleaner point each key has one record; and a log never ends below its cleaner point,
   also not the one that is durable.
 
@@ -15,7 +16,7 @@ The witness reads whole logs from the simulated disk: they are small.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.sim.machine import BrokerMachine
 from tests.sim.world import Violation
@@ -29,6 +30,9 @@ from millrace.core.records.batch import open_batch, walk
 from millrace.core.records.header import BatchHeader
 from millrace.core.replica.compaction.batches import CleaningRules
 from millrace.core.replica.compaction.cleanable import Cleanable
+from millrace.core.replica.compaction.ended_transactions import AbortedBatches
+
+_NONE_ABORTED: Final = AbortedBatches()
 
 
 class _Record(NamedTuple):
@@ -58,7 +62,7 @@ class CleanerWitness:
         closed = list(
             takewhile(
                 lambda segment: (
-                    segment.next_offset <= state.high_watermark
+                    segment.next_offset <= state.last_stable_offset
                     and now - segment.closed_at >= lags.min_lag_ms
                 ),
                 state.segments[:-1],
@@ -88,15 +92,19 @@ class CleanerWitness:
         """A copy is about to replace segments."""
         what = f"{machine.name} cleans {state.topic_partition} up to {group[-1].next_offset}"
         lag_ms = state.config.lags.min_lag_ms
-        if group[-1] is state.segments[-1] or group[-1].next_offset > state.high_watermark:
-            raise Violation(f"{what}, and {state.high_watermark} is committed")
+        if group[-1] is state.segments[-1] or group[-1].next_offset > state.last_stable_offset:
+            raise Violation(f"{what}, and {state.last_stable_offset} is stable")
         if any(rules.now - segment.closed_at < lag_ms for segment in group):
             raise Violation(f"{what} within its lag of {lag_ms} ms")
         if len(group) > 1 and sum(segment.size for segment in group) > state.config.segment_bytes:
             raise Violation(f"{what}: a copy of {len(group)} segments is too large")
         if not all(segment in state.segments for segment in group) or machine.disk.is_damaged:
             return  # It was cut or deleted meanwhile, and is not replaced.
-        before = _read(state.topic_partition, (_bytes_of(machine, segment) for segment in group))
+        before = _read(
+            state.topic_partition,
+            (_bytes_of(machine, segment) for segment in group),
+            rules.aborted,
+        )
         after = _read(state.topic_partition, [machine.disk.contents(copy_path)])
         try:
             self._judge_headers(before.headers, after.headers, rules)
@@ -137,7 +145,7 @@ class CleanerWitness:
     ) -> None:
         known_rules, last = self._last.get(machine.name, (None, {}))
         if known_rules is not rules:
-            last = _last_of_each_key(machine, state, rules.end_offset)
+            last = _last_of_each_key(machine, state, rules)
             self._last[machine.name] = rules, last
         for offset, kept in after.records.items():
             known = before.records.get(offset)
@@ -224,18 +232,22 @@ def _epochs(headers: Iterable[BatchHeader]) -> list[tuple[int, int]]:
 
 
 def _last_of_each_key(
-    machine: BrokerMachine, state: LogState, end_offset: Offset
+    machine: BrokerMachine, state: LogState, rules: CleaningRules
 ) -> dict[bytes, Offset]:
     return {
         record.key: record.offset
-        for record in _records_of(machine, state)
-        if record.key is not None and record.offset < end_offset
+        for record in _records_of(machine, state, rules.aborted)
+        if record.key is not None and record.offset < rules.end_offset
     }
 
 
-def _records_of(machine: BrokerMachine, state: LogState) -> Iterable[_Record]:
+def _records_of(
+    machine: BrokerMachine, state: LogState, aborted: AbortedBatches = _NONE_ABORTED
+) -> Iterable[_Record]:
     contents = _read(
-        state.topic_partition, (_bytes_of(machine, segment) for segment in state.segments)
+        state.topic_partition,
+        (_bytes_of(machine, segment) for segment in state.segments),
+        aborted,
     )
     return contents.records.values()
 
@@ -244,12 +256,18 @@ def _bytes_of(machine: BrokerMachine, segment: Segment) -> bytes:
     return machine.disk.contents(segment.path)[: segment.size]
 
 
-def _read(topic_partition: TopicPartition, parts: Iterable[bytes]) -> _Contents:
-    """Return the batches and the records of some files; those of transactions are none."""
+def _read(
+    topic_partition: TopicPartition,
+    parts: Iterable[bytes],
+    aborted: AbortedBatches = _NONE_ABORTED,
+) -> _Contents:
+    """Return the batches and the records of some files; markers and aborted ones are left out."""
     headers: list[BatchHeader] = []
     records: dict[Offset, _Record] = {}
     for header, batch in _batches(parts):
         headers.append(header)
+        if header.is_control or header in aborted:
+            continue
         opened = open_batch(topic_partition, header, batch, header.inflated_length)
         for row in opened.to_pylist():
             offset, key, value = row["offset"], row["key"], row["value"]

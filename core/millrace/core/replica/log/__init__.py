@@ -1,1 +1,3 @@
-"""What a replica remembers about its log beside the batches: leader epochs and producers."""
+"""What a replica remembers about its log beside the batches: leader epochs, producers,
+and the transactions that they have open.
+"""

@@ -22,7 +22,7 @@ from millrace.core.ids import (
 from millrace.core.records.batch import open_batch, prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.compression import Compressor
-from millrace.core.records.header import BatchHeader, parse_header, stamp
+from millrace.core.records.header import Attributes, BatchHeader, parse_header, stamp
 from millrace.core.records.rewriting import RewrittenBatch, cut
 from millrace.core.replica.compaction.batches import (
     BatchCleaner,
@@ -269,6 +269,17 @@ def test_the_end_of_a_batch_has_the_same_records(offset: int) -> None:
     assert made.header.leader_epoch == 4
     assert made.header.base_sequence == 100 + offset
     assert made.header.last_sequence == header.last_sequence
+
+
+@pytest.mark.parametrize("kind", [Attributes.TRANSACTIONAL, Attributes.CONTROL])
+def test_the_end_of_a_batch_is_of_the_same_kind(kind: int) -> None:
+    prepared = prepare(TOPIC_PARTITION, Columns(3, WallMs(1000), [b"a", b"b", b"c"]))
+    prepared.attributes |= kind
+    identity = (ProducerId(3), ProducerEpoch(0), 0) if kind == Attributes.TRANSACTIONAL else ()
+    data = stamp(prepared.finish(*identity), base_offset=Offset(10), leader_epoch=LeaderEpoch(1))
+    data += bytes(prepared.body)
+    made = cut(TOPIC_PARTITION, parse_header(data), data, Offset(11))
+    assert made.header.attributes & (Attributes.TRANSACTIONAL | Attributes.CONTROL) == kind
 
 
 def test_the_end_of_a_batch_may_have_no_records() -> None:
