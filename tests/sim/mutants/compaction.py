@@ -11,7 +11,7 @@ _SWAP: Final = "millrace.broker.storage.segment_swap"
 # fmt: off
 MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("what is not committed is compacted", "P57", f"{_CORE}.cleanable:cleanable",
-           "segment.next_offset > high_watermark or now", "now"),
+           "segment.next_offset > stable_offset or now", "now"),
     mutant("the active segment is compacted", "P57", f"{_CORE}.cleanable:cleanable",
            "segments[:-1]", "segments"),
     mutant("an active segment that is empty counts as closed", "P57",
