@@ -18,7 +18,7 @@ from millrace.core.ids import (
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import HEADER_BYTES, parse_header, stamp
-from millrace.core.records.markers import WrittenMarker, seal_markers
+from millrace.core.records.markers import Marker, WrittenMarker, seal_markers
 
 TOPIC_PARTITION = TopicPartition(TopicId(bytes(range(16))), 3)
 
@@ -58,6 +58,32 @@ def control_batch(
     header, body = whole[:HEADER_BYTES], whole[HEADER_BYTES:]
     stamped = stamp(header, base_offset=Offset(base_offset), leader_epoch=LeaderEpoch(epoch))
     return StampedBatch.of(parse_header(header), stamped, body)
+
+
+def transactions(count: int) -> list[StampedBatch]:
+    """Return transactions of one producer, two records and a marker each; the last one is open.
+
+    The first is committed, the next aborted, and so on.
+    """
+    batches = []
+    for number in range(count):
+        at = Offset(3 * number)
+        batches.append(
+            stamped_batch(
+                at,
+                records=2,
+                value=bytes(100),
+                producer_id=7,
+                producer_epoch=number,
+                sequence=0,
+                in_transaction=True,
+            )
+        )
+        if number < count - 1:
+            epoch, is_commit = ProducerEpoch(number + 1), number % 2 == 0
+            marker = Marker(ProducerId(7), epoch, is_commit, LeaderEpoch(1))
+            batches.append(control_batch(at + 2, WrittenMarker(marker, at, Offset(at + 1))))
+    return batches
 
 
 def bytes_of(batch: StampedBatch) -> bytes:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 from tests.fakes.disk import Disk, PowerCut
-from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
+from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch, transactions
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log_config import LogConfig
@@ -118,6 +118,20 @@ def test_a_log_is_the_same_in_another_directory_and_goes_on_there() -> None:
     assert contents(again) == joined(6, 11)
     assert [name for name in disk.list("/new") if "moving" in name] == []
     assert [name for name in disk.list("/old") if name.endswith(".deleted")]
+
+
+def test_a_moved_log_knows_its_transactions() -> None:
+    disk = Disk()
+    source, target = open_both(disk)
+    log = source.open_partition(TOPIC_PARTITION, CONFIG, NOW)
+    for batch in transactions(5):
+        log.writer.append([batch], NOW)
+    aborted = log.reader.aborted(Offset(0), log.log_end_offset)
+    assert len(aborted) == 2
+    taken = moved(source, target, copied(target, log))
+    assert taken.reader.aborted(Offset(0), taken.log_end_offset) == aborted
+    assert taken.undecided == log.undecided
+    assert taken.undecided.last_stable_offset(taken.log_end_offset) == 12
 
 
 def test_what_is_written_while_a_log_is_copied_is_copied() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.disk import Disk, Entry, Inode, PowerCut
 from tests.fakes.keyed_batches import keyed_batch, records_in
 from tests.fakes.log_on_disk import NOW, batches_of
-from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch
+from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, stamped_batch, transactions
 
 from millrace.broker.storage import new_beginning
 from millrace.broker.storage.log import PartitionLog, abandon
@@ -266,6 +266,26 @@ def test_a_reader_of_a_segment_that_has_moved_gets_it_from_its_new_place() -> No
     assert old.is_retired
     assert opened.log.reader.read(plan) == b""  # As if it was deleted: the reader plans again.
     opened.check()
+
+
+def test_aborted_transactions_are_known_wherever_their_segments_lie() -> None:
+    opened = TieredLog(Disk())
+    for batch in transactions(9):
+        opened.log.writer.append([batch], NOW)
+    opened.log.high_watermark = opened.log.log_end_offset
+    everything = Offset(0), opened.log.log_end_offset
+    aborted = opened.log.reader.aborted(*everything)
+    assert len(aborted) == 4
+    opened.move_out(2)
+    assert len(opened.in_tier) == 2
+    assert opened.log.reader.aborted(*everything) == aborted
+    opened.close()
+    opened.disk.restart()
+    again = TieredLog(opened.disk)
+    assert again.log.reader.aborted(*everything) == aborted
+    again.bring_back(2)
+    assert again.in_tier == []
+    assert again.log.reader.aborted(*everything) == aborted
 
 
 def test_segments_come_back_the_newest_first() -> None:
