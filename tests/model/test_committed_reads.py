@@ -128,5 +128,6 @@ def test_a_reader_of_a_log_sees_what_is_committed_and_in_order(
         seen = written.seen(0, read_committed=read_committed)
         assert program.seen == seen[: len(program.seen)]
     program.read_all()
+    program.take()
     assert program.seen == written.seen(0, read_committed=read_committed)
     assert program.position == program.end_offset

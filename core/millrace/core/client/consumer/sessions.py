@@ -11,9 +11,10 @@ A partition is in a session under a handle. Batches wait, over all brokers in th
 arrival, until they are taken or their handle is dropped.
 
 Some batches have no record for the reader (P10): markers, and those of aborted transactions that
-the broker names. They are *passed*: their bytes go back as credit at once, and one entry stands for
-a run of them, so that the position moves over them in its turn. Such an entry is never the first
-that waits: it is applied as soon as what came before it is taken.
+the broker names. They are *passed*: one entry stands for a run of them, so that the position moves
+over them in its turn, and their bytes go back as credit at once, but for those of one header: so
+entries are bounded, too. An entry is never the first that waits: it is applied as soon as what came
+before it is taken.
 """
 
 from collections import deque
@@ -33,14 +34,15 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.records.batch import walk
-from millrace.core.records.header import Attributes, BatchHeader, Buffer
+from millrace.core.records.header import HEADER_BYTES, Attributes, BatchHeader, Buffer
 from millrace.core.records.markers import AbortedTransaction
 
 _GRANT_FRACTION: Final = 4
 QUIET_MS: Final = 20
 """A broker that has sent nothing for so long may wait for credit."""
 _PERHAPS_PASSED: Final = Attributes.TRANSACTIONAL | Attributes.CONTROL
-_NO_DATA: Final = memoryview(b"")
+_PASSED: Final = memoryview(bytes(HEADER_BYTES))
+"""The data of what is passed."""
 
 
 @dataclass(slots=True)
@@ -229,12 +231,13 @@ class Sessions:
                                 topic_partition,
                                 fetched.handle,
                                 header,
-                                _NO_DATA,
+                                _PASSED,
                                 start,
                                 is_passed=True,
                             )
                             self.waiting.append(passed)
                             self.passed_count += 1
+                            kept += HEADER_BYTES
                         passed.header = header
                         continue
                     passed = None
@@ -266,7 +269,7 @@ class Sessions:
         """Yield what is passed before the first batch that waits: positions move over it."""
         while self.waiting and self.waiting[0].is_passed:
             self.passed_count -= 1
-            yield self.waiting.popleft()
+            yield self._pop()
 
     def refuse(self, broker_id: BrokerId, size: int) -> None:
         """Give credit back for unwanted bytes."""
@@ -274,8 +277,9 @@ class Sessions:
 
     def take(self) -> FetchedBatch | None:
         """Return the next batch; None: none waits. `pass_on` follows."""
-        if not self.waiting:
-            return None
+        return self._pop() if self.waiting else None
+
+    def _pop(self) -> FetchedBatch:
         batch = self.waiting.popleft()
         session = self._of_handle[batch.handle]
         session.buffered_bytes -= len(batch.data)

@@ -18,13 +18,16 @@ from millrace.core.ids import (
     LeaderEpoch,
     MonotonicMs,
     Offset,
+    ProducerEpoch,
+    ProducerId,
     TopicId,
     TopicPartition,
     WallMs,
 )
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
-from millrace.core.records.header import stamp
+from millrace.core.records.header import HEADER_BYTES, stamp
+from millrace.core.records.markers import Marker, WrittenMarker, seal_markers
 
 BROKER, OTHER = BrokerId(1), BrokerId(2)
 PLACE = TopicPartition(TopicId(b"t" * 16), 0)
@@ -94,6 +97,31 @@ def test_what_is_dropped_gives_its_credit_back_and_the_rest_stays_in_order() -> 
     assert granted(sessions) == 3 * SIZE
     taken = [sessions.take() for _ in range(4)]
     assert [batch and batch.header.base_offset for batch in taken] == [10, 11, 12, None]
+
+
+def marker(base: int) -> bytes:
+    end = WrittenMarker(Marker(ProducerId(7), ProducerEpoch(1), True, LeaderEpoch(1)))
+    sealed = seal_markers(PLACE, [end], WallMs(0))
+    header = stamp(sealed[:HEADER_BYTES], base_offset=Offset(base), leader_epoch=LeaderEpoch(3))
+    return header + sealed[HEADER_BYTES:]
+
+
+def test_what_is_passed_holds_the_credit_of_a_header_until_its_turn() -> None:
+    sessions = make(1)
+    sessions.keep("t", PLACE, came(1, batch(0)))
+    size = len(marker(1))
+    sessions.keep("t", PLACE, came(1, marker(1) + marker(2), 1))
+    sessions.keep("t", PLACE, came(1, marker(3), 3))
+    assert granted(sessions) == 3 * size - 2 * HEADER_BYTES
+    assert list(sessions.pass_on()) == [], "a batch waits before them"
+    assert sessions.take() is not None
+    assert [passed.header.next_offset for passed in sessions.pass_on()] == [3, 4]
+    assert granted(sessions) == SIZE + 2 * HEADER_BYTES
+    sessions.keep("t", PLACE, came(1, batch(4) + marker(5), 4))
+    before = granted(sessions)
+    sessions.drop(1)
+    assert sessions.passed_count == 0
+    assert before + granted(sessions) == SIZE + size
 
 
 def test_bytes_that_are_no_batch_are_told_and_give_their_credit_back() -> None:
