@@ -28,7 +28,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -110,6 +110,22 @@ class CoordinatorLimits:
     log_start_step: int = 1000
 
 
+class Committed(NamedTuple, Generic[MachineT]):
+    """How far the log of a partition is committed, which this broker serves.
+
+    Attributes:
+        place: the partition.
+        leader_epoch: with which this broker leads it.
+        machine: has replayed the log, also what is not committed.
+        high_watermark: what is below it is committed.
+    """
+
+    place: TopicPartition
+    leader_epoch: LeaderEpoch
+    machine: MachineT
+    high_watermark: Offset
+
+
 class CoordinatorRuntime(Generic[MachineT, RecordT]):
     """Loads, asks and drops the machines of one internal topic. It belongs to the event loop.
 
@@ -124,6 +140,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         limits: of each partition.
         on_ended: called when a partition is not served any more: another broker may serve it from
             now on. What the caller keeps about it in memory ends here.
+        on_committed: called when a partition is loaded, and when more of it may be committed.
     """
 
     def __init__(
@@ -138,6 +155,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         on_failure: Callable[[BaseException], None],
         limits: CoordinatorLimits,
         on_ended: Callable[[TopicPartition], None] = lambda _: None,
+        on_committed: Callable[[Committed[MachineT]], None] = lambda _: None,
     ) -> None:
         self.topic = topic
         self.new_machine = new_machine
@@ -147,6 +165,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self.turns = turns
         self.on_failure = on_failure
         self.on_ended = on_ended
+        self.on_committed = on_committed
         self.limits = limits
         # By log directory: one partition of it is loaded at a time.
         self.loading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -386,6 +405,7 @@ class _Ready(Generic[MachineT, RecordT]):
         self._replayed = replayed
         self.machine = replayed.machine
         self._partition = shard.partition
+        self._leader_epoch = shard.partition.leader.leader_epoch
         self._failure: MillraceError | None = None
         # With the offset up to which all must be committed.
         self._waiting: deque[tuple[Offset, asyncio.Future[None]]] = deque()
@@ -486,6 +506,8 @@ class _Ready(Generic[MachineT, RecordT]):
             if oldest - self._log_start_asked >= self._limits.log_start_step:
                 # The records that replaced older ones may not be committed yet.
                 self._log_start = oldest, self.machine.next_offset
+        place, epoch = self._partition.topic_partition, self._leader_epoch
+        self._shard.runtime.on_committed(Committed(place, epoch, self.machine, high_watermark))
 
 
 def _not_led(topic_partition: TopicPartition) -> NotLeaderError:

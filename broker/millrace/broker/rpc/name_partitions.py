@@ -1,8 +1,12 @@
-"""The partition of `__positions` in which all is kept that belongs to one name.
+"""The partition of an internal topic in which all is kept that belongs to one name.
 
+In `__positions` names are those of groups and other readers, in `__transactions` transactional ids.
 Any broker may be asked: one that does not lead the partition names the leader. The topic is created
 for the first name.
 """
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from millrace.broker.controller.channel import ControllerChannel
 from millrace.broker.replica.partitions import Partitions
@@ -10,14 +14,37 @@ from millrace.broker.rpc.partition_errors import wire_error
 from millrace.core.callers import Caller
 from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.coordinator.positions.position import check_name
+from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener, Topic
-from millrace.core.metadata.requests import CreatePositionsTopic
-from millrace.core.topics import POSITIONS_TOPIC
+from millrace.core.metadata.requests import CreatePositionsTopic, CreateTransactionsTopic
+from millrace.core.topics import POSITIONS_TOPIC, TRANSACTIONS_TOPIC, TopicName
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import common_pb2
 from millrace.runtime import host
+
+
+class KeptNames(NamedTuple):
+    """What an internal topic keeps.
+
+    Attributes:
+        topic: its name.
+        creation: makes the request that creates it, from an id for it.
+        check: refuses what is no name of its kind.
+    """
+
+    topic: TopicName
+    creation: Callable[[TopicId], CreatePositionsTopic | CreateTransactionsTopic]
+    check: Callable[[str], object]
+
+
+POSITIONS: Final = KeptNames(
+    POSITIONS_TOPIC, lambda topic_id: CreatePositionsTopic(topic_id=topic_id), check_name
+)
+TRANSACTIONS: Final = KeptNames(
+    TRANSACTIONS_TOPIC, lambda topic_id: CreateTransactionsTopic(topic_id=topic_id), full_id
+)
 
 
 class NamePartitions:
@@ -27,11 +54,17 @@ class NamePartitions:
         partitions: of this broker.
         channel: to the controller, which creates the topic.
         listener: at which clients ask, for the addresses of leaders.
+        kept: in which topic, and how it is made.
     """
 
     def __init__(
-        self, partitions: Partitions, channel: ControllerChannel, listener: Listener
+        self,
+        partitions: Partitions,
+        channel: ControllerChannel,
+        listener: Listener,
+        kept: KeptNames = POSITIONS,
     ) -> None:
+        self._kept = kept
         self._partitions = partitions
         self._channel = channel
         self._listener = listener
@@ -39,7 +72,7 @@ class NamePartitions:
     def topic(self) -> Topic | None:
         """Return the topic; None: nothing was ever kept."""
         image = self._partitions.image
-        return None if image is None else image.topics.get(POSITIONS_TOPIC)
+        return None if image is None else image.topics.get(self._kept.topic)
 
     def find(self, name: str) -> TopicPartition | None:
         """Return the partition of a name; None: nothing was ever kept."""
@@ -54,11 +87,11 @@ class NamePartitions:
         Raises:
             MillraceError: the name is invalid, or the topic cannot be created.
         """
-        check_name(name)
+        self._kept.check(name)
         place = self.find(name)
         if place is None:
             topic_id = TopicId(host.current.random_bytes(TOPIC_ID_BYTES))
-            await self._channel.request_for_client(CreatePositionsTopic(topic_id=topic_id), caller)
+            await self._channel.request_for_client(self._kept.creation(topic_id), caller)
             await self._partitions.settled()
             place = self.find(name)
             assert place is not None  # An answer comes after the metadata that it rests on.

@@ -132,7 +132,8 @@ class ProduceService:
         self.partitions = partitions
         self.quotas = quotas
         self.turns = turns
-        self.channel = channel
+        self.producer_ids = producer_ids
+        self.begin_transactional = begin_transactional
         self.early = early
         self.joining = joining
         self.checkers = cycle(checkers)
@@ -149,8 +150,6 @@ class ProduceService:
             limits.connection_request_memory_bytes_max // limits.message_bytes_max
         )
         self._is_ending = False
-        self._producer_ids = range(0)
-        self._producer_ids_lock = asyncio.Lock()
         self._connections: dict[str, tuple[ConnectionMemory, list[_ProduceStream]]] = {}
 
     def methods(self) -> ServiceMethods:
@@ -186,15 +185,9 @@ class ProduceService:
         self, request: pb.InitProducerIdRequest, caller: Caller
     ) -> pb.InitProducerIdResponse:
         if request.transactional_id:
-            error = UnsupportedFeatureError("transactions are not supported by this broker")
-            return pb.InitProducerIdResponse(error=error_to_wire(error))
+            return await self.begin_transactional(request, caller)
         try:
-            async with self._producer_ids_lock:
-                if not self._producer_ids:
-                    self._producer_ids = await self.channel.request_for_client(
-                        AllocateProducerIds(), caller
-                    )
-                producer_id, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
+            producer_id = await self.producer_ids.next(caller)
         except MillraceError as error:
             return pb.InitProducerIdResponse(error=error_to_wire(error))
         return pb.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

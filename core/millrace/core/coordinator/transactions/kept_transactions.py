@@ -23,7 +23,7 @@ from millrace.core.coordinator.transactions.transaction import (
     Transaction,
 )
 from millrace.core.errors import TransactionalIdNotFoundError
-from millrace.core.ids import Offset, ProducerId, TopicId, TopicPartition
+from millrace.core.ids import Offset, ProducerId, TopicId, TopicPartition, WallMs
 
 _START: Final = Offset(0)
 
@@ -140,6 +140,28 @@ class KeptTransactions:
     def open_ids(self) -> list[str]:
         """Return the ids whose transaction is open."""
         return list(self._open)
+
+    def overdue(self, now: WallMs) -> list[str]:
+        """Return the ids whose transaction is open for longer than its time-out."""
+        return [
+            transactional_id
+            for transactional_id in self._open
+            if (transaction := self._ids[transactional_id].transaction) is not None
+            and now - transaction.began_at > transaction.timeout_ms
+        ]
+
+    def unused(self, now: WallMs) -> list[str]:
+        """Return the ids that were unused for so long that they are forgotten."""
+        expiration_ms = self._config.id_expiration_ms
+        if expiration_ms == -1:
+            return []
+        return [
+            transactional_id
+            for transactional_id, record in self._ids.items()
+            if now - record.timestamp > expiration_ms
+            and transactional_id not in self._open
+            and transactional_id not in self._decided
+        ]
 
     def decided_count(self) -> int:
         """Return how many decided transactions are not complete."""

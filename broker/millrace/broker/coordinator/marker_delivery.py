@@ -1,0 +1,276 @@
+"""Tells decided transactions to the leaders of their partitions and to the coordinators of groups.
+
+Only committed decisions come here (T9). Each is told again and again, until every partition and
+group has its marker (T7); then it is *over*, and its coordinator is told so. What is done lives in
+memory only: after a failover the next coordinator tells all of it again, and leaders know what they
+have (T1).
+
+The ends that one broker has to write go together in one call, however many transactions they are
+of. A call is answered when all of it is committed. So what has failed before, and all else for the
+same partition, goes in calls of its own, after a pause: a partition that cannot commit holds up
+nobody else's markers.
+
+A topic that this broker does not know is deleted, or this broker has not heard of it yet. Its
+markers are left to the coordinator's record, and delay nobody (T8).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from millrace.broker.replica.partitions import Partitions
+from millrace.broker.replica.peers import PeerMethod, Peers
+from millrace.core.client.producer.murmur2 import partition_of
+from millrace.core.coordinator.transactions.transaction import Decision, Producer
+from millrace.core.errors import MillraceError
+from millrace.core.ids import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition
+from millrace.core.pauses import doubled_pause
+from millrace.core.topics import POSITIONS_TOPIC
+from millrace.proto.errors import error_from_wire
+from millrace.proto.v1 import transactions_pb2 as pb
+from millrace.proto.v1.common_pb2 import TopicPartition as WirePartition
+from millrace.runtime.tasks import Tasks
+from millrace.runtime.transport.calls import CallError
+
+METHOD: Final = PeerMethod("WriteMarkers", pb.WriteMarkersRequest, pb.WriteMarkersResponse)
+_ENDS_MAX: Final = 1000
+"""Partitions and groups in one call."""
+_CALLS_MAX: Final = 4
+"""Calls under way to one broker with what has not failed before; one more is for what has."""
+_PAUSE_MS: Final = 50
+_PAUSE_MS_MAX: Final = 2_000
+_ANSWER_SECONDS: Final = 15.0
+
+Participant: TypeAlias = TopicPartition | str
+"""A partition, or the name of a group."""
+
+
+@dataclass(slots=True, eq=False)
+class Telling:
+    """A decision that is being told.
+
+    Attributes:
+        place: the coordinator's partition.
+        coordinator_epoch: with which this broker leads it.
+        decision: what is told.
+        on_over: called when all participants have it, or are unknown.
+        owed: who must still have it, with the reason why the last attempt failed.
+        unknown: partitions of topics that this broker does not know (T8).
+        is_dropped: another broker tells it.
+    """
+
+    place: TopicPartition
+    coordinator_epoch: LeaderEpoch
+    decision: Decision
+    on_over: Callable[["Telling"], Awaitable[None]]
+    owed: dict[Participant, str] = field(default_factory=dict)
+    unknown: list[TopicPartition] = field(default_factory=list)
+    is_dropped: bool = False
+
+
+class _End(NamedTuple):
+    """One marker for one participant."""
+
+    telling: Telling
+    participant: Participant
+    failures: int = 0
+
+
+class _Lane(NamedTuple):
+    """Calls to one broker: with what has not failed before, or with what has."""
+
+    broker_id: BrokerId
+    has_failed: bool
+
+
+class MarkerDelivery:
+    """Tells the decisions of all partitions that this broker coordinates. It belongs to the loop.
+
+    Args:
+        partitions: of this broker, with the metadata.
+        peers: the brokers that write markers.
+        on_failure: called with an unexpected error.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        peers: Peers,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._partitions = partitions
+        self._peers = peers
+        self._tasks = Tasks(on_failure)
+        self._waiting: dict[_Lane, list[_End]] = {}
+        self._under_way: dict[_Lane, int] = {}
+        # The participants whose last marker was not written.
+        self._troubled: set[Participant] = set()
+
+    def tell(self, telling: Telling) -> None:
+        """Begin to tell a decision."""
+        decision = telling.decision
+        participants: list[Participant] = [*decision.partitions, *decision.groups]
+        telling.owed = dict.fromkeys(participants, "")
+        self._offer([_End(telling, participant) for participant in participants])
+        if not participants:
+            self._tasks.begin(_over(telling))
+
+    async def close(self) -> None:
+        """Tell nothing more."""
+        await self._tasks.cancel()
+
+    # --- Which broker is told ----------------------------------------------------------------
+
+    def _offer(self, ends: Iterable[_End]) -> None:
+        """Let each end wait for its broker, or for a pause."""
+        lanes: dict[_Lane, None] = {}
+        leaderless: list[_End] = []
+        for end in ends:
+            telling, participant, failures = end
+            if telling.is_dropped:
+                self._troubled.discard(participant)
+                continue
+            leader = self._leader(participant)
+            if leader is None:
+                assert isinstance(participant, TopicPartition)
+                telling.unknown.append(participant)
+                self._done(end)
+            elif leader == NO_BROKER:
+                telling.owed[participant] = "it has no leader"
+                leaderless.append(end)
+            else:
+                lane = _Lane(leader, failures > 0 or participant in self._troubled)
+                self._waiting.setdefault(lane, []).append(end)
+                lanes[lane] = None
+        for lane in lanes:
+            self._send(lane)
+        self._retry(leaderless)
+
+    def _leader(self, participant: Participant) -> BrokerId | None:
+        """Return who writes the marker; None: nobody knows the topic."""
+        image = self._partitions.image
+        if image is None:
+            return NO_BROKER
+        if isinstance(participant, TopicPartition):
+            state = image.partition(participant)
+            return None if state is None else state.leader
+        topic = image.topics.get(POSITIONS_TOPIC)
+        if topic is None:
+            return NO_BROKER
+        return topic.partitions[partition_of(participant.encode(), len(topic.partitions))].leader
+
+    # --- Calls -------------------------------------------------------------------------------
+
+    def _send(self, lane: _Lane) -> None:
+        """Call a broker with what waits for it, unless enough calls are under way."""
+        most = 1 if lane.has_failed else _CALLS_MAX
+        while lane in self._waiting and self._under_way.get(lane, 0) < most:
+            waiting = self._waiting.pop(lane)
+            if len(waiting) > _ENDS_MAX:
+                self._waiting[lane] = waiting[_ENDS_MAX:]
+            ends = [end for end in waiting[:_ENDS_MAX] if not end.telling.is_dropped]
+            if ends:
+                self._under_way[lane] = self._under_way.get(lane, 0) + 1
+                self._tasks.begin(self._call(lane, ends))
+
+    async def _call(self, lane: _Lane, ends: Sequence[_End]) -> None:
+        request, ordered = _request(ends)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                response = await self._peers.ask(lane.broker_id, METHOD, request)
+            problems = _problems(response, len(ordered))
+        except TimeoutError:
+            problems = [f"broker {lane.broker_id} does not answer"] * len(ordered)
+        except (CallError, MillraceError) as error:
+            problems = [f"broker {lane.broker_id}: {error}"] * len(ordered)
+        finally:
+            self._under_way[lane] -= 1
+        failed: list[_End] = []
+        for end, problem in zip(ordered, problems, strict=True):
+            if problem:
+                end.telling.owed[end.participant] = problem
+                failed.append(end)
+            else:
+                self._done(end)
+        self._retry(failed)
+        self._send(lane)
+
+    def _retry(self, failed: Sequence[_End]) -> None:
+        """Try again after a pause, for ever (T7)."""
+        if not failed:
+            return
+        self._troubled.update(end.participant for end in failed)
+        again = [end._replace(failures=end.failures + 1) for end in failed]
+        failures = min(end.failures for end in again)
+        pause_ms = doubled_pause(failures, _PAUSE_MS, _PAUSE_MS_MAX)
+        asyncio.get_running_loop().call_later(pause_ms / 1000, self._offer, again)
+
+    def _done(self, end: _End) -> None:
+        telling = end.telling
+        self._troubled.discard(end.participant)
+        telling.owed.pop(end.participant, None)
+        if not telling.owed and not telling.is_dropped:
+            self._tasks.begin(_over(telling))
+
+
+async def _over(telling: Telling) -> None:
+    await telling.on_over(telling)
+
+
+def _request(ends: Sequence[_End]) -> tuple[pb.WriteMarkersRequest, list[_End]]:
+    """Return a request, and its ends in the order of the results."""
+    by_telling: dict[int, list[_End]] = {}
+    for end in ends:
+        by_telling.setdefault(id(end.telling), []).append(end)
+    request = pb.WriteMarkersRequest()
+    ordered: list[_End] = []
+    for some in by_telling.values():
+        telling = some[0].telling
+        of_partitions = [end for end in some if isinstance(end.participant, TopicPartition)]
+        of_groups = [end for end in some if isinstance(end.participant, str)]
+        request.markers.append(
+            marker_to_wire(
+                telling.decision.producer,
+                telling.coordinator_epoch,
+                [end.participant for end in of_partitions if isinstance(end.participant, tuple)],
+                [end.participant for end in of_groups if isinstance(end.participant, str)],
+                is_commit=telling.decision.is_commit,
+                protocol=telling.decision.protocol,
+            )
+        )
+        ordered += [*of_partitions, *of_groups]
+    return request, ordered
+
+
+def marker_to_wire(
+    producer: Producer,
+    coordinator_epoch: LeaderEpoch,
+    partitions: Iterable[TopicPartition],
+    groups: Iterable[str],
+    *,
+    is_commit: bool,
+    protocol: int,
+) -> pb.Marker:
+    """Return the message for a marker of some participants."""
+    return pb.Marker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        committed=is_commit,
+        coordinator_epoch=coordinator_epoch,
+        version=protocol,
+        partitions=[
+            WirePartition(topic_id=topic_id, partition=number) for topic_id, number in partitions
+        ],
+        groups=groups,
+    )
+
+
+def _problems(response: pb.WriteMarkersResponse, count: int) -> list[str]:
+    """Return why each marker is not written; empty: it is."""
+    problems = [
+        error_from_wire(result.error).message if result.HasField("error") else ""
+        for result in response.results
+    ]
+    missing = max(count - len(problems), 0)
+    return [*problems[:count], *["the broker's answer has no result for it"] * missing]

@@ -1,0 +1,483 @@
+"""Transactions: the coordinators of `__transactions`, their clock, and the delivery of decisions.
+
+A request is handled by the machine of its id's partition (`core/coordinator/transactions`). A
+transaction that is decided is told to its participants by `MarkerDelivery`, as soon as the decision
+is committed, and again by the next coordinator after a failover: what is told follows from the
+committed state, never from a request (T9).
+
+The answer to an end comes with the decision (T12). A producer that begins its next transaction a
+moment later would be told to try again; so `begin` and `join` wait here for the last marker, for a
+few seconds at most.
+
+Time-outs go by a clock that does not jump, set by the wall clock once: else a corrected clock would
+abort what is open.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from millrace.broker.coordinator.coordinators import (
+    Committed,
+    CoordinatorLimits,
+    CoordinatorRuntime,
+)
+from millrace.broker.coordinator.marker_delivery import MarkerDelivery, Telling
+from millrace.broker.replica.partitions import Partitions
+from millrace.broker.replica.peers import Peers
+from millrace.broker.replica.reader import LogReader
+from millrace.core.callers import Caller
+from millrace.core.coordinator.contract import ResponseT, Result
+from millrace.core.coordinator.transactions import records
+from millrace.core.coordinator.transactions.config import TransactionsConfig
+from millrace.core.coordinator.transactions.machine import TransactionCoordinator
+from millrace.core.coordinator.transactions.participants import bitmaps, partitions_of
+from millrace.core.coordinator.transactions.records import OwedRecord, TransactionRecord
+from millrace.core.coordinator.transactions.transaction import Decision, Producer
+from millrace.core.errors import ConcurrentTransactionsError, MillraceError
+from millrace.core.ids import LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.records.markers import BUMPING
+from millrace.core.topics import TRANSACTIONS_TOPIC
+from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.turns import Turns
+
+_LOOK_SECONDS: Final = 1.0
+"""Time between two looks at what is open for too long, and at what deleted topics are owed."""
+_UNUSED_LOOKS: Final = 60
+"""Looks until one also at ids that are not used."""
+_AT_ONCE: Final = 100
+"""Ids that one request aborts or forgets."""
+_WAIT_SECONDS: Final = 5.0
+"""How long a request waits for the end of the transaction before."""
+_NOTE_AGAIN_SECONDS: Final = 0.5
+_OWED_MS: Final = 7 * 86_400_000
+"""How long markers are kept for a topic of which nothing is known."""
+
+TransactionsRuntime: TypeAlias = CoordinatorRuntime[TransactionCoordinator, TransactionRecord]
+_Key: TypeAlias = tuple[TopicPartition, str]
+
+
+class ProducerIdSource(Protocol):
+    """Gives out producer ids."""
+
+    def take(self) -> ProducerId | None:
+        """Return an id that nobody has had; None: `fill` is needed."""
+        ...
+
+    async def fill(self, caller: Caller) -> None:
+        """Get some.
+
+        Raises:
+            MillraceError: there are none.
+        """
+        ...
+
+
+class _OutOfIdsError(Exception):
+    """The machine needs a producer id, and none is here."""
+
+
+class Described(NamedTuple):
+    """What is known of a transactional id.
+
+    Attributes:
+        record: of the id.
+        partitions: of the open transaction, or of one that is not over; with the reason why one
+            does not have its marker, empty if no attempt has failed; None: it has it, or owes none.
+        groups: likewise.
+        now: the coordinator's time.
+    """
+
+    record: records.IdRecord
+    partitions: dict[TopicPartition, str | None]
+    groups: dict[str, str | None]
+    now: WallMs
+
+
+class Transactions:
+    """Serves transactional ids, ends what is open for too long, and has decisions told.
+
+    It belongs to the event loop.
+
+    Args:
+        partitions: of this broker.
+        reader: runs reads on threads.
+        config: the broker's settings.
+        peers: the leaders of partitions, and the coordinators of groups.
+        producer_ids: for new ids.
+        turns: of the loop.
+        on_failure: called with an unexpected error.
+        limits: of each partition.
+
+    Attributes:
+        runtime: runs the coordinators.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        reader: LogReader,
+        config: TransactionsConfig,
+        peers: Peers,
+        producer_ids: ProducerIdSource,
+        *,
+        turns: Turns,
+        on_failure: Callable[[BaseException], None],
+        limits: CoordinatorLimits,
+    ) -> None:
+        self._partitions = partitions
+        self._producer_ids = producer_ids
+        self.runtime: TransactionsRuntime = CoordinatorRuntime(
+            str(TRANSACTIONS_TOPIC),
+            lambda start_offset: TransactionCoordinator(config, start_offset),
+            records,
+            partitions=partitions,
+            reader=reader,
+            turns=turns,
+            on_failure=on_failure,
+            limits=limits,
+            on_ended=self._on_ended,
+            on_committed=self._on_committed,
+        )
+        self._delivery = MarkerDelivery(partitions, peers, on_failure)
+        self._told_until: dict[TopicPartition, Offset] = {}
+        self._telling: dict[TopicPartition, dict[str, Telling]] = {}
+        self._leader_epochs: dict[TopicPartition, LeaderEpoch] = {}
+        # Events that are set when the last transaction of an id is over.
+        self._waiting: dict[_Key, set[asyncio.Event]] = {}
+        # What is owed to topics that are back, and is being told.
+        self._returned: dict[tuple[TopicPartition, TopicId, int, Producer], Telling] = {}
+        self._clock_offset = wall_now() - monotonic_now()
+
+    def now(self) -> WallMs:
+        """Return the time of a clock that does not jump."""
+        return WallMs(monotonic_now() + self._clock_offset)
+
+    # --- Requests ----------------------------------------------------------------------------
+
+    async def begin(
+        self,
+        place: TopicPartition,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Producer | None,
+        caller: Caller,
+    ) -> Producer:
+        """Begin with an id; see `TransactionCoordinator.handle_init`.
+
+        Args:
+            place: the partition of the id.
+            transactional_id: the id, with its namespace.
+            timeout_ms: how long its transactions may be open.
+            expected: what the producer was before, if it is the same one.
+            caller: the client.
+
+        Raises:
+            MillraceError: it was refused, or this broker does not lead the partition.
+        """
+
+        async def ask() -> Producer | None:
+            return await self._with_ids(
+                place,
+                caller,
+                lambda machine, next_id: machine.handle_init(
+                    transactional_id, timeout_ms, self.now(), next_id, expected
+                ),
+            )
+
+        async def ask_until_begun() -> Producer:
+            begun = await ask()
+            if begun is None:
+                raise ConcurrentTransactionsError(
+                    f"the open transaction of {transactional_id!r} is being aborted: try again "
+                    "shortly"
+                )
+            return begun
+
+        return await self._when_over(place, transactional_id, ask_until_begun)
+
+    async def join(
+        self,
+        place: TopicPartition,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        groups: Collection[str],
+    ) -> None:
+        """Take partitions and groups into a transaction; see `handle_join`.
+
+        Raises:
+            MillraceError: as `begin`.
+        """
+
+        async def ask() -> None:
+            await self.runtime.ask(
+                place,
+                lambda machine, _: machine.handle_join(
+                    transactional_id, producer, partitions, groups, self.now(), protocol=BUMPING
+                ),
+            )
+
+        await self._when_over(place, transactional_id, ask)
+
+    async def end(
+        self,
+        place: TopicPartition,
+        transactional_id: str,
+        producer: Producer,
+        caller: Caller,
+        *,
+        is_commit: bool,
+    ) -> Producer:
+        """Decide a transaction; see `handle_end`. The answer is the decision (T12).
+
+        Raises:
+            MillraceError: as `begin`; `appended` says whether it may be decided all the same.
+        """
+
+        async def ask() -> Producer:
+            return await self._with_ids(
+                place,
+                caller,
+                lambda machine, next_id: machine.handle_end(
+                    transactional_id, producer, self.now(), next_id, is_commit=is_commit
+                ),
+            )
+
+        return await self._when_over(place, transactional_id, ask)
+
+    async def abort(self, place: TopicPartition, transactional_id: str) -> None:
+        """Abort the open transaction of an id, for a person; see `handle_abort`.
+
+        Raises:
+            MillraceError: as `begin`.
+        """
+        await self.runtime.ask(
+            place, lambda machine, _: machine.handle_abort(transactional_id, self.now())
+        )
+
+    async def describe(self, place: TopicPartition, transactional_id: str) -> Described:
+        """Return what is known of an id.
+
+        Raises:
+            TransactionalIdNotFoundError: nothing is.
+            MillraceError: as `begin`.
+        """
+
+        def look(
+            machine: TransactionCoordinator, _: WallMs
+        ) -> Result[TransactionRecord, Described]:
+            record = machine.get(transactional_id)
+            partitions, groups = machine.participants(transactional_id)
+            transaction = record.transaction
+            assert transaction is not None
+            telling = self._telling.get(place, {}).get(transactional_id)
+
+            def problem(participant: TopicPartition | str) -> str | None:
+                if transaction is None or not transaction.state.is_prepared:
+                    return None
+                return "" if telling is None else telling.owed.get(participant)
+
+            return Result(
+                [],
+                Described(
+                    record,
+                    {partition: problem(partition) for partition in partitions},
+                    {group: problem(group) for group in groups},
+                    self.now(),
+                ),
+            )
+
+        return await self.runtime.ask(place, look)
+
+    async def _with_ids(
+        self,
+        place: TopicPartition,
+        caller: Caller,
+        handle: Callable[
+            [TransactionCoordinator, Callable[[], ProducerId]],
+            Result[TransactionRecord, ResponseT],
+        ],
+    ) -> ResponseT:
+        """Ask a machine that may need a producer id; get some if there is none here."""
+
+        def next_id() -> ProducerId:
+            taken = self._producer_ids.take()
+            if taken is None:
+                raise _OutOfIdsError
+            return taken
+
+        while True:
+            try:
+                return await self.runtime.ask(place, lambda machine, _: handle(machine, next_id))
+            except _OutOfIdsError:
+                await self._producer_ids.fill(caller)
+
+    async def _when_over(
+        self,
+        place: TopicPartition,
+        transactional_id: str,
+        ask: Callable[[], Awaitable[ResponseT]],
+    ) -> ResponseT:
+        """Ask again when the last transaction of an id is over, if that is what it waits for."""
+        until = host.monotonic_s() + _WAIT_SECONDS
+        key, over = (place, transactional_id), asyncio.Event()
+        self._waiting.setdefault(key, set()).add(over)
+        try:
+            while True:
+                over.clear()
+                try:
+                    return await ask()
+                except ConcurrentTransactionsError:
+                    left = until - host.monotonic_s()
+                    if left <= 0:
+                        raise
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(left):
+                            await over.wait()
+        finally:
+            waiting = self._waiting[key]
+            waiting.remove(over)
+            if not waiting:
+                del self._waiting[key]
+
+    # --- Decisions are told ------------------------------------------------------------------
+
+    def _on_committed(self, committed: Committed[TransactionCoordinator]) -> None:
+        place, leader_epoch, machine, high_watermark = committed
+        since = self._told_until.get(place, Offset(0))
+        if high_watermark <= since:
+            return
+        self._told_until[place] = high_watermark
+        self._leader_epochs[place] = leader_epoch
+        telling = self._telling.setdefault(place, {})
+        for decision in machine.owed(high_watermark, since):
+            told = telling[decision.transactional_id] = Telling(
+                place, leader_epoch, decision, self._complete
+            )
+            self._delivery.tell(told)
+
+    def _on_ended(self, place: TopicPartition) -> None:
+        """This broker stops to serve a partition: the next coordinator tells everything again."""
+        self._told_until.pop(place, None)
+        self._leader_epochs.pop(place, None)
+        for telling in self._telling.pop(place, {}).values():
+            telling.is_dropped = True
+        for key in [key for key in self._returned if key[0] == place]:
+            self._returned.pop(key).is_dropped = True
+        for waited_place, transactional_id in list(self._waiting):
+            if waited_place == place:
+                self._wake(place, transactional_id)
+
+    async def _complete(self, telling: Telling) -> None:
+        """Note that all participants have a decision."""
+        decision, place = telling.decision, telling.place
+        transactional_id = decision.transactional_id
+
+        def complete(machine: TransactionCoordinator, _: WallMs) -> Result[TransactionRecord, None]:
+            # What builds on it need not wait for its commit: its own answer does.
+            asyncio.get_running_loop().call_soon(self._wake, place, transactional_id)
+            return machine.handle_complete(
+                transactional_id, decision.producer, self.now(), telling.unknown
+            )
+
+        await self._ask_until_done(telling, complete)
+        told = self._telling.get(place, {})
+        if told.get(transactional_id) is telling:
+            del told[transactional_id]
+
+    async def _ask_until_done(
+        self,
+        telling: Telling,
+        handle: Callable[[TransactionCoordinator, WallMs], Result[TransactionRecord, None]],
+    ) -> None:
+        """Let the machine note what was told, unless another broker tells it by now."""
+        while not telling.is_dropped:
+            try:
+                await self.runtime.ask(telling.place, handle)
+            except MillraceError:
+                await asyncio.sleep(_NOTE_AGAIN_SECONDS)
+            else:
+                return
+
+    def _wake(self, place: TopicPartition, transactional_id: str) -> None:
+        for over in self._waiting.get((place, transactional_id), ()):
+            over.set()
+
+    # --- Time --------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """End what is open for too long, and forget what is unused, while the broker runs."""
+        looks = 0
+        try:
+            while True:
+                await asyncio.sleep(_LOOK_SECONDS)
+                looks += 1
+                await self.look(at_unused=looks % _UNUSED_LOOKS == 0)
+        finally:
+            await self._delivery.close()
+
+    async def look(self, *, at_unused: bool = True) -> None:
+        """Look at all partitions once."""
+        for place, machine in list(self.runtime.machines()):
+            ids = machine.overdue(self.now())
+            if at_unused:
+                ids += machine.unused(self.now())
+            with suppress(MillraceError):  # The next look, or the next leader, does it.
+                for at in range(0, len(ids), _AT_ONCE):
+                    some = ids[at : at + _AT_ONCE]
+
+                    def expire(
+                        machine: TransactionCoordinator, _: WallMs, some: list[str] = some
+                    ) -> Result[TransactionRecord, None]:
+                        return machine.handle_expire(some, self.now())
+
+                    await self.runtime.ask(place, expire)
+                await self._pay(place, machine)
+
+    async def _pay(self, place: TopicPartition, machine: TransactionCoordinator) -> None:
+        """Tell topics that are back what they are owed; forget what is owed to those gone (T8)."""
+        image, epoch = self._partitions.image, self._leader_epochs.get(place)
+        if image is None or epoch is None:
+            return
+        for topic_id in machine.owed_topics():
+            owed = machine.owed_to(topic_id)
+            if topic_id in image.topics_by_id:
+                for owing in owed:
+                    self._tell_returned(place, epoch, owing)
+            elif not image.may_return(topic_id):
+                await self._forget(place, owed)
+
+    async def _forget(self, place: TopicPartition, owed: Collection[OwedRecord]) -> None:
+        """Forget what is owed to a topic that is gone for good, if this was heard long ago."""
+        gone = [owing for owing in owed if self.now() - owing.timestamp > _OWED_MS]
+        if gone:
+            await self.runtime.ask(place, lambda machine, _: machine.handle_paid(gone, self.now()))
+
+    def _tell_returned(self, place: TopicPartition, epoch: LeaderEpoch, owing: OwedRecord) -> None:
+        key = (place, owing.topic_id, owing.chunk, owing.producer)
+        if key in self._returned:
+            return
+
+        async def note(telling: Telling) -> None:
+            chunk = (owing.topic_id, owing.chunk)
+            left = bitmaps(telling.unknown).get(chunk, 0)
+            paid = owing._replace(bitmap=owing.bitmap & ~left)
+            await self._ask_until_done(
+                telling, lambda machine, _: machine.handle_paid([paid], self.now())
+            )
+            if self._returned.get(key) is telling:
+                del self._returned[key]
+
+        decision = Decision(
+            owing.transactional_id,
+            owing.producer,
+            owing.is_commit,
+            owing.protocol,
+            list(partitions_of((owing.topic_id, owing.chunk), owing.bitmap)),
+            [],
+        )
+        told = self._returned[key] = Telling(place, epoch, decision, note)
+        self._delivery.tell(told)
