@@ -22,13 +22,17 @@ from millrace.broker.controller.broker_lifecycle import BrokerLifecycle
 from millrace.broker.controller.channel import ControllerChannel
 from millrace.broker.controller.initial_brokers import InitialBrokers
 from millrace.broker.controller.older_copy import with_command
+from millrace.broker.controller.producer_ids import ProducerIds
 from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.coordination.store import CoordinationStore
 from millrace.broker.coordinator.coordinators import CoordinatorLimits
 from millrace.broker.coordinator.group_lags import METHOD as DESCRIBE_LAGS
 from millrace.broker.coordinator.group_lags import GroupLags
 from millrace.broker.coordinator.groups import Groups
+from millrace.broker.coordinator.marker_delivery import METHOD as WRITE_MARKERS
+from millrace.broker.coordinator.transaction_joins import METHOD as JOIN
 from millrace.broker.coordinator.transaction_joins import TransactionJoins
+from millrace.broker.coordinator.transactions import Transactions
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.fetcher import ReplicaFetcher
@@ -37,20 +41,15 @@ from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.peers import Peers
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.audit import AuditLog
-from millrace.broker.rpc.client_listener import ClientListener
-from millrace.broker.rpc.cluster import ClusterService
+from millrace.broker.rpc.client_services import ClientServices
 from millrace.broker.rpc.controller import BrokerSessions, ControllerService
-from millrace.broker.rpc.fetch import FetchService, ReplicaService
-from millrace.broker.rpc.groups import GroupsService
-from millrace.broker.rpc.joining import Joining
+from millrace.broker.rpc.fetch import ReplicaService
 from millrace.broker.rpc.listeners import Addresses, Listeners, ReplicaListener
-from millrace.broker.rpc.markers import METHOD as WRITE_MARKERS
 from millrace.broker.rpc.markers import MarkerWriter
 from millrace.broker.rpc.memory import MemoryPool
-from millrace.broker.rpc.name_partitions import NamePartitions
-from millrace.broker.rpc.positions import PositionsService
-from millrace.broker.rpc.produce import ProduceService
+from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.broker.rpc.refusals import Refusals
+from millrace.broker.rpc.transactions import JoinAnswers
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_config import LogConfig
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -163,6 +162,9 @@ class Broker:
         self.partitions: Partitions | None = None
         self.life: BrokerLife | None = None
         self._segment_duties: list[Cleaners | TierMovers] = []
+        self._coordinator_limits = CoordinatorLimits(
+            inflated_bytes_max=config.limits.batch_inflated_bytes_max
+        )
 
     async def start(self) -> BrokerAddress:
         """Start everything; return once clients can connect.
@@ -185,25 +187,45 @@ class Broker:
         peers = Peers(broker.broker_id, partitions, self._config.limits)
         self._endings.push_async_callback(peers.close)
         groups = self._make_groups(partitions)
+        producer_ids = ProducerIds(channel)
+        transactions = self._make_transactions(partitions, peers, producer_ids)
         joins = TransactionJoins(partitions, peers, self._duties.fail)
         self._endings.push_async_callback(joins.close)
-        followers = self._replicate(broker, channel, partitions, peers, listeners.replica)
+        answers = JoinAnswers(
+            transactions, NamePartitions(partitions, channel, Listener.BROKERS, TRANSACTIONS)
+        )
+        peers.serve_here(JOIN, answers.join)
+        markers = MarkerWriter(partitions)
+        peers.serve_here(WRITE_MARKERS, markers.write)
+        followers = self._replicate(
+            broker, channel, partitions, listeners.replica, markers=markers, joins=answers
+        )
         self._endings.push_async_callback(listeners.stop_clients)
         lifecycle = self._make_lifecycle(channel, broker, partitions, addresses)
         self._endings.push_async_callback(listeners.report_stopping)
         housekeeping = self._observe(partitions, controller)
         await self._take_up_partitions(channel, lifecycle, partitions)
+        services = ClientServices(
+            config=self._config,
+            broker_id=broker.broker_id,
+            channel=channel,
+            partitions=partitions,
+            reader=self._reader,
+            groups=groups,
+            transactions=transactions,
+            joins=joins,
+            producer_ids=producer_ids,
+            checkers=self._checkers,
+            memory=self._memory,
+            early=self._early,
+            metrics=self._metrics,
+            quotas=self._quotas,
+            turns=self._turns,
+        )
         for listener in listeners.of_clients:
             drpc_address = partial(addresses.of, ListenerProtocol.DRPC, listener.calls.listener)
-            await self._serve_clients(
-                listener,
-                broker,
-                channel,
-                partitions,
-                groups,
-                joins=joins,
-                drpc_address=drpc_address,
-            )
+            produce = await services.serve(listener, drpc_address)
+            self._duties.begin(produce.sweep())
         self._begin_upkeep(housekeeping, partitions, groups, peers, followers)
         self._duties.begin(channel.remember())
         controller.on_serving()
@@ -378,6 +400,23 @@ class Broker:
         ]
         return partitions
 
+    def _make_transactions(
+        self, partitions: Partitions, peers: Peers, producer_ids: ProducerIds
+    ) -> Transactions:
+        transactions = Transactions(
+            partitions,
+            self._reader,
+            self._config.transactions,
+            peers,
+            producer_ids,
+            turns=self._turns,
+            on_failure=self._duties.fail,
+            limits=self._coordinator_limits,
+        )
+        self._endings.callback(transactions.runtime.stop)
+        self._duties.begin(transactions.watch())
+        return transactions
+
     def _make_groups(self, partitions: Partitions) -> Groups:
         groups = Groups(
             partitions,
@@ -386,9 +425,7 @@ class Broker:
             self._config.groups,
             turns=self._turns,
             on_failure=self._duties.fail,
-            limits=CoordinatorLimits(
-                inflated_bytes_max=self._config.limits.batch_inflated_bytes_max
-            ),
+            limits=self._coordinator_limits,
         )
         self._endings.callback(groups.runtime.stop)
         self._duties.begin(groups.expire())
@@ -402,8 +439,10 @@ class Broker:
         broker: BrokerLife,
         channel: ControllerChannel,
         partitions: Partitions,
-        peers: Peers,
         listener: ReplicaListener,
+        *,
+        markers: MarkerWriter,
+        joins: JoinAnswers,
     ) -> ReplicaService:
         """Follow the leaders of partitions, and serve the followers."""
         config = self._config
@@ -416,10 +455,9 @@ class Broker:
             on_failure=self._duties.fail,
         )
         self._endings.push_async_callback(fetcher.stop)
-        markers = MarkerWriter(partitions)
-        peers.serve_here(WRITE_MARKERS, markers.write)
         followers = ReplicaService(
             markers=markers,
+            joins=joins,
             partitions=partitions,
             reader=self._reader,
             early=self._early,
@@ -505,63 +543,6 @@ class Broker:
             broker_epoch=None if self.life is None else self.life.broker_epoch,
             others=() if self.partitions is None else self.partitions.not_ours(),
         )
-
-    async def _serve_clients(
-        self,
-        clients: ClientListener,
-        broker: BrokerLife,
-        channel: ControllerChannel,
-        partitions: Partitions,
-        groups: Groups,
-        *,
-        joins: TransactionJoins,
-        drpc_address: Callable[[], str],
-    ) -> None:
-        limits, calls = self._config.limits, clients.calls
-        produce = ProduceService(
-            partitions=partitions,
-            channel=channel,
-            checkers=self._checkers,
-            memory=self._memory,
-            early=self._early,
-            joining=Joining(joins),
-            limits=limits,
-            metrics=self._metrics,
-            quotas=self._quotas,
-            calls=calls,
-            turns=self._turns,
-        )
-        self._duties.begin(produce.sweep())
-        fetch = FetchService(
-            partitions=partitions,
-            reader=self._reader,
-            early=self._early,
-            turns=self._turns,
-            limits=limits,
-            metrics=self._metrics,
-            quotas=self._quotas,
-            calls=calls,
-        )
-        cluster = ClusterService(
-            broker_id=broker.broker_id,
-            channel=channel,
-            partitions=partitions,
-            config=self._config,
-            turns=self._turns,
-            quotas=self._quotas,
-            calls=calls,
-            drpc_address=drpc_address,
-        )
-        names = NamePartitions(partitions, channel, calls.listener)
-        positions = PositionsService(
-            groups=groups,
-            names=names,
-            partitions=partitions,
-            turns=self._turns,
-            calls=calls,
-        )
-        grouping = GroupsService(groups=groups, names=names, calls=calls)
-        await clients.serve(unary=[cluster, positions, grouping], streaming=[produce, fetch])
 
 
 def _registration(

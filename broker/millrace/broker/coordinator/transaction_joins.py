@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.peers import PeerMethod, Peers
 from millrace.core.client.producer.murmur2 import partition_of
+from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import (
     CoordinatorLoadInProgressError,
+    InvalidTransactionalIdError,
     MillraceError,
     RefreshMetadataError,
     TransactionalIdNotFoundError,
@@ -98,6 +100,10 @@ class TransactionJoins:
     async def _answer(
         self, writer: Writer, places: Iterable[TopicPartition], groups: Iterable[str]
     ) -> MillraceError | None:
+        try:
+            name = full_id(writer.transactional_id)
+        except InvalidTransactionalIdError as error:
+            return error
         image = self._partitions.image
         topic = None if image is None else image.topics.get(TRANSACTIONS_TOPIC)
         if image is None or topic is None:
@@ -105,11 +111,11 @@ class TransactionJoins:
                 f"nothing is known of the transactional id {writer.transactional_id!r}: begin with "
                 "InitProducerId"
             )
-        number = partition_of(writer.transactional_id.encode(), len(topic.partitions))
+        number = partition_of(name.encode(), len(topic.partitions))
         state = image.partition(TopicPartition(topic.topic_id, number))
         assert state is not None
         request = pb.JoinTransactionRequest(
-            transactional_id=writer.transactional_id,
+            transactional_id=name,
             producer_id=writer.producer_id,
             producer_epoch=writer.producer_epoch,
             partitions=[WirePartition(topic_id=place[0], partition=place[1]) for place in places],

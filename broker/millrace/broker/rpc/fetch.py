@@ -6,6 +6,7 @@ from millrace.broker.rpc.calls import ServiceMethods
 from millrace.broker.rpc.fetch_sessions import SessionService
 from millrace.broker.rpc.markers import MarkerWriter
 from millrace.broker.rpc.offset_lookups import OffsetLookups
+from millrace.broker.rpc.transactions import JoinAnswers
 from millrace.core.replica.replication.leader_session import ENTRIES_IN_REQUEST
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1 import replica_pb2, transactions_pb2
@@ -20,9 +21,11 @@ class ReplicaService(SessionService):
 
     Attributes:
         markers: writes the ends of transactions.
+        joins: takes partitions into transactions.
     """
 
     markers: MarkerWriter
+    joins: JoinAnswers
 
     NAME = replica_pb2.DESCRIPTOR.services_by_name["Replica"].full_name
 
@@ -38,6 +41,7 @@ class ReplicaService(SessionService):
             self.NAME,
             unary={
                 "DescribeLags": (self.lags.describe, pb.DescribeLagsRequest),
+                "JoinTransaction": (self.joins.join, transactions_pb2.JoinTransactionRequest),
                 "WriteMarkers": (self.markers.write, transactions_pb2.WriteMarkersRequest),
             },
             streams={"Fetch": self.fetch},

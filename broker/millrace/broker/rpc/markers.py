@@ -10,7 +10,6 @@ from typing import Final
 
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
-from millrace.broker.replica.peers import PeerMethod
 from millrace.core.errors import MalformedRequestError, MillraceError, RequestTimedOutError
 from millrace.core.ids import (
     LeaderEpoch,
@@ -24,7 +23,6 @@ from millrace.core.replica.replication.appends import Waiter
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import transactions_pb2 as pb
 
-METHOD: Final = PeerMethod("WriteMarkers", pb.WriteMarkersRequest, pb.WriteMarkersResponse)
 RESULTS_MAX: Final = 10_000
 """Partitions and groups of all markers in one call."""
 _COMMIT_SECONDS: Final = 5.0
@@ -109,23 +107,27 @@ class MarkerWriter:
                     f"topic {partition.topic!r} is the cluster's own, and takes no transactions",
                     topic_partition=place,
                 )
-            for number, refusal in await _written(partition, wanted):
+            refusals = await write_markers(partition, [marker for _, marker in wanted])
+            for (number, _), refusal in zip(wanted, refusals, strict=True):
                 results[number] = refusal
         except MillraceError as error:
             for number, _ in wanted:
                 results[number] = error
 
 
-async def _written(
-    partition: Partition, wanted: _Wanted
-) -> Sequence[tuple[int, MillraceError | None]]:
+async def write_markers(
+    partition: Partition, markers: Sequence[Marker]
+) -> Sequence[MillraceError | None]:
+    """Write markers of one partition; return, once they are committed, why one is refused.
+
+    Raises:
+        MillraceError: all of them are refused, or may not be committed.
+    """
     commit = _Commit()
-    appended = partition.append_markers([marker for _, marker in wanted], commit)
+    appended = partition.append_markers(markers, commit)
     if appended.waiter is not None and not appended.waiter.is_done:
         await commit.committed()
-    return [
-        (number, refusal) for (number, _), refusal in zip(wanted, appended.refusals, strict=True)
-    ]
+    return appended.refusals
 
 
 def _marker(said: pb.Marker) -> Marker:

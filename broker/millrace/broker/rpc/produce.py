@@ -14,7 +14,7 @@ meanwhile (`Throttle`).
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -22,7 +22,7 @@ from time import thread_time_ns
 from typing import Final
 
 from millrace.broker import events
-from millrace.broker.controller.channel import ControllerChannel
+from millrace.broker.controller.producer_ids import ProducerIds
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partitions import Partitions
@@ -51,14 +51,12 @@ from millrace.core.errors import (
     RequestTimedOutError,
     UnknownProducerIdError,
     UnknownServerError,
-    UnsupportedFeatureError,
 )
 from millrace.core.ids import (
     MonotonicMs,
     ProducerId,
     TopicPartition,
 )
-from millrace.core.metadata.requests import AllocateProducerIds
 from millrace.core.quotas.quota import QuotaKind
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.leader_transactions import JoinGuard
@@ -110,7 +108,12 @@ class _Request:
 
 
 class ProduceService:
-    """Serves `millrace.proto.v1.Produce`."""
+    """Serves `millrace.proto.v1.Produce`.
+
+    Args:
+        producer_ids: that this broker may give out.
+        begin_transactional: answers `InitProducerId` with a transactional id.
+    """
 
     NAME = pb.DESCRIPTOR.services_by_name["Produce"].full_name
 
@@ -118,7 +121,10 @@ class ProduceService:
         self,
         *,
         partitions: Partitions,
-        channel: ControllerChannel,
+        producer_ids: ProducerIds,
+        begin_transactional: Callable[
+            [pb.InitProducerIdRequest, Caller], Awaitable[pb.InitProducerIdResponse]
+        ],
         checkers: Sequence[Worker],
         memory: MemoryPool,
         early: EarlyRequests,

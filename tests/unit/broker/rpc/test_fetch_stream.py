@@ -314,6 +314,7 @@ async def test_a_reader_that_comes_before_the_leader_has_heard_of_its_election_i
 def replica_service_of(partitions: Any, *, disk: Disk | None = None) -> ReplicaService:
     return ReplicaService(
         markers=MarkerWriter(partitions),
+        joins=SimpleNamespace(),  # type: ignore[arg-type]
         partitions=partitions,
         reader=disk or Disk(),  # type: ignore[arg-type]
         early=EarlyRequests(500),

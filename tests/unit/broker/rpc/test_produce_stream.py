@@ -170,7 +170,8 @@ class Served:
         self.is_followed = False
         self.service = ProduceService(
             partitions=partitions,
-            channel=SimpleNamespace(),  # type: ignore[arg-type]
+            producer_ids=SimpleNamespace(),  # type: ignore[arg-type]
+            begin_transactional=SimpleNamespace(),  # type: ignore[arg-type]
             checkers=[self.checker],
             memory=MemoryPool(1 << 20, 1 << 20),
             early=EarlyRequests(early_wait_ms),

@@ -1,0 +1,384 @@
+"""The Transactions service, at the leader of the id's partition, and what belongs to it elsewhere.
+
+`Produce.InitProducerId` with a transactional id comes here (`begin`), and so does
+`Replica.JoinTransaction`, by which leaders take partitions into a transaction. The open
+transactions of a partition are those that its leader knows, whatever their coordinators say: one of
+which no coordinator knows any more holds readers of committed records up for ever, and a person
+ends it.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from millrace.broker.coordinator.transactions import Described, Transactions
+from millrace.broker.replica.partitions import Partitions
+from millrace.broker.rpc.audit import AuditLine
+from millrace.broker.rpc.calls import Calls, ServiceMethods
+from millrace.broker.rpc.markers import write_markers
+from millrace.broker.rpc.name_partitions import NamePartitions
+from millrace.broker.rpc.partition_errors import wire_error
+from millrace.broker.rpc.requests import checked_topic_partition
+from millrace.core.callers import Caller
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.transactions import refusals
+from millrace.core.coordinator.transactions.records import IdRecord
+from millrace.core.coordinator.transactions.transaction import (
+    Ending,
+    Producer,
+    State,
+    Transaction,
+    full_id,
+)
+from millrace.core.errors import (
+    MalformedRequestError,
+    MillraceError,
+    TransactionalIdNotFoundError,
+)
+from millrace.core.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.proto.v1 import produce_pb2
+from millrace.proto.v1 import transactions_pb2 as pb
+from millrace.proto.v1.common_pb2 import TopicPartition as WirePartition
+
+AT_ONCE: Final = 1000
+"""Transactional ids, or open transactions, in one answer."""
+
+_STATES: Final = {
+    State.EMPTY: pb.TRANSACTION_STATE_EMPTY,
+    State.ONGOING: pb.TRANSACTION_STATE_ONGOING,
+    State.PREPARE_COMMIT: pb.TRANSACTION_STATE_PREPARE_COMMIT,
+    State.PREPARE_ABORT: pb.TRANSACTION_STATE_PREPARE_ABORT,
+    State.COMPLETE_COMMIT: pb.TRANSACTION_STATE_COMPLETE_COMMIT,
+    State.COMPLETE_ABORT: pb.TRANSACTION_STATE_COMPLETE_ABORT,
+}
+_ENDINGS: Final = {
+    Ending.PRODUCER: pb.TRANSACTION_ENDING_PRODUCER,
+    Ending.TIMEOUT: pb.TRANSACTION_ENDING_TIMEOUT,
+    Ending.FENCED: pb.TRANSACTION_ENDING_FENCED,
+    Ending.OPERATOR: pb.TRANSACTION_ENDING_OPERATOR,
+    Ending.RESTART: pb.TRANSACTION_ENDING_PRODUCER,
+}
+
+
+class TransactionsService:
+    """Serves `millrace.proto.v1.Transactions`.
+
+    Args:
+        transactions: that this broker coordinates.
+        names: find the partition of an id.
+        partitions: of this broker.
+        calls: of the listener.
+    """
+
+    NAME = pb.DESCRIPTOR.services_by_name["Transactions"].full_name
+
+    def __init__(
+        self,
+        *,
+        transactions: Transactions,
+        names: NamePartitions,
+        partitions: Partitions,
+        calls: Calls,
+    ) -> None:
+        self._transactions = transactions
+        self._names = names
+        self._partitions = partitions
+        self._calls = calls
+        self._listener = calls.listener
+
+    def methods(self) -> ServiceMethods:
+        """Return what serves its calls."""
+        return self._calls.methods(
+            self.NAME,
+            unary={
+                "EndTransaction": (self._end, pb.EndTransactionRequest),
+                "ListTransactions": (self._list, pb.ListTransactionsRequest),
+                "DescribeTransaction": (self._describe, pb.DescribeTransactionRequest),
+                "AbortTransaction": (self._abort, pb.AbortTransactionRequest),
+                "ListOpenTransactions": (self._list_open, pb.ListOpenTransactionsRequest),
+                "AbortOpenTransaction": (self._abort_open, pb.AbortOpenTransactionRequest),
+            },
+        )
+
+    async def begin(
+        self, request: produce_pb2.InitProducerIdRequest, caller: Caller
+    ) -> produce_pb2.InitProducerIdResponse:
+        """Answer `InitProducerId` with a transactional id."""
+        name = request.transactional_id
+        expected = None
+        if request.HasField("producer_id"):
+            expected = _producer(request.producer_id, request.producer_epoch)
+        try:
+            name = full_id(name)
+            place = await self._names.find_or_make(name, caller)
+            begun = await self._transactions.begin(
+                place, name, request.transaction_timeout_ms, expected, caller
+            )
+        except MillraceError as error:
+            return produce_pb2.InitProducerIdResponse(error=self._names.error(name, error))
+        return produce_pb2.InitProducerIdResponse(
+            producer_id=begun.producer_id, producer_epoch=begun.epoch
+        )
+
+    async def _end(
+        self, request: pb.EndTransactionRequest, caller: Caller
+    ) -> pb.EndTransactionResponse:
+        name = request.transactional_id
+        try:
+            name = full_id(name)
+            place = self._names.find(name)
+            if place is None:
+                raise refusals.expired(name)
+            following = await self._transactions.end(
+                place,
+                name,
+                _producer(request.producer_id, request.producer_epoch),
+                caller,
+                is_commit=request.committed,
+            )
+        except MillraceError as error:
+            return pb.EndTransactionResponse(error=self._names.error(name, error))
+        return pb.EndTransactionResponse(
+            producer_id=following.producer_id, producer_epoch=following.epoch
+        )
+
+    # --- What there is -----------------------------------------------------------------------
+
+    async def _list(
+        self, request: pb.ListTransactionsRequest, _: Caller
+    ) -> pb.ListTransactionsResponse:
+        topic = self._names.topic()
+        if topic is None:
+            return pb.ListTransactionsResponse()
+        partitions = len(topic.partitions)
+        place = TopicPartition(topic.topic_id, request.partition)
+        producer_id = ProducerId(request.producer_id) if request.HasField("producer_id") else None
+        try:
+            states = _states(request.states)
+            if request.partition >= partitions:
+                raise MalformedRequestError(
+                    f"the ids are in the parts 0 to {partitions - 1}, not in {request.partition}"
+                )
+
+            found = await self._transactions.runtime.ask(
+                place,
+                lambda machine, _: Result(
+                    [],
+                    machine.ids_after(
+                        request.after, AT_ONCE + 1, states=states, producer_id=producer_id
+                    ),
+                ),
+            )
+        except MillraceError as error:
+            wire = wire_error(self._partitions, error, place, self._listener)
+            return pb.ListTransactionsResponse(error=wire, partitions=partitions)
+        now = self._transactions.now()
+        return pb.ListTransactionsResponse(
+            transactions=[_listed(record, now) for record in found[:AT_ONCE]],
+            has_more=len(found) > AT_ONCE,
+            partitions=partitions,
+        )
+
+    async def _describe(
+        self, request: pb.DescribeTransactionRequest, _: Caller
+    ) -> pb.DescribeTransactionResponse:
+        name = request.transactional_id
+        try:
+            name = full_id(name)
+            place = self._names.find(name)
+            if place is None:
+                raise _unknown(name)
+            described = await self._transactions.describe(place, name)
+        except MillraceError as error:
+            return pb.DescribeTransactionResponse(error=self._names.error(name, error))
+        return self._described(described)
+
+    def _described(self, described: Described) -> pb.DescribeTransactionResponse:
+        record = described.record
+        transaction = record.transaction
+        assert transaction is not None
+        image, ended = self._partitions.image, transaction.ended
+
+        def topic_of(partition: TopicPartition) -> str:
+            topic = None if image is None else image.topics_by_id.get(partition.topic_id)
+            return "" if topic is None else str(topic.name)
+
+        response = pb.DescribeTransactionResponse(
+            state=_STATES[transaction.state],
+            producer_id=transaction.producer.producer_id,
+            producer_epoch=transaction.producer.epoch,
+            timeout_ms=transaction.timeout_ms,
+            open_ms=_open_ms(record, transaction, described.now),
+            partitions=[
+                pb.TransactionPartition(
+                    topic_partition=WirePartition(
+                        topic_id=partition.topic_id, partition=partition.partition
+                    ),
+                    topic=topic_of(partition),
+                    is_owed=problem is not None,
+                    problem=problem or "",
+                )
+                for partition, problem in described.partitions.items()
+            ],
+            groups=[
+                pb.TransactionGroup(group=group, is_owed=problem is not None, problem=problem or "")
+                for group, problem in described.groups.items()
+            ],
+            ended_producer_id=NO_PRODUCER_ID,
+            ended_producer_epoch=NO_PRODUCER_EPOCH,
+        )
+        if ended is not None:
+            response.ending = _ENDINGS[ended.ending]
+            response.ended_producer_id, response.ended_producer_epoch = ended.writer
+            response.ended_committed = ended.is_commit
+        return response
+
+    # --- For a person ------------------------------------------------------------------------
+
+    async def _abort(
+        self, request: pb.AbortTransactionRequest, caller: Caller
+    ) -> pb.AbortTransactionResponse:
+        name = request.transactional_id
+        line = AuditLine(self._calls.audit, caller, "abort_transaction")
+        line.name([name])
+        try:
+            name = full_id(name)
+            place = self._names.find(name)
+            if place is None:
+                raise _unknown(name)
+            await self._transactions.abort(place, name)
+        except MillraceError as error:
+            line.on_answered([error])
+            return pb.AbortTransactionResponse(error=self._names.error(name, error))
+        line.on_answered([None])
+        return pb.AbortTransactionResponse()
+
+    async def _list_open(
+        self, request: pb.ListOpenTransactionsRequest, _: Caller
+    ) -> pb.ListOpenTransactionsResponse:
+        named = request.topic_partition
+        place = checked_topic_partition(named.topic_id, named.partition)
+        try:
+            leader = self._partitions.get(place).leader
+            last_stable_offset = leader.last_stable_offset
+        except MillraceError as error:
+            wire = wire_error(self._partitions, error, place, self._listener)
+            return pb.ListOpenTransactionsResponse(error=wire)
+        return pb.ListOpenTransactionsResponse(
+            transactions=[
+                pb.OpenTransaction(
+                    producer_id=producer_id,
+                    producer_epoch=entry.epoch,
+                    first_offset=entry.first_offset,
+                    written_at=entry.seen_at,
+                )
+                for producer_id, entry in leader.producers.open_entries()[:AT_ONCE]
+            ],
+            last_stable_offset=last_stable_offset,
+        )
+
+    async def _abort_open(
+        self, request: pb.AbortOpenTransactionRequest, caller: Caller
+    ) -> pb.AbortOpenTransactionResponse:
+        named, producer_id = request.topic_partition, ProducerId(request.producer_id)
+        place = checked_topic_partition(named.topic_id, named.partition)
+        line = AuditLine(self._calls.audit, caller, "abort_open_transaction")
+        line.name([f"{self._partitions.named(place)}: producer {producer_id}"])
+        try:
+            partition = self._partitions.get(place)
+            marker = partition.leader.abort_marker(producer_id)
+            entry = partition.leader.producers.entry(producer_id)
+            if entry is None or entry.first_offset != request.first_offset:
+                raise TransactionalIdNotFoundError(
+                    f"producer {producer_id} has no open transaction that begins at offset "
+                    f"{request.first_offset}: list them again",
+                    topic_partition=place,
+                )
+            (refusal,) = await write_markers(partition, [marker])
+            if refusal is not None:
+                raise refusal
+        except MillraceError as error:
+            line.on_answered([error])
+            wire = wire_error(self._partitions, error, place, self._listener, is_write=True)
+            return pb.AbortOpenTransactionResponse(error=wire)
+        line.on_answered([None])
+        return pb.AbortOpenTransactionResponse()
+
+
+class JoinAnswers:
+    """Answers `Replica.JoinTransaction`: leaders of partitions ask, and coordinators of groups.
+
+    Args:
+        transactions: that this broker coordinates.
+        names: find the partition of an id.
+    """
+
+    def __init__(self, transactions: Transactions, names: NamePartitions) -> None:
+        self._transactions = transactions
+        self._names = names
+
+    async def join(
+        self, request: pb.JoinTransactionRequest, _: object = None
+    ) -> pb.JoinTransactionResponse:
+        """Take partitions and groups into a transaction; answer once that is committed."""
+        name = request.transactional_id
+        try:
+            name = full_id(name)
+            place = self._names.find(name)
+            if place is None:
+                raise refusals.expired(name)
+            await self._transactions.join(
+                place,
+                name,
+                _producer(request.producer_id, request.producer_epoch),
+                [
+                    checked_topic_partition(named.topic_id, named.partition)
+                    for named in request.partitions
+                ],
+                list(request.groups),
+            )
+        except MillraceError as error:
+            return pb.JoinTransactionResponse(error=self._names.error(name, error))
+        return pb.JoinTransactionResponse()
+
+
+def _producer(producer_id: int, epoch: int) -> Producer:
+    return Producer(ProducerId(producer_id), ProducerEpoch(epoch))
+
+
+def _states(asked: Collection[int]) -> list[State]:
+    try:
+        return [State(state) for state in asked]
+    except ValueError as error:
+        raise MalformedRequestError(f"there is no such state of a transaction: {error}") from error
+
+
+def _listed(record: IdRecord, now: WallMs) -> pb.ListedTransaction:
+    transaction = record.transaction
+    assert transaction is not None
+    return pb.ListedTransaction(
+        transactional_id=record.transactional_id,
+        producer_id=transaction.producer.producer_id,
+        producer_epoch=transaction.producer.epoch,
+        state=_STATES[transaction.state],
+        open_ms=_open_ms(record, transaction, now),
+    )
+
+
+def _open_ms(record: IdRecord, transaction: Transaction, now: WallMs) -> int:
+    """Return how long a transaction has been open, or decided and not over; 0: none is."""
+    if transaction.state is State.ONGOING:
+        return max(1, now - transaction.began_at)
+    return max(1, now - record.timestamp) if transaction.state.is_prepared else 0
+
+
+def _unknown(name: str) -> TransactionalIdNotFoundError:
+    return TransactionalIdNotFoundError(
+        f"nothing is known of the transactional id {name!r}: no transaction was ever begun here"
+    )
