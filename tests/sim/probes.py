@@ -368,6 +368,7 @@ class Probes:
         acks: Any,
         *__: Any,
         is_successor: bool = False,
+        **___: Any,
     ) -> None:
         log = process.log(leader.topic_partition)
         if log is not None:
