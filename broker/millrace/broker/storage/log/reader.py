@@ -1,6 +1,8 @@
 """Finds and reads the batches of a log, by offset and by time. Takes no lock: see `state`."""
 
+from bisect import bisect_left
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from millrace.broker.storage import scan
@@ -32,10 +34,11 @@ class Unread(NamedTuple):
 class LogReader:
     """Plans reads, and reads what was planned. Any thread may call."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_smallest_from", "_state")
 
     def __init__(self, state: LogState) -> None:
         self._state = state
+        self._smallest_from: tuple[tuple[Segment, ...], list[Offset]] = (), []
 
     def plan_read(
         self, start_offset: Offset, max_bytes: int, limit_offset: Offset, *, may_block: bool = True
@@ -198,12 +201,9 @@ class LogReader:
         if not state.has_aborts:
             return []
         state.health.check()
-        segments = state.segments
         found: list[AbortedTransaction] = []
-        concerned = segments[max(segment_of(segments, start_offset), 0) :]
+        concerned = self._with_aborts(start_offset, end_offset)
         for segment in concerned:
-            if segment.index.smallest_first >= end_offset:
-                continue
             try:
                 found += segment.aborted(start_offset, end_offset, may_block=may_block)
             except BlockingIOError:
@@ -218,6 +218,22 @@ class LogReader:
                 self._await_replacement(segment, may_block=may_block)
             return self.aborted(start_offset, end_offset, may_block=may_block)
         return found
+
+    def _with_aborts(self, start_offset: Offset, end_offset: Offset) -> list[Segment]:
+        """Return the segments that have entries for `aborted`, found by halves."""
+        segments = self._state.segments
+        known, smallest_from = self._smallest_from
+        if known is not segments:  # Of the closed ones: for each, the smallest from it on.
+            closed = [segment.index.smallest_first for segment in segments[-2::-1]]
+            smallest_from = [*accumulate(closed, min)][::-1]
+            self._smallest_from = segments, smallest_from
+        first = max(segment_of(segments, start_offset), 0)
+        end = bisect_left(smallest_from, end_offset, min(first, len(smallest_from)))
+        return [
+            segment
+            for segment in (*segments[first:end], segments[-1])
+            if segment.index.smallest_first < end_offset
+        ]
 
     def read(self, plan: ReadPlan) -> bytes:
         """Return the batches of a plan; fewer bytes, or none, when they were deleted meanwhile.
