@@ -1,0 +1,197 @@
+"""Transactions whose coordinators and leaders are three brokers, of which some die."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tests.integration.running_broker import wait_until
+from tests.integration.running_cluster import RunningCluster
+
+from millrace.client import (
+    ProducerFencedError,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+    TransactionAbortedError,
+)
+from millrace.proto.v1 import common_pb2 as E
+from millrace.proto.v1 import transactions_pb2 as pb
+from millrace.proto.v1 import transactions_pb2_grpc
+
+TOPIC = "__transactions"
+ID = "copy"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    # All ids fall to one partition, so that the tests know who coordinates them.
+    settings = {"cluster.transactions_partitions": 1, "cluster.positions_partitions": 1}
+    with RunningCluster(tmp_path, settings) as running:
+        yield running
+
+
+def coordinator(admin: SyncAdmin) -> int:
+    return admin.describe_topic(TOPIC).partitions[0].leader
+
+
+class Asking:
+    """Asks the coordinator by hand, whichever broker that is now."""
+
+    def __init__(self, cluster: RunningCluster, admin: SyncAdmin) -> None:
+        self._cluster = cluster
+        self._admin = admin
+
+    def ask(self, method: str, request: Any) -> Any:
+        address = self._cluster[coordinator(self._admin)].address
+        with grpc.insecure_channel(address) as channel:
+            stub = transactions_pb2_grpc.TransactionsStub(channel)  # type: ignore[no-untyped-call]
+            return getattr(stub, method)(request, timeout=20)
+
+    def describe(self, name: str = ID) -> pb.DescribeTransactionResponse:
+        response: pb.DescribeTransactionResponse = self.ask(
+            "DescribeTransaction", pb.DescribeTransactionRequest(transactional_id=name)
+        )
+        return response
+
+    def until(self, state: int, name: str = ID) -> pb.DescribeTransactionResponse:
+        described: list[pb.DescribeTransactionResponse] = []
+
+        def is_there() -> bool:
+            described.append(self.describe(name))
+            return described[-1].state == state
+
+        wait_until(is_there, f"the transaction of {name} to come to state {state}")
+        return described[-1]
+
+
+def committed(cluster: RunningCluster, topic: str, partitions: int) -> list[bytes]:
+    """Return the values of all records that are committed, up to a last one in each partition."""
+    last = b"~"
+    with (
+        SyncProducer(cluster.bootstrap, transactional_id="the last one") as producer,
+        producer.transaction() as t,
+    ):
+        for partition in range(partitions):
+            t.send(topic, last, partition=partition)
+    found: list[bytes] = []
+    with SyncConsumer(cluster.bootstrap) as consumer:
+        consumer.assign([topic])
+        until = time.monotonic() + 30
+        while found.count(last) < partitions:
+            assert time.monotonic() < until, "the consumer does not come to the end"
+            found += [record.value for record in consumer.poll(100)]
+    return sorted(value for value in found if value != last)
+
+
+def test_what_is_committed_is_read_and_what_is_aborted_is_not(cluster: RunningCluster) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", partitions=6, replication_factor=3)
+        asking = Asking(cluster, admin)
+        with SyncProducer(cluster.bootstrap, transactional_id=ID) as producer:
+            for number in range(5):
+                with producer.transaction() as t:
+                    for partition in range(6):
+                        t.send("t", b"c%d-%d" % (number, partition), partition=partition)
+                producer.begin_transaction()
+                for partition in range(6):
+                    producer.send("t", b"a%d-%d" % (number, partition), partition=partition)
+                producer.flush()
+                producer.abort_transaction()
+        described = asking.until(pb.TRANSACTION_STATE_COMPLETE_ABORT)
+        assert described.ending == pb.TRANSACTION_ENDING_PRODUCER
+        assert not described.partitions
+        assert committed(cluster, "t", 6) == sorted(
+            b"c%d-%d" % (number, partition) for number in range(5) for partition in range(6)
+        )
+        assert TOPIC not in admin.list_topics()
+
+
+def test_transactions_go_on_whoever_dies(cluster: RunningCluster) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", partitions=3, replication_factor=3)
+        expected = []
+        with SyncProducer(cluster.bootstrap, transactional_id=ID) as producer:
+            producer.init_transactions()
+            for number in range(6):
+                with producer.transaction() as t:
+                    for partition in range(3):
+                        t.send("t", b"%d-%d" % (number, partition), partition=partition)
+                        expected.append(b"%d-%d" % (number, partition))
+                    producer.flush()
+                    killed = cluster[coordinator(admin)]
+                    killed.kill()
+                killed.start()
+        assert committed(cluster, "t", 3) == sorted(expected)
+
+
+def test_a_second_producer_fences_the_first_and_ends_what_it_left(
+    cluster: RunningCluster,
+) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", partitions=1, replication_factor=3)
+        first = SyncProducer(cluster.bootstrap, transactional_id=ID)
+        first.begin_transaction()
+        first.send("t", b"first")
+        first.flush()
+        with SyncProducer(cluster.bootstrap, transactional_id=ID) as second:
+            with second.transaction() as t:
+                t.send("t", b"second")
+            with pytest.raises(ProducerFencedError):
+                first.commit_transaction()
+            assert committed(cluster, "t", 1) == [b"second"]
+        first.close()
+
+
+def test_what_is_open_for_too_long_is_aborted_and_its_producer_begins_again(
+    cluster: RunningCluster,
+) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", partitions=1, replication_factor=3)
+        asking = Asking(cluster, admin)
+        with SyncProducer(
+            cluster.bootstrap, transactional_id=ID, transaction_timeout_ms=1500
+        ) as producer:
+            producer.begin_transaction()
+            producer.send("t", b"slow")
+            producer.flush()
+            assert asking.describe().state == pb.TRANSACTION_STATE_ONGOING
+            described = asking.until(pb.TRANSACTION_STATE_COMPLETE_ABORT)
+            assert described.ending == pb.TRANSACTION_ENDING_TIMEOUT
+            with pytest.raises(TransactionAbortedError):
+                producer.commit_transaction()
+            with producer.transaction() as t:
+                t.send("t", b"again")
+            assert committed(cluster, "t", 1) == [b"again"]
+
+
+def test_a_person_lists_and_aborts_transactions(cluster: RunningCluster) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", partitions=2, replication_factor=3)
+        asking = Asking(cluster, admin)
+        with SyncProducer(cluster.bootstrap, transactional_id="sales/x") as producer:
+            producer.begin_transaction()
+            producer.send("t", b"open", partition=1)
+            producer.flush()
+            listed = asking.ask("ListTransactions", pb.ListTransactionsRequest())
+            (found,) = listed.transactions
+            assert (found.transactional_id, found.state) == (
+                "sales/x",
+                pb.TRANSACTION_STATE_ONGOING,
+            )
+            assert listed.partitions == 1
+            described = asking.describe("sales/x")
+            assert [(p.topic, p.topic_partition.partition) for p in described.partitions] == [
+                ("t", 1)
+            ]
+            response = asking.ask(
+                "AbortTransaction", pb.AbortTransactionRequest(transactional_id="sales/x")
+            )
+            assert not response.HasField("error")
+            asking.until(pb.TRANSACTION_STATE_COMPLETE_ABORT, "sales/x")
+            with pytest.raises(TransactionAbortedError):
+                producer.commit_transaction()
+        response = asking.describe("nobody")
+        assert response.error.code == E.ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND
