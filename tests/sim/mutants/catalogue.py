@@ -21,7 +21,6 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | no digests between replicas | P67 | the product has none, see docs/design/choices.md | the mutants of P66 and P68; `tests/integration/faults`: F28 |
 | what is not committed moves to another disk | P76 | as of P57: no closed segment is uncommitted for long | `tests/unit/core/replica/test_tiers.py`: `test_what_is_not_committed_stays_at_home` |
 | a log that is cut within its tier keeps the tier's end | P76 | a cut has to reach back into a segment that was committed | `tests/unit/broker/storage/test_tiering.py`: `test_a_log_that_is_cut_goes_on` |
-| each rule of transactions in a partition | P49, P51, P52, T1, T2, T3, T4, T5, T6 | writers of the simulator have no transactions yet | `tests/model/test_log_of_transactions.py`, `tests/unit/core/replica/log/test_producers_in_transactions.py`, `tests/unit/core/replica/replication/test_leader_transactions.py`, `tests/unit/broker/storage/test_cleaning_transactions.py` |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |
 """  # noqa: E501
 
@@ -37,6 +36,7 @@ from tests.sim.mutants import (
     shells,
     storage,
     tiers,
+    transactions,
 )
 from tests.sim.mutants.mutant import Mutant
 
@@ -51,6 +51,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *quotas.MUTANTS,
             *compaction.MUTANTS,
             *tiers.MUTANTS,
+            *transactions.MUTANTS,
             *drpc.MUTANTS,
         ),
         key=lambda mutant: (mutant.rule[0], int(mutant.rule[1:])),

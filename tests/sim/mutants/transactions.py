@@ -1,0 +1,75 @@
+"""Mutants of transactions in a partition: who may write, what ends one, what readers see."""
+
+from typing import Final
+
+from tests.sim.mutants.mutant import Mutant, mutant
+
+_LOG: Final = "millrace.core.replica.log"
+_STATES: Final = f"{_LOG}.producer_states:ProducerStates"
+_LEADER: Final = "millrace.core.replica.replication.leader_transactions:LeaderTransactions"
+_CLEANING: Final = "millrace.core.replica.compaction.batches"
+
+# fmt: off
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    mutant("a batch opens a transaction of which its coordinator knows nothing", "P49",
+           f"{_STATES}.must_join", "return not is_open and all(", "return False and all(",
+           also=mutant("nobody asks whether a partition has joined", "P49",
+                       f"{_LEADER}._check_joined",
+                       "if entry is not None and entry.first_offset != UNKNOWN_OFFSET:",
+                       "if True:")),
+    mutant("a coordinator's yes counts for the producer's next transaction, too", "P49",
+           f"{_LEADER}._check_joined", "or valid() is not joined", "",
+           also=mutant("a guard stays valid whatever comes", "P49",
+                       "millrace.core.replica.replication.leader:PartitionLeader.append",
+                       "self._joining.pop(header.producer_id, None)", "pass")),
+    mutant("plain data is written into an open transaction", "P51", f"{_STATES}.check",
+           "if entry.first_offset != UNKNOWN_OFFSET and not batch.attributes & _TRANSACTIONAL:",
+           "if False:"),
+    mutant("readers see open transactions", "P52",
+           f"{_LOG}.open_transactions:OpenTransactions.begin",
+           "self._first_offsets[producer_id] = first_offset", "pass"),
+    mutant("a transaction has ended before its marker is committed", "P52",
+           f"{_LOG}.open_transactions:Undecided.last_stable_offset",
+           "return end if at == len(self.marker_offsets) else min(end, self.first_offsets[at])",
+           "return end"),
+    mutant("nobody hears what was aborted", "P52",
+           "millrace.broker.storage.aborted_index:aborts_of",
+           "if not marker.is_commit and first >= 0", "if False"),
+    mutant("a marker that comes late counts as written", "T1", f"{_STATES}.check_marker",
+           "if marker.producer_epoch == entry.epoch and not is_open:",
+           "if marker.producer_epoch <= entry.epoch and marker.protocol == BUMPING:"),
+    mutant("a marker ends a later transaction than its own", "T1", f"{_STATES}.check_marker",
+           "if marker.producer_epoch <= entry.epoch and not is_of_epoch:", "if False:"),
+    mutant("a coordinator that was replaced still ends transactions", "T1",
+           f"{_STATES}.check_marker",
+           "if marker.coordinator_epoch < entry.coordinator_epoch:", "if False:"),
+    mutant("a batch joins the transaction before its own", "T2", f"{_STATES}._check_epoch",
+           "if entry.first_offset != UNKNOWN_OFFSET:", "if False:"),
+    mutant("an aborted record replaces the committed one of its key", "T3",
+           f"{_CLEANING}:KeyCollector.take",
+           "or not (batch.header.is_control or batch.header in self._aborted)",
+           "or not batch.header.is_control"),
+    mutant("what is not decided is compacted", "T3",
+           "millrace.broker.storage.log.cleaner:LogCleaner.clean",
+           "state.last_stable_offset,", "state.high_watermark,"),
+    mutant("markers go in the first pass after the one that found them", "T3",
+           f"{_CLEANING}:BatchCleaner._markers",
+           "if not rules.keeps_tombstones and NO_TIMESTAMP < horizon <= rules.now:",
+           "if NO_TIMESTAMP < horizon:"),
+    mutant("the last marker of a producer goes", "T3", f"{_CLEANING}:BatchCleaner._markers",
+           "rules.last_epochs.get(marker.producer_id) == marker.producer_epoch", "False"),
+    mutant("a producer with an open transaction is forgotten for a new one", "T4",
+           f"{_STATES}._make_room", "if entry.first_offset == UNKNOWN_OFFSET:", "if True:"),
+    mutant("a producer with an open transaction is forgotten by its age", "T4",
+           f"{_STATES}.expire", "and entry.first_offset == UNKNOWN_OFFSET", ""),
+    mutant("a snapshot forgets which transactions are open", "T4", f"{_STATES}.restore",
+           "self.transactions.replace_open(self._open())", "pass"),
+    mutant("a marker does not say where its records lie", "T5", f"{_STATES}.check_marker",
+           "return WrittenMarker(marker, entry.first_offset, entry.batches[-1].last_offset)",
+           "return WrittenMarker(marker)"),
+    mutant("what is stable ends before the log's start", "T6",
+           "millrace.core.replica.replication.role:Role.last_stable_offset",
+           "return max(stable, min(self.log.log_start_offset, self.high_watermark))",
+           "return stable"),
+)
+# fmt: on
