@@ -212,7 +212,7 @@ LASTING: Final[tuple[Mutant, ...]] = (
            "for broker in cluster.brokers.values() if broker.is_there"),
     mutant("positions stay on the disks that there were at first", "P77",
            f"{_CORE}.controller.internal_topics:raised",
-           "if topic is None:", "if True:"),
+           "if topic is not None", "if False"),
     mutant("a cluster does not wait for its first brokers", "P77",
            f"{_CORE}.controller.topic_changes:has_begun",
            "return cluster.has_begun or", "return True or"),

@@ -55,8 +55,8 @@ MUTANTS = (
            "self._machine.on_disconnected(broker_id, reason, monotonic_now())", "pass"),
     # --- Broker: requests ------------------------------------------------------------------
     mutant("a batch is appended though its request was answered", "P16",
-           "millrace.broker.rpc.produce:_ProduceStream._judge_early",
-           "if not request.is_answered:", "if True:"),
+           "millrace.broker.rpc.produce:_ProduceStream._judge_later",
+           "elif not request.is_answered:", "else:"),
     mutant("the answer names the wrong batch of a request", "P42",
            "millrace.broker.rpc.produce:_ProduceStream._answer",
            "request.topic_partitions, request.outcomes, request.log_start_offsets, strict=True",
