@@ -90,7 +90,7 @@ class FakeLog:
     def end_offset(self) -> int:
         return self.batches[-1][1] if self.batches else self.start_offset
 
-    def append(self, batch: memoryview) -> int:
+    def append(self, batch: memoryview, *, is_successor: bool = False) -> int:
         if self.refusals:
             raise self.refusals.popleft()
         ((header, _),) = walk(batch)
@@ -104,6 +104,8 @@ class FakeLog:
                     return base
             if header.producer_epoch < epoch:
                 raise InvalidProducerEpochError("an older epoch")
+            if is_successor and epoch < 0:
+                raise OutOfOrderSequenceError("the batch before it is missing")
             if header.producer_epoch > epoch:
                 recent = deque(maxlen=5)
                 expected = header.base_sequence if epoch < 0 else 0
@@ -416,7 +418,7 @@ class FakeBroker:
                         ((found, _),) = walk(batch)
                         written = (found.producer_id, found.producer_epoch)
                         self.transactions.join(header.transactional_id, written)
-                    result.base_offset = log.append(batch)
+                    result.base_offset = log.append(batch, is_successor=partition.is_successor)
                 except MillraceError as error:
                     result.error.CopyFrom(wire_error(error))
             async with self._news:

@@ -152,7 +152,7 @@ class FakeGroups:
         member = self.members.get(request.member_id)
         if member is None:
             raise UnknownMemberIdError("the session has ended")
-        if request.epoch != member.confirmed:
+        if not request.epoch or request.epoch != member.confirmed:
             raise StaleMemberEpochError("it has another assignment")
 
     def methods(self) -> dict[str, dict[str, tuple[Any, Any]]]:

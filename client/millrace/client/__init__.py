@@ -112,6 +112,7 @@ from millrace.runtime.software import SOFTWARE_VERSION as _SOFTWARE_VERSION
 
 _LOADED_LATER: Final = {
     "Consumer": "_consumer.consumer",
+    "OutputRecords": "_consumer.exactly_once",
     "DeadLetters": "_consumer.dead_letters",
     "AppendedRange": "_producer.handles",
     "BatchHandle": "_producer.handles",
@@ -133,6 +134,7 @@ administration, and processes that do nothing else, do not load."""
 if TYPE_CHECKING:
     from millrace.client._consumer.consumer import Consumer
     from millrace.client._consumer.dead_letters import DeadLetters
+    from millrace.client._consumer.exactly_once import OutputRecords
     from millrace.client._consumer.records import FetchedRecords, Record, Records
     from millrace.client._producer.handles import (
         AppendedRange,
@@ -222,6 +224,7 @@ __all__ = [
     "NotEnoughReplicasError",
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
+    "OutputRecords",
     "PartitionDescription",
     "PartitionHealth",
     "Position",

@@ -129,6 +129,15 @@ COMMIT_FAILED: Final = Event(
     action="Do what the error says if it stays.",
     fields=("group", "error"),
 )
+TRANSACTION_RETRIED: Final = Event(
+    name="transaction_retried",
+    level=Level.WARNING,
+    text="a transaction of the group %(group)r is tried again: %(error)s",
+    meaning="`process_exactly_once` has aborted a transaction and reads its records again, or "
+    "repeats a commit whose answer is lost. Nothing is lost or doubled.",
+    action="Nothing, unless it happens often: then do what the error says.",
+    fields=("group", "error"),
+)
 LEAVING_FAILED: Final = Event(
     name="leaving_failed",
     level=Level.WARNING,

@@ -1,7 +1,7 @@
 """Transactions that commit the positions of a consumer (T18), on a real wire."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from millrace.client import (
     StaleMemberEpochError,
     SyncConsumer,
     SyncProducer,
+    TransactionAbortedError,
     TransactionInDoubtError,
 )
 
@@ -53,9 +54,12 @@ async def copying(*, counts: tuple[int, int] = (6, 0), **settings: Any) -> Async
             for partition, count in enumerate(counts):
                 for number in range(count):
                     producer.send("orders", b"%d" % number, partition=partition)
-        settings = {"enable_auto_commit": False, "auto_offset_reset": "earliest"} | settings
+        chosen: dict[str, Any] = {
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+        } | settings
         async with (
-            Consumer(broker.address, group="g", **settings) as consumer,
+            Consumer(broker.address, group="g", **chosen) as consumer,
             Producer(
                 broker.address, transactional_id="copy", linger_ms=0, request_timeout_ms=1_000
             ) as copier,
@@ -193,6 +197,31 @@ async def test_a_transaction_whose_member_was_lost_cannot_commit() -> None:
         assert await it.read(6) == [(0, number) for number in range(6)]
 
 
+@pytest.mark.parametrize("found_by", ["record", "positions"])
+async def test_an_abort_by_the_coordinator_moves_the_consumer_before_its_next_poll(
+    found_by: str,
+) -> None:
+    """Not when the next transaction begins: its records may have been handed out by then."""
+    async with copying() as it:
+        await it.producer.begin_transaction(it.consumer)
+        assert await it.read(2) == [(0, 0), (0, 1)]
+        await it.producer.send("copies", b"2")
+        it.broker.transactions.time_out("copy")
+        positions = it.producer.send_offsets_to_transaction(None, it.consumer)
+        finds: Awaitable[object] = (
+            it.producer.send("copies", b"2") if found_by == "record" else positions
+        )
+        with pytest.raises(TransactionAbortedError):
+            await finds
+        positions.close()
+        assert await it.read(2) == [(0, 0), (0, 1)]
+        await it.producer.begin_transaction(it.consumer)
+        assert await it.read(4) == [(0, 2), (0, 3), (0, 4), (0, 5)]
+        await it.producer.send_offsets_to_transaction(None, it.consumer)
+        await it.producer.commit_transaction()
+        assert it.broker.groups.stable() == {0: 6, 1: 0}
+
+
 async def test_refused_positions_fail_the_transaction() -> None:
     async with copying() as it:
         await it.read(4)
@@ -224,9 +253,10 @@ async def test_a_doubt_moves_the_consumer_only_when_it_is_settled() -> None:
 
 async def test_positions_are_not_read_while_a_transaction_commits_them() -> None:
     """The next owner waits for the end of the transaction (KIP-447)."""
-    async with copying() as it, it.producer.transaction(it.consumer) as t:
+    async with copying() as it:
+        await it.producer.begin_transaction(it.consumer)
         await it.read(4)
-        await t.commit_positions(it.consumer)
+        await it.producer.send_offsets_to_transaction(None, it.consumer)
         async with Consumer(it.broker.address, group="g", auto_offset_reset="earliest") as other:
             await other.subscribe(["orders"])
             await it.broker.until(lambda: len(it.broker.groups.members) == 2)
@@ -236,7 +266,6 @@ async def test_positions_are_not_read_while_a_transaction_commits_them() -> None
             assert not polling.done()
             await it.producer.commit_transaction()
             assert [record.offset for record in await polling] == [4, 5]
-        t._is_over = True
 
 
 async def test_a_consumer_that_commits_by_itself_is_refused() -> None:
@@ -264,7 +293,7 @@ def test_the_synchronous_twins(run: Run) -> None:
                     raise KeyError("a bug")
 
     def use(address: str) -> list[int]:
-        seen = []
+        seen: list[int] = []
         with (
             SyncConsumer(
                 address, group="g", enable_auto_commit=False, auto_offset_reset="earliest"

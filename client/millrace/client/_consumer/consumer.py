@@ -7,6 +7,14 @@ from typing import Final, TypeVar, Unpack
 
 from millrace.client._consumer.assignment import Start
 from millrace.client._consumer.dead_letters import DeadLetters, Handler, process
+from millrace.client._consumer.exactly_once import (
+    BYTES_MAX_DEFAULT,
+    INTERVAL_MS_DEFAULT,
+    LoopProducer,
+    TransactionalProducer,
+    Transform,
+    process_exactly_once,
+)
 from millrace.client._consumer.handing_out import HandingOut, check_max_records
 from millrace.client._consumer.membership import Callback
 from millrace.client._consumer.reading import ConsumerCore
@@ -291,6 +299,63 @@ class Consumer(AsyncClient):
     async def _process(self, handler: Handler, dead_letters: DeadLetters) -> None:
         try:
             await process(self._core, self._lend, handler, dead_letters)
+        except ClosedError:
+            if not self._core.is_closed:
+                raise  # Of the producer, or in the child of a fork.
+
+    async def process_exactly_once(
+        self,
+        transform: Transform,
+        producer: TransactionalProducer,
+        *,
+        interval_ms: int = INTERVAL_MS_DEFAULT,
+        bytes_max: int = BYTES_MAX_DEFAULT,
+    ) -> None:
+        """Write what a function makes of records, exactly once, until the consumer is closed.
+
+            def delays(read: FetchedRecords) -> Iterator[OutputRecords]:
+                yield OutputRecords("delays", keys=read.records["key"], values=late(read.records))
+
+            async with (
+                Consumer(brokers, group="delays", enable_auto_commit=False) as consumer,
+                Producer(brokers, transactional_id="delays-1") as producer,
+            ):
+                await consumer.subscribe(["flights"])
+                await consumer.process_exactly_once(delays, producer)
+
+        What the function returns is sent in transactions, together with the positions of the group.
+        The members of a group share the work; each needs a transactional id of its own. After a
+        failure, or when the group gives partitions to others, the records come again, and what the
+        function returned before does not count. So it must have no other effect than what it
+        returns. To stop, cancel the task.
+
+        Args:
+            transform: takes Arrow records of one partition, and returns what is to be sent: a
+                function, a generator, or a coroutine function.
+            producer: with a transactional id.
+            interval_ms: a transaction is committed when it has been open for so long. Readers of
+                committed records wait for that.
+            bytes_max: it is committed earlier when it has read so many bytes.
+
+        Raises:
+            ProducerFencedError: another producer has the transactional id.
+            MillraceError: what another attempt cannot cure.
+            InvalidRequestError: the consumer commits by itself, or is in no group.
+        """
+        await self._process_exactly_once(transform, producer._on_loop, interval_ms, bytes_max)
+
+    async def _process_exactly_once(
+        self, transform: Transform, producer: LoopProducer, interval_ms: int, bytes_max: int
+    ) -> None:
+        try:
+            await process_exactly_once(
+                self,
+                transform,
+                producer,
+                interval_ms=interval_ms,
+                bytes_max=bytes_max,
+                group=self._core.config.group,
+            )
         except ClosedError:
             if not self._core.is_closed:
                 raise  # Of the producer, or in the child of a fork.

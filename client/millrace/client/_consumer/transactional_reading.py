@@ -91,7 +91,9 @@ class TransactionalReading:
             MillraceError: the positions are not part of it, or may not be.
         """
         membership = self._core.membership
-        if membership is not None and membership.gave_up_at >= began_at:
+        if membership is not None and (
+            membership.gave_up_at >= began_at or membership.heartbeats.is_lost
+        ):
             raise StaleMemberEpochError(
                 f"the group {self._core.config.group!r} gave partitions of this member to others "
                 "within the transaction: abort it. To hold them, name the consumer when it begins: "
@@ -99,13 +101,18 @@ class TransactionalReading:
             )
         await self._core.commit(positions, Within(transactional_id, *identity))
 
+    def on_aborted(self) -> None:
+        """Go back to where the group has committed, in the next poll."""
+        if self._core.membership is not None:
+            self._core.membership.must_put_back = True
+
     async def put_back(self) -> None:
         """Go back to where the group has committed, now or in the next poll."""
         core = self._core
         membership = core.membership
         if membership is None:
             return
-        membership.must_put_back = True
+        self.on_aborted()
         # Another task may poll right now; its next poll goes back.
         with suppress(ConcurrentUseError, ClosedError), core.exclusive():
             core.handing_out.drop()

@@ -33,7 +33,7 @@ class Flushes:
 
     Args:
         counters: count the failures.
-        on_error: called for each of them.
+        on_error: called for each of them, as a transaction tells of them: no later flush does.
     """
 
     def __init__(
@@ -72,10 +72,6 @@ class Flushes:
         if flush.failure is not None:
             raise own(flush.failure[0])
 
-    def forget_untold(self) -> None:
-        """Raise no failures of earlier records: their transaction has told of them."""
-        self._untold.clear()
-
     def on_failed(self, intakes: Iterable[Intake], count: int, error: MillraceError) -> None:
         """Keep a failure for every flush that waits for these records, or for the next one."""
         self._counters.failed_records += count
@@ -88,7 +84,7 @@ class Flushes:
             for flush in waiting:
                 flush.failure = flush.failure or (error, count)
             is_untold = is_untold or not waiting
-        if is_untold:
+        if is_untold and self._on_error is None:
             untold = self._untold
             untold[error] = untold.get(error, 0) + count
             if len(untold) > _UNTOLD_MAX:

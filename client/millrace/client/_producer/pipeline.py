@@ -260,11 +260,6 @@ class Pipeline:
     def begin_transaction(self, identity: ProducerIdentity) -> None:
         """Write the records that come in another transaction."""
         self.sender.begin_transaction(identity)
-        self.forget_failures()
-
-    def forget_failures(self) -> None:
-        """Raise no failures of records so far: their transaction has told of them."""
-        self._flushes.forget_untold()
 
     def refuse_records(self) -> None:
         """Take no more records: those sent while the others leave would be lost."""

@@ -203,6 +203,11 @@ class Producer(RecordSink, AsyncClient):
         """
         return await self._transactions().outcome()
 
+    @property
+    def _on_loop(self) -> "Producer":
+        """See `Consumer.process_exactly_once`."""
+        return self
+
     def _transactions(self) -> Transactions:
         transactions = self._pipeline.transactions
         if transactions is None:

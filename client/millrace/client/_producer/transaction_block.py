@@ -127,9 +127,7 @@ class Transaction(TransactionRecords):
 
     async def _abort_after(self, error: BaseException) -> None:
         """Abort, if there is something to abort; the error is not hidden."""
-        if not self._transactions.is_open:
-            return
         try:
-            await self._transactions.abort()
+            await self._transactions.give_up()
         except Exception as failure:
             note(failure, error, "the abort of the transaction")

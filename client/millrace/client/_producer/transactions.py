@@ -78,6 +78,9 @@ class Reading(Protocol):
             MillraceError: they are not part of it, or may not be.
         """
 
+    def on_aborted(self) -> None:
+        """Go back to where the group has committed, in the next poll."""
+
     async def put_back(self) -> None:
         """Go back to where the group has committed, now or in the next poll."""
 
@@ -105,8 +108,6 @@ class Records(Protocol):
     async def settle(self, dropped: MillraceError | None = None) -> None: ...
 
     def begin_transaction(self, identity: ProducerIdentity) -> None: ...
-
-    def forget_failures(self) -> None: ...
 
     def unfinished_records(self) -> int: ...
 
@@ -144,8 +145,14 @@ class Transactions:
         """Take that a record failed for good."""
         if not self._machine.is_open or type(error) is AbortedError:
             return
+        self._take_failure(error)
+
+    def _take_failure(self, error: MillraceError) -> None:
         self._machine.on_failed(error)
         self._set_gate()
+        if not self._machine.is_open:  # Before the program polls again.
+            for reading in self._readings:
+                reading.on_aborted()
 
     def _set_gate(self) -> None:
         """Take records where a transaction is open, and nothing of it has failed."""
@@ -166,6 +173,7 @@ class Transactions:
 
     async def _initialise(self) -> None:
         """Get an id and an epoch; what is open is aborted."""
+        was_open = self._machine.is_open
         named = self._machine.initialise()
         self._set_gate()
         await self._drop("another one begins, or the producer was initialised again")
@@ -185,7 +193,7 @@ class Transactions:
             self._machine.on_initialised(_identity(answer.producer_id, answer.producer_epoch))
         finally:
             self._set_gate()
-            await self._let_readings_go(put_back=True)
+            await self._let_readings_go(put_back=was_open)
 
     async def begin(self, reading: Reading | None = None) -> None:
         """See `Producer.begin_transaction`."""
@@ -215,8 +223,7 @@ class Transactions:
                     identity=machine.identity,
                 )
             except MillraceError as error:
-                machine.on_failed(error)
-                self._set_gate()
+                self._take_failure(error)
                 raise
 
     async def commit(self) -> None:
@@ -246,13 +253,24 @@ class Transactions:
         async with self._turn:
             await self._abort()
 
+    async def give_up(self) -> None:
+        """Abort what is open; let consumers go back in any case, unless a commit is in doubt.
+
+        Raises:
+            MillraceError: the coordinator has not confirmed the abort.
+        """
+        async with self._turn:
+            if self._machine.is_open:
+                await self._abort()
+            elif self.state is not TransactionState.COMMIT_IN_DOUBT:
+                await self._let_readings_go(put_back=True)
+
     async def _abort(self, why: str = "the program aborted it") -> None:
         try:
             if self.state is not TransactionState.COMMIT_IN_DOUBT:
                 self._records.room.refuse(_ABORTING)
                 await self._drop(why)
             await self._end(committed=False)
-            self._records.forget_failures()
         finally:
             self._set_gate()
             if self.state is not TransactionState.COMMIT_IN_DOUBT:

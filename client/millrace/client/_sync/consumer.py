@@ -3,12 +3,20 @@
 Records are decoded in the thread that polls, while the loop's thread reads the next ones.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Unpack
 
 from millrace.client._consumer.assignment import Start
 from millrace.client._consumer.consumer import LOOP_WAIT_MS, POLL_BYTES_MAX_DEFAULT, Consumer, Taken
 from millrace.client._consumer.dead_letters import DeadLetters, Handler
+from millrace.client._consumer.exactly_once import (
+    BYTES_MAX_DEFAULT,
+    INTERVAL_MS_DEFAULT,
+    OutputRecords,
+    TransactionalProducer,
+    Transform,
+)
 from millrace.client._consumer.handing_out import HandingOut, check_max_records
 from millrace.client._consumer.records import FetchedRecords, Record, Records, parts
 from millrace.client._consumer.settings import ConsumerSettings
@@ -133,6 +141,45 @@ class SyncConsumer(SyncClient[Consumer]):
         """
         called = self._thread.in_caller(self._core.traced(handler))
         self._thread.call(self._client._process(called, dead_letters))
+
+    def process_exactly_once(
+        self,
+        transform: Transform,
+        producer: TransactionalProducer,
+        *,
+        interval_ms: int = INTERVAL_MS_DEFAULT,
+        bytes_max: int = BYTES_MAX_DEFAULT,
+    ) -> None:
+        """Write what a function makes of records, exactly once: `Consumer.process_exactly_once`.
+
+            with (
+                SyncConsumer(brokers, group="delays", enable_auto_commit=False) as consumer,
+                SyncProducer(brokers, transactional_id="delays-1") as producer,
+            ):
+                consumer.subscribe(["flights"])
+                consumer.process_exactly_once(delays, producer)
+
+        The function runs in this thread. Ctrl-C ends it, and aborts the open transaction.
+        """
+        made: list[Iterable[OutputRecords]] = []
+
+        def call(records: FetchedRecords) -> None:
+            outputs = transform(records)
+            if inspect.isawaitable(outputs):
+                raise TypeError("a synchronous consumer takes a plain function")
+            made.append(list(outputs))
+
+        called = self._thread.in_caller(call)
+
+        async def transformed(records: FetchedRecords) -> Iterable[OutputRecords]:
+            await called(records)
+            return made.pop()
+
+        self._thread.call(
+            self._client._process_exactly_once(
+                transformed, producer._on_loop, interval_ms, bytes_max
+            )
+        )
 
     seek = direct(Consumer.seek)
     seek_to_time = blocking(Consumer.seek_to_time)

@@ -53,6 +53,11 @@ class SyncProducer(RecordSink, SyncClient[Producer]):
     commit_transaction = blocking(Producer.commit_transaction)
     abort_transaction = blocking(Producer.abort_transaction)
     outcome = blocking(Producer.outcome)
+
+    @property
+    def _on_loop(self) -> Producer:
+        return self._client
+
     flush = blocking(Producer.flush)
     partitions_for = blocking(Producer.partitions_for)
     awaited_brokers = direct(Producer.awaited_brokers, on_loop=True)
