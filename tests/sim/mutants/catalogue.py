@@ -21,6 +21,7 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | no digests between replicas | P67 | the product has none, see docs/design/choices.md | the mutants of P66 and P68; `tests/integration/faults`: F28 |
 | what is not committed moves to another disk | P76 | as of P57: no closed segment is uncommitted for long | `tests/unit/core/replica/test_tiers.py`: `test_what_is_not_committed_stays_at_home` |
 | a log that is cut within its tier keeps the tier's end | P76 | a cut has to reach back into a segment that was committed | `tests/unit/broker/storage/test_tiering.py`: `test_a_log_that_is_cut_goes_on` |
+| each rule of a transactional producer and its consumers | T17, T18 | writers of the simulator have no transactions yet | `tests/model/test_transactions_of_a_producer.py`, `tests/unit/core/client/producer/test_transaction.py`, `tests/integration/client/test_exactly_once.py`, `tests/integration/client/test_transactions_with_consumers.py` |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |
 """  # noqa: E501
 
