@@ -47,7 +47,7 @@ async def asynchronous() -> None:
         await producer.wait_for_room(1000)
         await producer.flush()
     async with Consumer(
-        ["a:1", "b:2"], auto_offset_reset="latest", client_rack="zone-a"
+        ["a:1", "b:2"], auto_offset_reset="latest", isolation="read_uncommitted"
     ) as consumer:
         await consumer.assign(["orders", ("payments", 0)], start="beginning")
         await consumer.assign({("orders", 0): 17, ("orders", 1): "beginning"})
@@ -98,7 +98,10 @@ def synchronous() -> None:
         assert_type(records[0].offset, int)  # type: ignore[assert-type]  # An Offset, an int.
     with SyncAdmin("localhost:7092") as admin:
         assert_type(admin.list_topics(), list[str])
-        assert_type(admin.list_offsets("orders"), dict[tuple[str, int], OffsetAndTimestamp])
+        assert_type(
+            admin.list_offsets("orders", isolation="read_uncommitted"),
+            dict[tuple[str, int], OffsetAndTimestamp],
+        )
         assert_type(
             admin.list_offsets(["orders"], return_errors=True),
             dict[tuple[str, int], OffsetAndTimestamp | MillraceError],
