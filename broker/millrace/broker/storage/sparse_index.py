@@ -241,27 +241,47 @@ class SparseIndex:
 
     def reset(self) -> None:
         """Forget all entries and remove the file."""
+        self.smallest_first = aborted_index.NEVER
+        self.is_damaged = False
+        self._remove()
+
+    def _remove(self) -> None:
         self._pending = self._aborts = None
         self._version += 1
-        self.smallest_first = aborted_index.NEVER
         self._coverage = None
         self._chunks = self._file_bytes = 0
-        self.is_damaged = False
         self._cache.drop(self)
         if self._files.exists(self.path):
             self._files.unlink(self.path)
 
+    def discard(self) -> None:
+        """Give up the entries and the file, of a segment that readers may still have.
+
+        They must not take it that nothing was aborted there: then the index counts as damaged.
+        """
+        if self.smallest_first == aborted_index.NEVER:
+            self.reset()
+            return
+        self.is_damaged = True  # First, and `aborted` looks last.
+        self._remove()
+
     def save(self, coverage: Coverage) -> None:
         """Write the covered entries that are only in memory; covered batches are flushed.
 
-        Closing coverage (`closed_at` set), or many chunks, make one chunk of all.
+        Closing coverage (`closed_at` set), or many chunks, make one chunk of all. An index that has
+        lost aborted transactions is not written: it would count as whole.
         """
+        if self._lacks_aborts():
+            return
         pending = self._pending or _Pending()
         rows, rest = pending.split(coverage.end_position)
         aborts, later = (self._aborts or PendingAborts()).split(coverage.next_offset)
         if coverage.closed_at != NO_TIMESTAMP or self._chunks >= CHUNKS_MAX:
             if self._chunks:
                 saved = self._read()
+                self.is_damaged = self.is_damaged or saved.nbytes < self._file_bytes
+                if self._lacks_aborts():
+                    return
                 rows = np.concatenate([saved.rows, rows])
                 aborts = np.concatenate([saved.aborts, aborts])
             chunk = index_chunks.write(coverage, rows, aborts, self._binding, self._base_offset)
@@ -313,7 +333,7 @@ class SparseIndex:
                 saved["timestamp"] = entries.timestamps[:count]
                 rows = np.concatenate([saved, rows])
                 aborts = np.concatenate([entries.aborts.before(aborted_index.NEVER), aborts])
-            other.reset()
+            other.discard()
         elif coverage is not None and not other.is_damaged:
             self._chunks, self._file_bytes = other._chunks, other._file_bytes
             self._coverage = coverage
@@ -321,7 +341,7 @@ class SparseIndex:
             known = Place(coverage.next_offset, coverage.end_position), coverage.largest_timestamp
         else:
             rows = rows[:0] if other.is_damaged else rows
-            other.reset()
+            other.discard()
         if len(rows):
             self._pending = _Pending.of(rows)
             last = rows[-1]
@@ -353,6 +373,10 @@ class SparseIndex:
                 return None
             found = entries.aborts.between(start_offset, end_offset)
             after = entries.aborts.last_marker_offset
+        if self._lacks_aborts():  # Perhaps since a moment ago.
+            if not may_block:
+                raise BlockingIOError
+            return None
         if pending is not None:
             found += pending.between(start_offset, end_offset, after=after)
         return found
@@ -437,6 +461,10 @@ class SparseIndex:
     def close(self) -> None:
         """Release the loaded entries."""
         self._cache.drop(self)
+
+    def _lacks_aborts(self) -> bool:
+        """Whether there were aborted transactions, and not all of them are known any more."""
+        return self.is_damaged and self.smallest_first < aborted_index.NEVER
 
     def _load_current(self, may_block: bool) -> Entries | None:
         """As `_load`, but surely with what the last change of the file has brought."""

@@ -332,3 +332,39 @@ def test_a_cut_keeps_the_aborted_transactions_before_it(saved: int, cut_at: int)
     kept = [entry for entry in range(1, 8) if place(entry).offset < known[0].offset]
     assert aborted(after, BASE, place(99).offset) == kept
     assert after.smallest_first == (BASE if kept else NEVER)
+
+
+def test_an_index_that_was_discarded_does_not_pretend_that_nothing_was_aborted() -> None:
+    disk = Disk()
+    index = index_on(disk)
+    index.add_abort(abort(1))
+    index.save(coverage(2))
+    index.add_abort(abort(2))
+    index.discard()
+    assert not disk.exists("/segment.index")
+    assert index.smallest_first == BASE
+    assert aborted(index, BASE, place(9).offset) is None
+    with pytest.raises(BlockingIOError):
+        index.aborted(BASE, place(9).offset, may_block=False)
+    index.save(coverage(3))  # Not all of its entries are known.
+    assert not disk.exists("/segment.index")
+    index.reset()
+    assert aborted(index, BASE, place(9).offset) == []
+
+
+@pytest.mark.parametrize("closed_at", [NO_TIMESTAMP, 99])
+def test_a_damaged_index_is_not_written_again_without_its_aborted_transactions(
+    closed_at: int,
+) -> None:
+    disk = Disk()
+    index = index_on(disk)
+    index.add_abort(abort(1))
+    index.save(coverage(2))
+    disk.flip_bit("/segment.index", 80)
+    damaged = disk.contents("/segment.index")
+    if closed_at == NO_TIMESTAMP:
+        index.verify()
+    index.add_abort(abort(2))
+    index.save(coverage(3, closed_at=closed_at))
+    assert disk.contents("/segment.index") == damaged
+    assert index.is_damaged

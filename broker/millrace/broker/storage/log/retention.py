@@ -91,7 +91,7 @@ class LogRetention:
                 state.tier_leftovers.append(found.path)
             elif state.files.exists(found.path):
                 state.files.unlink(found.path)
-            found.index.reset()
+            found.index.discard()
             state.segments = state.segments[1:]
             found.file.retire()  # A reader that opened it again would keep its bytes on the disk.
         with state.flush_lock:

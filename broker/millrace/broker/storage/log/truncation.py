@@ -196,7 +196,7 @@ class LogTruncation:
         self._flusher.lower_point(offset)
         state.snapshots.remove_after(offset)
         for found in reversed(later):
-            found.index.reset()
+            found.index.discard()
         if offset < state.flushed_offset:
             state.files.fsync_directory(state.directory)
 
@@ -236,7 +236,7 @@ class LogTruncation:
         state.cleaner_point = CleanerPoint(offset)
         self._to_cut = None
         for found in given_up:
-            found.index.reset()
+            found.index.discard()
             found.file.retire()
         new_beginning.carry_out(
             state.files, state.directory, state.topic_partition, self._checkpoints
