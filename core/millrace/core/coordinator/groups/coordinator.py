@@ -27,12 +27,14 @@ from millrace.core.coordinator.positions.position import (
     Position,
     PositionsConfig,
 )
-from millrace.core.coordinator.positions.records import PositionRecord
-from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
+from millrace.core.coordinator.positions.records import PendingRecord, PositionRecord
+from millrace.core.errors import UnstablePositionsError
+from millrace.core.ids import Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.words import count
 
-CoordinatorRecord: TypeAlias = PositionRecord | MembershipRecord
+CoordinatorRecord: TypeAlias = PositionRecord | PendingRecord | MembershipRecord
 ResponseT = TypeVar("ResponseT")
-_RecordT = TypeVar("_RecordT", PositionRecord, MembershipRecord)
+_RecordT = TypeVar("_RecordT", bound=CoordinatorRecord)
 
 
 class NameKind(Enum):
@@ -98,7 +100,7 @@ class GroupCoordinator:
     def replay(self, record: CoordinatorRecord, offset: Offset) -> None:
         """Apply a record of the log."""
         self._kept.replay(record, offset)
-        if isinstance(record, PositionRecord):
+        if isinstance(record, PositionRecord | PendingRecord):
             self._positions.replay(record)
         else:
             self.membership.replay(record)
@@ -190,6 +192,60 @@ class GroupCoordinator:
         self.membership.check_commit(name, member_id, epoch, positions)
         commit = CommitNumber(member_id, number) if member_id and number else None
         return self._stored(self._positions.handle_commit(name, positions, now, commit))
+
+    def handle_stage(
+        self,
+        name: str,
+        positions: Mapping[TopicPartition, Position],
+        producer: tuple[ProducerId, ProducerEpoch],
+        now: WallMs,
+        *,
+        member_id: str = "",
+        epoch: int = -1,
+        number: int = 0,
+    ) -> Result[CoordinatorRecord, None]:
+        """Store positions that a transaction commits (P56); the rest is as in `handle_commit`.
+
+        Raises:
+            MillraceError: as in `handle_commit`.
+        """
+        self.membership.check_commit(name, member_id, epoch, positions)
+        commit = CommitNumber(member_id, number) if member_id and number else None
+        return self._stored(self._positions.handle_stage(name, positions, producer, now, commit))
+
+    def handle_end(
+        self,
+        name: str,
+        producer_id: ProducerId,
+        before: ProducerEpoch,
+        now: WallMs,
+        *,
+        is_commit: bool,
+    ) -> Result[CoordinatorRecord, None]:
+        """See `PositionsMachine.handle_end`."""
+        return self._stored(
+            self._positions.handle_end(name, producer_id, before, now, is_commit=is_commit)
+        )
+
+    def check_stable(self, name: str, partitions: Collection[TopicPartition] = ()) -> None:
+        """Refuse to tell positions that wait for the end of a transaction (KIP-447).
+
+        Args:
+            name: of the positions.
+            partitions: that the reader is interested in; none: in all.
+
+        Raises:
+            UnstablePositionsError: some do.
+        """
+        unstable = self._positions.unstable(name)
+        if partitions:
+            unstable &= {*partitions}
+        if unstable:
+            raise UnstablePositionsError(
+                f"{count(len(unstable), 'position waits', 'positions wait')} under the name "
+                f"{name!r} for the end of a transaction: try again shortly",
+                topic_partition=min(unstable),
+            )
 
     def handle_delete(self, name: str, now: WallMs) -> Result[CoordinatorRecord, None]:
         """Forget a name and its positions.
@@ -304,6 +360,8 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record."""
     if isinstance(record, PositionRecord):
         return position_records.encode(record)
+    if isinstance(record, PendingRecord):
+        return position_records.encode_pending(record)
     return group_records.encode(record)
 
 
@@ -315,4 +373,6 @@ def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> Coordin
     """
     if key and key[0] in group_records.KINDS:
         return group_records.decode(key, value, timestamp)
+    if key and key[0] == position_records.PENDING:
+        return position_records.decode_pending(key, value, timestamp)
     return position_records.decode(key, value, timestamp)

@@ -9,6 +9,8 @@ A client repeats a commit whose answer is late, and an attempt may arrive after 
 the same member. So a member of a group numbers its commits. Each position keeps the number of its
 commit, and an earlier commit of the same member does not replace it (P62).
 
+Positions that a transaction commits are *pending* until it has ended (`pending`, P56).
+
 Both are kept by topic id: a topic that is deleted and created again has no positions.
 
 `coordinator/groups/coordinator.py` is the coordinator, and `coordinator/kept_records.py` keeps the
@@ -22,6 +24,7 @@ from typing import Any, Final
 
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.kept_records import KeptRecords
+from millrace.core.coordinator.positions.pending import PendingPositions
 from millrace.core.coordinator.positions.position import (
     REQUEST_POSITIONS_MAX,
     CommitNumber,
@@ -32,9 +35,14 @@ from millrace.core.coordinator.positions.position import (
     check_name,
     check_position,
 )
-from millrace.core.coordinator.positions.records import PositionRecord
+from millrace.core.coordinator.positions.records import (
+    Pending,
+    PendingKey,
+    PendingRecord,
+    PositionRecord,
+)
 from millrace.core.errors import InvalidPositionError, PositionsFullError
-from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
+from millrace.core.ids import Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
 from millrace.core.words import count
 
 EXPIRED_AT_ONCE: Final = 1000
@@ -64,6 +72,7 @@ class PositionsMachine:
         self._expired_at_once = expired_at_once
         self._count = 0
         self._names: dict[str, dict[PositionKey, None]] = {}
+        self._pending = PendingPositions()
 
     def __len__(self) -> int:
         return self._count
@@ -72,7 +81,12 @@ class PositionsMachine:
 
     def names(self) -> Collection[str]:
         """Return all names, the oldest first."""
-        return self._names.keys()
+        pending = self._pending.names()
+        return (
+            [*self._names, *(name for name in pending if name not in self._names)]
+            if (pending)
+            else self._names.keys()
+        )
 
     def positions(self, name: str, kind: Kind) -> dict[TopicPartition, Position]:
         """Return the positions under a name, in the order of topic ids and partitions.
@@ -111,7 +125,11 @@ class PositionsMachine:
 
     def has(self, name: str) -> bool:
         """Whether there are positions under this name."""
-        return name in self._names
+        return name in self._names or self._pending.has(name)
+
+    def unstable(self, name: str) -> set[TopicPartition]:
+        """Return the partitions whose committed position waits for the end of a transaction."""
+        return self._pending.partitions(name)
 
     # --- Changes -----------------------------------------------------------------------------
 
@@ -137,7 +155,7 @@ class PositionsMachine:
 
     def handle_commit(
         self, name: str, positions: Positions, now: WallMs, commit: CommitNumber | None = None
-    ) -> Result[PositionRecord, None]:
+    ) -> Result[PositionRecord | PendingRecord, None]:
         """Store how far a reader has read, where no later commit of the same member has.
 
         Raises:
@@ -150,20 +168,96 @@ class PositionsMachine:
         }
         if commit is not None:
             new = {key: new[key] for key in new if not commit.precedes(self._commit_of(key))}
-        return Result(self._stored(name, new, now, commit), None)
+        records: list[PositionRecord | PendingRecord] = [*self._stored(name, new, now, commit)]
+        # A pending position that is older than this one never replaces it.
+        records += self._pending.dropped(name, (key.topic_partition for key in new), now)
+        return Result(records, None)
 
-    def handle_delete(self, name: str, now: WallMs) -> Result[PositionRecord, None]:
+    def handle_stage(
+        self,
+        name: str,
+        positions: Positions,
+        producer: tuple[ProducerId, ProducerEpoch],
+        now: WallMs,
+        commit: CommitNumber | None = None,
+    ) -> Result[PendingRecord, None]:
+        """Store positions that a transaction commits; they count when it is committed.
+
+        Raises:
+            InvalidPositionError, PositionsFullError: as in `handle_resolve_initial`.
+        """
+        self._check(name, positions)
+        producer_id, epoch = producer
+        keys = {
+            PendingKey(name, topic_partition, producer_id): position
+            for topic_partition, position in positions.items()
+        }
+        keys = {
+            key: keys[key]
+            for key in keys
+            if not self._pending.is_late(key, commit) and not self._is_late(key, commit)
+        }
+        self._check_room(name, sum(self._pending.get(key) is None for key in keys))
+        return Result(
+            [
+                PendingRecord(
+                    key,
+                    Pending(
+                        epoch,
+                        self._pending.next_order(name, key.topic_partition),
+                        position,
+                        commit,
+                    ),
+                    now,
+                )
+                for key, position in keys.items()
+            ],
+            None,
+        )
+
+    def handle_end(
+        self,
+        name: str,
+        producer_id: ProducerId,
+        before: ProducerEpoch,
+        now: WallMs,
+        *,
+        is_commit: bool,
+    ) -> Result[PositionRecord | PendingRecord, None]:
+        """Commit or drop the pending positions of a producer, whose transaction has ended.
+
+        Args:
+            name: of the positions.
+            producer_id: of the transaction.
+            before: its epoch is below this one.
+            now: the time.
+            is_commit: what was decided.
+        """
+        records: list[PositionRecord | PendingRecord] = []
+        for key, pending in self._pending.of_producer(name, producer_id, before):
+            if is_commit and not self._is_late(key, pending.commit):
+                position_key = PositionKey(Kind.COMMITTED, name, key.topic_partition)
+                records.append(PositionRecord(position_key, pending.position, now, pending.commit))
+                records += self._pending.older(key, pending.order, now)
+            records.append(PendingRecord(key, None, now))
+        return Result(records, None)
+
+    def handle_delete(self, name: str, now: WallMs) -> Result[PositionRecord | PendingRecord, None]:
         """Forget a name.
 
         Raises:
             InvalidPositionError: that is no name.
         """
         check_name(name)
-        return Result(_forgotten(self._names.get(name, ()), now), None)
+        records: list[PositionRecord | PendingRecord] = [
+            *_forgotten(self._names.get(name, ()), now)
+        ]
+        records += self._pending.dropped(name, self._pending.partitions(name), now)
+        return Result(records, None)
 
     def handle_forget_topics(
         self, name: str, topic_ids: Collection[TopicId], now: WallMs
-    ) -> Result[PositionRecord, None]:
+    ) -> Result[PositionRecord | PendingRecord, None]:
         """Forget the positions of a name in some topics.
 
         Raises:
@@ -172,7 +266,12 @@ class PositionsMachine:
         check_name(name)
         keys = self._names.get(name, ())
         gone = [key for key in keys if key.topic_partition.topic_id in topic_ids]
-        return Result(_forgotten(gone, now), None)
+        records: list[PositionRecord | PendingRecord] = [*_forgotten(gone, now)]
+        pending = self._pending.partitions(name)
+        records += self._pending.dropped(
+            name, (where for where in pending if where.topic_id in topic_ids), now
+        )
+        return Result(records, None)
 
     def handle_expire(
         self,
@@ -201,8 +300,11 @@ class PositionsMachine:
                 records += _forgotten(expired, now)
         return Result(records, None)
 
-    def replay(self, record: PositionRecord) -> None:
+    def replay(self, record: PositionRecord | PendingRecord) -> None:
         """Apply a record of the log; the kept records have it already."""
+        if isinstance(record, PendingRecord):
+            self._pending.replay(record)
+            return
         key = record.key
         keys = self._names.setdefault(key.name, {})
         self._count -= len(keys)
@@ -224,6 +326,11 @@ class PositionsMachine:
     def _commit_of(self, key: PositionKey) -> CommitNumber | None:
         record: PositionRecord | None = self._kept.get(key)
         return None if record is None else record.commit
+
+    def _is_late(self, key: PendingKey, commit: CommitNumber | None) -> bool:
+        """Whether the member has committed a later position of the partition (P62)."""
+        position_key = PositionKey(Kind.COMMITTED, key.name, key.topic_partition)
+        return commit is not None and commit.precedes(self._commit_of(position_key))
 
     def _check(self, name: str, positions: Positions) -> None:
         check_name(name)
@@ -247,13 +354,13 @@ class PositionsMachine:
         return [PositionRecord(key, position, now, commit) for key, position in new.items()]
 
     def _check_room(self, name: str, more: int) -> None:
-        there = len(self._names.get(name, ()))
+        there = len(self._names.get(name, ())) + self._pending.count(name)
         if there + more > self._config.name_positions_max:
             raise PositionsFullError(
                 f"the name {name!r} has {count(there, 'position')}, and the setting "
                 f"positions.name_positions_max allows {self._config.name_positions_max}"
             )
-        if self._count + more > self._config.partition_positions_max:
+        if self._count + len(self._pending) + more > self._config.partition_positions_max:
             raise PositionsFullError(
                 f"the partition of this name has {count(self._count, 'position')}, and the setting "
                 "positions.partition_positions_max allows "
@@ -270,7 +377,7 @@ class PositionsMachine:
         also its first commit.
         """
         keys = self._names.get(name)
-        if not keys:
+        if not keys or self._pending.has(name):
             return ()
         touched = max(self._record(key).timestamp for key in keys)
         is_committed = any(key.kind is Kind.COMMITTED for key in keys)

@@ -26,6 +26,30 @@ Version 2 has these fields before the metadata:
 |     21 |    2 | length       | of the member id                                 |
 |     23 |      | member id    | of the member that committed, UTF-8              |
 
+**A pending position** (P56) waits for the end of a transaction. Its key:
+
+| offset | size | field       | meaning                                           |
+|-------:|-----:|-------------|---------------------------------------------------|
+|      0 |    1 | kind        | 7                                                 |
+|      1 |   16 | topic id    | as above                                          |
+|     17 |    4 | partition   | likewise                                          |
+|     21 |    8 | producer id | of the transaction                                |
+|     29 |      | name        | under which it is to be kept, UTF-8               |
+
+The value; null: it is resolved, or dropped:
+
+| offset | size | field        | meaning                                          |
+|-------:|-----:|--------------|--------------------------------------------------|
+|      0 |    1 | version      | 1                                                |
+|      1 |    2 | epoch        | of the producer in this transaction              |
+|      3 |    8 | order        | among the pending ones of the name and partition |
+|     11 |    8 | offset       | as above                                         |
+|     19 |    4 | leader epoch | likewise                                         |
+|     23 |    8 | number       | of the member's commit; 0: no member's           |
+|     31 |    2 | length       | of the member id                                 |
+|     33 |      | member id    | UTF-8                                            |
+|        |      | metadata     | the rest, UTF-8                                  |
+
 The record's timestamp says when the position was stored. A partition's state is the result of its
 records in order, from the log's start.
 """
@@ -35,11 +59,15 @@ from typing import Final, NamedTuple
 
 from millrace.core.coordinator.positions.position import CommitNumber, Kind, Position, PositionKey
 from millrace.core.errors import UnsupportedFormatError
-from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
 
 VERSION: Final = 1
 NUMBERED_VERSION: Final = 2
+PENDING: Final = 7
+"""The kind of a pending position's key; those of groups are 3 to 6."""
 _KEY: Final = struct.Struct("<B16sI")
+_PENDING_KEY: Final = struct.Struct("<B16sIq")
+_PENDING_VALUE: Final = struct.Struct("<BhQqiQH")
 _VALUE: Final = struct.Struct("<Bqi")
 _NUMBER: Final = struct.Struct("<QH")
 
@@ -63,6 +91,93 @@ class PositionRecord(NamedTuple):
     def is_deletion(self) -> bool:
         """Whether it forgets."""
         return self.position is None
+
+
+class PendingKey(NamedTuple):
+    """The key of a pending position."""
+
+    name: str
+    topic_partition: TopicPartition
+    producer_id: ProducerId
+
+
+class Pending(NamedTuple):
+    """A position that waits for the end of a transaction.
+
+    Attributes:
+        epoch: of the producer in this transaction.
+        order: among the pending ones of the name and partition; a later one is higher.
+        position: what is committed with it.
+        commit: as in `PositionRecord`.
+    """
+
+    epoch: ProducerEpoch
+    order: int
+    position: Position
+    commit: CommitNumber | None = None
+
+
+class PendingRecord(NamedTuple):
+    """One record of a pending position.
+
+    Attributes:
+        pending: None: it is resolved, or dropped.
+        timestamp: when it was stored.
+    """
+
+    key: PendingKey
+    pending: Pending | None
+    timestamp: WallMs
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether it forgets."""
+        return self.pending is None
+
+
+def encode_pending(record: PendingRecord) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of a record."""
+    name, (topic_id, partition), producer_id = record.key
+    key = _PENDING_KEY.pack(PENDING, topic_id, partition, producer_id) + name.encode()
+    if record.pending is None:
+        return key, None
+    epoch, order, position, commit = record.pending
+    member_id = b"" if commit is None else commit.member_id.encode()
+    number = 0 if commit is None else commit.number
+    value = _PENDING_VALUE.pack(
+        VERSION, epoch, order, position.offset, position.leader_epoch, number, len(member_id)
+    )
+    return key, value + member_id + position.metadata.encode()
+
+
+def decode_pending(key: bytes, value: bytes | None, timestamp: WallMs) -> PendingRecord:
+    """Return a record.
+
+    Raises:
+        UnsupportedFormatError: this release does not know its format.
+    """
+    try:
+        _, topic_id, partition, producer_id = _PENDING_KEY.unpack_from(key)
+        where = TopicPartition(TopicId(topic_id), partition)
+        name = key[_PENDING_KEY.size :].decode()
+        record_key = PendingKey(name, where, ProducerId(producer_id))
+        if value is None:
+            return PendingRecord(record_key, None, timestamp)
+        version, epoch, order, offset, leader_epoch, number, length = _PENDING_VALUE.unpack_from(
+            value
+        )
+        if version != VERSION:
+            raise ValueError(f"version {version}")
+        end = _PENDING_VALUE.size + length
+        if len(value) < end:
+            raise ValueError("a member id that is cut short")
+        member_id = value[_PENDING_VALUE.size : end].decode()
+        commit = CommitNumber(member_id, number) if member_id else None
+        position = Position(offset, leader_epoch, value[end:].decode())
+    except (struct.error, ValueError) as error:
+        raise _unknown(error) from error
+    pending = Pending(ProducerEpoch(epoch), order, position, commit)
+    return PendingRecord(record_key, pending, timestamp)
 
 
 def encode(record: PositionRecord) -> tuple[bytes, bytes | None]:
@@ -102,11 +217,15 @@ def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> Positio
             raise ValueError(f"version {version}")
         position = Position(offset, leader_epoch, rest.decode())
     except (struct.error, ValueError) as error:
-        raise UnsupportedFormatError(
-            f"a record of __positions is none that this release knows ({error}): a later release "
-            "has written it. Start that one again"
-        ) from error
+        raise _unknown(error) from error
     return PositionRecord(record_key, position, timestamp, commit)
+
+
+def _unknown(error: Exception) -> UnsupportedFormatError:
+    return UnsupportedFormatError(
+        f"a record of __positions is none that this release knows ({error}): a later release has "
+        "written it. Start that one again"
+    )
 
 
 def _commit(value: bytes) -> tuple[CommitNumber, bytes]:

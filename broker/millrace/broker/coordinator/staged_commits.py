@@ -1,0 +1,157 @@
+"""Positions that groups commit with a transaction (P56): they join it, wait, and are resolved.
+
+The coordinator of the group asks that of the transaction to take the group in, and stores the
+positions only after its yes. By then the transaction may be over, and its marker may have passed
+here while there was nothing to resolve: positions that are stored after it would wait for ever. So
+each commit has a guard from before it asks, as a partition's leader has (P49). A marker of the
+producer makes the guard void, and so does another leader epoch.
+
+Source: KIP-447, KIP-890.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.broker.coordinator.groups import Groups
+from millrace.broker.coordinator.transaction_joins import TransactionJoins, Writer
+from millrace.broker.replica.partitions import Partitions
+from millrace.core.client.producer.murmur2 import partition_of
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
+from millrace.core.coordinator.positions.position import Position, check_name
+from millrace.core.errors import (
+    CoordinatorLoadInProgressError,
+    InvalidTransactionStateError,
+)
+from millrace.core.ids import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition, WallMs
+from millrace.core.records.markers import BUMPING, Marker
+from millrace.core.topics import POSITIONS_TOPIC
+
+_EPOCH_STEP: Final = 1
+
+
+@dataclass(slots=True, eq=False)
+class _Guard:
+    """A commit that asks whether its group may join a transaction."""
+
+    producer_epoch: ProducerEpoch
+    leader_epoch: LeaderEpoch
+    is_void: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedCommit:
+    """What a member, or a reader without a group, commits with a transaction.
+
+    Attributes:
+        positions: by partition.
+        member_id: see `GroupCoordinator.handle_commit`, as for the next two.
+        epoch: of the member's assignment.
+        number: of its commit.
+    """
+
+    positions: Mapping[TopicPartition, Position]
+    member_id: str
+    epoch: int
+    number: int
+
+
+class StagedCommits:
+    """Takes such commits where this broker coordinates the group. It belongs to the event loop.
+
+    Args:
+        groups: that this broker coordinates.
+        joins: ask the coordinators of transactions.
+        partitions: of this broker, with the metadata.
+    """
+
+    def __init__(self, groups: Groups, joins: TransactionJoins, partitions: Partitions) -> None:
+        self._runtime = groups.runtime
+        self._joins = joins
+        self._partitions = partitions
+        self._guards: dict[tuple[TopicPartition, ProducerId], set[_Guard]] = {}
+
+    async def commit(
+        self, place: TopicPartition, name: str, writer: Writer, commit: StagedCommit
+    ) -> None:
+        """Store positions that count when the transaction is committed.
+
+        Args:
+            place: the partition of the name.
+            name: of the group.
+            writer: the producer of the transaction.
+            commit: the positions, and who commits them.
+
+        Raises:
+            MillraceError: the transaction does not take them, or the group does not.
+        """
+        check_name(name)
+        producer = writer.producer_id, writer.producer_epoch
+        guard = _Guard(writer.producer_epoch, self._leader_epoch(place))
+        guards = self._guards.setdefault((place, writer.producer_id), set())
+        guards.add(guard)
+
+        def check(machine: GroupCoordinator, _: WallMs) -> Result[CoordinatorRecord, None]:
+            # What the group refuses shall not join.
+            machine.membership.check_commit(name, commit.member_id, commit.epoch, commit.positions)
+            return Result([], None)
+
+        def stage(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, None]:
+            if guard.is_void or self._leader_epoch(place) != guard.leader_epoch:
+                raise InvalidTransactionStateError(
+                    f"the transaction of {writer.transactional_id!r} has ended before the "
+                    f"positions of {name!r} were part of it, or another broker coordinated the "
+                    "group meanwhile: abort it, and begin another one"
+                )
+            return machine.handle_stage(
+                name,
+                commit.positions,
+                producer,
+                now,
+                member_id=commit.member_id,
+                epoch=commit.epoch,
+                number=commit.number,
+            )
+
+        try:
+            await self._runtime.ask(place, check)
+            await self._joins.ask_for_group(writer, name)
+            await self._runtime.ask(place, stage)
+        finally:
+            guards.discard(guard)
+            if not guards:
+                self._guards.pop((place, writer.producer_id), None)
+
+    async def end(self, group: str, marker: Marker) -> None:
+        """Resolve what waits in a group for the end of a transaction; return once committed.
+
+        Raises:
+            MillraceError: this broker does not coordinate the group, or it could not be stored.
+        """
+        place = self._place(group)
+        is_bumping = marker.protocol == BUMPING
+        before = ProducerEpoch(marker.producer_epoch + (0 if is_bumping else _EPOCH_STEP))
+
+        def end(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, None]:
+            for guard in self._guards.get((place, marker.producer_id), ()):
+                if guard.producer_epoch < before:
+                    guard.is_void = True
+            return machine.handle_end(
+                group, marker.producer_id, before, now, is_commit=marker.is_commit
+            )
+
+        await self._runtime.ask(place, end)
+
+    def _place(self, group: str) -> TopicPartition:
+        image = self._partitions.image
+        topic = None if image is None else image.topics.get(POSITIONS_TOPIC)
+        if topic is None:
+            raise CoordinatorLoadInProgressError(
+                "this broker does not know where groups are kept yet: try again shortly"
+            )
+        number = partition_of(group.encode(), len(topic.partitions))
+        return TopicPartition(topic.topic_id, number)
+
+    def _leader_epoch(self, place: TopicPartition) -> LeaderEpoch:
+        return self._partitions.get(place).leader.leader_epoch
