@@ -30,6 +30,7 @@ from millrace.broker.coordinator.group_lags import METHOD as DESCRIBE_LAGS
 from millrace.broker.coordinator.group_lags import GroupLags
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.coordinator.marker_delivery import METHOD as WRITE_MARKERS
+from millrace.broker.coordinator.staged_commits import StagedCommits
 from millrace.broker.coordinator.transaction_joins import METHOD as JOIN
 from millrace.broker.coordinator.transaction_joins import TransactionJoins
 from millrace.broker.coordinator.transactions import Transactions
@@ -195,7 +196,8 @@ class Broker:
             transactions, NamePartitions(partitions, channel, Listener.BROKERS, TRANSACTIONS)
         )
         peers.serve_here(JOIN, answers.join)
-        markers = MarkerWriter(partitions)
+        staged = StagedCommits(groups, joins, partitions)
+        markers = MarkerWriter(partitions, staged)
         peers.serve_here(WRITE_MARKERS, markers.write)
         followers = self._replicate(
             broker, channel, partitions, listeners.replica, markers=markers, joins=answers
@@ -212,6 +214,7 @@ class Broker:
             partitions=partitions,
             reader=self._reader,
             groups=groups,
+            staged=staged,
             transactions=transactions,
             joins=joins,
             producer_ids=producer_ids,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from millrace.broker.controller.channel import ControllerChannel
 from millrace.broker.controller.producer_ids import ProducerIds
 from millrace.broker.coordinator.groups import Groups
+from millrace.broker.coordinator.staged_commits import StagedCommits
 from millrace.broker.coordinator.transaction_joins import TransactionJoins
 from millrace.broker.coordinator.transactions import Transactions
 from millrace.broker.quotas import Quotas
@@ -39,6 +40,7 @@ class ClientServices:
     partitions: Partitions
     reader: LogReader
     groups: Groups
+    staged: StagedCommits
     transactions: Transactions
     joins: TransactionJoins
     producer_ids: ProducerIds
@@ -97,6 +99,7 @@ class ClientServices:
         names = NamePartitions(partitions, self.channel, calls.listener)
         positions = PositionsService(
             groups=self.groups,
+            staged=self.staged,
             names=names,
             partitions=partitions,
             turns=self.turns,

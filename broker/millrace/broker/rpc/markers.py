@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from millrace.broker.coordinator.staged_commits import StagedCommits
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
 from millrace.core.errors import MalformedRequestError, MillraceError, RequestTimedOutError
@@ -66,10 +67,12 @@ class MarkerWriter:
 
     Args:
         partitions: of this broker.
+        commits: of groups, which wait for the ends of transactions.
     """
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, commits: StagedCommits) -> None:
         self._partitions = partitions
+        self._commits = commits
 
     async def write(
         self, request: pb.WriteMarkersRequest, _: object = None
@@ -81,18 +84,23 @@ class MarkerWriter:
         """
         results: list[MillraceError | None] = []
         wanted: dict[TopicPartition, _Wanted] = {}
+        of_groups: list[tuple[int, str, Marker]] = []
         for said in request.markers:
             marker = _marker(said)
             for place in said.partitions:
                 topic_partition = TopicPartition(TopicId(place.topic_id), place.partition)
                 wanted.setdefault(topic_partition, []).append((len(results), marker))
                 results.append(None)
+            for group in said.groups:
+                of_groups.append((len(results), group, marker))
+                results.append(None)
         if len(results) > RESULTS_MAX:
             raise MalformedRequestError(
                 f"{len(results)} ends of transactions in one call: at most {RESULTS_MAX} may be"
             )
         await asyncio.gather(
-            *(self._write(place, markers, results) for place, markers in wanted.items())
+            *(self._write(place, markers, results) for place, markers in wanted.items()),
+            *(self._end(number, group, marker, results) for number, group, marker in of_groups),
         )
         return pb.WriteMarkersResponse(results=map(_result, results))
 
@@ -113,6 +121,15 @@ class MarkerWriter:
         except MillraceError as error:
             for number, _ in wanted:
                 results[number] = error
+
+    async def _end(
+        self, number: int, group: str, marker: Marker, results: list[MillraceError | None]
+    ) -> None:
+        """Resolve the positions of one group, and note why not."""
+        try:
+            await self._commits.end(group, marker)
+        except MillraceError as error:
+            results[number] = error
 
 
 async def write_markers(

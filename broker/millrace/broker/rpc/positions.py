@@ -10,6 +10,8 @@ from itertools import islice
 from typing import Final
 
 from millrace.broker.coordinator.groups import Groups
+from millrace.broker.coordinator.staged_commits import StagedCommit, StagedCommits
+from millrace.broker.coordinator.transaction_joins import Writer
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.calls import Calls, ServiceMethods
@@ -35,7 +37,7 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import positions_pb2 as pb
 from millrace.runtime.turns import Turns
@@ -65,12 +67,14 @@ class PositionsService:
         self,
         *,
         groups: Groups,
+        staged: StagedCommits,
         names: NamePartitions,
         partitions: Partitions,
         turns: Turns,
         calls: Calls,
     ) -> None:
         self._topics = groups
+        self._staged = staged
         self._positions = groups.runtime
         self._partitions = partitions
         self._names = names
@@ -114,6 +118,9 @@ class PositionsService:
         try:
             place = await self._names.find_or_make(name, caller)
             positions = await self._positions_of(request.positions)
+            if request.transactional_id:
+                await self._stage(place, request, positions)
+                return pb.CommitPositionsResponse()
 
             def handle(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, None]:
                 if not request.member_id and machine.summary(name).kind is NameKind.CONSUMER:
@@ -141,6 +148,30 @@ class PositionsService:
             line.on_answered([None] * len(request.positions))
         return pb.CommitPositionsResponse()
 
+    async def _stage(
+        self,
+        place: TopicPartition,
+        request: pb.CommitPositionsRequest,
+        positions: Mapping[TopicPartition, Position],
+    ) -> None:
+        """Store positions that count with a transaction.
+
+        Raises:
+            MillraceError: it, or the group, does not take them.
+        """
+        writer = Writer(
+            request.transactional_id,
+            ProducerId(request.producer_id),
+            ProducerEpoch(request.producer_epoch),
+        )
+        commit = StagedCommit(
+            positions=positions,
+            member_id=request.member_id,
+            epoch=request.epoch,
+            number=request.number,
+        )
+        await self._staged.commit(place, request.name, writer, commit)
+
     async def _fetch(
         self, request: pb.FetchPositionsRequest, _: object
     ) -> pb.FetchPositionsResponse:
@@ -153,9 +184,19 @@ class PositionsService:
             place = self._names.find(name)
             if place is None:
                 return pb.FetchPositionsResponse()
-            found = await self._positions.ask(
-                place, lambda machine, _: Result([], machine.positions(name, kind))
-            )
+            awaited = [
+                checked_topic_partition(where.topic_id, where.partition)
+                for where in request.stable_partitions
+            ]
+
+            def look(
+                machine: GroupCoordinator, _: WallMs
+            ) -> Result[CoordinatorRecord, dict[TopicPartition, Position]]:
+                if request.require_stable:
+                    machine.check_stable(name, awaited)
+                return Result([], machine.positions(name, kind))
+
+            found = await self._positions.ask(place, look)
         except MillraceError as error:
             return pb.FetchPositionsResponse(error=self._names.error(name, error))
         if request.HasField("after"):

@@ -25,6 +25,8 @@ from millrace.proto.v1 import positions_pb2 as pb
 
 _REQUEST_BYTES: Final = 512 << 10
 """Bytes of positions in one request; brokers take twice as many."""
+_STABLE_MAX: Final = 5_000
+"""Partitions that a look-up names."""
 _TOPICS_MAX: Final = 1_000
 """Topics in one request."""
 _POSITION_BYTES: Final = 64
@@ -145,7 +147,12 @@ class KeptPositions:
         )
 
     async def fetch_by_id(
-        self, name: str, kind: pb.PositionKind, *, require_stable: bool = False
+        self,
+        name: str,
+        kind: pb.PositionKind,
+        *,
+        require_stable: bool = False,
+        stable: Collection[TopicPartition] = (),
     ) -> dict[TopicPartition, Position]:
         """Return the positions of `fetch`, also in topics that a broker does not know by now.
 
@@ -153,12 +160,17 @@ class KeptPositions:
             name: whose.
             kind: which of its positions.
             require_stable: wait for transactions that commit some of them.
+            stable: only for those that commit one of these partitions; none: for all. Of very many
+                partitions, it waits for all.
 
         Raises:
             UnstablePositionsError: a transaction has not ended in the client's time-out.
             MillraceError: as any request.
         """
         request = pb.FetchPositionsRequest(name=name, kind=kind, require_stable=require_stable)
+        if len(stable) <= _STABLE_MAX:
+            for topic_id, number in stable:
+                request.stable_partitions.add(topic_id=topic_id, partition=number)
         found: dict[TopicPartition, Position] = {}
         has_more = True
         while has_more:

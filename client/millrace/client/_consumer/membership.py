@@ -201,7 +201,7 @@ class Membership:
         begun = {
             place: topic for place, topic in assigned.items() if topic and place not in self.owned
         }
-        committed = await self._committed(told) if begun else {}
+        committed = await self._committed(told, begun) if begun else {}
         if self.heartbeats.told is not told:
             return
         later = {
@@ -266,12 +266,14 @@ class Membership:
         Raises:
             MillraceError: the group's positions are not known yet; the next poll asks again.
         """
-        committed = await self._stable_positions()
+        committed = await self._stable_positions(self.owned)
         if not self.heartbeats.is_lost:  # Else it gives everything up.
             self._assignment.put_back({place: committed.get(place) for place in self.owned})
         self.must_put_back = False
 
-    async def _committed(self, told: pb.GroupHeartbeatResponse) -> dict[TopicPartition, Position]:
+    async def _committed(
+        self, told: pb.GroupHeartbeatResponse, begun: Collection[TopicPartition]
+    ) -> dict[TopicPartition, Position]:
         """Return the group's positions; any, if the assignment that they are for is replaced.
 
         The last owner of a partition may have committed in a transaction that has not ended
@@ -279,14 +281,20 @@ class Membership:
         """
         while True:
             try:
-                return await self._stable_positions()
+                return await self._stable_positions(begun)
             except UnstablePositionsError:
                 if self.heartbeats.told is not told:
                     return {}
 
-    async def _stable_positions(self) -> dict[TopicPartition, Position]:
+    async def _stable_positions(
+        self, awaited: Collection[TopicPartition]
+    ) -> dict[TopicPartition, Position]:
+        """Return the group's positions once no transaction changes those of some partitions."""
         return await self._positions.fetch_by_id(
-            self._config.group, positions_pb2.POSITION_KIND_COMMITTED, require_stable=True
+            self._config.group,
+            positions_pb2.POSITION_KIND_COMMITTED,
+            require_stable=True,
+            stable=awaited,
         )
 
     def _names(self, places: Iterable[TopicPartition]) -> list[PartitionName]:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from millrace.proto.v1 import common_pb2 as millrace_dot_proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!millrace/proto/v1/positions.proto\x12\x11millrace.proto.v1\x1a\x1emillrace/proto/v1/common.proto\"~\n\x08Position\x12:\n\x0ftopic_partition\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x11\x12\x10\n\x08metadata\x18\x04 \x01(\t\"U\n\x15ResolveInitialRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\tproposals\x18\x02 \x03(\x0b\x32\x1b.millrace.proto.v1.Position\"q\n\x16ResolveInitialResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12.\n\tpositions\x18\x02 \x03(\x0b\x32\x1b.millrace.proto.v1.Position\"\xcf\x01\n\x16\x43ommitPositionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\tpositions\x18\x02 \x03(\x0b\x32\x1b.millrace.proto.v1.Position\x12\x11\n\tmember_id\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x0e\n\x06number\x18\x05 \x01(\x04\x12\x18\n\x10transactional_id\x18\x06 \x01(\t\x12\x13\n\x0bproducer_id\x18\x07 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x08 \x01(\x05\"B\n\x17\x43ommitPositionsResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\"\x9e\x01\n\x15\x46\x65tchPositionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x04kind\x18\x02 \x01(\x0e\x32\x1f.millrace.proto.v1.PositionKind\x12\x30\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12\x16\n\x0erequire_stable\x18\x04 \x01(\x08\"\x83\x01\n\x16\x46\x65tchPositionsResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12.\n\tpositions\x18\x02 \x03(\x0b\x32\x1b.millrace.proto.v1.Position\x12\x10\n\x08has_more\x18\x03 \x01(\x08\"4\n\x10ListNamesRequest\x12\x11\n\tpartition\x18\x01 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\t\"\xae\x01\n\x11ListNamesResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\r\n\x05names\x18\x02 \x03(\t\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x12\x12\n\npartitions\x18\x04 \x01(\r\x12*\n\x05kinds\x18\x05 \x03(\x0e\x32\x1b.millrace.proto.v1.NameKind\x12\x0f\n\x07members\x18\x06 \x03(\r\"6\n\x13\x46orgetTopicsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\ttopic_ids\x18\x02 \x03(\x0c\"?\n\x14\x46orgetTopicsResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\"&\n\x16\x44\x65letePositionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"B\n\x17\x44\x65letePositionsResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error*e\n\x0cPositionKind\x12\x1d\n\x19POSITION_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15POSITION_KIND_INITIAL\x10\x01\x12\x1b\n\x17POSITION_KIND_COMMITTED\x10\x02*l\n\x08NameKind\x12\x19\n\x15NAME_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12NAME_KIND_CONSUMER\x10\x01\x12\x13\n\x0fNAME_KIND_SPARK\x10\x02\x12\x18\n\x14NAME_KIND_STANDALONE\x10\x03\x32\xe6\x04\n\tPositions\x12\x65\n\x0eResolveInitial\x12(.millrace.proto.v1.ResolveInitialRequest\x1a).millrace.proto.v1.ResolveInitialResponse\x12h\n\x0f\x43ommitPositions\x12).millrace.proto.v1.CommitPositionsRequest\x1a*.millrace.proto.v1.CommitPositionsResponse\x12\x65\n\x0e\x46\x65tchPositions\x12(.millrace.proto.v1.FetchPositionsRequest\x1a).millrace.proto.v1.FetchPositionsResponse\x12V\n\tListNames\x12#.millrace.proto.v1.ListNamesRequest\x1a$.millrace.proto.v1.ListNamesResponse\x12_\n\x0c\x46orgetTopics\x12&.millrace.proto.v1.ForgetTopicsRequest\x1a\'.millrace.proto.v1.ForgetTopicsResponse\x12h\n\x0f\x44\x65letePositions\x12).millrace.proto.v1.DeletePositionsRequest\x1a*.millrace.proto.v1.DeletePositionsResponseB\"Z millrace.dev/proto/v1;millracev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!millrace/proto/v1/positions.proto\x12\x11millrace.proto.v1\x1a\x1emillrace/proto/v1/common.proto\"~\n\x08Position\x12:\n\x0ftopic_partition\x18\x01 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x11\x12\x10\n\x08metadata\x18\x04 \x01(\t\"U\n\x15ResolveInitialRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\tproposals\x18\x02 \x03(\x0b\x32\x1b.millrace.proto.v1.Position\"q\n\x16ResolveInitialResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12.\n\tpositions\x18\x02 \x03(\x0b\x32\x1b.millrace.proto.v1.Position\"\xcf\x01\n\x16\x43ommitPositionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\tpositions\x18\x02 \x03(\x0b\x32\x1b.millrace.proto.v1.Position\x12\x11\n\tmember_id\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x0e\n\x06number\x18\x05 \x01(\x04\x12\x18\n\x10transactional_id\x18\x06 \x01(\t\x12\x13\n\x0bproducer_id\x18\x07 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x08 \x01(\x05\"B\n\x17\x43ommitPositionsResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\"\xdc\x01\n\x15\x46\x65tchPositionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x04kind\x18\x02 \x01(\x0e\x32\x1f.millrace.proto.v1.PositionKind\x12\x30\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32!.millrace.proto.v1.TopicPartition\x12\x16\n\x0erequire_stable\x18\x04 \x01(\x08\x12<\n\x11stable_partitions\x18\x05 \x03(\x0b\x32!.millrace.proto.v1.TopicPartition\"\x83\x01\n\x16\x46\x65tchPositionsResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12.\n\tpositions\x18\x02 \x03(\x0b\x32\x1b.millrace.proto.v1.Position\x12\x10\n\x08has_more\x18\x03 \x01(\x08\"4\n\x10ListNamesRequest\x12\x11\n\tpartition\x18\x01 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\t\"\xae\x01\n\x11ListNamesResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\x12\r\n\x05names\x18\x02 \x03(\t\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x12\x12\n\npartitions\x18\x04 \x01(\r\x12*\n\x05kinds\x18\x05 \x03(\x0e\x32\x1b.millrace.proto.v1.NameKind\x12\x0f\n\x07members\x18\x06 \x03(\r\"6\n\x13\x46orgetTopicsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\ttopic_ids\x18\x02 \x03(\x0c\"?\n\x14\x46orgetTopicsResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error\"&\n\x16\x44\x65letePositionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"B\n\x17\x44\x65letePositionsResponse\x12\'\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x18.millrace.proto.v1.Error*e\n\x0cPositionKind\x12\x1d\n\x19POSITION_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15POSITION_KIND_INITIAL\x10\x01\x12\x1b\n\x17POSITION_KIND_COMMITTED\x10\x02*l\n\x08NameKind\x12\x19\n\x15NAME_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12NAME_KIND_CONSUMER\x10\x01\x12\x13\n\x0fNAME_KIND_SPARK\x10\x02\x12\x18\n\x14NAME_KIND_STANDALONE\x10\x03\x32\xe6\x04\n\tPositions\x12\x65\n\x0eResolveInitial\x12(.millrace.proto.v1.ResolveInitialRequest\x1a).millrace.proto.v1.ResolveInitialResponse\x12h\n\x0f\x43ommitPositions\x12).millrace.proto.v1.CommitPositionsRequest\x1a*.millrace.proto.v1.CommitPositionsResponse\x12\x65\n\x0e\x46\x65tchPositions\x12(.millrace.proto.v1.FetchPositionsRequest\x1a).millrace.proto.v1.FetchPositionsResponse\x12V\n\tListNames\x12#.millrace.proto.v1.ListNamesRequest\x1a$.millrace.proto.v1.ListNamesResponse\x12_\n\x0c\x46orgetTopics\x12&.millrace.proto.v1.ForgetTopicsRequest\x1a\'.millrace.proto.v1.ForgetTopicsResponse\x12h\n\x0f\x44\x65letePositions\x12).millrace.proto.v1.DeletePositionsRequest\x1a*.millrace.proto.v1.DeletePositionsResponseB\"Z millrace.dev/proto/v1;millracev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'millrace.proto.v1.positions
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z millrace.dev/proto/v1;millracev1'
-  _globals['_POSITIONKIND']._serialized_start=1451
-  _globals['_POSITIONKIND']._serialized_end=1552
-  _globals['_NAMEKIND']._serialized_start=1554
-  _globals['_NAMEKIND']._serialized_end=1662
+  _globals['_POSITIONKIND']._serialized_start=1513
+  _globals['_POSITIONKIND']._serialized_end=1614
+  _globals['_NAMEKIND']._serialized_start=1616
+  _globals['_NAMEKIND']._serialized_end=1724
   _globals['_POSITION']._serialized_start=88
   _globals['_POSITION']._serialized_end=214
   _globals['_RESOLVEINITIALREQUEST']._serialized_start=216
@@ -48,21 +48,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMITPOSITIONSRESPONSE']._serialized_start=628
   _globals['_COMMITPOSITIONSRESPONSE']._serialized_end=694
   _globals['_FETCHPOSITIONSREQUEST']._serialized_start=697
-  _globals['_FETCHPOSITIONSREQUEST']._serialized_end=855
-  _globals['_FETCHPOSITIONSRESPONSE']._serialized_start=858
-  _globals['_FETCHPOSITIONSRESPONSE']._serialized_end=989
-  _globals['_LISTNAMESREQUEST']._serialized_start=991
-  _globals['_LISTNAMESREQUEST']._serialized_end=1043
-  _globals['_LISTNAMESRESPONSE']._serialized_start=1046
-  _globals['_LISTNAMESRESPONSE']._serialized_end=1220
-  _globals['_FORGETTOPICSREQUEST']._serialized_start=1222
-  _globals['_FORGETTOPICSREQUEST']._serialized_end=1276
-  _globals['_FORGETTOPICSRESPONSE']._serialized_start=1278
-  _globals['_FORGETTOPICSRESPONSE']._serialized_end=1341
-  _globals['_DELETEPOSITIONSREQUEST']._serialized_start=1343
-  _globals['_DELETEPOSITIONSREQUEST']._serialized_end=1381
-  _globals['_DELETEPOSITIONSRESPONSE']._serialized_start=1383
-  _globals['_DELETEPOSITIONSRESPONSE']._serialized_end=1449
-  _globals['_POSITIONS']._serialized_start=1665
-  _globals['_POSITIONS']._serialized_end=2279
+  _globals['_FETCHPOSITIONSREQUEST']._serialized_end=917
+  _globals['_FETCHPOSITIONSRESPONSE']._serialized_start=920
+  _globals['_FETCHPOSITIONSRESPONSE']._serialized_end=1051
+  _globals['_LISTNAMESREQUEST']._serialized_start=1053
+  _globals['_LISTNAMESREQUEST']._serialized_end=1105
+  _globals['_LISTNAMESRESPONSE']._serialized_start=1108
+  _globals['_LISTNAMESRESPONSE']._serialized_end=1282
+  _globals['_FORGETTOPICSREQUEST']._serialized_start=1284
+  _globals['_FORGETTOPICSREQUEST']._serialized_end=1338
+  _globals['_FORGETTOPICSRESPONSE']._serialized_start=1340
+  _globals['_FORGETTOPICSRESPONSE']._serialized_end=1403
+  _globals['_DELETEPOSITIONSREQUEST']._serialized_start=1405
+  _globals['_DELETEPOSITIONSREQUEST']._serialized_end=1443
+  _globals['_DELETEPOSITIONSRESPONSE']._serialized_start=1445
+  _globals['_DELETEPOSITIONSRESPONSE']._serialized_end=1511
+  _globals['_POSITIONS']._serialized_start=1727
+  _globals['_POSITIONS']._serialized_end=2341
 # @@protoc_insertion_point(module_scope)

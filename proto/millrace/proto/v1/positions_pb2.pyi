@@ -83,16 +83,18 @@ class CommitPositionsResponse(_message.Message):
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class FetchPositionsRequest(_message.Message):
-    __slots__ = ("name", "kind", "after", "require_stable")
+    __slots__ = ("name", "kind", "after", "require_stable", "stable_partitions")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     REQUIRE_STABLE_FIELD_NUMBER: _ClassVar[int]
+    STABLE_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: PositionKind
     after: _common_pb2.TopicPartition
     require_stable: bool
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[PositionKind, str]] = ..., after: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., require_stable: _Optional[bool] = ...) -> None: ...
+    stable_partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartition]
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[PositionKind, str]] = ..., after: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., require_stable: _Optional[bool] = ..., stable_partitions: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class FetchPositionsResponse(_message.Message):
     __slots__ = ("error", "positions", "has_more")

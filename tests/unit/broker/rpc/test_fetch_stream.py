@@ -18,7 +18,6 @@ from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.rpc.fetch import FetchService, ReplicaService
 from millrace.broker.rpc.fetch_sessions import SessionService
 from millrace.broker.rpc.grpc_calls import GrpcCall
-from millrace.broker.rpc.markers import MarkerWriter
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import NotLeaderError, UnknownLeaderEpochError
@@ -313,7 +312,7 @@ async def test_a_reader_that_comes_before_the_leader_has_heard_of_its_election_i
 
 def replica_service_of(partitions: Any, *, disk: Disk | None = None) -> ReplicaService:
     return ReplicaService(
-        markers=MarkerWriter(partitions),
+        markers=SimpleNamespace(),  # type: ignore[arg-type]
         joins=SimpleNamespace(),  # type: ignore[arg-type]
         partitions=partitions,
         reader=disk or Disk(),  # type: ignore[arg-type]

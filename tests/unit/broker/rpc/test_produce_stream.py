@@ -222,7 +222,8 @@ class Served:
             topic_id=TOPIC_PARTITION.topic_id, partition=TOPIC_PARTITION.partition
         )
         request = pb_transactions.WriteMarkersRequest(markers=[marker])
-        (result,) = (await MarkerWriter(partitions).write(request)).results
+        nobody: Any = None
+        (result,) = (await MarkerWriter(partitions, nobody).write(request)).results
         return result
 
     def perform(self, effects: list[Effect]) -> None:

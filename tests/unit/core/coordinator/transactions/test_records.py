@@ -1,9 +1,12 @@
 """The bytes of the records of transactions, and those that this release does not know."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.core.coordinator.transactions import records as records_module
 from millrace.core.coordinator.transactions.records import (
     GroupRecord,
     IdRecord,
@@ -25,6 +28,7 @@ from millrace.core.errors import UnsupportedFormatError
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, WallMs
 from millrace.core.records.markers import BUMPING, NOT_BUMPING
 
+DOCUMENT = (Path(__file__).resolve().parents[5] / "docs" / "format.md").read_text()
 NOW = WallMs(1_700_000_000_000)
 TOPIC = TopicId(bytes(range(16)))
 
@@ -79,6 +83,12 @@ records = st.one_of(
 @given(records)
 def test_a_record_is_read_as_it_was_written(record: TransactionRecord) -> None:
     assert decode(*encode(record), record.timestamp) == record
+
+
+def test_the_document_has_the_table_of_the_code() -> None:
+    lines = [line for line in (records_module.__doc__ or "").splitlines() if line.startswith("|")]
+    assert len(lines) == 16
+    assert all(line in DOCUMENT for line in lines)
 
 
 def test_what_forgets_what_is_owed_has_its_key() -> None:
