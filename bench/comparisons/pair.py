@@ -39,21 +39,33 @@ class Pair:
     record_bytes: int
 
     def produce(
-        self, way: str, *, durability: str = "replicated", codec: str = "", partitions: int = 4
+        self,
+        way: str,
+        *,
+        durability: str = "replicated",
+        codec: str = "",
+        partitions: int = 4,
+        commit_ms: int = 0,
     ) -> Produce:
-        """Our producer; without a codec it takes its default."""
+        """Our producer; without a codec it takes its default. 0 as `commit_ms`: no transactions."""
         return Produce(
             broker=self.millrace,
             module="millrace_produce",
             way=way,
             records_file=self.records,
             topic_config=MILLRACE_TOPIC[durability],
-            settings=MILLRACE_PRODUCER | _named("compression", codec),
+            settings=MILLRACE_PRODUCER | _named("compression", codec) | _commits(commit_ms),
             partitions=partitions,
         )
 
     def confluent_produce(
-        self, way: str, *, durability: str = "replicated", codec: str = "", partitions: int = 4
+        self,
+        way: str,
+        *,
+        durability: str = "replicated",
+        codec: str = "",
+        partitions: int = 4,
+        commit_ms: int = 0,
     ) -> Produce:
         """confluent-kafka-python's producer."""
         return Produce(
@@ -62,7 +74,7 @@ class Pair:
             way=way,
             records_file=self.records,
             topic_config=KAFKA_TOPIC[durability],
-            settings=CONFLUENT_PRODUCER | _named("compression.type", codec),
+            settings=CONFLUENT_PRODUCER | _named("compression.type", codec) | _commits(commit_ms),
             partitions=partitions,
         )
 
@@ -143,3 +155,7 @@ def running_pair(directory: Path, record_bytes: int, brokers: int = 1) -> Iterat
 
 def _named(name: str, codec: str) -> dict[str, Any]:
     return {name: codec} if codec else {}
+
+
+def _commits(commit_ms: int) -> dict[str, Any]:
+    return {"commit_ms": commit_ms} if commit_ms else {}

@@ -4,6 +4,10 @@ Ways: `each` one send() per record; `keyed` the same with a key; `handle` the sa
 record's handle for its outcome when the next `SEND_SLICE` records have been sent; `batch`
 send_batch() of `BATCH_BYTES`; `batch_keyed` the same with keys. flush() and the end offsets of the
 topic prove the delivery.
+
+With `commit_ms` among the settings all records are in transactions, each committed after that time.
+Then the end offsets count markers, too, of which there is at most one for a transaction and
+partition.
 """
 
 import time
@@ -27,11 +31,19 @@ def produce(load: Load) -> Moved:
     keys = keys_for(values)
     send = WAYS[load.way]
     slice_records = BATCH_BYTES // len(values[0]) if "batch" in load.way else SEND_SLICE
-    with SyncProducer(load.address, acks="all", **load.settings) as producer:
+    settings = dict(load.settings)
+    commit_ms = settings.pop("commit_ms", 0)
+    if commit_ms:
+        settings["transactional_id"] = load.topic
+    with SyncProducer(load.address, acks="all", **settings) as producer:
         # The clock starts after metadata and producer id are known.
+        if commit_ms:
+            producer.begin_transaction()
         send(producer, load.topic, values[:1], keys[:1])
         producer.flush()
         sent = 1
+        transactions = 1 if commit_ms else 0
+        begun = time.perf_counter()
         unseen: deque[Sequence[RecordHandle]] = deque()
         started, cpu_started = time.perf_counter(), time.process_time()
         is_over = False
@@ -42,6 +54,11 @@ def produce(load: Load) -> Moved:
                 sent += len(values[chosen])
                 while len(unseen) > 1:
                     _see_outcomes(unseen.popleft())
+                if commit_ms and time.perf_counter() - begun >= commit_ms / 1000:
+                    producer.commit_transaction()
+                    producer.begin_transaction()
+                    transactions += 1
+                    begun = time.perf_counter()
                 is_over = (
                     time.perf_counter() - started >= load.seconds or sent > load.records_max > 0
                 )
@@ -50,10 +67,12 @@ def produce(load: Load) -> Moved:
         producer.flush()
         for handles in unseen:
             _see_outcomes(handles)
+        if commit_ms:
+            producer.commit_transaction()
         seconds = time.perf_counter() - started
         used = used_since(cpu_started)
     arrived = _end_offsets(load)
-    if arrived != sent:
+    if not sent <= arrived <= sent + transactions * load.partitions:
         raise SystemExit(f"{sent} records sent and flushed, {arrived} are in the log")
     record_bytes = len(values[0]) + (len(keys[0]) if "keyed" in load.way else 0)
     return Moved(
