@@ -32,7 +32,6 @@ Reactive machine: events in, effects out in the order in which they must be perf
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from millrace.core.client.consumer.fetch_state import FetchEvent, FetchState
 from millrace.core.client.consumer.read_partition import Jumped, ReadPartition, Reset
@@ -43,13 +42,11 @@ from millrace.core.client.consumer.sessions import (
     Sessions,
 )
 from millrace.core.client.consumer.untold import Untold
-from millrace.core.client.routing.route import Route
 from millrace.core.client.routing.router import Effect as RoutingEffect
 from millrace.core.client.routing.router import Router
 from millrace.core.errors import (
     CorruptBatchError,
     MillraceError,
-    OffsetNotAvailableError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
@@ -64,9 +61,6 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-
-_NOT_AVAILABLE_MAX: Final = 3
-"""Refusals in a row by a follower that does not know yet that the position is committed."""
 
 
 @dataclass(slots=True)
@@ -485,7 +479,7 @@ class Fetcher:
         route = partition.route
         if route.read_replica != NO_BROKER:
             partition.on(FetchEvent.LEFT)
-            self._on_replica_error(route, error, now)
+            self._router.on_replica_refused(route, error, now)
         elif isinstance(error, OffsetOutOfRangeError):
             if is_ahead:  # The offset refused is not the position yet: ask again from there.
                 partition.on(FetchEvent.LEFT)
@@ -506,18 +500,6 @@ class Fetcher:
                 self._router.on_refused(route, now)
         else:
             self._give_up(partition, error)
-
-    def _on_replica_error(self, route: Route, error: MillraceError, now: MonotonicMs) -> None:
-        """Let the leader decide after a refusal of a follower (P12)."""
-        if isinstance(error, OffsetNotAvailableError):
-            route.failures += 1
-            if route.failures <= _NOT_AVAILABLE_MAX:  # It will know in a moment.
-                route.retry_at = MonotonicMs(now + self._router.retry_backoff_ms)
-                return
-        if self._router.on_hint(route, error):
-            route.ask_leader()
-        else:
-            route.return_to_leader()
 
     def _reset_position(self, partition: ReadPartition) -> None:
         if self._reset is Reset.NONE:

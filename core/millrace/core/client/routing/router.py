@@ -13,6 +13,8 @@ Events, beside `add` and `remove` of partitions that are used:
 | `reach`, `known_leader`          | there is something to send to the partition                  |
 | `on_hint`                        | a broker refused a request, and may have named the leader    |
 | `on_refused`                     | a request failed: the partition pauses                       |
+| `on_read_replica`                | the leader has named a follower to read from                 |
+| `on_replica_refused`             | that follower refused a request                              |
 | `look_up`                        | something that may be the end of a leadership                |
 | `on_topics`, `on_leaders`        | a look-up found topics and leaders                           |
 | `on_refreshed`                   | a look-up is over, whatever it found                         |
@@ -47,7 +49,7 @@ from enum import Enum
 from typing import Final
 
 from millrace.core.client.routing.route import Route
-from millrace.core.errors import MillraceError, RefreshMetadataError
+from millrace.core.errors import MillraceError, OffsetNotAvailableError, RefreshMetadataError
 from millrace.core.ids import (
     NO_BROKER,
     NO_LEADER_EPOCH,
@@ -62,6 +64,8 @@ from millrace.core.pauses import doubled_pause, pause_after
 NO_LEADER: Final = Leader(NO_BROKER, NO_LEADER_EPOCH)
 _LONG_AGO: Final = MonotonicMs(0)
 _PAUSE_FRACTION: Final = 10
+_NOT_AVAILABLE_MAX: Final = 3
+"""Refusals in a row by a follower that does not know yet that the position is committed."""
 
 
 @dataclass(slots=True)
@@ -216,6 +220,18 @@ class Router:
         route.read_from(replica, MonotonicMs(now + self._metadata_max_age_ms))
 
     # Results of look-ups.
+
+    def on_replica_refused(self, route: Route, error: MillraceError, now: MonotonicMs) -> None:
+        """Let the leader decide after a refusal of the replica that is read (P12)."""
+        if isinstance(error, OffsetNotAvailableError):
+            route.failures += 1
+            if route.failures <= _NOT_AVAILABLE_MAX:  # It will know in a moment.
+                route.retry_at = MonotonicMs(now + self.retry_backoff_ms)
+                return
+        if self.on_hint(route, error):
+            route.ask_leader()
+        else:
+            route.return_to_leader()
 
     def on_leaders(self, leaders: Mapping[TopicPartition, Leader]) -> list[TopicPartition]:
         """Take leaders as they are known now; return which partitions have another one.
