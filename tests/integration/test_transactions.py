@@ -11,6 +11,7 @@ from tests.integration.running_broker import wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.client import (
+    Position,
     ProducerFencedError,
     SyncAdmin,
     SyncConsumer,
@@ -44,8 +45,17 @@ class Asking:
         self._cluster = cluster
         self._admin = admin
 
+    def ask_leader(self, topic: str, method: str, request: Any) -> Any:
+        """Ask the leader of a topic's only partition, naming the partition."""
+        described = self._admin.describe_topic(topic)
+        request.topic_partition.topic_id = described.topic_id
+        return self._ask(described.partitions[0].leader, method, request)
+
     def ask(self, method: str, request: Any) -> Any:
-        address = self._cluster[coordinator(self._admin)].address
+        return self._ask(coordinator(self._admin), method, request)
+
+    def _ask(self, broker: int, method: str, request: Any) -> Any:
+        address = self._cluster[broker].address
         with grpc.insecure_channel(address) as channel:
             stub = transactions_pb2_grpc.TransactionsStub(channel)  # type: ignore[no-untyped-call]
             return getattr(stub, method)(request, timeout=20)
@@ -195,3 +205,64 @@ def test_a_person_lists_and_aborts_transactions(cluster: RunningCluster) -> None
                 producer.commit_transaction()
         response = asking.describe("nobody")
         assert response.error.code == E.ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_an_open_transaction_of_one_partition_is_listed_and_ended_by_hand(
+    cluster: RunningCluster,
+) -> None:
+    """P54: whatever its coordinator knows."""
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", partitions=1, replication_factor=3)
+        asking = Asking(cluster, admin)
+        with SyncProducer(cluster.bootstrap, transactional_id=ID) as producer:
+            producer.begin_transaction()
+            producer.send("t", b"open")
+            producer.flush()
+            listed = asking.ask_leader(
+                "t", "ListOpenTransactions", pb.ListOpenTransactionsRequest()
+            )
+            (found,) = listed.transactions
+            assert (found.first_offset, listed.last_stable_offset) == (0, 0)
+            assert found.producer_id == asking.describe().producer_id
+            another = pb.AbortOpenTransactionRequest(producer_id=found.producer_id, first_offset=7)
+            refused = asking.ask_leader("t", "AbortOpenTransaction", another)
+            assert refused.error.code == E.ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND
+            this = pb.AbortOpenTransactionRequest(producer_id=found.producer_id, first_offset=0)
+            done = asking.ask_leader("t", "AbortOpenTransaction", this)
+            assert not done.HasField("error")
+            listed = asking.ask_leader(
+                "t", "ListOpenTransactions", pb.ListOpenTransactionsRequest()
+            )
+            assert not listed.transactions
+            producer.abort_transaction()
+        assert committed(cluster, "t", 1) == []
+
+
+def test_positions_count_with_the_transaction_and_wait_for_it(cluster: RunningCluster) -> None:
+    """P56: a member copies, and another one begins where the last committed copy ended."""
+    with SyncAdmin(cluster.bootstrap) as admin, SyncProducer(cluster.bootstrap) as plain:
+        for topic in ("in", "out"):
+            admin.create_topic(topic, partitions=1, replication_factor=3)
+        for number in range(10):
+            plain.send("in", b"%d" % number)
+        plain.flush()
+        settings: Any = {"group": "copier", "enable_auto_commit": False}
+        with (
+            SyncProducer(cluster.bootstrap, transactional_id=ID) as producer,
+            SyncConsumer(cluster.bootstrap, auto_offset_reset="earliest", **settings) as consumer,
+        ):
+            consumer.subscribe(["in"])
+            copied = 0
+            while copied < 10:
+                records = consumer.poll(1000)
+                if records:
+                    with producer.transaction(consumer) as t:
+                        for record in records:
+                            t.send("out", record.value)
+                        t.commit_positions(consumer)
+                    copied += len(records)
+            wait_until(
+                lambda: admin.fetch_positions("copier").get(("in", 0), Position(0)).offset == 10,
+                "the positions to count",
+            )
+        assert committed(cluster, "out", 1) == [b"%d" % number for number in range(10)]

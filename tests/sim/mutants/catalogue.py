@@ -22,6 +22,11 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | what is not committed moves to another disk | P76 | as of P57: no closed segment is uncommitted for long | `tests/unit/core/replica/test_tiers.py`: `test_what_is_not_committed_stays_at_home` |
 | a log that is cut within its tier keeps the tier's end | P76 | a cut has to reach back into a segment that was committed | `tests/unit/broker/storage/test_tiering.py`: `test_a_log_that_is_cut_goes_on` |
 | each rule of a transactional producer and its consumers | T17, T18 | writers of the simulator have no transactions yet | `tests/model/test_transactions_of_a_producer.py`, `tests/unit/core/client/producer/test_transaction.py`, `tests/integration/client/test_exactly_once.py`, `tests/integration/client/test_transactions_with_consumers.py` |
+| a coordinator that is not the leader of the id's partition | P46 | as of P55: it is the same runtime | the mutants of P55; `tests/unit/broker/coordinator/test_transactions.py` |
+| hanging transactions that nobody shows | P54 | what is shown to people is not simulated | `tests/integration/test_transactions.py`: `test_an_open_transaction_of_one_partition_is_listed_and_ended_by_hand` |
+| a partition count that changes | T11 | no code does that: clients cannot alter the topic | `tests/unit/core/controller/test_positions_topic.py` |
+| the protocol before KIP-890 | T14 | no client of the simulator speaks it | `tests/unit/core/coordinator/transactions/test_machine.py`: version 1 |
+| ids without a namespace | T15 | ids of the simulator differ anyhow | `tests/unit/core/coordinator/transactions/test_transaction.py` |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |
 """  # noqa: E501
 
@@ -37,6 +42,7 @@ from tests.sim.mutants import (
     shells,
     storage,
     tiers,
+    transaction_coordinators,
     transactions,
 )
 from tests.sim.mutants.mutant import Mutant
@@ -53,6 +59,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *compaction.MUTANTS,
             *tiers.MUTANTS,
             *transactions.MUTANTS,
+            *transaction_coordinators.MUTANTS,
             *drpc.MUTANTS,
         ),
         key=lambda mutant: (mutant.rule[0], int(mutant.rule[1:])),

@@ -1,9 +1,9 @@
 """Tells decided transactions to the leaders of their partitions and to the coordinators of groups.
 
 Only committed decisions come here (T9). Each is told again and again, until every partition and
-group has its marker (T7); then it is *over*, and its coordinator is told so. What is done lives in
-memory only: after a failover the next coordinator tells all of it again, and leaders know what they
-have (T1).
+group has its marker (P50, T7); then it is *over*, and its coordinator is told so. What is done
+lives in memory only: after a failover the next coordinator tells all of it again, and leaders know
+what they have (T1).
 
 The ends that one broker has to write go together in one call, however many transactions they are
 of. A call is answered when all of it is committed. So what has failed before, and all else for the

@@ -1,6 +1,6 @@
 """Transactions: the coordinators of `__transactions`, their clock, and the delivery of decisions.
 
-A request is handled by the machine of its id's partition (`core/coordinator/transactions`). A
+A request is handled by the machine of its id's partition (`core/coordinator/transactions`, P46). A
 transaction that is decided is told to its participants by `MarkerDelivery`, as soon as the decision
 is committed, and again by the next coordinator after a failover: what is told follows from the
 committed state, never from a request (T9).
@@ -9,8 +9,8 @@ The answer to an end comes with the decision (T12). A producer that begins its n
 moment later would be told to try again; so `begin` and `join` wait here for the last marker, for a
 few seconds at most.
 
-Time-outs go by a clock that does not jump, set by the wall clock once: else a corrected clock would
-abort what is open.
+Time-outs (P53) go by a clock that does not jump, set by the wall clock once: else a corrected clock
+would abort what is open.
 """
 
 import asyncio

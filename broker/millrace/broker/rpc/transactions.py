@@ -4,7 +4,7 @@
 `Replica.JoinTransaction`, by which leaders take partitions into a transaction. The open
 transactions of a partition are those that its leader knows, whatever their coordinators say: one of
 which no coordinator knows any more holds readers of committed records up for ever, and a person
-ends it.
+ends it (P54).
 """
 
 from collections.abc import Collection

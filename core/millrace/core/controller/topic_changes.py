@@ -122,6 +122,8 @@ def internal_topic(
 ) -> Topic:
     """Return a topic of coordinators: the existing one, or a new one.
 
+    Its partitions are as many for ever (T11): a name would have another coordinator.
+
     Args:
         decided: what there is.
         config: the cluster's settings.

@@ -70,6 +70,7 @@ def test_whoever_asks_for_it_next_gets_the_same_one() -> None:
 
 
 def test_transactions_have_a_topic_of_their_own_that_grows_likewise() -> None:
+    """T11: it gets more replicas, and never more partitions."""
     config = ClusterConfig(transactions_partitions=2, positions_partitions=1)
     driver = cluster(1, config)
     driver.ask(asked())
@@ -79,6 +80,8 @@ def test_transactions_have_a_topic_of_their_own_that_grows_likewise() -> None:
     assert topic.name == TRANSACTIONS_TOPIC
     assert driver.ask(replace(request, topic_id=TopicId(b"another".ljust(16)))) == topic
     assert (len(topic.partitions), topic.replication_factor) == (2, 1)
+    more = TopicChange(topic=TopicRef(name="__transactions"), partitions=3)
+    assert isinstance(only(driver.ask(AlterTopics(changes=[more]))), InvalidTopicError)
     assert topic.config.retention_ms == topic.config.retention_bytes == -1
     driver.start_broker(registration(1))
     driver.pass_time(600)

@@ -142,7 +142,7 @@ class KeptTransactions:
         return list(self._open)
 
     def overdue(self, now: WallMs) -> list[str]:
-        """Return the ids whose transaction is open for longer than its time-out."""
+        """Return the ids whose transaction is open for longer than its time-out (P53)."""
         return [
             transactional_id
             for transactional_id in self._open

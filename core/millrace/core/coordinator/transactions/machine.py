@@ -1,15 +1,17 @@
 """The coordinator of the transactional ids of one partition of `__transactions`.
 
-`coordinator/contract.py` has the contract between it and its runtime.
+`coordinator/contract.py` has the contract between it and its runtime. So the partition's leader
+coordinates its ids (P46).
 
 A transaction is open once the coordinator's record of it is committed, and no partition takes its
 records before that (P49). Its *decision* is a record, too (P50). The shell tells the decision to
 the leaders of the partitions, again and again until each has written its marker, and then completes
-the transaction. Only committed decisions are told: `owed` looks at the high watermark (T9).
+the transaction; the id's next one waits for that (T12). Only committed decisions are told: `owed`
+looks at the high watermark (T9).
 
 Epochs (P47, P48, T13). A producer with epoch e writes a transaction; its marker has epoch e + 1,
 and with that epoch the producer writes its next one. So a message that is late belongs to no later
-transaction. With the protocol before KIP-890 the marker has epoch e, and the next transaction, too.
+transaction. With the protocol before KIP-890 (T14) the marker has epoch e, and so has the next one.
 An abort by time, by hand or by another producer takes e + 1 for the marker, too, and gives it to
 nobody: the next `init` does. The largest epoch only fences. After it the id gets another producer
 id.

@@ -1,4 +1,4 @@
-"""Why a request for a transaction is refused, in words that say what to do."""
+"""Why a request for a transaction is refused (P48), in words that say what to do."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Transactional ids, and what is known of the transactions of one."""
+"""Transactional ids in their namespaces (T15), and what is known of the transactions of one."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Positions that wait for the end of a transaction (P56)."""
+"""Positions that wait for the end of a transaction (P56, T10)."""
 
 import pytest
 from hypothesis import given

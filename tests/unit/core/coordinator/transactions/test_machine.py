@@ -1,4 +1,9 @@
-"""Transactions: what a request comes to, and what the log says of it afterwards."""
+"""Transactions: what a request comes to, and what the log says of it afterwards.
+
+P47 and T13: producers begin, and fence those before them; epochs run out, and ids expire. P48: ends
+that are repeated or late. P50, T9 and T12: decisions, who is told, and who waits. T8: markers for
+deleted topics. T14: both protocols.
+"""
 
 import pytest
 from tests.fakes.transactions_log import (

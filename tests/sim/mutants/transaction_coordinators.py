@@ -1,0 +1,65 @@
+"""Mutants of the coordinators of transactions: epochs, decisions, their delivery, positions."""
+
+from typing import Final
+
+from tests.sim.mutants.mutant import Mutant, mutant
+
+_CORE: Final = "millrace.core.coordinator.transactions"
+_MACHINE: Final = f"{_CORE}.machine:TransactionCoordinator"
+_KEPT: Final = f"{_CORE}.kept_transactions:KeptTransactions"
+_SHELL: Final = "millrace.broker.coordinator.transactions:Transactions"
+_DELIVERY: Final = "millrace.broker.coordinator.marker_delivery:MarkerDelivery"
+_STAGED: Final = "millrace.broker.coordinator.staged_commits:StagedCommits"
+_POSITIONS: Final = "millrace.core.coordinator.positions.machine:PositionsMachine"
+
+# fmt: off
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    mutant("an open transaction goes on under the next producer of its id", "P47",
+           f"{_MACHINE}.handle_init", "if transaction.state is State.ONGOING:", "if False:"),
+    mutant("the next transaction has the epoch of the last one", "P48", f"{_MACHINE}._ended",
+           "marked = _bumped(writer) if transaction.protocol == BUMPING else writer",
+           "marked = writer"),
+    mutant("a late end decides the next transaction", "P48", f"{_MACHINE}.handle_end",
+           "if producer != transaction.producer:", "if False:"),
+    mutant("an end that is repeated turns the decision", "P48", f"{_MACHINE}._check_outcome",
+           "if ended.is_commit != is_commit:", "if False:"),
+    mutant("a transaction is over before all partitions know it", "P50", f"{_DELIVERY}._done",
+           "if not telling.owed and not telling.is_dropped:", "if not telling.is_dropped:"),
+    mutant("a transaction that is open for too long stays open", "P53", f"{_KEPT}.overdue",
+           "now - transaction.began_at > transaction.timeout_ms", "False"),
+    mutant("positions of a transaction count at once", "P56", f"{_POSITIONS}.handle_stage",
+           "        producer_id, epoch = producer\n",
+           "        return self.handle_commit(name, positions, now, commit)\n"
+           "        producer_id, epoch = producer\n"),
+    mutant("positions are stored although the transaction has ended meanwhile", "P56",
+           f"{_STAGED}.end", "guard.is_void = True", "pass"),
+    mutant("a marker that was not written is not told again", "T7", f"{_DELIVERY}._retry",
+           "if not failed:", "if True:"),
+    mutant("markers of a topic that is gone for now are lost", "T8", f"{_MACHINE}.handle_complete",
+           "bitmaps(deleted).items()", "bitmaps(()).items()"),
+    mutant("markers are told of decisions that may be lost", "T9", f"{_KEPT}.owed",
+           "if offset < high_watermark:", "if True:",
+           also=mutant("markers are told as soon as they are decided", "T9",
+                       f"{_SHELL}._on_committed", "machine.owed(high_watermark, since)",
+                       "machine.owed(machine.next_offset, since)")),
+    mutant("markers belong to the id, whatever the epoch", "T9", f"{_MACHINE}.handle_complete",
+           "if decision.producer != marked:", "if False:"),
+    mutant("an older pending position replaces a later commit", "T10",
+           f"{_POSITIONS}.handle_commit", "records += self._pending.dropped(", "list("),
+    mutant("members begin while positions wait for a transaction", "T10",
+           "millrace.core.coordinator.groups.coordinator:GroupCoordinator.check_stable",
+           "if unstable:", "if False:"),
+    mutant("the next transaction does not wait for the last marker", "T12", f"{_MACHINE}._joined",
+           "if transaction.state.is_prepared:", "if False:"),
+    mutant("the epoch of a fence is given to its producer", "T13", f"{_MACHINE}._fence",
+           "is_fenced=True", "is_fenced=False"),
+    mutant("an id that has expired is renewed in silence", "T13", f"{_MACHINE}._new_id",
+           "if expected is not None:", "if False:"),
+    mutant("the last epoch writes, and no epoch is left to fence it", "T13",
+           f"{_MACHINE}._ended", "if following.epoch >= self._config.epoch_max:",
+           "if following.epoch > self._config.epoch_max:"),
+    mutant("transactions begin before all brokers know them", "T16",
+           "millrace.core.controller.topic_changes:internal_topic",
+           "if not is_of_positions:", "if False:"),
+)
+# fmt: on
