@@ -40,7 +40,14 @@ from millrace.client._admin.groups import GroupDescription, GroupListing, Lag, M
 from millrace.client._admin.health import ClusterHealth, PartitionHealth
 from millrace.client._admin.plans import plan_reassignment
 from millrace.client._admin.quotas import QuotaDescription, QuotaUse
+from millrace.client._admin.transactions import (
+    HangingTransaction,
+    TransactionDescription,
+    TransactionListing,
+    TransactionPart,
+)
 from millrace.client._cluster.offsets import AfterBytes, OffsetAndTimestamp
+from millrace.client._cluster.open_transactions import OpenTransaction
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
@@ -198,6 +205,7 @@ __all__ = [
     "GroupListing",
     "GroupNotEmptyError",
     "GroupSubscribedToTopicError",
+    "HangingTransaction",
     "InconsistentClusterIdError",
     "InstanceIdInUseError",
     "InvalidConfigError",
@@ -224,6 +232,7 @@ __all__ = [
     "NotEnoughReplicasError",
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
+    "OpenTransaction",
     "OutputRecords",
     "PartitionDescription",
     "PartitionHealth",
@@ -257,7 +266,10 @@ __all__ = [
     "TopicMedia",
     "Transaction",
     "TransactionAbortedError",
+    "TransactionDescription",
     "TransactionInDoubtError",
+    "TransactionListing",
+    "TransactionPart",
     "TransactionalIdNotFoundError",
     "TransactionsFullError",
     "UnknownMemberIdError",

@@ -467,8 +467,9 @@ async def test_a_coordinator_that_cannot_be_reached_is_no_doubt() -> None:
     ("settings", "problem"),
     [
         ({"acks": 1}, 'needs acks = "all"'),
-        ({"transactional_id": "x" * 400}, "bytes of printable text"),
-        ({"transactional_id": "a\nb"}, "bytes of printable text"),
+        ({"transactional_id": "x" * 400}, "1 to 255 bytes"),
+        ({"transactional_id": "a\nb"}, "printable characters"),
+        ({"transactional_id": "A/b"}, "its namespace"),
         ({"transaction_timeout_ms": 0}, "transaction_timeout_ms"),
     ],
 )

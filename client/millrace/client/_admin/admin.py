@@ -8,6 +8,7 @@ from millrace.client._admin.health import HealthAdministration
 from millrace.client._admin.offsets import OffsetAdministration
 from millrace.client._admin.quotas import QuotaAdministration
 from millrace.client._admin.topics import TopicAdministration
+from millrace.client._admin.transactions import TransactionAdministration
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.positions import KeptPositions
 from millrace.client._settings import AdminConfig, AdminSettings, documents
@@ -21,6 +22,7 @@ class Admin(
     OffsetAdministration,
     QuotaAdministration,
     GroupAdministration,
+    TransactionAdministration,
 ):
     """Creates, describes and changes topics, and looks after the cluster, from an event loop.
 
@@ -41,4 +43,5 @@ class Admin(
         self._close_timeout_ms = config.close_timeout_ms
         self._cluster = config.new_cluster(bootstrap)
         self._coordinators = Coordinators(self._cluster)
+        self._transaction_coordinators = Coordinators(self._cluster)
         self._positions = KeptPositions(self._cluster, self._coordinators)

@@ -8,16 +8,16 @@ from millrace.client._cluster.cluster import LEADER_SILENCE_MS_DEFAULT
 from millrace.client._settings import Bytes, Milliseconds, TracedConfig, TracedSettings, function
 from millrace.client.serialization import Serializer
 from millrace.core.client.producer.partitioners import PartitionFunction
+from millrace.core.coordinator.transactions.transaction import full_id
+from millrace.core.errors import InvalidTransactionalIdError
 from millrace.core.records.compression import CODEC_NAMES
 from millrace.core.settings import Unit, setting
-from millrace.core.topics import NAMESPACE_LENGTH_MAX
 
 BATCH_SIZE_DEFAULT: Final = 1_000_000
 """Just below what topics take (`max.message.bytes`): few, large messages cost least."""
 PARTITIONERS: Final = ("keyed", "round_robin")
 _ACKS: Final = {"all": -1, -1: -1, "-1": -1, 0: 0, "0": 0, 1: 1, "1": 1}
 _HOUR_MS: Final = 3_600_000
-_ID_BYTES_MAX: Final = NAMESPACE_LENGTH_MAX + 1 + 255
 
 
 def _acks(value: object) -> int:
@@ -33,14 +33,6 @@ def _partitioner(value: object) -> Any:
         f"choose {' or '.join(PARTITIONERS)}, or give a function of topic, key, value and number "
         "of partitions"
     )
-
-
-def _id_problem(transactional_id: str) -> str:
-    """Return why a text can be no transactional id; empty: the coordinator will say."""
-    length = len(transactional_id.encode(errors="replace"))
-    if length > _ID_BYTES_MAX or not transactional_id.isprintable():
-        return f"must be at most {_ID_BYTES_MAX} bytes of printable text, with its namespace"
-    return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +148,7 @@ class ProducerConfig(TracedConfig):
     )
     transactional_id: str = setting(
         "",
-        "Makes the producer transactional: `id`, or `namespace/id`, of at most 255 bytes. Records "
+        "Makes the producer transactional: `id` of at most 255 bytes, or `namespace/id`. Records "
         "are sent in transactions alone. The id stands for one program over its restarts: a "
         "producer that begins with it ends what the last one left open, and fences it.",
         default_text="none",
@@ -188,8 +180,11 @@ class ProducerConfig(TracedConfig):
             )
         if self.transactional_id and self.acks != _ACKS["all"]:
             yield 'transactional_id: needs acks = "all": a transaction counts as a whole'
-        if problem := _id_problem(self.transactional_id):
-            yield f"transactional_id = {self.transactional_id[:40]!r}: {problem}"
+        if self.transactional_id:
+            try:
+                full_id(self.transactional_id)
+            except InvalidTransactionalIdError as error:
+                yield error.message
 
 
 class ProducerSettings(TracedSettings, total=False):

@@ -55,6 +55,12 @@ class SyncAdmin(SyncClient[Admin]):
     describe_lags = blocking(Admin.describe_lags)
     forget_topics = blocking(Admin.forget_topics)
     delete_group = blocking(Admin.delete_group)
+    list_transactions = blocking(Admin.list_transactions)
+    describe_transaction = blocking(Admin.describe_transaction)
+    abort_transaction = blocking(Admin.abort_transaction)
+    list_open_transactions = blocking(Admin.list_open_transactions)
+    find_hanging_transactions = blocking(Admin.find_hanging_transactions)
+    abort_open_transaction = blocking(Admin.abort_open_transaction)
 
     def close(self) -> None:
         """Close the connections; closing twice is harmless."""
