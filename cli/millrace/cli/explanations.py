@@ -14,6 +14,8 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
     errors.ConnectionFailedError: ExitCode.UNREACHABLE,
     errors.UnknownTopicOrPartitionError: ExitCode.NOT_FOUND,
     errors.QuotaNotFoundError: ExitCode.NOT_FOUND,
+    errors.TransactionalIdNotFoundError: ExitCode.NOT_FOUND,
+    errors.TransactionInDoubtError: ExitCode.TIMED_OUT,
     errors.OffsetOutOfRangeError: ExitCode.NOT_FOUND,
     errors.LogTruncatedError: ExitCode.NOT_FOUND,
     errors.RequestTimedOutError: ExitCode.TIMED_OUT,

@@ -19,6 +19,7 @@ COMMANDS = CommandModules(
         "copy": "millrace.cli.commands.copy",
         "offsets": "millrace.cli.commands.offsets",
         "group": "millrace.cli.commands.group",
+        "transaction": "millrace.cli.commands.transaction",
         "quota": "millrace.cli.commands.quota",
         "top": "millrace.cli.commands.top",
         "web": "millrace.cli.commands.web",

@@ -15,11 +15,13 @@ from millrace.cli.console.output import print_json, say
 from millrace.cli.console.progress import Progress
 from millrace.cli.records.inputs import STDIN, Inputs
 from millrace.cli.topics.old_records import OldRecords
+from millrace.cli.transfer.commits import TIMEOUT_MS, Commits
 from millrace.cli.transfer.producing import Acks, acks_option, compression_option, open_producer
 from millrace.cli.transfer.stall_notices import StallNotices
 from millrace.core.errors import MillraceError
 
 if TYPE_CHECKING:
+    from millrace.cli.records.outcomes import Outcomes
     from millrace.cli.records.sources import RecordColumns, RecordMapping
     from millrace.client import BatchHandle, SyncProducer
     from millrace.core.records.columns import RecordHeaders
@@ -63,6 +65,8 @@ def _header_value(
     millrace produce orders orders.parquet --key id --value payload --compression zstd
     curl https://example.org/orders | millrace produce orders --format json    # also [{...}, ...]
     millrace consume orders --output arrow | millrace produce copy --format arrow
+    millrace produce orders orders.csv --transactional nightly-load     # all of it, or nothing
+    millrace produce orders orders.csv --transactional nightly-load --commit-every 100000
     """,
 )
 @topic_argument()
@@ -109,6 +113,19 @@ def _header_value(
     type=click.IntRange(0),
     help="The partition of all records.  [default: by the key]",
 )
+@click.option(
+    "--transactional",
+    "transactional_id",
+    metavar="ID",
+    help="Write in a transaction of this transactional id, `id` or `namespace/id`: readers of "
+    "committed records see all of it, or nothing. It may be open for 15 minutes.",
+)
+@click.option(
+    "--commit-every",
+    type=click.IntRange(1),
+    metavar="RECORDS",
+    help="With --transactional: commit after about so many records.  [default: at the end]",
+)
 @acks_option
 @compression_option
 @bootstrap_option
@@ -128,6 +145,8 @@ def command(
     as_text: bool,
     from_row: int,
     partition: int | None,
+    transactional_id: str | None,
+    commit_every: int | None,
     acks: Acks,
     compression: str,
     bootstrap: str,
@@ -140,10 +159,14 @@ def command(
     .bz2, .zst, .lz4). The first MiB of a CSV file says which columns hold numbers, and JSON has
     their digits as the file has them. The command ends when every record is acknowledged, and says
     how many were when something goes wrong on the way. When a row cannot be read, all rows before
-    it are written, and the message says how to go on.
+    it are written, and the message says how to go on. In a transaction that is not committed, no
+    row is written.
     """
+    from millrace.cli.records.outcomes import Outcomes
     from millrace.cli.records.sources import RecordMapping
 
+    if commit_every is not None and transactional_id is None:
+        raise click.UsageError("--commit-every is about transactions: name one by --transactional")
     files = files or (STDIN,)
     if file_format is None and STDIN in files and (key or value or timestamp or headers):
         raise click.UsageError("standard input has no name that says its format: use --format")
@@ -159,13 +182,26 @@ def command(
     )
     with (
         Inputs(files, file_format, from_row) as inputs,
-        open_producer(bootstrap, acks=acks, compression=compression) as producer,
+        open_producer(
+            bootstrap,
+            acks=acks,
+            compression=compression,
+            transactional_id=transactional_id or "",
+            transaction_timeout_ms=TIMEOUT_MS,
+        ) as producer,
     ):
         check_topic(producer, topic, partition)
         if inputs.is_typed:
             say("a record a line; end with Ctrl-D")
         old = OldRecords(bootstrap, topic)
-        transfer = _produce(producer, topic, partition, inputs, mapping, old=old)
+        outcomes = Outcomes()
+        commits = Commits(
+            producer, outcomes, every=commit_every or 0, is_on=transactional_id is not None
+        )
+        commits.begin()
+        transfer = _produce(
+            producer, topic, partition, inputs, mapping, old=old, outcomes=outcomes, commits=commits
+        )
         has_rate = transfer.seconds > RATE_SECONDS_MIN and not inputs.is_typed
     if output == "json":
         print_json({"topic": topic, **transfer.as_json()})
@@ -182,15 +218,14 @@ def _produce(
     mapping: "RecordMapping",
     *,
     old: OldRecords,
+    outcomes: "Outcomes",
+    commits: Commits,
 ) -> Transfer:
     """Send everything and return what was acknowledged.
 
     Raises:
         MillraceError: the error of the first refused record, with its place in the input.
     """
-    from millrace.cli.records.outcomes import Outcomes
-
-    outcomes = Outcomes()
     in_flight: deque[tuple[BatchHandle, RecordColumns]] = deque()
     started = time.monotonic()
 
@@ -229,9 +264,12 @@ def _produce(
                     settle_oldest()
                 if outcomes.problem is not None:
                     break  # Outcomes in flight are reported; nothing more is sent.
+                commits.commit_if_due(len(columns.values), settle_all)
             settle_all()
+            commits.commit()
         except Failure as failure:  # The rest of the input cannot be read; earlier rows are good.
             settle_all()
+            commits.abort()
             say(outcomes.summary())
             goes_on = outcomes.how_to_go_on(inputs.names, inputs.left)
             failure.hint = "; ".join(filter(None, (failure.hint, goes_on)))
@@ -246,9 +284,11 @@ def _produce(
                     settle_oldest(max(until - time.monotonic(), 0))
             for _, columns in in_flight:
                 outcomes.add_unsettled(columns)
+            commits.abort()
             say(outcomes.summary())
             raise
     if outcomes.problem is not None:
+        commits.abort()
         say(outcomes.summary())
         raise outcomes.problem
     return outcomes.written

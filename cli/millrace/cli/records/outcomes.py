@@ -26,6 +26,11 @@ class Outcomes:
         self._last_file, self._last_number = "", 0
         self._refused = 0
         self._unknown = 0
+        self._added = 0
+        """Records of all blocks."""
+        self._aborted = 0
+        self._committed: Outcomes | None = None
+        """The state at the last commit, if records are written in transactions."""
 
     def add(self, columns: RecordColumns, errors: Mapping[int, MillraceError]) -> None:
         """Count a block that is settled.
@@ -34,6 +39,7 @@ class Outcomes:
             errors: of its records, by their index, that were not written.
         """
         records = len(columns.values)
+        self._added += records
         unknown = sum(error.appended is Appended.MAYBE for error in errors.values())
         self._unknown += unknown
         self._refused += len(errors) - unknown
@@ -51,13 +57,40 @@ class Outcomes:
 
     def add_unsettled(self, columns: RecordColumns) -> None:
         """Count a block whose outcome is no longer awaited."""
+        self._added += len(columns.values)
         self._unknown += len(columns.values)
+
+    def commit(self) -> None:
+        """All blocks so far count: they are committed."""
+        self._committed = copy(self)
+        self._committed.written = copy(self.written)
+
+    def abort(self) -> None:
+        """The blocks since the last commit do not count, whatever became of them."""
+        self._aborted += self._go_back()
+
+    def doubt(self) -> None:
+        """It is not known whether the blocks since the last commit count."""
+        self._unknown += self._go_back()
+
+    def _go_back(self) -> int:
+        """Return to the state of the last commit; return how many records came since."""
+        before = self._committed or Outcomes()
+        since = self._added - before._added
+        seconds, self.written = self.written.seconds, copy(before.written)
+        self.written.seconds = seconds
+        self._last, self._last_file = before._last, before._last_file
+        self._last_number, self._added = before._last_number, before._added
+        self._refused, self._unknown = before._refused, before._unknown
+        return since
 
     def summary(self) -> str:
         """Return the message if not all records were written."""
         text = f"{self.written.count} written"
         if self._last:
             text += f", the last from {self._last}"
+        if self._aborted:
+            text += f"; {self._aborted:,} not, as their transaction was aborted"
         if self._refused:
             text += f"; {self._refused:,} refused"
         if self._unknown:

@@ -34,7 +34,7 @@ TransactionStateName = Literal[
 TransactionEndingName = Literal["producer", "timeout", "fenced", "operator"]
 """Who decided a transaction: its producer, its time-out, another producer of the id, a person."""
 
-_STATES: Final[Mapping[int, TransactionStateName]] = {
+_STATES: Final[Mapping[pb.TransactionState, TransactionStateName]] = {
     pb.TRANSACTION_STATE_EMPTY: "empty",
     pb.TRANSACTION_STATE_ONGOING: "ongoing",
     pb.TRANSACTION_STATE_PREPARE_COMMIT: "prepare_commit",
@@ -276,19 +276,22 @@ class TransactionAdministration(Administration):
             HangingTransaction(*names[place], transaction)
             for place, transactions in suspects.items()
             for transaction in transactions
-            if not _is_known(transaction, known)
+            if (transaction.producer_id, transaction.producer_epoch) not in known
             and _is_among(transaction, still_open.get(place, ()))
         ]
 
-    async def _undecided(self) -> dict[int, int]:
-        """Return the producer ids of transactions that coordinators will end, with their epochs."""
-        known: dict[int, int] = {}
+    async def _undecided(self) -> set[tuple[int, int]]:
+        """Return the transactions that coordinators will end: the ids and epochs of their batches.
+
+        One that is decided may have another id by now.
+        """
+        known: set[tuple[int, int]] = set()
         for listing in await self.list_transactions(_UNDECIDED):
-            known[listing.producer_id] = listing.producer_epoch
-            if listing.state != "ongoing":  # It may be written with another id by now.
+            known.add((listing.producer_id, listing.producer_epoch))
+            if listing.state != "ongoing":
                 described = await self.describe_transaction(listing.transactional_id)
-                if described is not None and described.ended_committed is not None:
-                    known[described.ended_producer_id] = described.ended_producer_epoch
+                if described is not None:
+                    known.add((described.ended_producer_id, described.ended_producer_epoch))
         return known
 
     async def _partitions_of(
@@ -335,12 +338,6 @@ class TransactionAdministration(Administration):
 def _short(transactional_id: str) -> str:
     """Return an id without its namespace, if that is `default`."""
     return transactional_id.removeprefix(f"{DEFAULT_NAMESPACE}/")
-
-
-def _is_known(transaction: OpenTransaction, known: Mapping[int, int]) -> bool:
-    """Whether a coordinator will end a transaction; an epoch rises when one is decided."""
-    epoch = known.get(transaction.producer_id, -1)
-    return epoch in {transaction.producer_epoch, transaction.producer_epoch + 1}
 
 
 def _is_among(transaction: OpenTransaction, others: Iterable[OpenTransaction]) -> bool:

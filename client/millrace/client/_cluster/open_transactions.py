@@ -78,7 +78,7 @@ async def _list(
 
 async def _abort(
     cluster: Cluster, broker_id: BrokerId, which: Mapping[TopicPartition, tuple[int, int]]
-) -> list[None | MillraceError]:
+) -> list[MillraceError | None]:
     answers: list[MillraceError | None] = []
     for place, (producer_id, first_offset) in which.items():
         request = pb.AbortOpenTransactionRequest(
