@@ -62,3 +62,27 @@ def test_of_several_inputs_those_are_named_that_are_left() -> None:
     assert outcomes.how_to_go_on(files, files) == (
         f"0.txt 1.txt 2.txt 3.txt 4.txt (and the 4 files after it) {last}"
     )
+
+
+def test_what_was_not_committed_is_not_written_and_the_next_run_goes_on_after_the_commit() -> None:
+    outcomes = Outcomes()
+    outcomes.add(block(1, 3), {})
+    outcomes.commit()
+    outcomes.add(block(4, 2), {})
+    outcomes.add(block(6, 2), {1: LARGE})
+    outcomes.abort()
+    assert outcomes.summary() == (
+        "3 records written, the last from x.txt, line 3; 4 not, as their transaction was aborted"
+    )
+    assert outcomes.problem is not None
+    assert outcomes.how_to_go_on(["x.txt"], ["x.txt"]) == (
+        "--from-row 4 goes on after x.txt, line 3"
+    )
+
+
+def test_of_a_commit_without_an_answer_it_is_not_known_what_is_written() -> None:
+    outcomes = Outcomes()
+    outcomes.add(block(1, 3), {})
+    outcomes.doubt()
+    assert outcomes.summary() == "0 records written; of 3 it is not known"
+    assert outcomes.how_to_go_on(["x.txt"], ["x.txt"]) == ""

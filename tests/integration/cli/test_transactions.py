@@ -1,0 +1,91 @@
+"""Transactions through the command line and a real broker."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.integration.cli.command_line import CommandLine
+from tests.integration.running_broker import wait_until
+
+from millrace.cli.console.failures import ExitCode
+from millrace.client import SyncProducer, TransactionAbortedError
+
+
+def values(millrace: CommandLine, topic: str, *words: str) -> list[str]:
+    return millrace.ok("consume", topic, "--timeout", "20", *words).split()
+
+
+def test_a_run_is_one_transaction_of_which_readers_see_all_or_nothing(
+    millrace: CommandLine, topic: str, tmp_path: Path
+) -> None:
+    good, bad = tmp_path / "good.txt", tmp_path / "bad.jsonl"
+    good.write_text("a\nb\nc\n")
+    bad.write_text('{"key": "1"}\n{"key": "2"}\nno JSON\n')
+    written = millrace.ok("produce", topic, str(good), "--transactional", "load", "-o", "json")
+    assert json.loads(written)["records"] == 3
+    refused = millrace.run("produce", topic, str(bad), "--transactional", "load")
+    assert refused.exit_code == ExitCode.FAILED
+    assert "0 records written; 2 not, as their transaction was aborted" in refused.stderr
+    assert values(millrace, topic) == ["a", "b", "c"]
+    described = json.loads(millrace.ok("transaction", "describe", "load", "-o", "json"))
+    assert described["ended_committed"] is False
+    assert described["ending"] == "producer"
+
+
+def test_a_long_input_may_be_committed_on_the_way(
+    millrace: CommandLine, topic: str, tmp_path: Path
+) -> None:
+    lines = tmp_path / "bad.jsonl"
+    lines.write_text("".join(f'{{"n": {number}}}\n' for number in range(10)) + "no JSON\n")
+    name = f"every of {topic}"
+    words = ("produce", topic, str(lines), "--transactional", name, "--commit-every", "1")
+    refused = millrace.run(*words)
+    assert refused.exit_code == ExitCode.FAILED
+    assert "10 records written, the last from" in refused.stderr
+    assert "--from-row 11" in refused.stderr
+    assert len(millrace.ok("consume", topic, "--timeout", "20").splitlines()) == 10
+    usage = millrace.run("produce", topic, str(lines), "--commit-every", "1")
+    assert usage.exit_code == ExitCode.USAGE
+    assert "--transactional" in usage.stderr
+
+
+def test_ids_are_listed_described_and_their_transactions_aborted(
+    millrace: CommandLine, topic: str
+) -> None:
+    with SyncProducer(millrace.address, transactional_id="team/open one") as producer:
+        producer.begin_transaction()
+        producer.send(topic, b"1").result()
+        listed = json.loads(millrace.ok("transaction", "list", "--state", "ongoing", "-o", "json"))
+        (found,) = [entry for entry in listed if entry["transactional_id"] == "team/open one"]
+        assert found["open_ms"] > 0
+        by_producer = millrace.ok("transaction", "list", "--producer-id", str(found["producer_id"]))
+        assert "team/open one" in by_producer
+        table = millrace.ok("transaction", "describe", "team/open one")
+        assert "ongoing" in table
+        assert topic in table
+        refused = millrace.run("transaction", "abort", "team/open one")
+        assert refused.exit_code == ExitCode.FAILED
+        assert "--yes" in refused.stderr
+        assert "no transaction hangs" in millrace.run("transaction", "hanging", topic).stderr
+        aborted = millrace.ok("transaction", "abort", "team/open one", "--yes", "-o", "json")
+        assert json.loads(aborted) == {"aborted": "team/open one"}
+        with pytest.raises(TransactionAbortedError):
+            producer.commit_transaction()
+        again = millrace.run("transaction", "abort", "team/open one", "--yes")
+        assert again.exit_code == ExitCode.FAILED
+        wait_until(
+            lambda: "complete_abort" in millrace.ok("transaction", "describe", "team/open one"),
+            "the abort to be written",
+        )
+        assert "aborted by a person" in millrace.ok("transaction", "describe", "team/open one")
+    assert values(millrace, topic) == []
+
+
+def test_what_is_unknown_is_not_found(millrace: CommandLine) -> None:
+    for words in (["describe"], ["abort", "--yes"]):
+        result = millrace.run("transaction", *words, "nobody")
+        assert result.exit_code == ExitCode.NOT_FOUND
+        assert "transaction list" in result.stderr
+    assert json.loads(millrace.ok("transaction", "hanging", "-o", "json")) == []
+    result = millrace.run("transaction", "hanging", "no-such-topic")
+    assert result.exit_code == ExitCode.NOT_FOUND
