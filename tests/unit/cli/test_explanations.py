@@ -212,6 +212,8 @@ def test_commands_that_change_something_say_so() -> None:
         "group reset",
         "group forget",
         "group delete",
+        "transaction abort",
+        "transaction hanging",
         "quota set",
         "quota delete",
     }
