@@ -238,6 +238,37 @@ class Consume:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Copy:
+    """A member of a new group that copies a filled topic into another one, exactly once."""
+
+    broker: Broker
+    module: str
+    topic: str
+    records: int
+    commit_ms: int
+    topic_config: Mapping[str, str]
+    log: Path
+    partitions: int = 4
+
+    def __call__(self, seconds: float) -> Run:
+        """Copy for so many seconds."""
+        with fresh_topic(self.broker, self.partitions, self.topic_config) as into:
+            load = Load(
+                address=self.broker.address,
+                topic=self.topic,
+                partitions=self.partitions,
+                seconds=seconds,
+                settings={
+                    "group": f"copy-{next(_numbers)}",
+                    "into": into,
+                    "commit_ms": self.commit_ms,
+                    "records": self.records,
+                },
+            )
+            return run_client(self.broker, self.module, load, self.log)
+
+
+@dataclass(frozen=True, kw_only=True)
 class JavaConsume:
     """Kafka's Java perf tool that consumes a filled topic, as often as needed for the time."""
 
