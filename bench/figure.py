@@ -82,6 +82,7 @@ FIGURES = (
     _figure("consume_1kb", "times", ">= 2", by=_READERS, record_bytes=1000),
     _figure("produce_fsync_1kb", "times", ">= 2", by="produce:compare_fsync", record_bytes=1000),
     _figure("transactions", "share", ">= 0.95"),
+    _figure("transaction_commit", "times", ">= 1", ">= 1", goal=">= 1, p50 and p99"),
     _figure("exactly_once_copy", "times", ">= 2"),
     _figure("cpu_per_gb", "times", "<= 0.5", "<= 0.8", goal="<= 0.5 to produce, <= 0.8 to consume"),
     _figure("carrier_share", "share of bare DRPC frames", ">= 0.5"),

@@ -8,7 +8,7 @@ to end, and those of the broker in that time.
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -322,6 +322,8 @@ class Paced:
     """Of the producer."""
     log: Path
     partitions: int = 4
+    joined: Callable[[Moved, Moved], Moved] = lambda _, consumed: consumed
+    """Makes one of what the producer and the consumer report."""
 
     def __call__(self, seconds: float) -> Run:
         """Send for so many seconds to a fresh topic."""
@@ -345,7 +347,7 @@ class Paced:
             ran = run_loads(commands, self.log, seconds + WARM_UP_S + GRACE_S)
             consumed, produced = (Moved(**last_json(printed)) for printed, _ in ran)
             return Run(
-                moved=consumed,
+                moved=self.joined(produced, consumed),
                 client=ran[0][1],
                 broker=usage(*self.broker.pids).since(before),
                 connections=_connections(self.broker, consumed, produced),

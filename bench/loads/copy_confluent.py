@@ -8,7 +8,7 @@ import time
 from bench.loads.confluent_consume import GATHER_TIMEOUT_S, MESSAGES_PER_CALL
 from bench.loads.spec import Load, Moved, run_from_command_line, used_since
 from bench.settings import CONFLUENT_CONSUMER, CONFLUENT_PRODUCER
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer
 
 _WAIT_S = 120
 
@@ -32,7 +32,7 @@ def copy(load: Load) -> Moved:
     producer = Producer({**common, **CONFLUENT_PRODUCER, "transactional.id": group})
     producer.init_transactions(_WAIT_S)
     consumer.subscribe([load.topic])
-    messages = []
+    messages: list[Message] = []
     while not messages:
         messages = consumer.consume(MESSAGES_PER_CALL, GATHER_TIMEOUT_S)
     records = 0
