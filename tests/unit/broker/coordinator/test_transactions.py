@@ -1,0 +1,360 @@
+"""The coordinators of transactions on a broker: what they tell, when, and who waits for it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.fakes.marker_writers import HERE, MarkerLeader, MarkersImage
+from tests.fakes.transactions_log import (
+    CLICKS,
+    ID,
+    MINUTE,
+    ORDERS,
+    ResponseT,
+    TransactionsLog,
+    at,
+    producer,
+)
+from tests.fakes.until import until
+
+from millrace.broker.coordinator.coordinators import Committed, CoordinatorLimits
+from millrace.broker.coordinator.marker_delivery import METHOD
+from millrace.broker.coordinator.transactions import Transactions
+from millrace.broker.replica.peers import Peers
+from millrace.core.broker_config import LimitsConfig
+from millrace.core.callers import Caller
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.transactions.config import TransactionsConfig
+from millrace.core.coordinator.transactions.machine import TransactionCoordinator
+from millrace.core.coordinator.transactions.records import TransactionRecord
+from millrace.core.coordinator.transactions.transaction import State
+from millrace.core.errors import (
+    Appended,
+    ConcurrentTransactionsError,
+    NotLeaderError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    TransactionalIdNotFoundError,
+)
+from millrace.core.ids import LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.metadata.model import Listener
+from millrace.runtime.turns import Turns
+
+PLACE = TopicPartition(TopicId(b"transactions".ljust(16)), 0)
+CALLER = Caller(
+    principal="anonymous", client_id="", address="", listener=Listener.CLIENTS, software=""
+)
+
+
+class Runtime:
+    """Keeps one partition of `__transactions`; the test says what is committed.
+
+    Attributes:
+        commits: whether each append is committed at once.
+        fails: the next requests fail after their append.
+    """
+
+    def __init__(self, stage: "Stage") -> None:
+        self._stage = stage
+        self.log = TransactionsLog()
+        self.commits = True
+        self.fails = 0
+        self.is_led = True
+
+    def machines(self) -> Iterator[tuple[TopicPartition, TransactionCoordinator]]:
+        if self.is_led:
+            yield PLACE, self.log.machine
+
+    async def ask(
+        self,
+        place: TopicPartition,
+        handle: Callable[[TransactionCoordinator, WallMs], Result[TransactionRecord, ResponseT]],
+    ) -> ResponseT:
+        assert place == PLACE
+        if not self.is_led:
+            raise NotLeaderError("it does not lead", appended=Appended.NO)
+        response = self.log.take(handle(self.log.machine, WallMs(0)))
+        if self.commits:
+            self.commit()
+        await asyncio.sleep(0)
+        if self.fails:
+            self.fails -= 1
+            raise RequestTimedOutError("not committed in time")
+        return response
+
+    def commit(self, epoch: int = 1) -> None:
+        """Commit all that is appended."""
+        self._stage.transactions._on_committed(
+            Committed(PLACE, LeaderEpoch(epoch), self.log.machine, self.log.end)
+        )
+
+
+class Ids:
+    """Producer ids; the controller grants one at a time."""
+
+    def __init__(self) -> None:
+        self._left: list[int] = []
+        self._next = 100
+        self.granted = 0
+
+    def take(self) -> ProducerId | None:
+        return ProducerId(self._left.pop()) if self._left else None
+
+    async def fill(self, _: Caller) -> None:
+        await asyncio.sleep(0)
+        self._left.append(self._next)
+        self._next += 1
+        self.granted += 1
+
+
+class Stage:
+    """The shell of one broker, which leads everything."""
+
+    def __init__(self) -> None:
+        self.image = MarkersImage()
+        self.leader = MarkerLeader()
+        self.failures: list[BaseException] = []
+        partitions: Any = SimpleNamespace(image=self.image, add_opened_callback=lambda _: None)
+        peers = Peers(HERE, partitions, LimitsConfig())
+        peers.serve_here(METHOD, self.leader.write)
+        self.ids = Ids()
+        reader: Any = None
+        self.transactions = Transactions(
+            partitions,
+            reader,
+            TransactionsConfig(),
+            peers,
+            self.ids,
+            turns=Turns(),
+            on_failure=self.failures.append,
+            limits=CoordinatorLimits(inflated_bytes_max=1 << 20),
+        )
+        self.runtime = Runtime(self)
+        runtime: Any = self.runtime
+        self.transactions.runtime = runtime
+
+    @property
+    def log(self) -> TransactionsLog:
+        return self.runtime.log
+
+    async def begin(self, expected: Any = None) -> Any:
+        return await self.transactions.begin(PLACE, ID, MINUTE, expected, CALLER)
+
+    async def join(self, writer: Any, *partitions: TopicPartition) -> None:
+        await self.transactions.join(PLACE, ID, writer, partitions, [])
+
+    async def end(self, writer: Any, *, is_commit: bool = True) -> Any:
+        return await self.transactions.end(PLACE, ID, writer, CALLER, is_commit=is_commit)
+
+    async def lose(self) -> None:
+        """Another broker leads the partition."""
+        self.runtime.is_led = False
+        self.transactions._on_ended(PLACE)
+
+
+async def test_a_producer_begins_writes_and_commits() -> None:
+    stage = Stage()
+    writer = await stage.begin()
+    assert writer == producer(100, 0)
+    await stage.join(writer, at(0), at(0, CLICKS))
+    assert await stage.end(writer) == producer(100, 1)
+    await until(lambda: stage.log.state() is State.COMPLETE_COMMIT)
+    assert stage.leader.written == [(at(0, CLICKS), 100, 1, True), (at(0), 100, 1, True)]
+    assert stage.leader.calls[0].markers[0].coordinator_epoch == 1
+    assert not stage.failures
+
+
+async def test_an_end_is_answered_at_the_decision_and_the_next_transaction_waits() -> None:
+    """T12."""
+    stage = Stage()
+    stage.leader.slow = {at(0)}
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    following = await stage.end(writer)
+    waits = [
+        asyncio.create_task(stage.join(following, at(1))),
+        asyncio.create_task(stage.join(following, at(2))),
+    ]
+    await asyncio.sleep(0.05)
+    assert stage.log.state() is State.PREPARE_COMMIT
+    assert not any(wait.done() for wait in waits)
+    stage.leader.may_answer.set()
+    await asyncio.gather(*waits)
+    assert stage.log.state() is State.ONGOING
+    assert stage.log.machine.participants(ID) == ([at(1), at(2)], [])
+
+
+async def test_a_request_that_waits_for_too_long_is_told_for_which_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millrace.broker.coordinator.transactions._WAIT_SECONDS", 0.05)
+    stage = Stage()
+    stage.leader.cannot = {at(0)}
+    writer = await stage.begin()
+    await stage.join(writer, at(0), at(1))
+    following = await stage.end(writer)
+    with pytest.raises(ConcurrentTransactionsError, match=str(at(0))):
+        await stage.join(following, at(0))
+    await until(lambda: stage.leader.has(at(1)))
+    described = await stage.transactions.describe(PLACE, ID)
+    assert described.partitions[at(1)] is None
+    await until(lambda: bool(stage.transactions._telling[PLACE][ID].owed[at(0)]))
+    described = await stage.transactions.describe(PLACE, ID)
+    assert "too few replicas" in (described.partitions[at(0)] or "")
+
+
+async def test_a_new_producer_waits_until_what_was_open_is_aborted_everywhere() -> None:
+    stage = Stage()
+    first = await stage.begin()
+    await stage.join(first, at(0))
+    second = await stage.begin()
+    assert second == producer(100, 1)
+    assert stage.leader.written == [(at(0), 100, 1, False)]
+    with pytest.raises(ProducerFencedError):
+        await stage.end(first)
+
+
+async def test_markers_are_told_once_the_decision_is_committed() -> None:
+    """T9."""
+    stage = Stage()
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    stage.runtime.commits = False
+    await stage.end(writer)
+    await asyncio.sleep(0.05)
+    assert not stage.leader.calls
+    stage.runtime.commit()
+    await until(lambda: len(stage.leader.calls) == 1)
+    stage.runtime.commit()
+    await asyncio.sleep(0.05)
+    assert len(stage.leader.calls) == 1, "it was told twice"
+
+
+async def test_the_next_coordinator_tells_again_what_is_not_complete() -> None:
+    """P46: with its own epoch."""
+    stage = Stage()
+    stage.leader.cannot = {at(0)}
+    writer = await stage.begin()
+    await stage.join(writer, at(0), at(1))
+    await stage.end(writer)
+    await until(lambda: len(stage.leader.calls) >= 2)
+    await stage.lose()
+    await asyncio.sleep(0.2)
+    told = len(stage.leader.calls)
+    stage.leader.cannot.clear()
+    stage.runtime.log.machine = stage.log.replayed()
+    stage.runtime.is_led = True
+    stage.runtime.commit(epoch=2)
+    await until(lambda: stage.log.state() is State.COMPLETE_COMMIT)
+    assert stage.leader.calls[told].markers[0].coordinator_epoch == 2
+    assert len(stage.leader.calls[told].markers[0].partitions) == 2
+
+
+async def test_a_completion_that_is_not_committed_in_time_is_repeated() -> None:
+    stage = Stage()
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    stage.leader.slow = {at(0)}
+    following = await stage.end(writer)
+    stage.runtime.fails = 1
+    stage.leader.may_answer.set()
+    await until(lambda: not stage.transactions._telling[PLACE])
+    await stage.join(following, at(0))
+
+
+async def test_what_waits_is_refused_when_another_broker_leads() -> None:
+    stage = Stage()
+    stage.leader.cannot = {at(0)}
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    following = await stage.end(writer)
+    waits = asyncio.create_task(stage.join(following, at(0)))
+    await asyncio.sleep(0.01)
+    await stage.lose()
+    with pytest.raises(NotLeaderError):
+        await asyncio.wait_for(waits, 1)
+    assert not stage.transactions._waiting
+
+
+async def test_what_is_open_for_too_long_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P53: by a clock that does not jump."""
+    stage = Stage()
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    monkeypatch.setattr("millrace.broker.coordinator.transactions.wall_now", lambda: WallMs(2**50))
+    await stage.transactions.look()
+    assert stage.log.state() is State.ONGOING
+    stage.transactions._clock_offset += MINUTE + 1
+    await stage.transactions.look()
+    await until(lambda: stage.log.state() is State.COMPLETE_ABORT)
+    assert stage.leader.written == [(at(0), 100, 1, False)]
+
+
+async def test_ids_that_are_not_used_are_forgotten() -> None:
+    stage = Stage()
+    await stage.begin()
+    stage.transactions._clock_offset += 8 * 86_400_000
+    await stage.transactions.look(at_unused=False)
+    assert stage.log.machine.find(ID) is not None
+    await stage.transactions.look()
+    with pytest.raises(TransactionalIdNotFoundError):
+        await stage.transactions.describe(PLACE, ID)
+
+
+async def test_producer_ids_are_asked_for_only_when_one_is_needed() -> None:
+    stage = Stage()
+    writer = await stage.begin()
+    for _ in range(5):
+        await stage.join(writer, at(0))
+        writer = await stage.end(writer)
+    assert await stage.begin(writer) == producer(100, 6)
+    assert stage.ids.granted == 1
+
+
+async def test_markers_for_a_deleted_topic_are_told_when_it_is_back() -> None:
+    """T8."""
+    stage = Stage()
+    writer = await stage.begin()
+    await stage.join(writer, at(0), at(0, CLICKS), at(2000, CLICKS))
+    stage.image.deleted.add(CLICKS)
+    await stage.end(writer)
+    await until(lambda: stage.log.state() is State.COMPLETE_COMMIT)
+    assert [written[0] for written in stage.leader.written] == [at(0)]
+    await stage.transactions.look()
+    assert stage.log.machine.owed_topics() == [CLICKS]
+    stage.image.deleted.clear()
+    await stage.transactions.look()
+    await stage.transactions.look()
+    await until(lambda: not stage.log.machine.owed_topics())
+    assert stage.leader.written[1:] == [
+        (at(0, CLICKS), 100, 1, True),
+        (at(2000, CLICKS), 100, 1, True),
+    ]
+
+
+async def test_markers_for_a_topic_that_is_gone_for_good_are_forgotten_at_last() -> None:
+    """T8."""
+    stage = Stage()
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    stage.image.unknown.add(ORDERS)
+    await stage.end(writer)
+    await until(lambda: stage.log.state() is State.COMPLETE_COMMIT)
+    await stage.transactions.look()
+    assert stage.log.machine.owed_topics() == [ORDERS], "this broker may not have heard of it yet"
+    stage.transactions._clock_offset += 8 * 86_400_000
+    await stage.transactions.look()
+    assert stage.log.machine.owed_topics() == []
+
+
+async def test_nothing_is_decided_from_what_is_asked_alone() -> None:
+    """P50: the decision is a record."""
+    stage = Stage()
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    await stage.end(writer, is_commit=False)
+    decided_at = len(stage.log.records)
+    machine = stage.log.replayed(Offset(decided_at))
+    assert machine.get(ID).transaction == stage.log.transaction()
