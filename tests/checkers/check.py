@@ -3,7 +3,16 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tests.checkers import contents, groups, metadata, order, realtime, replicas, resources
+from tests.checkers import (
+    contents,
+    groups,
+    metadata,
+    order,
+    realtime,
+    replicas,
+    resources,
+    transactions,
+)
 from tests.checkers.history import INVOKE, OK, Op
 from tests.checkers.report import ALLOWED, Expectations, Report
 
@@ -38,6 +47,7 @@ def check(
     report.add(contents.anomalies(seen, log_starts))
     report.add(order.anomalies(history))
     report.add(groups.anomalies(history))
+    report.add(transactions.anomalies(history))
     report.add(realtime.send_anomalies(history))
     report.add(realtime.end_offset_anomalies(history))
     availability = realtime.Availability(history, availability_ns)

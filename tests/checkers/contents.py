@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tests.checkers.coverage import Coverage
-from tests.checkers.history import FAIL, INFO, INVOKE, OK, KnownLog, Op, Run
+from tests.checkers.history import FAIL, INFO, INVOKE, OK, UNCOMMITTED, KnownLog, Op, Run
 from tests.checkers.report import Anomaly
 
 
@@ -65,6 +65,8 @@ class Contents:
     def _feed_polls(self, op: Op) -> None:
         if op.f == "dump":
             into = [self.dumped]
+        elif op.f == UNCOMMITTED:
+            into = []
         elif op.type != OK:
             into = [self.shown]
         elif op.f == "final":

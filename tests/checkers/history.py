@@ -24,6 +24,8 @@ is read a thousand times is written once.
 | `f` | `v` | |
 |---|---|---|
 | `send`, `poll`, `txn` | micro-operations | |
+| `uncommitted` | micro-operations | a poll that shows open and aborted transactions, too |
+| `end` | `"commit"` or `"abort"` | `invoke`; the process asks for this end of its transaction |
 | `final` | micro-operations | polls from the beginning to the end, after all faults |
 | `assign`, `subscribe` | `[key,...]` | positions of other keys are forgotten |
 | `seek` | `{key:offset}` | positions of these keys are forgotten |
@@ -35,6 +37,9 @@ is read a thousand times is written once.
 | `dump` | one poll | `info`; what a replica holds, read from its files |
 | `resources` | `{name:amount}` | `info`; of the process `p` |
 | `group`, `commit`, `positions` | see `groups` | of consumer groups |
+
+A transaction is a `txn` with sends: invoked when it begins, with all that it will send; `ok`: it is
+committed, `fail`: aborted, `info`: in doubt. Its process is the transactional id, `#` and a number.
 
 The format is that of Jepsen's queue workload for Kafka, plus runs.
 """
@@ -53,7 +58,9 @@ INFO: Final = "info"
 STORE: Final = "store"
 """The observer of metadata that misses no version."""
 
-_MICRO: Final = frozenset({"send", "poll", "txn", "final", "dump"})
+UNCOMMITTED: Final = "uncommitted"
+
+_MICRO: Final = frozenset({"send", "poll", "txn", "final", "dump", UNCOMMITTED})
 
 
 class Send(NamedTuple):

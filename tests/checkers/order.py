@@ -8,16 +8,18 @@ not skipped.
 from collections.abc import Iterable, Iterator
 
 from tests.checkers.coverage import Coverage
-from tests.checkers.history import OK, Op, Polled, Run
+from tests.checkers.history import OK, UNCOMMITTED, Op, Polled, Run
 from tests.checkers.report import Anomaly
 
-_Gap = tuple[int, int, int, Anomaly]
-"""(key, last offset before, first offset after it, the anomaly if a record in between was read)."""
+_Gap = tuple[int, int, int, Anomaly, dict[int, Coverage]]
+"""(key, last offset before, first offset after it, the anomaly if a record in between was read, and
+what was read by such readers)."""
 
 
 def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
     """Yield what is out of order."""
     read: dict[int, Coverage] = {}  # By key.
+    also_open: dict[int, Coverage] = {}  # Likewise, with open and aborted transactions.
     gaps: list[_Gap] = []
     polled_to: dict[str, dict[int, int]] = {}  # By process and key: the last offset.
     sent_to: dict[str, dict[int, int]] = {}
@@ -30,7 +32,8 @@ def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
         if op.polls:
             if op.f == "final":
                 positions = {}  # It starts over from its assignment.
-            yield from _judge_polls(op, positions, read, gaps)
+            seen = also_open if op.f == UNCOMMITTED else read
+            yield from _judge_polls(op, positions, seen, gaps)
         elif op.f in ("assign", "subscribe"):
             kept = set(op.details)
             for key in [key for key in positions if key not in kept]:
@@ -38,8 +41,8 @@ def anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
         elif op.f == "seek":
             for key in op.details:
                 positions.pop(key, None)
-    for key, before, after, anomaly in gaps:
-        if read[key].has_between(before, after):
+    for key, before, after, anomaly, read_there in gaps:
+        if read_there[key].has_between(before, after):
             yield anomaly
 
 
@@ -76,7 +79,8 @@ def _judge_polls(
         if first <= before:
             yield Anomaly(f"{prefix}nonmonotonic-poll", what, (op.index,))
         else:
-            gaps.append((key, before, first, Anomaly(f"{prefix}poll-skip", what, (op.index,))))
+            anomaly = Anomaly(f"{prefix}poll-skip", what, (op.index,))
+            gaps.append((key, before, first, anomaly, read))
 
 
 def _runs(polls: Iterable[Polled]) -> Iterator[tuple[int, int, int]]:

@@ -46,6 +46,17 @@ ANOMALIES: Final[Mapping[str, tuple[str, str]]] = {
     "unavailable": ("C25", "writes waited for longer than the goal while all should be well"),
     "realtime-lag": ("C26", "a poll saw a log that was older than the goal"),
     "dishonest-error": ("C27", "a value whose send certainly failed is on a disk"),
+    "precommitted-read": (
+        "C30",
+        "a reader of committed records saw one before its commit was asked for",
+    ),
+    "torn-transaction": ("C30", "a reader saw a part of a transaction, and passed the rest by"),
+    "overlapping-transactions": ("C30", "transactions of one id are not one after the other"),
+    "circular-reads": ("C30", "transactions have read from each other"),
+    "copied-twice": ("C31", "a record of the original stands twice in the copy"),
+    "not-copied": ("C31", "a record of the original is left out in the copy"),
+    "copied-late": ("C31", "records of a copy are in another order than in the original"),
+    "copied-nothing": ("C31", "the copy has what committed readers of the original never saw"),
     "resource-growth": ("C29", "a process ended with more of something than it may"),
 }
 
@@ -65,7 +76,8 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "unclean-election": frozenset({"inconsistent-offset", "duplicate", "lost-write", "unseen",
                                    "nonmonotonic-send", "int-nonmonotonic-send",
                                    "nonmonotonic-poll", "realtime-inversion", "stale-end-offset",
-                                   "end-offset-regression"}),
+                                   "end-offset-regression", "torn-transaction",
+                                   "overlapping-transactions"}),
     # Likewise where the topic is compacted: such an offset may hold a record that the history does
     # not have, as a later one replaces it.
     "compacted-unclean-election": frozenset({"poll-skip", "int-poll-skip"}),

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Op, Recorder, Send
 from tests.sim.machine import ClientMachine
@@ -34,6 +34,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
+from millrace.core.isolation import READ_COMMITTED, Isolation
 
 Acks = Literal["all", 0, 1]
 VALUE_BYTES: Final = 8
@@ -93,6 +94,7 @@ class Site:
         is_quiet: whether all faults have ended for a while.
         has_damage: whether a fault damaged a file; a leader sends batches without verifying them.
         marks: of a compacted topic; None: it is not compacted.
+        is_transactional: whether its log has markers, and records of aborted transactions.
     """
 
     world: World
@@ -110,6 +112,12 @@ class Site:
     is_quiet: Callable[[], bool]
     has_damage: Callable[[], bool]
     marks: "Marks | None" = None
+    is_transactional: bool = False
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether offsets have no record for a reader, also the last ones."""
+        return self.marks is not None or self.is_transactional
 
     @property
     def has_been_cut(self) -> bool:
@@ -384,6 +392,9 @@ class Reader(Client):
         marks: the last value of each mark, by partition.
     """
 
+    poll_f: ClassVar[str] = "poll"
+    isolation: ClassVar[Isolation] = READ_COMMITTED
+
     def __init__(self, job: Job, *, zone: str = "") -> None:
         super().__init__(job)
         self.began_at = 0
@@ -406,6 +417,7 @@ class Reader(Client):
             client_rack=self._zone,
             metadata_max_age_ms=5_000,
             auto_offset_reset="none",
+            isolation=self.isolation,
             transport=self._machine.transport,
         )
 
@@ -414,14 +426,14 @@ class Reader(Client):
         self.began_at, self.next_offsets = self._world.now, {}
         self._record(process, OK, "assign", details=list(self._site.keys))
         while not self._is_done:
-            self._record(process, INVOKE, "poll")
+            self._record(process, INVOKE, self.poll_f)
             try:
                 polled = await self._poll(consumer)
             except MillraceError as error:
-                self._record(process, INFO, "poll", error=repr(error))
+                self._record(process, INFO, self.poll_f, error=repr(error))
                 self._on_refused(error)
                 return
-            self._record(process, OK, "poll", polled=[polled])
+            self._record(process, OK, self.poll_f, polled=[polled])
             await self._pause(self._every_us)
 
     async def _assign(self, consumer: Consumer) -> None:
@@ -445,7 +457,7 @@ class Reader(Client):
                 continue
             value = int.from_bytes(record.value, "big")
             found.setdefault(keys[record.partition], []).append((record.offset, value))
-        if self._site.marks is not None:  # The last records may have been removed.
+        if self._site.has_holes:
             for number in range(len(keys)):
                 self.next_offsets[number] = await consumer.position((self._site.topic, number))
         return found

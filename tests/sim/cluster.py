@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 from tests.checkers.check import check
+from tests.checkers.copies import check_copy
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
 from tests.fakes.keyed_batches import records_in
@@ -48,15 +49,22 @@ from tests.sim.operator import Operator
 from tests.sim.ownership import GROUP, Ownership
 from tests.sim.probes import Probes
 from tests.sim.replica_witness import ReplicaWitness
-from tests.sim.settings import REPLICATION, Drpc, DrpcShares, Settings
+from tests.sim.settings import REPLICATION, TRANSACTIONS, Drpc, DrpcShares, Settings
 from tests.sim.state_witness import StateWitness
 from tests.sim.telling import state as told_state
+from tests.sim.transactional_clients import (
+    Copier,
+    TransactionalWriter,
+    TransactionPlan,
+    UncommittedReader,
+)
 from tests.sim.witness import Witness
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.coordination.store import CoordinationStore
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.client.producer.murmur2 import partition_of
+from millrace.core.coordinator.transactions.config import EPOCH_MAX
 from millrace.core.errors import CorruptBatchError, CorruptLogError
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
@@ -107,6 +115,8 @@ _FLUSHED_US: Final = 5 * SECOND
 _DELETED_US: Final = 10 * SECOND
 """Brokers have deleted the files of a topic that is gone for good within this time."""
 _PORT: Final = 7092
+_COPIERS: Final = 2
+_EPOCHS_MAX: Final = (2, 2, EPOCH_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +132,8 @@ class TopicPlan:
         keeps_positions: whether a client commits positions in it.
         is_explored: whether clients call their whole interface on it.
         group: the members of a consumer group that reads it; None: there are none.
+        transactions: what writers of transactions do; None: there are none.
+        copies: of which topic members of another group write a copy into it; empty: of none.
         made_at_us: when it is created.
         is_disposable: whether operators delete it, and create another one with its name.
         comes_back: whether operators delete it, and bring it back.
@@ -139,6 +151,8 @@ class TopicPlan:
     keeps_positions: bool = False
     is_explored: bool = False
     group: GroupPlan | None = None
+    transactions: TransactionPlan | None = None
+    copies: str = ""
     made_at_us: int = 0
     is_disposable: bool = False
     comes_back: bool = False
@@ -148,6 +162,11 @@ class TopicPlan:
     def is_compacted(self) -> bool:
         """Whether its brokers remove records that others replace."""
         return "compact" in self.config.get("cleanup.policy", "")
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether its log has markers."""
+        return self.transactions is not None or bool(self.copies)
 
     @property
     def modes(self) -> list[str]:
@@ -176,6 +195,7 @@ class _RunningTopic:
         self.partitions = [TopicPartition(topic_id, number) for number in range(plan.partitions)]
         self.writers: list[Writer] = []
         self.readers: list[Client] = []
+        self.transacting: list[TransactionalWriter | Copier] = []
         self.final: FinalReader | None = None
         self.marks = Marks() if plan.is_compacted else None
         self.is_gone = False
@@ -254,6 +274,7 @@ class SimulatedCluster:
         self._looks_at = 0
         self._had_odd_store = False
         self._had_unclean_internal = False
+        self._done_before: dict[TransactionalWriter | Copier, int] = {}
         self._acknowledged_before: dict[tuple[Writer, int], int] = {}
         self._committed_before: dict[TopicPartition, Offset] = {}
         self._is_quiet = False
@@ -471,6 +492,7 @@ class SimulatedCluster:
             for writer in self.all_writers()
             for key, count in writer.acknowledged.items()
         }
+        self._done_before = {client: client.done for client in self._all_transacting()}
         for topic in self.running.values():
             self._record(topic.recorder, INFO, "swarm", "window", "open")
 
@@ -478,6 +500,7 @@ class SimulatedCluster:
         self._is_quiet = False
         for topic in self.running.values():
             self._record(topic.recorder, INFO, "swarm", "window", "close")
+        self._judge_transactions()
         for writer in self.all_writers():
             for key, count in writer.acknowledged.items():
                 before = self._acknowledged_before.get((writer, key))
@@ -511,6 +534,26 @@ class SimulatedCluster:
         ]
         if late:
             raise Violation(f"deletions are not done, though all is quiet: {late}")
+
+    def _all_transacting(self) -> Iterator[TransactionalWriter | Copier]:
+        for topic in self.running.values():
+            if not topic.is_gone:
+                yield from topic.transacting
+
+    def _judge_transactions(self) -> None:
+        """Check that writers of transactions have gone on while all was quiet."""
+        if self._may_lose_transactions():
+            return
+        for client in self._all_transacting():
+            before = self._done_before.get(client)
+            if before is None:
+                continue
+            done = client.done - before
+            if done < client.least_in_quiet:
+                raise Violation(
+                    f"{client.name} has done {done} in quiet, from "
+                    f"{client.doing}; {self.describe()}"
+                )
 
     def _judge_readers(self, ends: Mapping[TopicPartition, int]) -> None:
         """Check that a reader that reads when quiet begins reaches these ends before quiet ends."""
@@ -566,10 +609,13 @@ class SimulatedCluster:
     def finish(self) -> Mapping[str, float]:
         topics = [topic for topic in self.running.values() if not topic.is_gone]
         for topic in topics:
-            for client in (*topic.writers, *topic.readers):
+            for client in (*topic.writers, *topic.transacting, *topic.readers):
                 client.is_stopped = True
         end = self._world.now + _FINAL_US
         self._run_until(end, lambda: all(writer.is_over for writer in self.all_writers()))
+        transacting = [client for topic in topics for client in topic.transacting]
+        self._run_until(end, lambda: all(client.is_over for client in transacting))
+        topics = [topic for topic in topics if not self._may_hang(topic)]
         for topic in topics:
             name = f"final-{topic.plan.name}-{topic.plan.incarnation}"
             job = Job(name, self._site(topic), self._new_client(name), MILLISECOND)
@@ -581,7 +627,8 @@ class SimulatedCluster:
         self._record_replicas()
         measures: dict[str, float] = {}
         for topic in topics:
-            for name, value in self._judge_history(topic).items():
+            judge = self._judge_copy if topic.plan.copies else self._judge_history
+            for name, value in judge(topic).items():
                 known = measures.get(name, 0.0)
                 measures[name] = max(known, value) if name.startswith("longest") else known + value
         measures["operations"] = sum(
@@ -617,6 +664,18 @@ class SimulatedCluster:
         )
         if not report.is_good:
             raise Violation(f"{', '.join([*report.failures, *report.missing])}\n{report.text()}")
+        return report.measures
+
+    def _judge_copy(self, topic: _RunningTopic) -> Mapping[str, float]:
+        """Judge what committed readers have seen of a copy."""
+        [original] = [
+            other
+            for other in self.running.values()
+            if other.plan.name == topic.plan.copies and not other.is_gone
+        ]
+        report = check_copy(original.recorder.ops, topic.recorder.ops, original.keys, topic.keys)
+        if not any(map(self.may_be_cut, original.partitions)) and not report.is_good:
+            raise Violation(f"{', '.join(report.failures)}\n{report.text()}")
         return report.measures
 
     def _run_until(self, end: int, is_done: Callable[[], bool]) -> None:
@@ -720,6 +779,7 @@ class SimulatedCluster:
         site = self._site(topic)
         writer = WriterExplorer if plan.is_explored else Writer
         suffix = f"{plan.name}-{plan.incarnation}"
+        self._begin_transactions(topic, site)
         for load in plan.loads:
             number, self._writers_made = self._writers_made, self._writers_made + 1
             name = f"producer-{number}"
@@ -751,6 +811,8 @@ class SimulatedCluster:
                     ownership=self.ownership,
                 )
             add("observer", Observer, ownership=self.ownership)
+        if plan.is_transactional:
+            add("open-reader", UncommittedReader)
         if plan.is_explored:
             add("explorer", ConsumerExplorer, is_calm=self.is_calm)
             add(
@@ -759,8 +821,41 @@ class SimulatedCluster:
                 is_calm=self.is_calm,
                 may_be_lost=self._may_lose_positions,
             )
-        for client in (*topic.writers, *topic.readers):
+        for client in (*topic.writers, *topic.transacting, *topic.readers):
             client.start()
+
+    def _begin_transactions(self, topic: _RunningTopic, site: Site) -> None:
+        """Make the clients that write transactions into a topic."""
+        plan, may_be_lost = topic.plan, self._may_lose_transactions
+        every_us = plan.polls_every_us
+        if plan.transactions is not None:
+            for _ in range(plan.transactions.writers):
+                number, self._writers_made = self._writers_made, self._writers_made + 1
+                name = f"transactions-{number}"
+                job = Job(name, site, self._new_client(name), every_us)
+                topic.transacting.append(
+                    TransactionalWriter(
+                        job, number=number, plan=plan.transactions, may_be_lost=may_be_lost
+                    )
+                )
+        if plan.copies:
+            for number in range(_COPIERS):
+                name = f"copier-{number}-{plan.name}"
+                job = Job(name, site, self._new_client(name), every_us)
+                topic.transacting.append(Copier(job, source=plan.copies, may_be_lost=may_be_lost))
+
+    def _may_lose_transactions(self) -> bool:
+        """Whether any partition that takes part in transactions may have lost some."""
+        return self._had_unclean_internal or any(
+            self.may_be_cut(topic_partition)
+            for topic in self.running.values()
+            if topic.plan.is_transactional and not topic.is_gone
+            for topic_partition in topic.partitions
+        )
+
+    def _may_hang(self, topic: _RunningTopic) -> bool:
+        """Whether a marker of a topic may be lost, so that its readers wait for ever."""
+        return topic.plan.is_transactional and self._may_lose_transactions()
 
     def _is_read_by_pattern(self, name: str) -> bool:
         patterns = [topic.group.pattern for topic in self.topics if topic.group is not None]
@@ -786,6 +881,7 @@ class SimulatedCluster:
             lambda: self._is_quiet,
             lambda: any(machine.disk.is_damaged for machine in self.machines.values()),
             topic.marks,
+            topic.plan.is_transactional,
         )
 
     def _on_deleted(self, topic: _RunningTopic) -> None:
@@ -796,7 +892,7 @@ class SimulatedCluster:
         self.stored_topics.pop(topic.topic_id, None)
         for topic_partition in topic.partitions:
             self.states.pop(topic_partition, None)
-        for client in (*topic.writers, *topic.readers):
+        for client in (*topic.writers, *topic.transacting, *topic.readers):
             self._clients[client.name].process.bury()
         plan = topic.plan
         self._plans[plan.name] = dataclasses.replace(plan, incarnation=plan.incarnation + 1)
@@ -942,6 +1038,11 @@ class BrokerCluster(SimulatedCluster):
             self.topics.append(returning_topic(world.random("returning topic")))
         if world.random("compaction").random() < 0.4:
             self.topics.append(compacted_topic(world.random("compacted topic")))
+        transactions = TRANSACTIONS
+        if world.random("transactions").random() < 0.4:
+            drawn = world.random("transactional topics")
+            self.topics += transactional_topics(drawn)
+            transactions = dataclasses.replace(transactions, epoch_max=drawn.choice(_EPOCHS_MAX))
         self.families = ALL_FAMILIES
         if is_tiered := world.random("tiers").random() < 0.3:
             self.topics.append(tiered_topic(world.random("tiered topic")))
@@ -953,6 +1054,7 @@ class BrokerCluster(SimulatedCluster):
                 REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
             ),
             cleaner_dedupe_buffer_size=world.random("map").choice((2 << 10, 64 << 10)),
+            transactions=transactions,
             has_hdd=is_tiered,
             cleaner_io_max_bytes_per_second=world.random("cleaners").choice((-1, -1, 10_000)),
         )
@@ -1047,6 +1149,34 @@ def compacted_topic(dice: random.Random) -> TopicPlan:
         reads_followers=dice.random() < 0.5,
         asks_ends=dice.random() < 0.5,
     )
+
+
+def transactional_topics(dice: random.Random) -> list[TopicPlan]:
+    """Draw a topic with transactions, and one into which it is copied."""
+    config = {
+        "min.insync.replicas": dice.choice(("1", "2", "2")),
+        "durability": dice.choice(("fsync", "fsync", "replicated")),
+    }
+    partitions = dice.choice((1, 2, 3))
+    plain = Load(every_us=dice.choice((600, 2000)) * MILLISECOND)
+    source = TopicPlan(
+        name="transactional",
+        partitions=partitions,
+        config=config,
+        loads=(plain,) if dice.random() < 0.5 else (),
+        transactions=TransactionPlan(
+            writers=dice.choice((1, 2)),
+            every_us=dice.choice((100, 300, 1000)) * MILLISECOND,
+            timeout_ms=dice.choice((3_000, 6_000)),
+        ),
+        reads_followers=dice.random() < 0.5,
+    )
+    if dice.random() < 0.5:
+        return [source]
+    copy = TopicPlan(
+        name="copy", partitions=partitions, config=config, loads=(), copies=source.name
+    )
+    return [source, copy]
 
 
 def tiered_topic(dice: random.Random) -> TopicPlan:

@@ -16,7 +16,7 @@ After a fault has changed bytes, the witness judges only what recovery can know.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from tests.sim.disk import SimulatedDisk
 from tests.sim.machine import BrokerMachine
@@ -31,13 +31,16 @@ from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT
 from millrace.broker.storage.segment import Segment, parse_offset_name
 from millrace.broker.storage.tier import FILE_NAME as TIER
 from millrace.core.errors import CorruptBatchError, CorruptLogError, UnsupportedFormatError
-from millrace.core.ids import NO_PRODUCER_ID, Offset, TopicPartition
+from millrace.core.ids import NO_PRODUCER_ID, UNKNOWN_OFFSET, Offset, ProducerId, TopicPartition
 from millrace.core.metadata.objects.store_versions import NOTHING_SEEN
 from millrace.core.records.batch import walk
-from millrace.core.records.header import BatchHeader, verify_body
+from millrace.core.records.header import Attributes, BatchHeader, verify_body
+from millrace.core.records.markers import Marker, WrittenMarker, read_markers
+from millrace.core.replica.log.producer_snapshot import ProducerEntry
 
 _OF_A_LIFE: Final = ("broker-epoch", "identity")
 _SEEN: Final = "controller-epoch"
+_Batch: TypeAlias = tuple[BatchHeader, list[WrittenMarker]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +247,7 @@ class LogWitness:
         """Check a log's knowledge of its batches, at least of those in its last segment."""
         what = f"{machine.name}, {log.topic_partition}"
         headers, is_sound = self._headers(machine, log)
-        for header in headers:
+        for header, _ in headers:
             offset = max(header.base_offset, log.log_start_offset)
             if log.leader_epochs.epoch_of(offset) != header.leader_epoch:
                 raise Violation(
@@ -254,31 +257,34 @@ class LogWitness:
         states = log.producer_states
         for producer_id in states:
             entry = states.entry(producer_id)
-            if entry is not None and entry.batches[-1].last_offset >= log.log_end_offset:
+            last = -1 if entry is None or not entry.batches else entry.batches[-1].last_offset
+            if last >= log.log_end_offset:
                 raise Violation(f"{what}: it knows {entry}, and ends at {log.log_end_offset}")
         if not is_sound:
             return
-        newest = {
-            header.producer_id: header for header in headers if header.producer_id != NO_PRODUCER_ID
-        }
-        for producer_id, header in newest.items():
+        for producer_id, newest in _newest(headers).items():
             entry = states.entry(producer_id)
-            if entry is None or entry.batches[-1].base_offset != header.base_offset:
-                raise Violation(f"{what}: of producer {producer_id} it knows {entry}, not {header}")
+            if not _is_known(entry, newest):
+                raise Violation(f"{what}: of producer {producer_id} it knows {entry}, not {newest}")
 
-    def _headers(self, machine: BrokerMachine, log: LogState) -> tuple[list[BatchHeader], bool]:
-        """Return the headers of the last batches, and whether all of them are intact.
+    def _headers(self, machine: BrokerMachine, log: LogState) -> tuple[list[_Batch], bool]:
+        """Return the headers and markers of the last batches, and whether all of them are intact.
 
         If the disk is damaged, return those of all batches: small files may be damaged too.
         """
         disk = machine.disk
-        found: list[BatchHeader] = []
+        found: list[_Batch] = []
         try:
             for segment in log.segments if disk.is_damaged else log.segments[-1:]:
                 for header, batch in walk(disk.contents(segment.path)[: segment.size]):
                     if header.next_offset > log.log_start_offset:
                         verify_body(log.topic_partition, header, batch)
-                        found.append(header)
+                        markers = (
+                            read_markers(log.topic_partition, header, batch)
+                            if header.is_control
+                            else []
+                        )
+                        found.append((header, markers))
         except (CorruptBatchError, UnsupportedFormatError, FileNotFoundError) as error:
             if not disk.is_damaged:
                 raise Violation(
@@ -286,6 +292,28 @@ class LogWitness:
                 ) from None
             return found, False
         return found, True
+
+
+def _newest(batches: list[_Batch]) -> dict[ProducerId, BatchHeader | Marker]:
+    """Return the last batch or marker of each producer."""
+    found: dict[ProducerId, BatchHeader | Marker] = {}
+    for header, markers in batches:
+        if header.producer_id != NO_PRODUCER_ID:
+            found[header.producer_id] = header
+        for marker, _, _ in markers:
+            found[marker.producer_id] = marker
+    return found
+
+
+def _is_known(entry: ProducerEntry | None, last: BatchHeader | Marker) -> bool:
+    """Whether a producer's state is what its last batch or marker makes of it (P45)."""
+    if entry is None:
+        return False
+    is_open = entry.first_offset != UNKNOWN_OFFSET
+    if isinstance(last, Marker):
+        return not is_open and entry.epoch >= last.producer_epoch
+    is_known = bool(entry.batches) and entry.batches[-1].base_offset == last.base_offset
+    return is_known and (is_open or not last.attributes & Attributes.TRANSACTIONAL)
 
 
 def _is_checkpoint_damaged(disk: SimulatedDisk) -> bool:

@@ -8,6 +8,7 @@ from tests.sim.world import World
 from millrace.core.broker_config import BrokerConfig, CoordinationConfig, StorageConfig
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.positions.position import PositionsConfig
+from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.replica.replication.rules import ReplicationConfig
 
@@ -22,6 +23,7 @@ REPLICATION: Final = ReplicationConfig(
 )
 CLUSTER: Final = ClusterConfig(
     positions_partitions=3,
+    transactions_partitions=2,
     broker_session_timeout_ms=6_000,
     address_settle_ms=0,
     deleted_topic_retention_ms=120_000,
@@ -29,6 +31,7 @@ CLUSTER: Final = ClusterConfig(
 COORDINATION: Final = CoordinationConfig()
 GROUPS: Final = GroupsConfig()
 POSITIONS: Final = PositionsConfig()
+TRANSACTIONS: Final = TransactionsConfig()
 _DEFAULT: Final = BrokerConfig(log_dirs=(DIRECTORY,))
 
 
@@ -90,6 +93,7 @@ class Settings:
     coordination: CoordinationConfig = COORDINATION
     groups: GroupsConfig = GROUPS
     positions: PositionsConfig = POSITIONS
+    transactions: TransactionsConfig = TRANSACTIONS
     scrub_bytes_per_second: int = 20_000
     slow_flush_ms: int = 2_000
     cleaner_dedupe_buffer_size: int = 64 << 10
@@ -109,6 +113,7 @@ class Settings:
             replication=self.replication,
             groups=self.groups,
             positions=self.positions,
+            transactions=self.transactions,
             storage=StorageConfig(
                 segment_bytes_max=20_000,
                 index_interval_bytes_max=1_000,

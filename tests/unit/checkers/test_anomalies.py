@@ -11,6 +11,8 @@ from tests.fakes.histories import PerfectCluster
 Plant = Callable[[PerfectCluster], None]
 
 PLANTS: dict[str, Plant] = {}
+IN_TRANSACTIONS = ("C30", "C31")
+"""`test_transactions` plants these."""
 
 
 def plant(kind: str) -> Callable[[Plant], Plant]:
@@ -305,7 +307,8 @@ def descriptors_that_stay_open(cluster: PerfectCluster) -> None:
 
 
 def test_every_anomaly_is_planted() -> None:
-    assert PLANTS.keys() == ANOMALIES.keys()
+    elsewhere = {kind for kind, (check, _) in ANOMALIES.items() if check in IN_TRANSACTIONS}
+    assert PLANTS.keys() | elsewhere == ANOMALIES.keys()
 
 
 @pytest.mark.parametrize("kind", PLANTS)

@@ -1,0 +1,411 @@
+"""Transactional clients: writers that end their transactions in every way, and copies by a group.
+
+A writer is one transactional id. Its producers follow each other: one is closed, or left within a
+transaction while its successor begins, and then tries to go on, which must be refused. Others stand
+still within a transaction for longer than its time-out.
+
+A copier is a member of a group. It copies the records of one topic to the same partitions of
+another one, by `process_exactly_once`. So what committed readers see of a copy is a beginning of
+what they see of the original, record by record.
+
+`tests.checkers.transactions` has what must hold of both.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tests.checkers.history import FAIL, INFO, INVOKE, OK, UNCOMMITTED, Send
+from tests.sim.clients import VALUE_BYTES, Client, Job, Reader
+from tests.sim.world import MILLISECOND, SECOND, Violation
+
+from millrace.client import Consumer, FetchedRecords, OutputRecords, Producer, RecordHandle
+from millrace.core.errors import (
+    AbortedError,
+    Appended,
+    FencedError,
+    FencedMemberEpochError,
+    MillraceError,
+    StaleMemberEpochError,
+    TransactionInDoubtError,
+    UnknownMemberIdError,
+)
+from millrace.core.isolation import READ_UNCOMMITTED
+
+COPY_GROUP: Final = "copiers"
+_VALUES_OF_EACH: Final = 10_000_000
+_FIRST_VALUE: Final = 1_000_000_000
+"""Values of plain writers are lower."""
+_REQUEST_MS: Final = 5_000
+_PATIENCE_MS: Final = 3_600_000
+_DOUBT_US: Final = 300 * MILLISECOND
+_REPEATS_MAX: Final = 5
+"""Attempts of a commit that could not be asked for, before the transaction is aborted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionPlan:
+    """What the transactional writers of a topic do.
+
+    Attributes:
+        writers: how many transactional ids.
+        every_us: the mean pause between two transactions.
+        records_max: most records for one partition.
+        timeout_ms: of transactions.
+        aborts: the share of transactions that the writer aborts.
+        leaves: the share of transactions that are left open, as their producer is replaced.
+        sleeps: the share of transactions that are open for longer than their time-out.
+        closes: the share of transactions after which the producer is closed, and another begins.
+    """
+
+    writers: int = 2
+    every_us: int = 300 * MILLISECOND
+    records_max: int = 3
+    timeout_ms: int = 6_000
+    aborts: float = 0.15
+    leaves: float = 0.06
+    sleeps: float = 0.02
+    closes: float = 0.06
+
+
+class _Life:
+    """One producer of a transactional id.
+
+    Attributes:
+        producer: the client.
+        is_replaced: another one has begun with the id.
+    """
+
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.is_replaced = False
+
+
+class TransactionalWriter(Client):
+    """Writes transactions under one id.
+
+    Attributes:
+        done: committed transactions so far.
+        doing: what it does, for a person.
+    """
+
+    least_in_quiet = 2
+
+    def __init__(
+        self, job: Job, *, number: int, plan: TransactionPlan, may_be_lost: Callable[[], bool]
+    ) -> None:
+        super().__init__(job)
+        self.done = 0
+        self.doing = "beginning"
+        self._plan = plan
+        self._may_be_lost = may_be_lost
+        self._next_value = _FIRST_VALUE + number * _VALUES_OF_EACH
+        self._zombies: set[asyncio.Task[None]] = set()
+
+    async def _work(self) -> None:
+        before: _Life | None = None
+        while not self._is_done:
+            life = _Life(self._producer())
+            try:
+                await self._begin(life, before)
+                await self._write_until_left(life)
+            finally:
+                if before is not None:
+                    await self._let_go(before)
+            before = life
+        if before is not None:
+            await self._let_go(before)
+        if self._zombies:
+            await asyncio.wait(self._zombies)
+
+    def _producer(self) -> Producer:
+        return Producer(
+            self._site.bootstrap,
+            transactional_id=self.name,
+            transaction_timeout_ms=self._plan.timeout_ms,
+            transport=self._machine.transport,
+            linger_ms=1,
+            request_timeout_ms=_REQUEST_MS,
+            delivery_timeout_ms=_PATIENCE_MS,
+            topic_wait_ms=_PATIENCE_MS,
+        )
+
+    async def _begin(self, life: _Life, before: _Life | None) -> None:
+        """Initialise; a producer that still stood is replaced, and tries to go on."""
+        while not self._is_done:
+            try:
+                self.doing = "initialising"
+                await life.producer.init_transactions()
+            except MillraceError as error:
+                self._judge(error)
+                await self._pause(_DOUBT_US)
+            else:
+                break
+        else:
+            return
+        if before is not None:
+            before.is_replaced = True
+            zombie = asyncio.create_task(self._go_on(before))
+            self._zombies.add(zombie)
+            zombie.add_done_callback(self._zombies.discard)
+
+    async def _write_until_left(self, life: _Life) -> None:
+        dice, plan = self._dice, self._plan
+        while not self._is_done:
+            is_left = await self._transact(life)
+            if is_left:
+                return
+            await self._pause(plan.every_us)
+            if dice.random() < plan.closes:
+                return
+
+    async def _transact(self, life: _Life) -> bool:
+        """Write one transaction; return whether it is left open."""
+        dice, plan, producer = self._dice, self._plan, life.producer
+        process = f"{self.name}#{next(self._lives)}"
+        way = dice.random()
+        sleeps = not self._site.is_quiet() and dice.random() < plan.sleeps
+        pause_us = dice.choice((0, 0, 20, 200)) * MILLISECOND
+        try:
+            await producer.begin_transaction()
+        except MillraceError as error:
+            self._judge(error)
+            await self._pause(_DOUBT_US)
+            return False
+        sends = self._draw_sends()
+        self._record(process, INVOKE, "txn", sends=sends)
+        self.doing = f"writing {process}"
+        try:
+            handles = [self._send(producer, send) for send in sends]
+        except MillraceError as error:  # It is over, or was aborted by time.
+            self._judge(error)
+            await self._abort(process, producer, sends)
+            return False
+        await asyncio.sleep((2 * plan.timeout_ms * 1000 if sleeps else pause_us) / SECOND)
+        if way < plan.leaves:
+            self._record(process, FAIL, "txn", sends=sends, error="left")
+            return True
+        if way < plan.leaves + plan.aborts:
+            await self._abort(process, producer, sends)
+        else:
+            await self._commit(process, producer, sends, handles)
+        return False
+
+    def _draw_sends(self) -> list[Send]:
+        dice = self._dice
+        keys = dice.sample(list(self._site.keys), 1 + dice.randrange(len(self._site.keys)))
+        sends: list[Send] = []
+        for key in keys:
+            for _ in range(1 + dice.randrange(self._plan.records_max)):
+                sends.append(Send(key, self._next_value))
+                self._next_value += 1
+        return sends
+
+    def _send(self, producer: Producer, send: Send) -> RecordHandle:
+        partition = self._site.keys.index(send.key)
+        value = send.value.to_bytes(VALUE_BYTES, "big")
+        return producer.send(self._site.topic, value, partition=partition)
+
+    async def _abort(self, process: str, producer: Producer, sends: list[Send]) -> None:
+        self._record(process, INVOKE, "end", details="abort")
+        self.doing = f"aborting {process}"
+        try:
+            await producer.abort_transaction()
+        except MillraceError as error:
+            self._judge(error)
+        self._record(process, FAIL, "txn", sends=sends, error="aborted")
+
+    async def _commit(
+        self,
+        process: str,
+        producer: Producer,
+        sends: list[Send],
+        handles: list[RecordHandle],
+    ) -> None:
+        self._record(process, INVOKE, "end", details="commit")
+        self.doing = f"committing {process}"
+        outcome, why = await self._committed(producer)
+        if outcome == OK:
+            self.done += 1
+            sends = [
+                Send(send.key, send.value, (await handle).offset)
+                for send, handle in zip(sends, handles, strict=True)
+            ]
+        self._record(process, outcome, "txn", sends=sends, error=why)
+
+    async def _committed(self, producer: Producer) -> tuple[str, str | None]:
+        """Commit; return the type of the operation, and the last error."""
+        why: str | None = None
+        repeats = 0
+        while True:
+            try:
+                await producer.commit_transaction()
+            except TransactionInDoubtError as error:
+                why = repr(error)
+                if self._is_done:
+                    return INFO, why
+                await self._pause(_DOUBT_US)
+                outcome = await self._ask(producer)
+                if outcome is not None:
+                    return outcome, why
+            except MillraceError as error:
+                self._judge(error)
+                why = repr(error)
+                if isinstance(error, FencedError | AbortedError):
+                    is_known = error.appended is Appended.NO or isinstance(error, AbortedError)
+                    return FAIL if is_known else INFO, why
+                repeats += 1
+                if not error.retriable or repeats == _REPEATS_MAX or self._is_done:
+                    with contextlib.suppress(TransactionInDoubtError):
+                        await self._give_up(producer)
+                    return FAIL, why
+                await self._pause(_DOUBT_US)
+            else:
+                return OK, None
+
+    async def _give_up(self, producer: Producer) -> None:
+        try:
+            await producer.abort_transaction()
+        except MillraceError as error:
+            self._judge(error)
+
+    async def _ask(self, producer: Producer) -> str | None:
+        """Sometimes ask what became of a commit in doubt; None: nobody knows yet."""
+        if self._dice.random() < 0.5:
+            return None
+        try:
+            outcome = await producer.outcome()
+        except MillraceError as error:
+            self._judge(error)
+            return None
+        if outcome == "unknown":
+            raise Violation(f"{self.name}: the last transaction of an id has no outcome (T17)")
+        return {"committed": OK, "aborted": FAIL}.get(outcome or "open")
+
+    async def _go_on(self, life: _Life) -> None:
+        """Go on with a producer that was replaced: all of it is refused (P47, P53)."""
+        await self._pause(_DOUBT_US)
+        process = f"{self.name}#{next(self._lives)}"
+        sends = self._draw_sends()
+        producer = life.producer
+        with contextlib.suppress(MillraceError):  # One is open, or it knows that it is fenced.
+            await producer.begin_transaction()
+        self._record(process, INVOKE, "txn", sends=sends)
+        with contextlib.suppress(MillraceError):
+            for send in sends:
+                self._send(producer, send)
+        try:
+            await producer.commit_transaction()
+        except MillraceError as error:
+            self._record(process, FAIL, "txn", sends=sends, error=repr(error))
+        else:
+            if not self._may_be_lost():
+                raise Violation(f"{self.name} commits, and another producer has its id (P47)")
+
+    async def _let_go(self, life: _Life) -> None:
+        """Close a producer, without waiting for what it cannot deliver any more."""
+        with contextlib.suppress(MillraceError):
+            await life.producer.close()
+
+    def _judge(self, error: MillraceError) -> None:
+        if isinstance(error, AbortedError | TransactionInDoubtError):
+            return  # By time, as a broker was away.
+        if isinstance(error, FencedError) and self._may_be_lost():
+            return
+        super()._judge(error)
+
+
+class UncommittedReader(Reader):
+    """Polls all records, whatever becomes of their transactions."""
+
+    poll_f = UNCOMMITTED
+    isolation = READ_UNCOMMITTED
+
+
+class Copier(Client):
+    """A member of the group that copies a topic, with one producer after another.
+
+    Attributes:
+        done: how many records it was given to copy.
+        doing: what it does, for a person.
+    """
+
+    least_in_quiet = 0
+    """Others may have all partitions."""
+    doing = "copying"
+
+    def __init__(self, job: Job, *, source: str, may_be_lost: Callable[[], bool]) -> None:
+        super().__init__(job)
+        self.done = 0
+        self._source = source
+        self._may_be_lost = may_be_lost
+
+    async def _work(self) -> None:
+        while not self._is_done:
+            await self._copy_for(self._dice.uniform(5, 40))
+            await self._pause(SECOND)
+
+    async def _copy_for(self, seconds: float) -> None:
+        dice = self._dice
+        consumer = Consumer(
+            self._site.bootstrap,
+            group=COPY_GROUP,
+            request_timeout_ms=_REQUEST_MS,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            transport=self._machine.transport,
+        )
+        producer = Producer(
+            self._site.bootstrap,
+            transactional_id=self.name,
+            transaction_timeout_ms=6_000,
+            transport=self._machine.transport,
+            linger_ms=1,
+            request_timeout_ms=_REQUEST_MS,
+            topic_wait_ms=_PATIENCE_MS,
+        )
+        try:
+            await consumer.subscribe([self._source])
+            copying = asyncio.create_task(
+                consumer.process_exactly_once(
+                    self._copy, producer, interval_ms=dice.choice((20, 100, 500))
+                )
+            )
+            until = self._world.now + int(seconds * SECOND)
+            while not self._is_done and not copying.done() and self._world.now < until:
+                await self._pause(200 * MILLISECOND)
+            copying.cancel()
+            await asyncio.wait([copying])
+            if not copying.cancelled() and (error := copying.exception()) is not None:
+                if not isinstance(error, MillraceError):
+                    raise error
+                self._judge(error)
+        except MillraceError as error:
+            self._judge(error)
+        finally:
+            for client in (producer, consumer):
+                try:
+                    await client.close()
+                except MillraceError as error:
+                    self._judge(error)
+
+    def _copy(self, read: FetchedRecords) -> Iterator[OutputRecords]:
+        self.done += read.records.num_rows
+        yield OutputRecords(
+            self._site.topic, read.records.column("value"), partition=read.partition
+        )
+
+    def _judge(self, error: MillraceError) -> None:
+        # What a session that has ended, or a transaction that was aborted, brings.
+        expected = (
+            AbortedError,
+            TransactionInDoubtError,
+            UnknownMemberIdError,
+            FencedMemberEpochError,
+            StaleMemberEpochError,
+        )
+        if isinstance(error, expected) or (isinstance(error, FencedError) and self._may_be_lost()):
+            return
+        super()._judge(error)
