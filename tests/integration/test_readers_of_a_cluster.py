@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,37 @@ def test_a_reader_that_names_its_zone_reads_there_and_falls_back_to_the_leader(
             cluster[near].kill()
             read_after(producer, consumer, "from the leader")
             assert consumer.lag() == {("t", 0): 0}
+
+
+def test_a_follower_serves_transactions_when_it_knows_how_they_ended(
+    cluster: RunningCluster,
+) -> None:
+    with (
+        SyncAdmin(cluster.bootstrap) as admin,
+        SyncProducer(cluster.bootstrap, transactional_id="writer") as producer,
+    ):
+        leader = admin.create_topic("t", replication_factor=3).partitions[0].leader
+        near = next(number for number in range(3) if number != leader)
+        with SyncConsumer(cluster.bootstrap, client_rack=RACKS[near]) as consumer:
+            consumer.subscribe(["t"])
+            expected = []
+            for number in range(6):
+                with suppress(KeyError), producer.transaction() as transaction:
+                    values = [b"%d of %d" % (part, number) for part in range(10)]
+                    for value in values:
+                        transaction.send("t", value)
+                    if number % 2:
+                        raise KeyError  # It is aborted.
+                    expected += values
+            assert [record.value for record in read(consumer, 30)] == expected
+            wait_until(lambda: fetched_bytes(cluster, near) > 0, "the follower has sent them")
+            with producer.transaction() as transaction:
+                transaction.send("t", b"open").result(30)
+                assert len(consumer.poll(timeout_ms=1000)) == 0
+                assert consumer.lag() == {("t", 0): 0}
+            assert [record.value for record in read(consumer, 1)] == [b"open"]
+            end = admin.list_offsets("t")["t", 0].offset
+            wait_until(lambda: consumer.position(("t", 0)) == end, "the marker is passed")
 
 
 def test_a_reader_of_another_zone_reads_from_the_leader(cluster: RunningCluster) -> None:
