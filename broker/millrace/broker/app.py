@@ -163,9 +163,8 @@ class Broker:
         self.partitions: Partitions | None = None
         self.life: BrokerLife | None = None
         self._segment_duties: list[Cleaners | TierMovers] = []
-        self._coordinator_limits = CoordinatorLimits(
-            inflated_bytes_max=config.limits.batch_inflated_bytes_max
-        )
+        inflated_bytes_max = config.limits.batch_inflated_bytes_max
+        self._coordinator_limits = CoordinatorLimits(inflated_bytes_max=inflated_bytes_max)
 
     async def start(self) -> BrokerAddress:
         """Start everything; return once clients can connect.
@@ -412,6 +411,7 @@ class Broker:
             self._config.transactions,
             peers,
             producer_ids,
+            metrics=self._metrics.transactions,
             turns=self._turns,
             on_failure=self._duties.fail,
             limits=self._coordinator_limits,
@@ -490,6 +490,7 @@ class Broker:
             self._config.storage,
             self._metrics,
             is_controller=lambda: controller.is_controller,
+            hanging_ms=self._config.transactions.hanging_ms,
         )
         self._duties.begin(housekeeping.observe())
         self._duties.begin(self._quotas.run())

@@ -297,9 +297,44 @@ COORDINATOR_NOT_LOADED: Final = Event(
     name="coordinator_not_loaded",
     level=Level.WARNING,
     text="a coordinator cannot be loaded yet",
-    meaning="Groups or positions of this partition are not served; it is tried again.",
+    meaning="Groups, positions or transactional ids of this partition are not served; it is tried "
+    "again.",
     action="Do what the error says if it stays.",
     fields=("topic", "partition", "error"),
+)
+TRANSACTION_TIMED_OUT: Final = Event(
+    name="transaction_timed_out",
+    level=Level.WARNING,
+    text="a transaction was open for longer than its time-out, and is aborted",
+    meaning="Its producer has died, waits for something, or takes longer than the time-out that "
+    "it chose. Its next request is refused, and it may begin again.",
+    action="Look at the program if it happens often: end transactions earlier, or choose a longer "
+    "time-out.",
+    fields=("transactional_id", "producer_id", "timeout_ms"),
+)
+TRANSACTION_FENCED: Final = Event(
+    name="transaction_fenced",
+    level=Level.WARNING,
+    text="a producer began with a transactional id whose transaction was open: it is aborted",
+    meaning="The program was started again and has taken over from its last run, or two programs "
+    "use one id. The producer before it is fenced: it can write no more.",
+    action="Nothing after a restart. If it goes on, give each program an id of its own.",
+    fields=("transactional_id", "producer_id"),
+)
+MARKERS_OWED: Final = Event(
+    name="markers_owed",
+    level=Level.WARNING,
+    text="the ends of decided transactions could not be written for long",
+    meaning="Readers of committed records wait in these partitions. It is tried again for ever, "
+    "and logged once a minute with the oldest transaction.",
+    action="Do what `problem` says. `millrace transaction describe` shows all that one waits for.",
+    fields=("transactions", "transactional_id", "duration_ms", "participant", "problem"),
+)
+MARKERS_WRITTEN: Final = Event(
+    name="markers_written",
+    level=Level.INFO,
+    text="the ends of decided transactions are written again",
+    meaning="The end of `markers_owed`.",
 )
 LAG_FAILED: Final = Event(
     name="lag_failed",
@@ -603,8 +638,8 @@ ADMINISTRATIVE_REQUEST: Final = Event(
     level=Level.INFO,
     text="administrative request",
     meaning="A client changed the cluster, or may have. It is logged at the broker that decided "
-    "it: the controller, or a partition's leader for the deletion of records, or a group's "
-    "coordinator.",
+    "it: the controller, or a partition's leader for the deletion of records and the abort of an "
+    "open transaction, or the coordinator of a group or a transactional id.",
     fields=_REQUEST_FIELDS,
 )
 ADMINISTRATIVE_REQUEST_REFUSED: Final = Event(
@@ -689,6 +724,8 @@ FIELDS: Final = {
     "of_these": "how many of the connections it has",
     "open_files": "how many files the process may open",
     "outcome": "`done`, `refused`, `partly refused`, or `failed`: it failed as a whole",
+    "participant": "a partition in which the transaction wrote, or a group",
+    "producer_id": "id of the producer",
     "principal": "the proved identity of a client",
     "refused": "the refused entries, with the name of the error of each",
     "refused_count": "how many entries were refused",
@@ -699,7 +736,10 @@ FIELDS: Final = {
     "start_offset": "offset of the first record",
     "target": "to where",
     "tier_end_offset": "records before it are on an HDD",
+    "timeout_ms": "the time-out that its producer chose",
     "topic_id": "its id",
+    "transactional_id": "the transactional id, with its namespace",
+    "transactions": "how many transactions",
     "where": "what was being done",
 }
 """The meaning of each field that only these events have. `millrace.core.events` has the others."""

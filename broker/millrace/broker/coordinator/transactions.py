@@ -24,9 +24,11 @@ from millrace.broker.coordinator.coordinators import (
     CoordinatorRuntime,
 )
 from millrace.broker.coordinator.marker_delivery import MarkerDelivery, Telling
+from millrace.broker.coordinator.transaction_watch import TransactionWatch
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.peers import Peers
 from millrace.broker.replica.reader import LogReader
+from millrace.broker.telemetry.transactions import TransactionMetrics
 from millrace.core.callers import Caller
 from millrace.core.coordinator.contract import ResponseT, Result
 from millrace.core.coordinator.transactions import records
@@ -107,6 +109,7 @@ class Transactions:
         config: the broker's settings.
         peers: the leaders of partitions, and the coordinators of groups.
         producer_ids: for new ids.
+        metrics: what is shown.
         turns: of the loop.
         on_failure: called with an unexpected error.
         limits: of each partition.
@@ -123,12 +126,14 @@ class Transactions:
         peers: Peers,
         producer_ids: ProducerIdSource,
         *,
+        metrics: TransactionMetrics,
         turns: Turns,
         on_failure: Callable[[BaseException], None],
         limits: CoordinatorLimits,
     ) -> None:
         self._partitions = partitions
         self._producer_ids = producer_ids
+        self._shown = TransactionWatch(metrics, partitions.named)
         self.runtime: TransactionsRuntime = CoordinatorRuntime(
             str(TRANSACTIONS_TOPIC),
             lambda start_offset: TransactionCoordinator(config, start_offset),
@@ -141,6 +146,7 @@ class Transactions:
             on_ended=self._on_ended,
             on_committed=self._on_committed,
         )
+        metrics.unready.set_function(self.runtime.unready)
         self._delivery = MarkerDelivery(partitions, peers, on_failure)
         self._told_until: dict[TopicPartition, Offset] = {}
         self._telling: dict[TopicPartition, dict[str, Telling]] = {}
@@ -347,13 +353,15 @@ class Transactions:
 
     def _on_committed(self, committed: Committed[TransactionCoordinator]) -> None:
         place, leader_epoch, machine, high_watermark = committed
-        since = self._told_until.get(place, Offset(0))
-        if high_watermark <= since:
+        told_until = self._told_until.get(place)
+        if told_until is not None and high_watermark <= told_until:
             return
         self._told_until[place] = high_watermark
         self._leader_epochs[place] = leader_epoch
         telling = self._telling.setdefault(place, {})
-        for decision in machine.owed(high_watermark, since):
+        for decision in machine.owed(high_watermark, told_until or Offset(0)):
+            if told_until is not None:  # Else another coordinator has counted it.
+                self._shown.on_decided(machine.get(decision.transactional_id))
             told = telling[decision.transactional_id] = Telling(
                 place, leader_epoch, decision, self._complete
             )
@@ -410,14 +418,27 @@ class Transactions:
 
     async def watch(self) -> None:
         """End what is open for too long, and forget what is unused, while the broker runs."""
-        looks = 0
         try:
-            while True:
-                await asyncio.sleep(_LOOK_SECONDS)
-                looks += 1
-                await self.look(at_unused=looks % _UNUSED_LOOKS == 0)
+            await asyncio.gather(self._look_on(), self._show())
         finally:
             await self._delivery.close()
+
+    async def _look_on(self) -> None:
+        looks = 0
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            looks += 1
+            await self.look(at_unused=looks % _UNUSED_LOOKS == 0)
+
+    async def _show(self) -> None:
+        """Show what is open and what is owed; it waits for no commit."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._shown.look(
+                self.runtime.machines(),
+                lambda place, name: self._telling.get(place, {}).get(name),
+                self.now(),
+            )
 
     async def look(self, *, at_unused: bool = True) -> None:
         """Look at all partitions once."""

@@ -6,7 +6,8 @@ from typing import Final
 
 from millrace.broker.replica.partition import Partition
 from millrace.broker.telemetry.replication import ReplicaCounts
-from millrace.core.ids import MonotonicMs
+from millrace.broker.telemetry.transactions import UndecidedCounts
+from millrace.core.ids import MonotonicMs, WallMs
 from millrace.core.replica.replication.follower import Phase
 from millrace.core.replica.replication.leader import PartitionLeader
 
@@ -15,9 +16,19 @@ _AT_ONCE: Final = 200
 
 
 async def count_replicas(
-    partitions: Iterable[Partition], clock: Callable[[], MonotonicMs]
+    partitions: Iterable[Partition],
+    clock: Callable[[], MonotonicMs],
+    wall_clock: Callable[[], WallMs],
+    hanging_ms: int,
 ) -> ReplicaCounts:
-    """Look at every replica; the event loop has others to serve between."""
+    """Look at every replica; the event loop has others to serve between.
+
+    Args:
+        partitions: of this broker.
+        clock: returns the time.
+        wall_clock: likewise; producers are known by it.
+        hanging_ms: after how long without a batch a transaction is hanging.
+    """
     counts = ReplicaCounts()
     for number, partition in enumerate(partitions):
         if number % _AT_ONCE == _AT_ONCE - 1:
@@ -28,6 +39,7 @@ async def count_replicas(
             counts.incomplete += partition.replica.lack() is not None
         elif leader is not None and not leader.is_resigned:
             _add_led(counts, partition, leader, clock())
+            _add_undecided(counts.undecided, partition.topic, leader, wall_clock, hanging_ms)
     return counts
 
 
@@ -71,3 +83,23 @@ def _add_led(
         broker_id = follower.broker_id
         counts.lag_records[broker_id] = max(behind, counts.lag_records.get(broker_id, 0))
         counts.lag_ms[broker_id] = max(since, counts.lag_ms.get(broker_id, 0))
+
+
+def _add_undecided(
+    counts: UndecidedCounts,
+    topic: str,
+    leader: PartitionLeader,
+    clock: Callable[[], WallMs],
+    hanging_ms: int,
+) -> None:
+    behind = leader.high_watermark - leader.last_stable_offset
+    counts.records[topic] = max(behind, counts.records.get(topic, 0))
+    producers = leader.producers
+    oldest = producers.transactions.oldest
+    if oldest is None:
+        return
+    counts.open += len(producers.transactions)
+    entry = producers.entry(oldest)
+    silent_ms = 0 if entry is None else clock() - entry.seen_at
+    counts.silent_ms = max(silent_ms, counts.silent_ms)
+    counts.hanging += silent_ms > hanging_ms

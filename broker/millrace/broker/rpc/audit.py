@@ -1,7 +1,8 @@
 """The audit log: who changed the cluster, or was refused, from where, and with which outcome.
 
 An administrative request has one line, where it was decided: at the controller, at the leader whose
-records are deleted, or at the coordinator of the group. The line is written when the outcome is
+records are deleted or whose open transaction is aborted, or at the coordinator of the group or of
+the transactional id. The line is written when the outcome is
 known, and names the client as reported by the broker that passed the request on. A request that
 only validates changes nothing, and leaves no line. Values are not logged, but for the names and
 numbers that say what was changed.

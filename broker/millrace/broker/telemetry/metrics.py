@@ -24,6 +24,7 @@ from millrace.broker.telemetry.replication import ReplicationMetrics
 from millrace.broker.telemetry.requests import RequestMetrics
 from millrace.broker.telemetry.tiers import TierMetrics
 from millrace.broker.telemetry.topic_labels import TopicLabels
+from millrace.broker.telemetry.transactions import TransactionMetrics
 from millrace.core.broker_config import MetricsConfig, NodeConfig
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId
@@ -204,6 +205,7 @@ class BrokerMetrics:
         self.group_lags = GroupLagMetrics(registry)
         self.compaction = CompactionMetrics(registry)
         self.tiers = TierMetrics(registry)
+        self.transactions = TransactionMetrics(registry, self._topic_labels)
         self._refused: dict[tuple[type[MillraceError], str], Counter] = {}
         self._topics: dict[str, TopicTraffic] = {}
         self._sized_topics: set[str] = set()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from millrace.broker.telemetry.topic_labels import TopicLabels
+from millrace.broker.telemetry.transactions import UndecidedCounts
 from millrace.core.controller.topic_changes import (
     brokers_for_replicas,
     default_replication_factor,
@@ -39,6 +40,7 @@ class ReplicaCounts:
         isr_size: the fewest in-sync replicas of led partitions, by topic.
         lag_records: by how many records a follower is behind at the most.
         lag_ms: for how long at the most.
+        undecided: transactions in led partitions.
     """
 
     led: int = 0
@@ -51,6 +53,7 @@ class ReplicaCounts:
     isr_size: dict[str, int] = field(default_factory=dict)
     lag_records: dict[BrokerId, int] = field(default_factory=dict)
     lag_ms: dict[BrokerId, int] = field(default_factory=dict)
+    undecided: UndecidedCounts = field(default_factory=UndecidedCounts)
 
 
 class ReplicationMetrics:

@@ -58,6 +58,7 @@ class Housekeeping:
         metrics: BrokerMetrics,
         *,
         is_controller: Callable[[], bool],
+        hanging_ms: int,
     ) -> None:
         self._partitions = partitions
         self._directories = partitions.directories
@@ -65,6 +66,7 @@ class Housekeeping:
         self._config = config
         self._metrics = metrics
         self._is_controller = is_controller
+        self._hanging_ms = hanging_ms
         for opened in self._directories:
             flushes = metrics.requests.flush.labels(opened.directory.path)
             opened.appender.observe_flush = flushes.observe
@@ -173,8 +175,11 @@ class Housekeeping:
                 is_controller=self._is_controller(),
                 leaderships_failed=self._partitions.replicas.unopened.leaderships_failed,
             )
-        counts = await count_replicas(self._partitions.all(), monotonic_now)
+        counts = await count_replicas(
+            self._partitions.all(), monotonic_now, wall_now, self._hanging_ms
+        )
         self._metrics.replication.on_counted(counts)
+        self._metrics.transactions.on_undecided(counts.undecided)
         self._metrics.offline_log_dirs.set(
             sum(opened.failure is not None for opened in self._directories)
         )

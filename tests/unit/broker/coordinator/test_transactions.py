@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.fakes.marker_writers import HERE, MarkerLeader, MarkersImage
 from tests.fakes.transactions_log import (
     CLICKS,
@@ -23,6 +24,8 @@ from millrace.broker.coordinator.coordinators import Committed, CoordinatorLimit
 from millrace.broker.coordinator.marker_delivery import METHOD
 from millrace.broker.coordinator.transactions import Transactions
 from millrace.broker.replica.peers import Peers
+from millrace.broker.telemetry.topic_labels import TopicLabels
+from millrace.broker.telemetry.transactions import TransactionMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
 from millrace.core.coordinator.contract import Result
@@ -116,10 +119,13 @@ class Stage:
         self.image = MarkersImage()
         self.leader = MarkerLeader()
         self.failures: list[BaseException] = []
-        partitions: Any = SimpleNamespace(image=self.image, add_opened_callback=lambda _: None)
+        partitions: Any = SimpleNamespace(
+            image=self.image, add_opened_callback=lambda _: None, named=str
+        )
         peers = Peers(HERE, partitions, LimitsConfig())
         peers.serve_here(METHOD, self.leader.write)
         self.ids = Ids()
+        self.registry = CollectorRegistry()
         reader: Any = None
         self.transactions = Transactions(
             partitions,
@@ -127,6 +133,7 @@ class Stage:
             TransactionsConfig(),
             peers,
             self.ids,
+            metrics=TransactionMetrics(self.registry, TopicLabels(1)),
             turns=Turns(),
             on_failure=self.failures.append,
             limits=CoordinatorLimits(inflated_bytes_max=1 << 20),
@@ -250,6 +257,26 @@ async def test_the_next_coordinator_tells_again_what_is_not_complete() -> None:
     await until(lambda: stage.log.state() is State.COMPLETE_COMMIT)
     assert stage.leader.calls[told].markers[0].coordinator_epoch == 2
     assert len(stage.leader.calls[told].markers[0].partitions) == 2
+
+
+async def test_a_decision_is_counted_by_the_coordinator_that_made_it_and_by_no_other() -> None:
+    stage = Stage()
+
+    def committed() -> float | None:
+        return stage.registry.get_sample_value("millrace_transactions_committed_total")
+
+    stage.leader.cannot = {at(0)}
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    stage.runtime.commits = False
+    await stage.end(writer)
+    assert committed() == 0, "it may be lost"
+    stage.runtime.commit()
+    assert committed() == 1
+    await stage.lose()
+    stage.runtime.is_led = True
+    stage.runtime.commit(epoch=2)
+    assert committed() == 1
 
 
 async def test_a_completion_that_is_not_committed_in_time_is_repeated() -> None:

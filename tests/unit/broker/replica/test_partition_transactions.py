@@ -12,9 +12,11 @@ from tests.fakes.two_replicas import HERE, THERE, complete, raise_it
 from tests.fakes.until import until
 
 from millrace.broker.replica.appender import Appender
+from millrace.broker.replica.counts import count_replicas
 from millrace.broker.replica.partition import Partition
+from millrace.broker.telemetry.transactions import UndecidedCounts
 from millrace.core.errors import InvalidTransactionStateError, StorageFullError
-from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, WallMs
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import BatchHeader, parse_header
@@ -144,6 +146,34 @@ async def test_on_a_full_disk_a_marker_takes_the_ballast_and_data_does_not() -> 
         with pytest.raises(StorageFullError):
             await append_plain(partition)
         assert partition.leader.last_stable_offset == 3
+
+
+async def undecided(partition: Partition, later_ms: int = 0) -> UndecidedCounts:
+    """What the look for the metrics finds, so much later."""
+    counts = await count_replicas(
+        [partition], monotonic_now, lambda: WallMs(wall_now() + later_ms), hanging_ms=60_000
+    )
+    return counts.undecided
+
+
+async def test_metrics_show_what_readers_wait_for_and_that_it_hangs() -> None:
+    nothing = UndecidedCounts(records={"t": 0})
+    async with leading() as partition:
+        assert await undecided(partition) == nothing
+        await join(partition)
+        follow(partition)
+        found = await undecided(partition)
+        assert (found.open, found.hanging, found.records) == (1, 0, {"t": 2})
+        later = await undecided(partition, 60_100)
+        assert (later.open, later.hanging) == (1, 1)
+        assert later.silent_ms >= 60_100
+        marker = Marker(PRODUCER, ProducerEpoch(1), True, LeaderEpoch(3))
+        partition.append_markers([marker], Sender())
+        ended = await undecided(partition, 60_100)
+        assert (ended.open, ended.hanging, ended.records) == (0, 0, {"t": 2})
+        await until(lambda: partition.leader.flushed_offset == 3)
+        follow(partition)
+        assert await undecided(partition, 60_100) == nothing
 
 
 async def append_plain(partition: Partition) -> None:

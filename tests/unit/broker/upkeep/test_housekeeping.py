@@ -182,6 +182,7 @@ def keeping(
         StorageConfig(retention_check_interval_ms=10),
         metrics or BrokerMetrics(),
         is_controller=lambda: False,
+        hanging_ms=1_200_000,
     )
 
 

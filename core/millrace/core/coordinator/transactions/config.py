@@ -10,6 +10,8 @@ EPOCH_MAX: Final = 2**15 - 1
 REQUEST_PARTITIONS_MAX: Final = 1000
 REQUEST_GROUPS_MAX: Final = 100
 """What one request may take into a transaction."""
+_HANGING_MS: Final = 300_000
+"""What a coordinator may take to end a transaction that is open for too long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,3 +60,8 @@ class TransactionsConfig:
     )
     epoch_max: int = constant(EPOCH_MAX)
     """The largest epoch of a producer. It fences only: records have smaller ones."""
+
+    @property
+    def hanging_ms(self) -> int:
+        """After how long a transaction of a partition is hanging: no coordinator ends it (P54)."""
+        return self.timeout_ms_max + _HANGING_MS

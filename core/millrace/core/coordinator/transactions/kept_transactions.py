@@ -6,7 +6,7 @@ it is committed (T9).
 
 from collections.abc import Collection, Iterator
 from heapq import nsmallest
-from typing import Final
+from typing import Final, NamedTuple
 
 from millrace.core.coordinator.kept_records import SLACK_RECORDS, KeptRecords
 from millrace.core.coordinator.transactions.config import TransactionsConfig
@@ -26,6 +26,34 @@ from millrace.core.errors import TransactionalIdNotFoundError
 from millrace.core.ids import Offset, ProducerId, TopicId, TopicPartition, WallMs
 
 _START: Final = Offset(0)
+
+
+class KnownTransactions(NamedTuple):
+    """How many transactions coordinators know.
+
+    Attributes:
+        ids: transactional ids.
+        open: those whose transaction is open.
+        open_ms: for how long the oldest one is.
+        owed: those whose transaction is decided, and not told to all participants.
+        owed_ms: how long ago the oldest one was decided.
+    """
+
+    ids: int = 0
+    open: int = 0
+    open_ms: int = 0
+    owed: int = 0
+    owed_ms: int = 0
+
+    def __or__(self, other: "KnownTransactions") -> "KnownTransactions":
+        """Return what two coordinators know together."""
+        return KnownTransactions(
+            self.ids + other.ids,
+            self.open + other.open,
+            max(self.open_ms, other.open_ms),
+            self.owed + other.owed,
+            max(self.owed_ms, other.owed_ms),
+        )
 
 
 class KeptTransactions:
@@ -163,9 +191,26 @@ class KeptTransactions:
             and transactional_id not in self._decided
         ]
 
-    def decided_count(self) -> int:
-        """Return how many decided transactions are not complete."""
-        return len(self._decided)
+    def known(self, now: WallMs) -> KnownTransactions:
+        """Return how many transactions are known, and how old the oldest ones are."""
+        began = [
+            transaction.began_at
+            for transactional_id in self._open
+            if (transaction := self._ids[transactional_id].transaction) is not None
+        ]
+        decided = [self._ids[transactional_id].timestamp for transactional_id in self._decided]
+        return KnownTransactions(
+            len(self._ids),
+            len(began),
+            max(now - min(began, default=now), 0),
+            len(decided),
+            max(now - min(decided, default=now), 0),
+        )
+
+    def owed_since(self, before: WallMs) -> list[IdRecord]:
+        """Return the ids whose transaction was decided before a time and is not complete."""
+        found = (self._ids[transactional_id] for transactional_id in self._decided)
+        return [record for record in found if record.timestamp < before]
 
     def participants(self, transactional_id: str) -> tuple[list[TopicPartition], list[str]]:
         """Return the partitions and groups of the transaction that is open or not complete."""

@@ -82,6 +82,11 @@ class OpenTransactions:
     __hash__ = None  # type: ignore[assignment]
 
     @property
+    def oldest(self) -> ProducerId | None:
+        """The producer of the open one that began first."""
+        return next(iter(self._first_offsets), None)
+
+    @property
     def ended(self) -> tuple[Ended, ...]:
         """Those that have ended, ascending by marker."""
         return tuple(self._ended)

@@ -16,6 +16,7 @@ from tests.fakes.transactions_log import (
     producer,
 )
 
+from millrace.core.coordinator.transactions.kept_transactions import KnownTransactions
 from millrace.core.coordinator.transactions.transaction import Ending, State
 from millrace.core.errors import (
     ConcurrentTransactionsError,
@@ -595,6 +596,26 @@ def test_ids_are_listed_in_pages_by_state_and_producer() -> None:
     assert names(states=(State.ONGOING,)) == ["default/c"]
     assert names(producer_id=ProducerId(101)) == ["default/a"]
     assert log.machine.open_ids() == ["default/c"]
+
+
+def test_transactions_are_counted_with_the_age_of_the_oldest() -> None:
+    log = TransactionsLog()
+    assert log.machine.known(log.now) == KnownTransactions()
+    for name in ("default/a", "default/b"):
+        log.join(log.begun(name=name), at(0), name=name)
+        log.now = WallMs(log.now + 1000)
+    writer = log.begun()
+    log.join(writer, at(0))
+    log.commit(writer)
+    log.now = WallMs(log.now + 500)
+    assert log.machine.known(log.now) == KnownTransactions(3, 2, 2500, 1, 500)
+    assert log.replayed().known(log.now) == log.machine.known(log.now)
+    assert log.machine.owed_since(WallMs(log.now - 500)) == []
+    assert log.machine.owed_since(log.now) == [log.machine.get(ID)]
+    twice = log.machine.known(log.now) | KnownTransactions(1, 1, 9000, 0, 0)
+    assert twice == KnownTransactions(4, 3, 9000, 1, 500)
+    log.complete()
+    assert log.machine.known(log.now) == KnownTransactions(3, 2, 2500)
 
 
 def test_handling_changes_nothing() -> None:
