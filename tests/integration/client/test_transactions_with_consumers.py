@@ -273,6 +273,8 @@ async def test_a_consumer_that_commits_by_itself_is_refused() -> None:
         await it.read(1)
         with pytest.raises(InvalidRequestError, match="enable_auto_commit=False"):
             await it.producer.begin_transaction(it.consumer)
+        async with it.producer.transaction() as t:  # Nothing has begun.
+            t.send("copies", b"1")
 
 
 async def test_clients_of_two_loops_are_refused() -> None:

@@ -200,11 +200,11 @@ class Transactions:
         async with self._turn:
             if self._machine.must_initialise:
                 await self._initialise()
-            identity = self._machine.begin()
-            self._records.begin_transaction(identity)
-            self._began_at = host.monotonic_s()
+            self._machine.check_ready()
             if reading is not None:
-                self._hold(reading)
+                self._hold(reading)  # First: it may refuse.
+            self._began_at = host.monotonic_s()
+            self._records.begin_transaction(self._machine.begin())
             self._set_gate()
 
     async def stage(self, reading: Reading, positions: Mapping[PartitionName, int] | None) -> None:

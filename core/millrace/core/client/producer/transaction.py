@@ -297,11 +297,11 @@ class ProducerTransactions:
 
     # One transaction.
 
-    def begin(self) -> ProducerIdentity:
-        """Begin a transaction; return what its batches are written with.
+    def check_ready(self) -> None:
+        """Refuse what `begin` would refuse.
 
         Raises:
-            MillraceError: it is not possible now.
+            MillraceError: no transaction can begin now.
         """
         self._check_alive()
         if self.is_open:
@@ -312,6 +312,14 @@ class ProducerTransactions:
             raise self._under_way()
         if self.state is TransactionState.COMMIT_IN_DOUBT:
             raise self._in_doubt()
+
+    def begin(self) -> ProducerIdentity:
+        """Begin a transaction; return what its batches are written with.
+
+        Raises:
+            MillraceError: no transaction can begin now.
+        """
+        self.check_ready()
         assert self.identity is not None, "there is one once it is initialised"
         self._on(TransactionEvent.BEGUN)
         self.problem = None
