@@ -118,6 +118,9 @@ _PRODUCER_COUNTS: Final = {
     "requests": "Requests that were sent; each has batches of many partitions.",
     "acknowledged_records": "Records that the brokers have acknowledged; with acks=0, that the "
     "transport has taken.",
+    "begun_transactions": "Transactions that were begun.",
+    "committed_transactions": "Those of them that were committed. Worry when many are not: they "
+    "were aborted, and their work is done again.",
     "refused_requests": "With acks=0, requests that a broker refused at least in part. Worry about "
     "any: records are lost.",
 }
@@ -170,6 +173,12 @@ _PRODUCER: Final[tuple[_Family[Pipeline], ...]] = (
         "Time of requests until the broker's answer. Worry when most of the delivery time is "
         "here: the brokers or the network are slow.",
         lambda it: it.counters.request_seconds,
+    ),
+    _Histogram(
+        "producer_commit_seconds",
+        "Time of commits of transactions: until all is delivered, and decided. Worry when it nears "
+        "the time between commits.",
+        lambda it: it.counters.commit_seconds,
     ),
     _Gauge(
         "producer_buffer_bytes", "The setting buffer_memory.", lambda it: it.intakes.buffer_memory

@@ -82,6 +82,8 @@ async def test_a_block_commits_at_its_end_and_the_next_one_has_another_epoch() -
         assert committed(broker) == [b"first", b"second"]
         assert committed(broker, "items") == [b"first"] * 2 + [b"second"] * 2
         assert await producer.outcome() == "committed"
+        counted = producer.metrics()
+        assert (counted["begun_transactions"], counted["committed_transactions"]) == (2, 2)
 
 
 async def test_an_exception_aborts_and_goes_on_and_what_is_not_delivered_is_dropped() -> None:

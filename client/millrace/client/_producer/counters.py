@@ -22,6 +22,10 @@ class ProducerCounters:
     throttled_ms: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     """Failed records, by error."""
+    begun_transactions: int = 0
+    committed_transactions: int = 0
+    commit_seconds: Latencies = field(default_factory=Latencies)
+    """The time of each commit of a transaction: to deliver what is not, and to decide."""
     delivery_seconds: Latencies = field(default_factory=Latencies)
     """The time of each batch from the `send()` of its first record to its acknowledgement."""
     request_seconds: Latencies = field(default_factory=Latencies)

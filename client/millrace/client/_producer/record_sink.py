@@ -240,6 +240,8 @@ class RecordSink:
             "repeated_batches": counters.repeated_batches,
             "failed_records": counters.failed_records,
             "refused_requests": counters.refused_requests,
+            "begun_transactions": counters.begun_transactions,
+            "committed_transactions": counters.committed_transactions,
             "failed_streams": self._pipeline.streams.failures,
             "throttled_ms": counters.throttled_ms,
             "buffer_available_bytes": self._intakes.available,

@@ -18,6 +18,7 @@ from millrace.client._cluster import wire
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.coordinators import Coordinators
+from millrace.client._producer.counters import ProducerCounters
 from millrace.client._producer.room import Room
 from millrace.core.client.producer.sender import Sender
 from millrace.core.client.producer.transaction import (
@@ -104,6 +105,7 @@ class Records(Protocol):
     cluster: Cluster
     room: Room
     sender: Sender
+    counters: ProducerCounters
 
     async def settle(self, dropped: MillraceError | None = None) -> None: ...
 
@@ -205,6 +207,7 @@ class Transactions:
                 self._hold(reading)  # First: it may refuse.
             self._began_at = host.monotonic_s()
             self._records.begin_transaction(self._machine.begin())
+            self._records.counters.begun_transactions += 1
             self._set_gate()
 
     async def stage(self, reading: Reading, positions: Mapping[PartitionName, int] | None) -> None:
@@ -229,13 +232,15 @@ class Transactions:
     async def commit(self) -> None:
         """See `Producer.commit_transaction`."""
         async with self._turn:
-            machine = self._machine
+            machine, begun = self._machine, host.monotonic_s()
             try:
                 if machine.state is not TransactionState.COMMIT_IN_DOUBT:
                     machine.check_open()
                     self._records.room.refuse(_COMMITTING)
                     await self._records.settle()
                 await self._end(committed=True)
+                self._records.counters.committed_transactions += 1
+                self._records.counters.commit_seconds.observe(host.monotonic_s() - begun)
             except InvalidProducerEpochError:
                 # It was aborted by its time-out, or another producer began: the coordinator knows.
                 await self._abort()
