@@ -5,6 +5,7 @@ import pytest
 from millrace.core import errors
 from millrace.core.errors import (
     ERRORS_BY_CODE,
+    AbortedError,
     Appended,
     ClientError,
     FencedError,
@@ -20,7 +21,14 @@ from millrace.core.errors import (
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.proto.v1 import common_pb2
 
-BRANCHES = (RetriableError, FencedError, InvalidRequestError, StorageError, ClientError)
+BRANCHES = (
+    RetriableError,
+    FencedError,
+    AbortedError,
+    InvalidRequestError,
+    StorageError,
+    ClientError,
+)
 
 
 def leaves() -> Iterator[type[MillraceError]]:

@@ -609,10 +609,10 @@ def levels(min_level: int, max_level: int) -> list[Feature]:
 @pytest.mark.parametrize(
     ("features", "words"),
     [
-        ([], ["speaks no level", "this broker levels 1 to 2", "upgrade the broker that calls"]),
+        ([], ["speaks no level", "this broker levels 1 to 3", "upgrade the broker that calls"]),
         (
-            levels(3, 4),
-            ["speaks levels 3 to 4", "levels 1 to 2", "upgrade the cluster's brokers first"],
+            levels(4, 5),
+            ["speaks levels 4 to 5", "levels 1 to 3", "upgrade the cluster's brokers first"],
         ),
         ([Feature(name="something-else", min_level=1, max_level=1)], ["speaks no level"]),
     ],
@@ -635,7 +635,7 @@ async def test_a_broker_that_speaks_a_level_more_gets_a_session() -> None:
     async with running() as the:
         call = Call()
         call.room.release()
-        opening = pb.SessionOpening(features=levels(1, 3))
+        opening = pb.SessionOpening(features=levels(1, 4))
         call.requests.put_nowait(pb.SessionRequest(opening=opening).SerializeToString())
         call.requests.put_nowait(grpc.aio.EOF)
         session = asyncio.create_task(serve(the, call))
