@@ -137,6 +137,17 @@ BROKERS: Final = (
         runbook="disk-full",
     ),
     Alert(
+        # Nobody ends it: the longest time-out and the time for its end are over.
+        name="HangingTransaction",
+        severity=Severity.PAGE,
+        expr=f"max by ({_BROKER}) (millrace_partition_transaction_silent_seconds_max - "
+        "millrace_transaction_timeout_max_seconds) > 5 * 60",
+        hold="5m",
+        summary=f"Readers of committed records wait {_OF_BROKER} for a transaction that nobody "
+        "ends.",
+        runbook="hanging-transaction",
+    ),
+    Alert(
         name="BrokerDown",
         severity=Severity.TICKET,
         expr=f"sum by ({_CLUSTER}) (millrace_fenced_brokers) > 0",
@@ -218,6 +229,15 @@ BROKERS: Final = (
         summary=f"Tiered logs {_OF_BROKER} whose segments cannot move to {{{{ $labels.log_dir }}}} "
         "or back: {{ $value }} ({{ $labels.error }}).",
         runbook="tier-moves-refused",
+    ),
+    Alert(
+        name="MarkersOwed",
+        severity=Severity.TICKET,
+        expr=f"max by ({_BROKER}) (millrace_transactions_owed_seconds_max) > 5 * 60",
+        hold="5m",
+        summary=f"The end of a transaction that is coordinated {_OF_BROKER} could not be written "
+        "for {{ $value | humanizeDuration }}.",
+        runbook="markers-owed",
     ),
     Alert(
         name="SettingsDiffer",

@@ -16,6 +16,7 @@ from dashboards import (
     spark,
     storage,
     topics,
+    transactions,
 )
 from dashboards.alerts import rules_yaml
 from dashboards.grafana import grafana_json
@@ -28,6 +29,7 @@ BOARDS: Final = (
     topics.BOARD,
     replication.BOARD,
     groups.BOARD,
+    transactions.BOARD,
     quotas.BOARD,
     storage.BOARD,
     kubernetes_operator.BOARD,

@@ -168,6 +168,27 @@ CASES: dict[str, Case] = {
         summary="Tiered logs on logs-b-0 whose segments cannot move to /data/hdd or back: 2 "
         "(STORAGE_FULL).",
     ),
+    "HangingTransaction": Case(
+        series={
+            series("millrace_partition_transaction_silent_seconds_max", **BROKER): (
+                "0+60x100",
+                "1150x100",
+            ),
+            series("millrace_transaction_timeout_max_seconds", **BROKER): "900x100",
+        },
+        minutes=(25, 26),
+        labels=BROKER,
+        summary="Readers of committed records wait on logs-b-0 for a transaction that nobody ends.",
+    ),
+    "MarkersOwed": Case(
+        series={
+            series("millrace_transactions_owed_seconds_max", **BROKER): ("0+60x100", "280x100"),
+        },
+        minutes=(10, 11),
+        labels=BROKER,
+        summary="The end of a transaction that is coordinated on logs-b-0 could not be written "
+        "for 11m 0s.",
+    ),
     "SettingsDiffer": Case(
         **gauge("millrace_differing_cluster_settings", BROKER, 1),
         minutes=(59, 60),

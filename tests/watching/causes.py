@@ -16,7 +16,7 @@ from tests.background import repeated
 from tests.faults.machine import Need
 from tests.faults.volume import Volume
 from tests.integration.running_broker import RunningBroker
-from tests.watching.cluster import WatchedCluster, wait_until
+from tests.watching.cluster import TRANSACTION_TIMEOUT_MS, WatchedCluster, wait_until
 from tests.watching.disks import FaultyBrokers
 from tests.watching.operator import RunningOperator
 
@@ -28,6 +28,8 @@ from millrace.core.metadata.objects.stored_object import StoredObject
 
 _PAIR: Final = "pair"
 """A topic of two replicas; two of its three partitions have one on the controller."""
+_STRICT: Final = "strict"
+"""A topic of three replicas, all of which have to be in sync for a write."""
 _SURE: Final = "sure"
 """A topic of three replicas that is written by a cause alone."""
 _FILLED_BYTES: Final = 320 << 20
@@ -51,6 +53,7 @@ class Scene:
         with self.admin() as admin:
             admin.create_topic(_PAIR, 3, 2, {"min.insync.replicas": "1"})
             admin.create_topic(_SURE, 1, 3, {"min.insync.replicas": "2"})
+            admin.create_topic(_STRICT, 1, 3, {"min.insync.replicas": "3"})
 
     def admin(self) -> SyncAdmin:
         """Connect to the brokers."""
@@ -224,6 +227,25 @@ def _failed_disk(scene: Scene) -> Iterator[None]:
 
 
 @contextmanager
+def _owed_markers(scene: Scene) -> Iterator[None]:
+    """A transaction is committed, and a partition has too few replicas in sync to take its end."""
+    with (
+        SyncProducer(
+            scene.watched.brokers.bootstrap,
+            transactional_id="owed",
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        ) as producer,
+        scene.admin() as admin,
+    ):
+        producer.begin_transaction()
+        producer.send(_STRICT, b"v").result(30)
+        scene.others()[0].kill()
+        wait_until(lambda: len(_partition(admin, _STRICT, 0).isr) == 2, "two are in sync")
+        producer.commit_transaction()
+    yield
+
+
+@contextmanager
 def _one_dead(scene: Scene) -> Iterator[None]:
     """One of three brokers is dead."""
     scene.others()[0].kill()
@@ -348,6 +370,7 @@ STAGES: Final[tuple[tuple[Cause, ...], ...]] = (
         ),
     ),
     (Cause(alerts=("BrokerDown", "UnderReplicated"), begin=_one_dead),),
+    (Cause(alerts=("MarkersOwed", "HangingTransaction"), begin=_owed_markers),),
     (Cause(alerts=("WritesRefused", "PartitionsOffline"), begin=_two_dead),),
     (Cause(alerts=("RecordsLost",), begin=_unclean_election),),
     (Cause(alerts=("NoController",), begin=_all_dead),),

@@ -1,5 +1,5 @@
-"""Three brokers under a load that moves every metric: writers, readers, a group, a quota,
-compaction, retention, tiers, refusals. Nothing of it is a fault, so no alert fires.
+"""Three brokers under a load that moves every metric: writers, readers, a group, transactions, a
+quota, compaction, retention, tiers, refusals. Nothing of it is a fault, so no alert fires.
 """
 
 import threading
@@ -23,10 +23,13 @@ VALUE = b"v" * 1000
 KEYS = 1000
 """Their latest records take more space than becomes free on a full disk before it is full again."""
 
+TRANSACTION_TIMEOUT_MS = 10_000
+
 SETTINGS: dict[str, object] = {
     "cluster.broker_session_timeout_ms": 2000,
     "replication.replica_lag_time_max_ms": 2000,
     "groups.lag_interval_ms": 200,
+    "transactions.timeout_ms_max": TRANSACTION_TIMEOUT_MS,
     "storage.cleaner_backoff_ms": 100,
     "storage.retention_check_interval_ms": 200,
     "storage.tier_check_interval_ms": 200,
@@ -51,6 +54,7 @@ _TOPICS: dict[str, dict[str, str]] = {
 }
 _QUOTA_BYTES_PER_SECOND = 50_000
 _PAUSE_SECONDS = 0.02
+_TRANSACTION_SECONDS = 0.1
 _REPORT_SECONDS = 0.5
 _OUTAGE_MS = 600_000
 """Writers wait for it to end."""
@@ -119,7 +123,7 @@ def watched_cluster(
         endings.callback(brokers.abandon)
         brokers.start()
         _prepare(brokers.bootstrap)
-        for job in (_write, _write_too_much, _follow, _be_refused):
+        for job in (_write, _write_too_much, _transact, _follow, _be_refused):
             endings.enter_context(running(partial(job, brokers.bootstrap)))
         group_is_over = endings.enter_context(running(partial(_read, brokers.bootstrap)))
         targets = [
@@ -168,6 +172,29 @@ def _write_too_much(bootstrap: str, is_over: threading.Event) -> None:
         while not is_over.wait(_PAUSE_SECONDS):
             for _ in range(5):
                 producer.send("orders", VALUE)
+
+
+def _transact(bootstrap: str, is_over: threading.Event) -> None:
+    """Commit small transactions, and abort one of ten."""
+    number = 0
+    while not is_over.is_set():
+        with (
+            suppress(MillraceError),
+            SyncProducer(
+                bootstrap,
+                transactional_id="shop",
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            ) as producer,
+        ):
+            while not is_over.wait(_TRANSACTION_SECONDS):
+                number += 1
+                producer.begin_transaction()
+                producer.send("orders", VALUE)
+                if number % 10:
+                    producer.commit_transaction()
+                else:
+                    producer.flush()
+                    producer.abort_transaction()
 
 
 def _read(bootstrap: str, is_over: threading.Event) -> None:

@@ -147,6 +147,7 @@ class Transactions:
             on_committed=self._on_committed,
         )
         metrics.unready.set_function(self.runtime.unready)
+        metrics.timeout_max_seconds.set(config.timeout_ms_max / 1000)
         self._delivery = MarkerDelivery(partitions, peers, on_failure)
         self._told_until: dict[TopicPartition, Offset] = {}
         self._telling: dict[TopicPartition, dict[str, Telling]] = {}

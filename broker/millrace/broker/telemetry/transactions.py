@@ -108,6 +108,9 @@ class TransactionMetrics:
             "nobody will end: nothing was written in it for longer than "
             "transactions.timeout_ms_max, and five minutes more. Should be 0.",
         )
+        self.timeout_max_seconds = gauge(
+            "transaction_timeout_max_seconds", "The setting transactions.timeout_ms_max."
+        )
         self._records = gauge(
             "topic_undecided_records_max",
             "Replicated records that readers of committed records do not see yet, because a "
