@@ -1,7 +1,7 @@
 """A cluster for web pages: it answers as an `Admin` would, from a look, with hostile names."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import cast
 
 from tests.fakes.looks import look
@@ -13,18 +13,31 @@ from millrace.client import (
     ConfigValue,
     GroupDescription,
     GroupListing,
+    HangingTransaction,
     Lag,
     LogDescription,
     MemberDescription,
     MillraceError,
     OffsetAndTimestamp,
+    OpenTransaction,
     QuotaDescription,
     QuotaUse,
     TopicDescription,
+    TransactionDescription,
+    TransactionListing,
+    TransactionPart,
 )
 from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import UnknownTopicOrPartitionError
-from millrace.core.ids import BrokerId, LeaderEpoch, Offset, TopicId
+from millrace.core.ids import (
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    WallMs,
+)
 from millrace.core.topics import PartitionName
 from millrace.runtime.page_messages import Request, Response
 from millrace.web.clusters import Cluster, Clusters
@@ -39,6 +52,7 @@ class ShownAdmin:
     Args:
         dead: a broker that is down.
         topics: how many there are beside the hostile one.
+        transactions: how many are decided and not over, beside an open one; None: not even that.
         hangs: nothing is ever answered.
         refuses: the answer to everything.
     """
@@ -49,12 +63,14 @@ class ShownAdmin:
         dead: int | None = None,
         topics: int = 1,
         groups: int = 1,
+        transactions: int | None = 1,
         hangs: bool = False,
         refuses: MillraceError | None = None,
     ) -> None:
         records = {f"topic-{number}": number * 10 for number in range(topics)}
         self._look = look(1, {HOSTILE: 3, **records}, dead=dead)
         self._groups = [HOSTILE, *(f"group-{number}" for number in range(groups))]
+        self._transactions = transactions
         self._hangs, self._refuses = hangs, refuses
         self.asked_at_once = self._asked = 0
 
@@ -147,6 +163,52 @@ class ShownAdmin:
                 HOSTILE, HOSTILE, None, None, None, 2_048, None, 50, False, (use,)
             )
         }
+
+    async def list_transactions(self, states: Collection[str] = ()) -> list[TransactionListing]:
+        await self._answer()
+        if self._transactions is None:
+            return []
+        owed = range(self._transactions)
+        found = [
+            TransactionListing(HOSTILE, "ongoing", 4711, 3, 90_000),
+            *(TransactionListing(f"id-{n}", "prepare_commit", 5, 1, 600_000 + n) for n in owed),
+            TransactionListing("over", "complete_abort", 6, 1, 0),
+        ]
+        return [listing for listing in found if not states or listing.state in states]
+
+    async def describe_transaction(self, name: str) -> TransactionDescription | None:
+        listings = {listing.transactional_id: listing for listing in await self.list_transactions()}
+        if name not in listings:
+            return None
+        listing = listings[name]
+        is_owed = listing.state == "prepare_commit"
+        return TransactionDescription(
+            transactional_id=name,
+            state=listing.state,
+            producer_id=listing.producer_id,
+            producer_epoch=listing.producer_epoch,
+            timeout_ms=60_000,
+            open_ms=listing.open_ms,
+            parts=(
+                TransactionPart(HOSTILE, 1, False, ""),
+                TransactionPart(HOSTILE, 2, is_owed, HOSTILE if is_owed else ""),
+                TransactionPart("", 3, False, ""),
+                TransactionPart(HOSTILE, None, is_owed, ""),
+            ),
+            ending="timeout",
+            ended_committed=is_owed,
+            ended_producer_id=1,
+            ended_producer_epoch=1,
+        )
+
+    async def find_hanging_transactions(self) -> list[HangingTransaction]:
+        await self._answer()
+        if self._transactions is None:
+            return []
+        at = OpenTransaction(
+            ProducerId(77), ProducerEpoch(2), Offset(12), WallMs(1_700_000_000_000)
+        )
+        return [HangingTransaction(HOSTILE, 1, at)]
 
     async def close(self) -> None:
         pass

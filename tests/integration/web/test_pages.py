@@ -55,6 +55,8 @@ def shown(page: WebPage, path: str, **query: object) -> str:
         ("/topic", {"name": "shop/orders"}, ["retention.ms", "min.insync.replicas", "customer"]),
         ("/groups", {}, ["billing", "consumer"]),
         ("/group", {"name": "billing"}, ["shop/orders", "Records behind"]),
+        ("/transactions", {}, ["No transaction hangs", "all that is decided is written"]),
+        ("/transactions", {"all": "yes"}, ["There is no transactional id yet"]),
         ("/quotas", {}, ["reports", "9.5 MiB", "client id report"]),
     ],
 )

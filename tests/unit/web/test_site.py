@@ -18,6 +18,7 @@ from millrace.core.errors import ConnectionFailedError, InvalidTopicError, NotLe
 from millrace.runtime.page_messages import Request
 from millrace.web.markup import visible
 from millrace.web.pages.topics import TOPICS_MAX
+from millrace.web.pages.transactions import SEARCHED_MAX, TRANSACTIONS_MAX
 from millrace.web.site import PAGES_AT_ONCE, Site
 
 PAGES = [
@@ -29,6 +30,10 @@ PAGES = [
     ("/topic", {"name": HOSTILE}),
     ("/groups", {}),
     ("/group", {"name": HOSTILE}),
+    ("/transactions", {}),
+    ("/transactions", {"all": "yes"}),
+    ("/transaction", {"id": HOSTILE}),
+    ("/transaction", {"id": "id-0"}),
     ("/quotas", {}),
     ("/records", {"topic": HOSTILE}),
 ]
@@ -96,6 +101,11 @@ def test_names_of_strangers_are_harmless_on_every_page(
         ("/topic", {"name": "topic-0"}, ["retention.ms", "Read its records"]),
         ("/groups", {}, ["group-0", "20 B", "1.0 s"]),
         ("/group", {"name": "group-0"}, ["Records behind", "uniform"]),
+        ("/transactions", {}, ["1 transaction hangs", "77", "2023-11-14 22:13:20"]),
+        ("/transactions", {}, [visible(HOSTILE), "4711", "id-0", "committed, not written"]),
+        ("/transactions", {}, [f"{visible(HOSTILE)}-2: {visible(HOSTILE)}, and 1 other"]),
+        ("/transaction", {"id": HOSTILE}, ["open", "4711", "1 m 0 s", "(deleted)"]),
+        ("/transaction", {"id": "id-0"}, ["committed by its time-out", "not yet"]),
         ("/quotas", {}, ["2.0 KiB", "50 %", "1.5 s"]),
         ("/records", {"topic": "topic-0"}, ["is empty; its next offset is 7"]),
     ],
@@ -126,6 +136,30 @@ def test_a_long_list_comes_in_parts() -> None:
     assert ask(site, "/topics", first="9" * 18).status is HTTPStatus.OK
 
 
+def test_transactions_that_are_over_are_shown_on_request_and_the_oldest_comes_first() -> None:
+    site = site_of(ShownAdmin(transactions=120))
+    first = Page(ask(site, "/transactions").body)
+    assert first.text.index("id-119") < first.text.index("id-118")
+    assert "over" not in {link.partition("id=")[2] for link in first.links}
+    assert f"1 to {TRANSACTIONS_MAX} of 121" in first.text
+    assert (
+        "/transaction?id=over"
+        in Page(ask(site, "/transactions", all="yes", first="100").body).links
+    )
+
+
+def test_where_all_is_well_the_page_of_transactions_says_so() -> None:
+    text = Page(ask(site_of(ShownAdmin(transactions=None)), "/transactions").body).text
+    assert "No transaction hangs." in text
+    assert "all that is decided is written" in text
+
+
+def test_hanging_transactions_are_not_looked_for_in_a_large_cluster() -> None:
+    text = Page(ask(site_of(ShownAdmin(topics=SEARCHED_MAX)), "/transactions").body).text
+    assert "are too many for this page" in text
+    assert "77" not in text
+
+
 def test_the_logs_of_a_directory_are_counted_together() -> None:
     text = Page(ask(site_of(ShownAdmin(topics=9)), "/brokers").body).text
     assert text.count("/data/log") == 3  # One for each broker.
@@ -148,6 +182,7 @@ def test_topics_are_found_by_a_part_of_their_names() -> None:
         ("/clusters/a/b/topics", {}, HTTPStatus.NOT_FOUND),
         ("/topic", {"name": "absent"}, HTTPStatus.NOT_FOUND),
         ("/group", {"name": "absent"}, HTTPStatus.NOT_FOUND),
+        ("/transaction", {"id": "absent"}, HTTPStatus.NOT_FOUND),
         ("/broker", {"id": "77"}, HTTPStatus.NOT_FOUND),
         ("/broker", {}, HTTPStatus.NOT_FOUND),
         ("/broker", {"id": "x"}, HTTPStatus.BAD_REQUEST),

@@ -26,7 +26,15 @@ from millrace.runtime.page_messages import OwnHosts, RefusedError, Request, Resp
 from millrace.web import events
 from millrace.web.clusters import Clusters
 from millrace.web.markup import element, link
-from millrace.web.pages import brokers, cluster, groups, quotas, records, topics
+from millrace.web.pages import (
+    brokers,
+    cluster,
+    groups,
+    quotas,
+    records,
+    topics,
+    transactions,
+)
 from millrace.web.pages.layout import Page, Visit, table, write
 from millrace.web.reading import BATCH_BYTES_MAX
 
@@ -49,6 +57,8 @@ _PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page]]]] = {
     "/topic": topics.topic,
     "/groups": groups.page,
     "/group": groups.group,
+    "/transactions": transactions.page,
+    "/transaction": transactions.transaction,
     "/quotas": quotas.page,
     "/records": records.page,
     "/record": records.record,

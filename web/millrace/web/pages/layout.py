@@ -19,6 +19,7 @@ PAGES: Final = {
     "/brokers": "Brokers",
     "/topics": "Topics",
     "/groups": "Groups",
+    "/transactions": "Transactions",
     "/quotas": "Quotas",
 }
 """What the navigation shows, by path."""
