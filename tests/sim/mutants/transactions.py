@@ -18,7 +18,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
                        "if entry is not None and entry.first_offset != UNKNOWN_OFFSET:",
                        "if True:")),
     mutant("a coordinator's yes counts for the producer's next transaction, too", "P49",
-           f"{_LEADER}._check_joined", "or valid() is not joined", "",
+           f"{_LEADER}.is_valid", "and valid() is guard", "",
            also=mutant("a guard stays valid whatever comes", "P49",
                        "millrace.core.replica.replication.leader:PartitionLeader.append",
                        "self._joining.pop(header.producer_id, None)", "pass")),

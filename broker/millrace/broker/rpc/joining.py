@@ -6,7 +6,9 @@ transaction here, and the others go on in it.
 
 While the producer's transaction of an earlier epoch is still open here (T2), the coordinator is
 asked, too: it agrees only when that one is over in all its partitions. Then all are judged anew,
-and the first asks once more, as a yes counts only for a guard that was made before.
+and the first asks once more, as a yes counts only for a guard that was made before. Likewise if a
+marker of that earlier transaction is written here while the coordinator is asked, or another broker
+leads meanwhile: either makes the guard void, and says nothing about the transaction.
 
 The bounds are those of all requests: a waiting batch is unanswered, and holds its part of the
 request memory, until its request's time is up.
@@ -72,6 +74,19 @@ class Joining:
         error: MillraceError | None,
     ) -> None:
         first, *others = self._waiting.pop(key)
-        first(guard if error is None else error)
+        partition, _ = key
+        if error is not None:
+            first(error)
+        elif guard is not None and _is_valid(partition, guard):
+            first(guard)
+        else:
+            first(None)
         for judge in others:
             judge(None)
+
+
+def _is_valid(partition: Partition, guard: JoinGuard) -> bool:
+    try:
+        return partition.leader.is_valid(guard)
+    except MillraceError:  # It does not lead any more, as the batch will be told.
+        return False

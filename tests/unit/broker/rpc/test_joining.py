@@ -11,6 +11,7 @@ from millrace.core.errors import (
     ConcurrentTransactionsError,
     InvalidProducerEpochError,
     MillraceError,
+    NotLeaderError,
     ProducerFencedError,
 )
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition
@@ -27,8 +28,14 @@ class Led:
 
     topic_partition = PLACE
 
-    def __init__(self, leader: "World") -> None:
-        self.leader = leader
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    @property
+    def leader(self) -> "World":
+        if not self._world.leads:
+            raise NotLeaderError("another broker leads")
+        return self._world
 
 
 class World:
@@ -38,6 +45,8 @@ class World:
         self.script = list(script)
         self.asked: list[tuple[Writer, Done]] = []
         self.judged: list[tuple[str, object]] = []
+        self.void: list[JoinGuard] = []
+        self.leads = True
         self.partition: Any = Led(self)
         joins: Any = self
         self.joining = Joining(joins)
@@ -48,6 +57,9 @@ class World:
         if isinstance(said, MillraceError):
             raise said
         return said
+
+    def is_valid(self, guard: JoinGuard) -> bool:
+        return guard not in self.void
 
     def ask(self, writer: Writer, place: TopicPartition, done: Done) -> None:
         assert place == PLACE
@@ -85,6 +97,27 @@ def test_the_first_batch_waits_for_the_coordinator_and_later_ones_behind_it() ->
     assert not world.judged
     world.answer()
     assert world.judged == [("first", made), ("second", None)]
+
+
+def test_a_marker_meanwhile_lets_the_first_batch_ask_again() -> None:
+    """Also one of a transaction before, in which nothing was written here."""
+    late, made = guard(), guard()
+    world = World(late, made)
+    world.waits(FIRST, "first")
+    world.void.append(late)
+    world.answer()
+    assert world.judged.pop() == ("first", None)
+    assert world.waits(FIRST, "again")
+    world.answer()
+    assert world.judged == [("again", made)]
+
+
+def test_a_leader_that_was_deposed_meanwhile_looks_again() -> None:
+    world = World(guard())
+    world.waits(FIRST, "first")
+    world.leads = False
+    world.answer()
+    assert world.judged == [("first", None)]
 
 
 def test_producers_do_not_wait_for_each_other() -> None:

@@ -129,17 +129,21 @@ class LeaderTransactions(LeaderOffsets):
             joining[producer_id] = ref(guard, forget)
         return guard
 
+    def is_valid(self, guard: JoinGuard) -> bool:
+        """Whether nothing has made a guard void: the coordinator's yes counts."""
+        valid = self._joining.get(guard.producer_id)
+        return valid is not None and valid() is guard
+
     def _check_joined(self, header: BatchHeader, joined: JoinGuard | None) -> None:
         """Refuse a batch that would open a transaction of which its coordinator knows nothing."""
         entry = self.producers.entry(header.producer_id)
         if entry is not None and entry.first_offset != UNKNOWN_OFFSET:
             return
-        valid = self._joining.get(header.producer_id)
         if (
             joined is None
+            or joined.producer_id != header.producer_id
             or joined.producer_epoch != header.producer_epoch
-            or valid is None
-            or valid() is not joined
+            or not self.is_valid(joined)
         ):
             raise InvalidTransactionStateError(
                 f"the partition is not in a transaction of producer {header.producer_id} of epoch "
