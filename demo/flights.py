@@ -6,8 +6,10 @@ Produces 336,776 flights and the weather to topics with three replicas. After ha
 are acknowledged it kills a leader with SIGKILL. Another replica takes over while the producer
 continues, and the killed broker comes back and catches up. Each flight also goes to a compacted
 topic, which keeps the latest one of each aircraft (`aircraft`). Then a group of three members reads
-the flights, of which one is killed and one is added (`group`). The job reads everything back, and
-checks that nothing is lost, duplicated, out of order or changed. It exits with 1 if a check fails.
+the flights, of which one is killed and one is added (`group`), and another one copies their delays
+exactly once, although members and the coordinator of their transactions are killed
+(`exactly_once`). The job reads everything back, and checks that nothing is lost, duplicated, out of
+order or changed. It exits with 1 if a check fails.
 """
 
 import sys
@@ -38,6 +40,7 @@ from demo.dataset import (
     size_bytes,
     table_of,
 )
+from demo.exactly_once import DELAYS, check_copy, copy_exactly_once
 from demo.group import GroupRun, check_group, run_group
 from demo.routes import busiest_routes
 from demo.up_process import BROKERS, ClusterProcess
@@ -82,6 +85,7 @@ def main() -> int:
         *check_all(flights, came.flights),
         *check_group(came.group),
         *check_aircraft(flights, came.aircraft),
+        *check_copy(flights, came.delays, came.aborted_delays),
     ]
     if not report(checks):
         return 1
@@ -112,6 +116,8 @@ class Came:
     flights: Consumed
     weather: Consumed
     aircraft: Consumed
+    delays: Consumed
+    aborted_delays: int
     group: GroupRun
 
 
@@ -140,6 +146,7 @@ def run(place: Path, flights: Records, weather: Records) -> Came:
             print(f"{crash.story()}, {repeated} batches sent again")
             print(f"heal     all {BROKERS} replicas in sync again after {crash.healed():.1f} s")
         group = run_group(cluster.bootstrap, FLIGHTS, place)
+        aborted_delays = copy_exactly_once(cluster, FLIGHTS, PARTITIONS)
         with SyncAdmin(cluster.bootstrap) as admin:
             left = size_of(wait_until_compacted(admin))
         written = by_aircraft(flights)
@@ -151,6 +158,8 @@ def run(place: Path, flights: Records, weather: Records) -> Came:
             flights=consume(cluster.bootstrap, FLIGHTS),
             weather=consume(cluster.bootstrap, WEATHER),
             aircraft=consume(cluster.bootstrap, AIRCRAFT),
+            delays=consume(cluster.bootstrap, DELAYS),
+            aborted_delays=aborted_delays,
             group=group,
         )
         code = cluster.stop()

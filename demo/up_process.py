@@ -15,8 +15,12 @@ BROKERS = 3
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 _LOG_LINES_SHOWN = 20
-_SETTINGS = {"MILLRACE_BROKER__STORAGE__CLEANER_BACKOFF_MS": "1s"}
-"""Of the brokers: there is something to compact in the few seconds that a demo lasts."""
+_SETTINGS = {
+    "MILLRACE_BROKER__STORAGE__CLEANER_BACKOFF_MS": "1s",
+    "MILLRACE_BROKER__CLUSTER__TRANSACTIONS_PARTITIONS": "1",
+}
+"""Of the brokers: there is something to compact in the few seconds that a demo lasts, and one of
+them coordinates all transactions, so that its death concerns all."""
 
 
 class UpProcess:
@@ -98,8 +102,8 @@ class ClusterProcess(UpProcess):
         """
         started = time.monotonic()
         announced = self.run("--brokers", str(BROKERS), "--port", "0")["brokers"]
-        self._brokers = {broker["address"]: (broker["name"], broker["pid"]) for broker in announced}
-        self.bootstrap = ",".join(self._brokers)
+        self._names: dict[str, str] = {broker["address"]: broker["name"] for broker in announced}
+        self.bootstrap = ",".join(self._names)
         return time.monotonic() - started
 
     def abandon(self) -> None:
@@ -111,7 +115,23 @@ class ClusterProcess(UpProcess):
         super().abandon()
 
     def kill(self, address: str) -> str:
-        """End a broker with SIGKILL; return its name."""
-        name, pid = self._brokers[address]
-        os.kill(pid, signal.SIGKILL)
-        return str(name)
+        """End the broker that had an address at the start, with SIGKILL; return its name.
+
+        Raises:
+            RuntimeError: it does not run.
+        """
+        return self.kill_named(self._names[address])
+
+    def kill_named(self, name: str) -> str:
+        """End a broker with SIGKILL, also one that was restarted; return its name.
+
+        Raises:
+            RuntimeError: it does not run.
+        """
+        config = os.fsencode(self.data_dir / f"{name}.toml")
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if config in path.read_bytes().split(b"\0"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+                    return name
+        raise RuntimeError(f"{name} does not run: nothing is left to kill")
