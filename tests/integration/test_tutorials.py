@@ -9,19 +9,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker, wait_until
+from tests.integration.running_cluster import RunningCluster
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 TOPIC = "measurements"
 STOP_SECONDS_MAX = 30
+PROGRAMS = {"transactions": 2}
+"""How many programs a tutorial has, if it has several."""
 
 
 @pytest.fixture
@@ -68,12 +71,19 @@ class Program:
 
 @contextmanager
 def running(
-    tutorial: str, folder: Path, address: str, environment: Mapping[str, str] = MappingProxyType({})
+    tutorial: str,
+    folder: Path,
+    address: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    *,
+    number: int = 0,
 ) -> Iterator[Program]:
-    """Run the program of a tutorial, as it stands there."""
+    """Run a program of a tutorial, as it stands there: the only one, or the one of that number."""
     folder.mkdir(exist_ok=True)
     text = (TUTORIALS / f"{tutorial}.md").read_text()
-    (source,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    sources = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(sources) == PROGRAMS.get(tutorial, 1)
+    source = sources[number]
     path, out, errors = (folder / f"{tutorial}.{kind}" for kind in ("py", "out", "err"))
     path.write_text(source)
     with out.open("wb") as to, errors.open("wb") as said:
@@ -272,3 +282,79 @@ def test_members_that_are_killed_count_each_record_once(
         wait_until(lambda: count() >= sent, f"{sent} records are counted", START_SECONDS_MAX)
         survivor.stop()
         assert count() == sent
+
+
+SHOP, INVOICES = 0, 1
+
+
+def keys_of(bootstrap: str, topic: str) -> list[str]:
+    """Return the keys of all committed records of a topic, sorted."""
+    found: list[str] = []
+    with SyncConsumer(bootstrap) as consumer:
+        consumer.assign([topic], start="beginning")
+        while any(consumer.lag().values()):
+            for batch in consumer.poll_batches(1000):
+                found += [key.decode() for key in batch.records["key"].to_pylist()]
+    return sorted(found)
+
+
+def is_over(bootstrap: str, transactional_id: str) -> bool:
+    """Whether readers see all that the id has committed."""
+    with SyncAdmin(bootstrap) as admin:
+        described = admin.describe_transaction(transactional_id)
+    return described is not None and described.state in ("complete_commit", "complete_abort")
+
+
+def test_orders_have_a_payment_and_one_invoice_whichever_program_or_broker_is_killed(
+    tmp_path: Path,
+) -> None:
+    settings = {
+        "cluster.transactions_partitions": 1,
+        "groups.session_timeout_ms": 1_500,
+        "groups.heartbeat_interval_ms": 500,
+    }
+    with RunningCluster(tmp_path / "cluster", settings) as cluster, ExitStack() as programs:
+        for topic in ("orders", "payments", "invoices"):
+            cluster.create_topic(topic, partitions=3, replication_factor=3)
+        started = 0
+        printed: set[str] = set()
+
+        def start(number: int, name: str) -> Program:
+            nonlocal started
+            started += 1
+            environment = {"SHOP_ID": name, "INVOICES_ID": name}
+            folder = tmp_path / f"{started}"
+            running_ = running(
+                "transactions", folder, cluster.bootstrap, environment, number=number
+            )
+            return programs.enter_context(running_)
+
+        shop, first, second = (
+            start(SHOP, "shop-0"), start(INVOICES, "invoices-0"), start(INVOICES, "invoices-1"),
+        )  # fmt: skip
+        for broker in cluster.brokers:
+            printed.update(shop.lines(10))
+            broker.kill()
+            first.kill()
+            first = start(INVOICES, "invoices-0")
+            time.sleep(1)
+            broker.start()
+            printed.update(shop.lines(len(shop.lines(1)) + 10))
+            shop.kill()
+            shop = start(SHOP, "shop-0")
+        printed.update(shop.lines(10))
+        assert shop.stop() == ""
+        printed.update(shop.lines(10))
+        wait_until(lambda: is_over(cluster.bootstrap, "shop-0"), "the last sale is over everywhere")
+        orders = keys_of(cluster.bootstrap, "orders")
+        assert printed <= set(orders)
+        assert keys_of(cluster.bootstrap, "payments") == orders
+        wait_until(
+            lambda: len(keys_of(cluster.bootstrap, "invoices")) >= len(orders),
+            "each order has an invoice",
+            START_SECONDS_MAX,
+        )
+        first.stop()
+        second.stop()
+        assert keys_of(cluster.bootstrap, "invoices") == orders
+        assert len(set(orders)) == len(orders)
