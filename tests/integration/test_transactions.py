@@ -9,6 +9,7 @@ import grpc
 import pytest
 from tests.integration.running_broker import wait_until
 from tests.integration.running_cluster import RunningCluster
+from tests.releases.last import unpacked
 
 from millrace.client import (
     Position,
@@ -17,10 +18,11 @@ from millrace.client import (
     SyncConsumer,
     SyncProducer,
     TransactionAbortedError,
+    UnsupportedFeatureError,
 )
 from millrace.proto.v1 import common_pb2 as E
+from millrace.proto.v1 import produce_pb2, produce_pb2_grpc, transactions_pb2_grpc
 from millrace.proto.v1 import transactions_pb2 as pb
-from millrace.proto.v1 import transactions_pb2_grpc
 
 TOPIC = "__transactions"
 ID = "copy"
@@ -266,3 +268,98 @@ def test_positions_count_with_the_transaction_and_wait_for_it(cluster: RunningCl
                 "the positions to count",
             )
         assert committed(cluster, "out", 1) == [b"%d" % number for number in range(10)]
+
+
+def test_transactions_begin_when_the_last_broker_is_upgraded_and_none_goes_back(
+    tmp_path: Path,
+) -> None:
+    """T16: with brokers of the last release, which know nothing of transactions."""
+    release = unpacked(tmp_path / "release")
+    cluster = RunningCluster(tmp_path)
+    earlier = cluster[2]
+    earlier.release = release
+    with cluster, SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", partitions=3, replication_factor=3)
+        at_first = ",".join(broker.address for broker in cluster.brokers[:2])
+        settings: Any = {"transactional_id": ID, "request_timeout_ms": 5000}
+        with (
+            SyncProducer(at_first, **settings) as producer,
+            pytest.raises(UnsupportedFeatureError, match="broker-2"),
+        ):
+            producer.init_transactions()
+        assert TOPIC not in admin.list_topics(internal=True)
+        assert earlier.stop() == 0, earlier.log_end()
+        earlier.release = None
+        earlier.start()
+        with SyncProducer(cluster.bootstrap, transactional_id=ID) as producer:
+            wait_until(lambda: can_begin(producer), "the upgraded broker to count")
+            with producer.transaction() as t:
+                for partition in range(3):
+                    t.send("t", b"%d" % partition, partition=partition)
+        earlier.stop()
+        earlier.release = release
+        with pytest.raises(RuntimeError, match="'__transactions': upgrade it"):
+            earlier.start()
+        earlier.release = None
+        earlier.start()
+        assert committed(cluster, "t", 3) == [b"0", b"1", b"2"]
+
+
+def can_begin(producer: SyncProducer) -> bool:
+    """Whether the brokers begin transactions by now."""
+    try:
+        producer.init_transactions()
+    except UnsupportedFeatureError:
+        return False
+    return True
+
+
+def test_bad_requests_are_told_what_is_wrong_and_others_whom_to_ask(
+    cluster: RunningCluster,
+) -> None:
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic("t", partitions=1, replication_factor=3)
+        asking = Asking(cluster, admin)
+
+        def init(broker: int, **fields: Any) -> produce_pb2.InitProducerIdResponse:
+            request = produce_pb2.InitProducerIdRequest(**fields)
+            with grpc.insecure_channel(cluster[broker].address) as channel:
+                stub = produce_pb2_grpc.ProduceStub(channel)  # type: ignore[no-untyped-call]
+                response: produce_pb2.InitProducerIdResponse = stub.InitProducerId(
+                    request, timeout=20
+                )
+                return response
+
+        for name in ("x" * 1_000_000, "a\nb", "Sales/x", "sales/"):
+            error = init(0, transactional_id=name, transaction_timeout_ms=1000).error
+            assert error.code == E.ERROR_CODE_INVALID_TRANSACTIONAL_ID
+            assert len(error.message) < 1000
+        assert TOPIC not in admin.list_topics(internal=True)
+        with SyncProducer(cluster.bootstrap, transactional_id=ID) as producer:
+            producer.init_transactions()
+        leader = coordinator(admin)
+        for timeout_ms in (0, 900_001, 2**32 - 1):
+            error = init(leader, transactional_id=ID, transaction_timeout_ms=timeout_ms).error
+            assert error.code == E.ERROR_CODE_INVALID_TRANSACTION_TIMEOUT
+        other = (leader + 1) % 3
+        error = init(other, transactional_id=ID, transaction_timeout_ms=1000).error
+        assert error.code == E.ERROR_CODE_NOT_LEADER
+        assert error.leader.address == cluster[leader].address
+        for name in ("nobody", ID):
+            error = asking.ask(
+                "EndTransaction",
+                pb.EndTransactionRequest(transactional_id=name, producer_id=10**9),
+            ).error
+            assert error.code == E.ERROR_CODE_PRODUCER_FENCED
+        error = asking.ask("ListTransactions", pb.ListTransactionsRequest(partition=9)).error
+        assert error.code == E.ERROR_CODE_MALFORMED_REQUEST
+        described = asking.describe()
+        end = pb.EndTransactionRequest(
+            transactional_id=f"default/{ID}",
+            producer_id=described.producer_id,
+            producer_epoch=described.producer_epoch,
+            committed=True,
+        )
+        error = asking.ask("EndTransaction", end).error
+        assert error.code == E.ERROR_CODE_INVALID_TRANSACTION_STATE
+        assert "nothing to commit" in error.message
