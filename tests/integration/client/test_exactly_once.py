@@ -65,7 +65,11 @@ async def clients(broker: FakeBroker, **settings: Any) -> AsyncIterator[tuple[Co
     }
     async with (
         Consumer(
-            broker.address, group="g", enable_auto_commit=False, auto_offset_reset="earliest"
+            broker.address,
+            group="g",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            request_timeout_ms=300,
         ) as consumer,
         Producer(broker.address, **(chosen | settings)) as producer,
     ):

@@ -136,10 +136,10 @@ async def process_exactly_once(
         )
     failures = 0
     while True:
-        batches = await consumer.poll_batches(_WAIT_MS, bytes_max)
-        if not batches:
-            continue
         try:
+            batches = await consumer.poll_batches(_WAIT_MS, bytes_max)
+            if not batches:
+                continue
             await _process(
                 consumer, batches, transform, producer, interval_ms=interval_ms, bytes_max=bytes_max
             )
