@@ -25,6 +25,8 @@ from millrace.core.errors import (
     InvalidReplicaAssignmentError,
     InvalidTimestampError,
     TopicAlreadyExistsError,
+    TransactionAbortedError,
+    TransactionalIdNotFoundError,
     UnknownMemberIdError,
 )
 from millrace.core.ids import TopicPartition, WallMs
@@ -172,6 +174,8 @@ AUDITED = {
     "Positions.CommitPositions": "commit_positions",
     "Positions.DeletePositions": "delete_positions",
     "Positions.ForgetTopics": "forget_topics",
+    "Transactions.AbortTransaction": "abort_transaction",
+    "Transactions.AbortOpenTransaction": "abort_open_transaction",
 }
 """Methods with administrative acts, and how the audit log calls them."""
 NOT_AUDITED = {
@@ -196,6 +200,12 @@ NOT_AUDITED = {
     "Controller.Session": "a broker; the administrative acts in it are audited one by one",
     "Replica.Fetch": "a follower reads",
     "Replica.DescribeLags": "a broker reads",
+    "Replica.JoinTransaction": "a broker, for a producer that writes",
+    "Replica.WriteMarkers": "a broker, for a transaction that is decided",
+    "Transactions.EndTransaction": "a producer ends what it has written",
+    "Transactions.ListTransactions": "reads",
+    "Transactions.DescribeTransaction": "reads",
+    "Transactions.ListOpenTransactions": "reads",
 }
 """All others, and what they are."""
 
@@ -241,6 +251,14 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
             with pytest.raises(UnknownMemberIdError):
                 admin.commit_positions("billing", {("t", 0): Position(1)})
         admin.commit_positions("billing", {("t", 0): Position(1), ("t", 1): Position(0)})
+        with SyncProducer(broker.address, transactional_id="sales/copy") as producer:
+            producer.begin_transaction()
+            producer.send("t", b"secret value", partition=1).result(10)
+            with pytest.raises(TransactionalIdNotFoundError):
+                admin.abort_open_transaction(("t", 1), 7, 0)
+            admin.abort_transaction("sales/copy")
+            with pytest.raises(TransactionAbortedError):
+                producer.commit_transaction()
         admin.alter_topic("t", set_config={"retention.ms": "1d"})
         with pytest.raises(BrokerInUseError):
             admin.unregister_broker(0)
@@ -279,6 +297,13 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
             "billing: t-0 to 1: UNKNOWN_MEMBER_ID",
         ),
         ("commit_positions", "billing: t-0 to 1, billing: t-1 to 0", "done", ""),
+        (
+            "abort_open_transaction",
+            "t-1: producer 7",
+            "refused",
+            "t-1: producer 7: TRANSACTIONAL_ID_NOT_FOUND",
+        ),
+        ("abort_transaction", "sales/copy", "done", ""),
         ("alter_topics", "t (retention.ms)", "done", ""),
         ("unregister_broker", "broker 0", "refused", "broker 0: BROKER_IN_USE"),
         ("drain_broker", "broker 7", "refused", "broker 7: BROKER_ID_NOT_REGISTERED"),

@@ -177,6 +177,13 @@ def test_what_is_open_for_too_long_is_aborted_and_its_producer_begins_again(
             with producer.transaction() as t:
                 t.send("t", b"again")
             assert committed(cluster, "t", 1) == [b"again"]
+        broker = cluster[coordinator(admin)]
+        assert broker.log_has("transaction_timed_out")
+        metrics = broker.metrics()
+        assert metrics['millrace_transactions_aborted_total{reason="timeout"}'] == 1
+        assert (
+            metrics["millrace_transactions_committed_total"] == 2
+        )  # The last one is the reader's.
 
 
 def test_a_person_lists_and_aborts_transactions(cluster: RunningCluster) -> None:
