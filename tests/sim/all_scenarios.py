@@ -11,6 +11,7 @@ from tests.sim.quota_scenarios import QUOTA_SCENARIOS
 from tests.sim.rule_scenarios import RULE_SCENARIOS
 from tests.sim.scenarios import SCENARIOS, Scenario
 from tests.sim.tier_scenarios import TIER_SCENARIOS
+from tests.sim.transaction_scenarios import TRANSACTION_SCENARIOS
 
 ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *SCENARIOS,
@@ -22,4 +23,5 @@ ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *QUOTA_SCENARIOS,
     *COMPACTION_SCENARIOS,
     *TIER_SCENARIOS,
+    *TRANSACTION_SCENARIOS,
 )

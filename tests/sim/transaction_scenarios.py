@@ -1,0 +1,277 @@
+"""Scenarios of transactions: coordinators that die at each step of the protocol, markers, ends and
+batches that come late, producers that are replaced, and partitions that cannot have their marker.
+
+Each runs with a largest epoch of 2 in half of its seeds, so that epochs run out all the time. The
+checkers of transactions and copies have what must hold (`tests.checkers`).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from tests.sim.clients import Load
+from tests.sim.cluster import TopicPlan
+from tests.sim.faults import Family, Scene, Undo
+from tests.sim.machine import BrokerMachine
+from tests.sim.network import Weather
+from tests.sim.scenarios import Scenario, ScenarioCluster, Step, again
+from tests.sim.settings import CLUSTER, REPLICATION, TRANSACTIONS, Settings
+from tests.sim.transactional_clients import TransactionPlan
+from tests.sim.world import MILLISECOND, SECOND, World
+
+from millrace.broker.storage.log import PartitionLog
+from millrace.core.coordinator.transactions.config import EPOCH_MAX
+from millrace.core.coordinator.transactions.records import IdRecord, decode
+from millrace.core.coordinator.transactions.transaction import State
+from millrace.core.ids import Offset, TopicPartition, WallMs
+from millrace.core.records.batch import open_batch, walk
+from millrace.core.topics import TRANSACTIONS_TOPIC
+
+_SOON: Final = 100 * MILLISECOND
+_LOAD: Final = (Load(every_us=10 * _SOON, burst_max=2),)
+_LOOK_US: Final = MILLISECOND // 2
+_LAST_RECORDS: Final = 8
+_LATE_US: Final = (SECOND, 4 * SECOND)
+
+
+class Transacting(ScenarioCluster):
+    """Two writers of transactions, and a copy of their topic."""
+
+    transactions = TransactionPlan(every_us=_SOON, closes=0.03)
+
+    def __init__(self, world: World) -> None:
+        source = TopicPlan(loads=_LOAD, polls_every_us=3 * _SOON, transactions=self.transactions)
+        copy = TopicPlan(name="copy", loads=(), polls_every_us=3 * _SOON, copies="t")
+        self.topics = (source, copy) if self.is_copied else (source,)
+        epoch_max = 2 if world.seed % 2 else EPOCH_MAX
+        self.settings = Settings(
+            transactions=dataclasses.replace(TRANSACTIONS, epoch_max=epoch_max),
+            cluster=dataclasses.replace(CLUSTER, transactions_partitions=1),
+            replication=REPLICATION,
+        )
+        super().__init__(world)
+
+    is_copied = True
+
+
+class Alone(Transacting):
+    """The same without the copy."""
+
+    is_copied = False
+
+
+class Replaced(Alone):
+    """Producers are replaced again and again, many within a transaction."""
+
+    transactions = TransactionPlan(every_us=_SOON, leaves=0.3, closes=0.2)
+
+
+class TimedOut(Alone):
+    """Many transactions are open for longer than their time-out, or left."""
+
+    transactions = TransactionPlan(every_us=_SOON, timeout_ms=2_000, sleeps=0.2, leaves=0.1)
+
+
+def _place(machine: BrokerMachine) -> TopicPartition | None:
+    """The only partition of coordinators."""
+    node = machine.node
+    image = None if node is None else node.metadata
+    topic = None if image is None else image.topics.get(TRANSACTIONS_TOPIC)
+    return None if topic is None else TopicPartition(topic.topic_id, 0)
+
+
+def _log(machine: BrokerMachine) -> PartitionLog | None:
+    """The log of coordinators of a machine."""
+    place, node = _place(machine), machine.node
+    return None if place is None or node is None else node.log(place)
+
+
+def _coordinator(scene: Scene) -> BrokerMachine | None:
+    for machine in scene.machines.values():
+        place, node = _place(machine), machine.node
+        replicas = None if node is None else node.replicas
+        if place is None or replicas is None or place not in replicas:
+            continue
+        if replicas.get(place).leads:
+            return machine
+    return None
+
+
+def _last_state(log: PartitionLog) -> State | None:
+    """The state in the last record of an id, if it is among the last records of a log."""
+    found: State | None = None
+    offset = max(log.log_start_offset, log.log_end_offset - _LAST_RECORDS)
+    plan = log.reader.plan_read(Offset(offset), 1 << 20, log.log_end_offset)
+    for header, batch in walk(log.reader.read(plan)) if plan is not None else ():
+        opened = open_batch(log.topic_partition, header, batch, 1 << 30)
+        for key, value in zip(
+            opened.column("key").to_pylist(), opened.column("value").to_pylist(), strict=True
+        ):
+            record = decode(key, value, WallMs(0))
+            if isinstance(record, IdRecord) and record.transaction is not None:
+                found = record.transaction.state
+    return found
+
+
+def _is_written(states: frozenset[State], *, is_committed: bool) -> Callable[[BrokerMachine], bool]:
+    """Whether the last record of a coordinator has one of these states, and is committed or not."""
+
+    def look(machine: BrokerMachine) -> bool:
+        log, place, node = _log(machine), _place(machine), machine.node
+        if log is None or place is None or node is None or node.replicas is None:
+            return False
+        high_watermark = node.replicas.get(place).high_watermark
+        if (high_watermark >= log.log_end_offset) is not is_committed:
+            return False
+        return _last_state(log) in states
+
+    return look
+
+
+def _end_when(
+    is_due: Callable[[BrokerMachine], bool],
+    end: Callable[[BrokerMachine], object],
+    scene: Scene,
+) -> Undo | None:
+    """Kill the coordinator as soon as it is at some step."""
+    coordinator = _coordinator(scene)
+    if coordinator is None:
+        return None
+    life = coordinator.node
+    is_over = False
+
+    def look() -> None:
+        if is_over or coordinator.node is not life:
+            return
+        if is_due(coordinator):
+            end(coordinator)
+        else:
+            scene.world.after(_LOOK_US, "a step of the coordinator", look)
+
+    def undo() -> None:
+        nonlocal is_over
+        is_over = True
+        coordinator.start()
+
+    look()
+    return undo
+
+
+def _at(name: str, states: frozenset[State], *, is_committed: bool) -> Family:
+    """The coordinator dies when its last record says this."""
+    is_due = _is_written(states, is_committed=is_committed)
+    return Family("F67", name, partial(_end_when, is_due, BrokerMachine.kill), _SHORT)
+
+
+def _late(what: str, *methods: str, lateness: float = 0.5) -> Family:
+    """Calls of some methods come seconds late, from and to all."""
+
+    def delay(scene: Scene) -> Undo | None:
+        names = [*scene.machines, *scene.clients]
+        weather = Weather(lateness=lateness, late_us=_LATE_US, late_calls=frozenset(methods))
+        links = [(a, b) for a in names for b in scene.machines if a != b]
+        return scene.network.impose(links, weather)
+
+    return Family("F18", what, delay, _SHORT)
+
+
+def _cut_off(scene: Scene) -> Undo | None:
+    """The coordinator is cut off from the other brokers, and not from clients."""
+    coordinator = _coordinator(scene)
+    if coordinator is None:
+        return None
+    return scene.cut([coordinator.name], scene.others(coordinator))
+
+
+_SHORT: Final = (3 * SECOND, 5 * SECOND)
+_PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+_COMPLETE: Final = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+BEGUN: Final = _at(
+    "the coordinator dies between a record of init and the answer",
+    frozenset({State.EMPTY}),
+    is_committed=False,
+)
+JOINED: Final = _at(
+    "the coordinator dies before it has committed that a partition takes part",
+    frozenset({State.ONGOING}),
+    is_committed=False,
+)
+UNDECIDED: Final = _at(
+    "the coordinator dies with a decision that is not committed", _PREPARED, is_committed=False
+)
+DECIDED: Final = _at(
+    "the coordinator dies between a decision and its markers", _PREPARED, is_committed=True
+)
+COMPLETED: Final = _at(
+    "the coordinator dies between markers and completion", _COMPLETE, is_committed=False
+)
+CUT_OFF: Final = Family("F14", "the coordinator is cut off from all brokers", _cut_off, _SHORT)
+LATE_MARKERS: Final = _late("markers come seconds late", "WriteMarkers")
+LATE_ENDS: Final = _late("ends of transactions come seconds late", "EndTransaction")
+LATE_BATCHES: Final = _late(
+    "batches, and the question whether they may join, come seconds late",
+    "Produce",
+    "JoinTransaction",
+    lateness=0.1,
+)
+
+
+def _kills(family: Family, times: int = 5) -> list[Step]:
+    return again(family, 6, 7, times, 4)
+
+
+# fmt: off
+TRANSACTION_SCENARIOS: Final = (
+    Scenario("P47", "producers are replaced again and again, many within a transaction", Replaced,
+             by_day=True, seeds=2, quiet_s=30,
+             mutants=["an open transaction goes on under the next producer of its id"]),
+    Scenario("P47: inits", "coordinators die between a record of init and its answer", Replaced,
+             _kills(BEGUN), seeds=2, quiet_s=25),
+    Scenario("B13, P48", "ends of transactions come late, and are repeated", Alone,
+             again(LATE_ENDS, 5, 12, 3, 10), by_day=True, seeds=2, quiet_s=25,
+             mutants=["the next transaction has the epoch of the last one",
+                      "a late end decides the next transaction"]),
+    Scenario("B12, P49", "batches and the question whether they may join come late", Alone,
+             again(LATE_BATCHES, 5, 12, 3, 10), seeds=4, quiet_s=25,
+             mutants=["a batch opens a transaction of which its coordinator knows nothing"]),
+    Scenario("B14, P49", "coordinators die before a partition has joined", Alone,
+             _kills(JOINED), seeds=2, quiet_s=25),
+    Scenario("P50, T9", "coordinators die with a decision that is not committed", Transacting,
+             _kills(UNDECIDED), seeds=4, quiet_s=25,
+             mutants=["markers are told of decisions that may be lost"]),
+    Scenario("T9: cuts", "coordinators are cut off from all brokers, and decide on", Alone,
+             again(CUT_OFF, 6, 12, 4, 8), seeds=4, quiet_s=25,
+             mutants=["markers are told of decisions that may be lost"]),
+    Scenario("P50", "coordinators die between a decision and its markers", Transacting,
+             _kills(DECIDED), by_day=True, seeds=2, quiet_s=25,
+             mutants=["a transaction is over before all partitions know it",
+                      "a marker that was not written is not told again"]),
+    Scenario("P50, T1", "coordinators die between markers and completion", Alone,
+             _kills(COMPLETED), seeds=3, quiet_s=25,
+             mutants=["a marker that comes late counts as written"]),
+    Scenario("T1", "markers come late, while coordinators die", Alone,
+             [*again(LATE_MARKERS, 5, 14, 3, 12), *again(DECIDED, 8, 14, 3, 3)], seeds=3,
+             quiet_s=25,
+             mutants=["a marker ends a later transaction than its own",
+                      "a coordinator that was replaced still ends transactions"]),
+    Scenario("T2, T12", "markers come late, and writers go on", Alone,
+             again(LATE_MARKERS, 5, 14, 3, 12), by_day=True, seeds=3, quiet_s=25,
+             mutants=["the next transaction does not wait for the last marker",
+                      "a batch joins the transaction before its own"]),
+    Scenario("T13", "many transactions are open for longer than their time-out", TimedOut,
+             [(30, "F17", 1)], by_day=True, seeds=4, quiet_s=25,
+             mutants=["a transaction that is open for too long stays open",
+                      "the epoch of a fence is given to its producer",
+                      "the last epoch writes, and no epoch is left to fence it"]),
+    Scenario("P52", "leaders die while transactions are open", Transacting,
+             again("F02", 6, 7, 4, 4), seeds=3, quiet_s=25,
+             mutants=["readers see open transactions",
+                      "nobody hears what was aborted",
+                      "a transaction has ended before its marker is committed"]),
+    Scenario("P56", "copiers come and go while brokers die", Transacting,
+             again("F01", 6, 8, 4, 5), seeds=3, quiet_s=25,
+             mutants=["positions of a transaction count at once",
+                      "members begin while positions wait for a transaction"]),
+)
+# fmt: on
