@@ -145,8 +145,17 @@ class TransactionsLog:
     def expire(self, later_ms: int = 0) -> None:
         """Look at all ids, so much later."""
         self.now = WallMs(self.now + later_ms)
-        ids = [record.transactional_id for record in self.machine.ids_after("", 1000)]
-        self.take(self.machine.handle_expire(ids, self.now))
+        records = self.machine.ids_after("", 1000)
+        overdue = [
+            (record.transactional_id, found.producer)
+            for record in records
+            if (found := record.transaction) is not None
+            and found.state is State.ONGOING
+            and self.now - found.began_at > found.timeout_ms
+        ]
+        self.take(self.machine.handle_time_out(overdue, self.now))
+        unused = self.machine.unused(self.now)
+        self.take(self.machine.handle_expire(unused, self.now))
 
     def complete(self, *deleted: TopicPartition, name: str = ID) -> Decision:
         """Note that all partitions have the marker; return the decision."""

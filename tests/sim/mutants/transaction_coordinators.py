@@ -25,8 +25,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "if ended.is_commit != is_commit:", "if False:"),
     mutant("a transaction is over before all partitions know it", "P50", f"{_DELIVERY}._done",
            "if not telling.owed and not telling.is_dropped:", "if not telling.is_dropped:"),
-    mutant("a transaction that is open for too long stays open", "P53", f"{_KEPT}.overdue",
-           "now - transaction.began_at > transaction.timeout_ms", "False"),
+    mutant("a transaction that is open for too long stays open", "P53", f"{_SHELL}._overdue",
+           "if open_ms > transaction.timeout_ms:", "if False:"),
     mutant("positions of a transaction count at once", "P56", f"{_POSITIONS}.handle_stage",
            "        producer_id, epoch = producer\n",
            "        return self.handle_commit(name, positions, now, commit)\n"

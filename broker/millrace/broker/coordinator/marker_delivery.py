@@ -22,9 +22,12 @@ from typing import Final, NamedTuple, TypeAlias
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.peers import PeerMethod, Peers
 from millrace.core.client.producer.murmur2 import partition_of
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.transactions.machine import TransactionCoordinator
+from millrace.core.coordinator.transactions.records import TransactionRecord
 from millrace.core.coordinator.transactions.transaction import Decision, Producer
 from millrace.core.errors import MillraceError
-from millrace.core.ids import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition
+from millrace.core.ids import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition, WallMs
 from millrace.core.pauses import doubled_pause
 from millrace.core.topics import POSITIONS_TOPIC
 from millrace.proto.errors import error_from_wire
@@ -42,6 +45,10 @@ _PAUSE_MS: Final = 50
 _PAUSE_MS_MAX: Final = 2_000
 _ANSWER_SECONDS: Final = 15.0
 
+_NOTE_AGAIN_SECONDS: Final = 0.5
+
+Handle: TypeAlias = Callable[[TransactionCoordinator, WallMs], Result[TransactionRecord, None]]
+Ask: TypeAlias = Callable[[TopicPartition, Handle], Awaitable[None]]
 Participant: TypeAlias = TopicPartition | str
 """A partition, or the name of a group."""
 
@@ -67,6 +74,21 @@ class Telling:
     owed: dict[Participant, str] = field(default_factory=dict)
     unknown: list[TopicPartition] = field(default_factory=list)
     is_dropped: bool = False
+
+    async def note(self, ask: Ask, handle: Handle) -> None:
+        """Let the coordinator's machine note what was told, unless another broker tells it by now.
+
+        Args:
+            ask: asks the machine of a partition; see `CoordinatorRuntime.ask`.
+            handle: calls a `handle_*` method of the machine.
+        """
+        while not self.is_dropped:
+            try:
+                await ask(self.place, handle)
+            except MillraceError:
+                await asyncio.sleep(_NOTE_AGAIN_SECONDS)
+            else:
+                return
 
 
 class _End(NamedTuple):

@@ -14,7 +14,7 @@ would abort what is open.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -24,6 +24,7 @@ from millrace.broker.coordinator.coordinators import (
     CoordinatorRuntime,
 )
 from millrace.broker.coordinator.marker_delivery import MarkerDelivery, Telling
+from millrace.broker.coordinator.owed_topics import OwedTopics, TransactionsRuntime
 from millrace.broker.coordinator.transaction_watch import TransactionWatch
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.peers import Peers
@@ -34,15 +35,15 @@ from millrace.core.coordinator.contract import ResponseT, Result
 from millrace.core.coordinator.transactions import records
 from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.coordinator.transactions.machine import TransactionCoordinator
-from millrace.core.coordinator.transactions.participants import bitmaps, partitions_of
-from millrace.core.coordinator.transactions.records import OwedRecord, TransactionRecord
-from millrace.core.coordinator.transactions.transaction import Decision, Producer
+from millrace.core.coordinator.transactions.records import TransactionRecord
+from millrace.core.coordinator.transactions.transaction import Producer
 from millrace.core.errors import ConcurrentTransactionsError, MillraceError
-from millrace.core.ids import LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, ProducerId, TopicPartition, WallMs
 from millrace.core.records.markers import BUMPING
 from millrace.core.topics import TRANSACTIONS_TOPIC
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now, wall_now
+from millrace.runtime.tasks import Tasks
 from millrace.runtime.turns import Turns
 
 _LOOK_SECONDS: Final = 1.0
@@ -53,11 +54,7 @@ _AT_ONCE: Final = 100
 """Ids that one request aborts or forgets."""
 _WAIT_SECONDS: Final = 5.0
 """How long a request waits for the end of the transaction before."""
-_NOTE_AGAIN_SECONDS: Final = 0.5
-_OWED_MS: Final = 7 * 86_400_000
-"""How long markers are kept for a topic of which nothing is known."""
 
-TransactionsRuntime: TypeAlias = CoordinatorRuntime[TransactionCoordinator, TransactionRecord]
 _Key: TypeAlias = tuple[TopicPartition, str]
 
 
@@ -149,13 +146,16 @@ class Transactions:
         metrics.unready.set_function(self.runtime.unready)
         metrics.timeout_max_seconds.set(config.timeout_ms_max / 1000)
         self._delivery = MarkerDelivery(partitions, peers, on_failure)
+        self._owed_topics = OwedTopics(partitions, self._delivery, lambda: self.runtime, self.now)
+        self._tasks = Tasks(on_failure)
+        self._looking: dict[TopicPartition, asyncio.Task[None]] = {}
+        # What is open, with the time at which this coordinator saw it first.
+        self._seen: dict[TopicPartition, dict[str, tuple[Producer, MonotonicMs]]] = {}
         self._told_until: dict[TopicPartition, Offset] = {}
         self._telling: dict[TopicPartition, dict[str, Telling]] = {}
         self._leader_epochs: dict[TopicPartition, LeaderEpoch] = {}
         # Events that are set when the last transaction of an id is over.
         self._waiting: dict[_Key, set[asyncio.Event]] = {}
-        # What is owed to topics that are back, and is being told.
-        self._returned: dict[tuple[TopicPartition, TopicId, int, Producer], Telling] = {}
         self._clock_offset = wall_now() - monotonic_now()
 
     def now(self) -> WallMs:
@@ -371,11 +371,11 @@ class Transactions:
     def _on_ended(self, place: TopicPartition) -> None:
         """This broker stops to serve a partition: the next coordinator tells everything again."""
         self._told_until.pop(place, None)
+        self._seen.pop(place, None)
         self._leader_epochs.pop(place, None)
         for telling in self._telling.pop(place, {}).values():
             telling.is_dropped = True
-        for key in [key for key in self._returned if key[0] == place]:
-            self._returned.pop(key).is_dropped = True
+        self._owed_topics.drop(place)
         for waited_place, transactional_id in list(self._waiting):
             if waited_place == place:
                 self._wake(place, transactional_id)
@@ -392,24 +392,10 @@ class Transactions:
                 transactional_id, decision.producer, self.now(), telling.unknown
             )
 
-        await self._ask_until_done(telling, complete)
+        await telling.note(self.runtime.ask, complete)
         told = self._telling.get(place, {})
         if told.get(transactional_id) is telling:
             del told[transactional_id]
-
-    async def _ask_until_done(
-        self,
-        telling: Telling,
-        handle: Callable[[TransactionCoordinator, WallMs], Result[TransactionRecord, None]],
-    ) -> None:
-        """Let the machine note what was told, unless another broker tells it by now."""
-        while not telling.is_dropped:
-            try:
-                await self.runtime.ask(telling.place, handle)
-            except MillraceError:
-                await asyncio.sleep(_NOTE_AGAIN_SECONDS)
-            else:
-                return
 
     def _wake(self, place: TopicPartition, transactional_id: str) -> None:
         for over in self._waiting.get((place, transactional_id), ()):
@@ -422,6 +408,7 @@ class Transactions:
         try:
             await asyncio.gather(self._look_on(), self._show())
         finally:
+            await self._tasks.cancel()
             await self._delivery.close()
 
     async def _look_on(self) -> None:
@@ -442,64 +429,60 @@ class Transactions:
             )
 
     async def look(self, *, at_unused: bool = True) -> None:
-        """Look at all partitions once."""
+        """Look at all partitions once; one that cannot commit holds up no other one."""
         for place, machine in list(self.runtime.machines()):
-            ids = machine.overdue(self.now())
-            if at_unused:
-                ids += machine.unused(self.now())
-            with suppress(MillraceError):  # The next look, or the next leader, does it.
-                for at in range(0, len(ids), _AT_ONCE):
-                    some = ids[at : at + _AT_ONCE]
+            if place not in self._looking:
+                look = self._look_at(place, machine, at_unused=at_unused)
+                self._looking[place] = self._tasks.begin(look)
+        await asyncio.sleep(0)
 
-                    def expire(
-                        machine: TransactionCoordinator, _: WallMs, some: list[str] = some
-                    ) -> Result[TransactionRecord, None]:
-                        return machine.handle_expire(some, self.now())
+    async def _look_at(
+        self, place: TopicPartition, machine: TransactionCoordinator, *, at_unused: bool
+    ) -> None:
+        try:
+            overdue = self._overdue(place, machine)
+            unused = machine.unused(self.now()) if at_unused else []
+            for at in range(0, len(overdue), _AT_ONCE):
+                await self._time_out(place, overdue[at : at + _AT_ONCE])
+            for at in range(0, len(unused), _AT_ONCE):
+                await self._forget(place, unused[at : at + _AT_ONCE])
+            epoch = self._leader_epochs.get(place)
+            if epoch is not None:
+                await self._owed_topics.pay(place, epoch, machine)
+        except MillraceError:
+            pass  # The next look, or the next leader, does it.
+        finally:
+            del self._looking[place]
 
-                    await self.runtime.ask(place, expire)
-                await self._pay(place, machine)
+    def _overdue(
+        self, place: TopicPartition, machine: TransactionCoordinator
+    ) -> list[tuple[str, Producer]]:
+        """Return what is open for too long: since it began, or since this coordinator saw it.
 
-    async def _pay(self, place: TopicPartition, machine: TransactionCoordinator) -> None:
-        """Tell topics that are back what they are owed; forget what is owed to those gone (T8)."""
-        image, epoch = self._partitions.image, self._leader_epochs.get(place)
-        if image is None or epoch is None:
-            return
-        for topic_id in machine.owed_topics():
-            owed = machine.owed_to(topic_id)
-            if topic_id in image.topics_by_id:
-                for owing in owed:
-                    self._tell_returned(place, epoch, owing)
-            elif not image.may_return(topic_id):
-                await self._forget(place, owed)
+        The clock of the coordinator before may have been fast: without the latter, its transactions
+        would stay open for as much longer.
+        """
+        now, seen = self.now(), self._seen.pop(place, {})
+        present = self._seen[place] = {}
+        overdue = []
+        for transactional_id in machine.open_ids():
+            transaction = machine.get(transactional_id).transaction
+            assert transaction is not None
+            writer, since = seen.get(transactional_id, (None, monotonic_now()))
+            if writer != transaction.producer:
+                since = monotonic_now()
+            present[transactional_id] = transaction.producer, since
+            open_ms = max(now - transaction.began_at, monotonic_now() - since)
+            if open_ms > transaction.timeout_ms:
+                overdue.append((transactional_id, transaction.producer))
+        return overdue
 
-    async def _forget(self, place: TopicPartition, owed: Collection[OwedRecord]) -> None:
-        """Forget what is owed to a topic that is gone for good, if this was heard long ago."""
-        gone = [owing for owing in owed if self.now() - owing.timestamp > _OWED_MS]
-        if gone:
-            await self.runtime.ask(place, lambda machine, _: machine.handle_paid(gone, self.now()))
-
-    def _tell_returned(self, place: TopicPartition, epoch: LeaderEpoch, owing: OwedRecord) -> None:
-        key = (place, owing.topic_id, owing.chunk, owing.producer)
-        if key in self._returned:
-            return
-
-        async def note(telling: Telling) -> None:
-            chunk = (owing.topic_id, owing.chunk)
-            left = bitmaps(telling.unknown).get(chunk, 0)
-            paid = owing._replace(bitmap=owing.bitmap & ~left)
-            await self._ask_until_done(
-                telling, lambda machine, _: machine.handle_paid([paid], self.now())
-            )
-            if self._returned.get(key) is telling:
-                del self._returned[key]
-
-        decision = Decision(
-            owing.transactional_id,
-            owing.producer,
-            owing.is_commit,
-            owing.protocol,
-            list(partitions_of((owing.topic_id, owing.chunk), owing.bitmap)),
-            [],
+    async def _time_out(
+        self, place: TopicPartition, overdue: Sequence[tuple[str, Producer]]
+    ) -> None:
+        await self.runtime.ask(
+            place, lambda machine, _: machine.handle_time_out(overdue, self.now())
         )
-        told = self._returned[key] = Telling(place, epoch, decision, note)
-        self._delivery.tell(told)
+
+    async def _forget(self, place: TopicPartition, unused: Sequence[str]) -> None:
+        await self.runtime.ask(place, lambda machine, _: machine.handle_expire(unused, self.now()))

@@ -41,7 +41,15 @@ from millrace.core.errors import (
     RequestTimedOutError,
     TransactionalIdNotFoundError,
 )
-from millrace.core.ids import LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.ids import (
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 from millrace.core.metadata.model import Listener
 from millrace.runtime.turns import Turns
 
@@ -65,6 +73,8 @@ class Runtime:
         self.commits = True
         self.fails = 0
         self.is_led = True
+        self.hangs = False
+        self.asked = 0
 
     def machines(self) -> Iterator[tuple[TopicPartition, TransactionCoordinator]]:
         if self.is_led:
@@ -76,6 +86,9 @@ class Runtime:
         handle: Callable[[TransactionCoordinator, WallMs], Result[TransactionRecord, ResponseT]],
     ) -> ResponseT:
         assert place == PLACE
+        self.asked += 1
+        if self.hangs:
+            await asyncio.sleep(3600)
         if not self.is_led:
             raise NotLeaderError("it does not lead", appended=Appended.NO)
         response = self.log.take(handle(self.log.machine, WallMs(0)))
@@ -159,6 +172,11 @@ class Stage:
         """Another broker leads the partition."""
         self.runtime.is_led = False
         self.transactions._on_ended(PLACE)
+
+    async def look(self, *, at_unused: bool = True) -> None:
+        """Let it look at the time, and end that."""
+        await self.transactions.look(at_unused=at_unused)
+        await until(lambda: not self.transactions._looking)
 
 
 async def test_a_producer_begins_writes_and_commits() -> None:
@@ -311,21 +329,47 @@ async def test_what_is_open_for_too_long_is_aborted(monkeypatch: pytest.MonkeyPa
     writer = await stage.begin()
     await stage.join(writer, at(0))
     monkeypatch.setattr("millrace.broker.coordinator.transactions.wall_now", lambda: WallMs(2**50))
-    await stage.transactions.look()
+    await stage.look()
     assert stage.log.state() is State.ONGOING
     stage.transactions._clock_offset += MINUTE + 1
-    await stage.transactions.look()
+    await stage.look()
     await until(lambda: stage.log.state() is State.COMPLETE_ABORT)
     assert stage.leader.written == [(at(0), 100, 1, False)]
+
+
+async def test_a_coordinator_with_a_slower_clock_counts_from_where_it_saw_the_transaction() -> None:
+    """P53."""
+    stage = Stage()
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    stage.transactions._clock_offset -= 100 * MINUTE
+    await stage.look()
+    assert stage.log.state() is State.ONGOING
+    seen = stage.transactions._seen[PLACE]
+    seen[ID] = writer, MonotonicMs(seen[ID][1] - MINUTE - 1)
+    await stage.look()
+    await until(lambda: stage.log.state() is State.COMPLETE_ABORT)
+
+
+async def test_a_partition_that_cannot_commit_is_looked_at_once() -> None:
+    stage = Stage()
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    stage.transactions._clock_offset += MINUTE + 1
+    stage.runtime.hangs, asked = True, stage.runtime.asked
+    await stage.transactions.look()
+    await stage.transactions.look()
+    assert len(stage.transactions._looking) == 1
+    assert stage.runtime.asked == asked + 1
 
 
 async def test_ids_that_are_not_used_are_forgotten() -> None:
     stage = Stage()
     await stage.begin()
     stage.transactions._clock_offset += 8 * 86_400_000
-    await stage.transactions.look(at_unused=False)
+    await stage.look(at_unused=False)
     assert stage.log.machine.find(ID) is not None
-    await stage.transactions.look()
+    await stage.look()
     with pytest.raises(TransactionalIdNotFoundError):
         await stage.transactions.describe(PLACE, ID)
 
@@ -349,11 +393,11 @@ async def test_markers_for_a_deleted_topic_are_told_when_it_is_back() -> None:
     await stage.end(writer)
     await until(lambda: stage.log.state() is State.COMPLETE_COMMIT)
     assert [written[0] for written in stage.leader.written] == [at(0)]
-    await stage.transactions.look()
+    await stage.look()
     assert stage.log.machine.owed_topics() == [CLICKS]
     stage.image.deleted.clear()
-    await stage.transactions.look()
-    await stage.transactions.look()
+    await stage.look()
+    await stage.look()
     await until(lambda: not stage.log.machine.owed_topics())
     assert stage.leader.written[1:] == [
         (at(0, CLICKS), 100, 1, True),
@@ -369,10 +413,10 @@ async def test_markers_for_a_topic_that_is_gone_for_good_are_forgotten_at_last()
     stage.image.unknown.add(ORDERS)
     await stage.end(writer)
     await until(lambda: stage.log.state() is State.COMPLETE_COMMIT)
-    await stage.transactions.look()
+    await stage.look()
     assert stage.log.machine.owed_topics() == [ORDERS], "this broker may not have heard of it yet"
     stage.transactions._clock_offset += 8 * 86_400_000
-    await stage.transactions.look()
+    await stage.look()
     assert stage.log.machine.owed_topics() == []
 
 

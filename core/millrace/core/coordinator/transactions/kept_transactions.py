@@ -169,15 +169,6 @@ class KeptTransactions:
         """Return the ids whose transaction is open."""
         return list(self._open)
 
-    def overdue(self, now: WallMs) -> list[str]:
-        """Return the ids whose transaction is open for longer than its time-out (P53)."""
-        return [
-            transactional_id
-            for transactional_id in self._open
-            if (transaction := self._ids[transactional_id].transaction) is not None
-            and now - transaction.began_at > transaction.timeout_ms
-        ]
-
     def unused(self, now: WallMs) -> list[str]:
         """Return the ids that were unused for so long that they are forgotten."""
         expiration_ms = self._config.id_expiration_ms

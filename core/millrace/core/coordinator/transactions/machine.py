@@ -341,10 +341,27 @@ class TransactionCoordinator(KeptTransactions):
 
     # --- Ends that the producer does not choose ----------------------------------------------
 
+    def handle_time_out(
+        self, overdue: Iterable[tuple[str, Producer]], now: WallMs
+    ) -> Result[TransactionRecord, None]:
+        """Abort transactions that are open for too long (P53), whoever found that.
+
+        Args:
+            overdue: ids, each with the producer whose transaction it is; what is over is skipped.
+            now: the time.
+        """
+        records: list[TransactionRecord] = []
+        for transactional_id, writer in overdue:
+            record = self._ids.get(transactional_id)
+            transaction = None if record is None else record.transaction
+            if transaction is not None and _is_open_to(transaction, writer):
+                records.append(self._fence(transactional_id, transaction, Ending.TIMEOUT, now))
+        return self._stored(records, None)
+
     def handle_expire(
         self, transactional_ids: Iterable[str], now: WallMs
     ) -> Result[TransactionRecord, None]:
-        """Abort transactions that are open for too long, and forget ids that were unused for long.
+        """Forget ids that were unused for long.
 
         Args:
             transactional_ids: to look at; those that are gone are skipped.
@@ -356,17 +373,14 @@ class TransactionCoordinator(KeptTransactions):
             transaction = None if record is None else record.transaction
             if record is None or transaction is None:
                 continue
-            if transaction.state is State.ONGOING:
-                if now - transaction.began_at > transaction.timeout_ms:
-                    records.append(self._fence(transactional_id, transaction, Ending.TIMEOUT, now))
-            elif self._is_unused(record, transaction, now):
+            if self._is_unused(record, transaction, now):
                 records += self._participants.forgotten(transactional_id, now)
                 records.append(IdRecord(transactional_id, None, now))
         return self._stored(records, None)
 
     def _is_unused(self, record: IdRecord, transaction: Transaction, now: WallMs) -> bool:
         expiration_ms = self._config.id_expiration_ms
-        is_idle = not transaction.state.is_prepared
+        is_idle = not (transaction.state.is_prepared or transaction.state is State.ONGOING)
         return is_idle and expiration_ms != -1 and now - record.timestamp > expiration_ms
 
     def handle_abort(self, transactional_id: str, now: WallMs) -> Result[TransactionRecord, None]:

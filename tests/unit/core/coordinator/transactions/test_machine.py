@@ -474,6 +474,17 @@ def test_ids_need_not_expire() -> None:
     assert log.state() is State.EMPTY
 
 
+def test_what_is_over_or_another_one_does_not_time_out() -> None:
+    log = TransactionsLog()
+    writer = log.begun()
+    log.join(writer, at(0))
+    for overdue in ((ID, producer(100, 7)), ("default/nobody", writer)):
+        assert log.machine.handle_time_out([overdue], log.now).records == []
+    log.commit(writer)
+    assert log.machine.handle_time_out([(ID, writer)], log.now).records == []
+    assert log.machine.handle_expire([ID, "default/nobody"], log.now).records == []
+
+
 def test_a_clock_that_goes_back_aborts_nothing() -> None:
     log = TransactionsLog()
     log.join(log.begun(), at(0))
@@ -627,5 +638,6 @@ def test_handling_changes_nothing() -> None:
     log.machine.handle_join(ID, writer, [at(1)], ["g"], log.now)
     log.machine.handle_end(ID, writer, log.now, log.next_id, is_commit=True)
     log.machine.handle_abort(ID, log.now)
+    log.machine.handle_time_out([(ID, writer)], log.now)
     log.machine.handle_expire([ID], WallMs(log.now + 10 * MINUTE))
     assert (log.transaction(), log.machine.participants(ID), log.machine.next_offset) == before
