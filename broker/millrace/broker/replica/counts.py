@@ -1,4 +1,4 @@
-"""Looks at every replica of this broker, for its metrics."""
+"""Looks at every replica of this broker, for its metrics; hanging transactions among them (P54)."""
 
 import asyncio
 from collections.abc import Callable, Iterable
