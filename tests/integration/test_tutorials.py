@@ -213,41 +213,6 @@ def test_the_dict_of_a_compacted_topic_has_the_last_values_and_is_kept_current(
         assert it.stop() == ""
 
 
-def test_members_that_are_killed_write_each_result_once(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
-    sessions = {"groups.session_timeout_ms": 1_500, "groups.heartbeat_interval_ms": 500}
-    broker = start_broker(sessions)
-    count = 400
-    with SyncAdmin(broker.address) as admin, SyncProducer(broker.address) as producer:
-        admin.create_topic(TOPIC, partitions=3)
-        admin.create_topic(f"{TOPIC}.fahrenheit", partitions=3)
-        with running("transactions", tmp_path / "a", broker.address, {"MEMBER": "a"}) as other:
-            for round_ in range(4):
-                for number in range(count // 4 * round_, count // 4 * (round_ + 1)):
-                    producer.send(TOPIC, b"%d" % number, partition=number % 3)
-                producer.flush()
-                with running("transactions", tmp_path / "b", broker.address, {"MEMBER": "b"}) as it:
-                    time.sleep(2)
-                    it.kill()
-            results = results_of(broker.address, count)
-            assert other.stop() == ""
-    assert sorted(results) == [number * 1.8 + 32 for number in range(count)]
-
-
-def results_of(address: str, count: int) -> list[float]:
-    """Return the results that readers of committed records see, once there are so many."""
-    found: list[float] = []
-    with SyncConsumer(address) as consumer:
-        consumer.assign([f"{TOPIC}.fahrenheit"], start="beginning")
-        until = time.monotonic() + 90  # A killed member's transaction waits for its time-out.
-        while len(found) < count:
-            assert time.monotonic() < until, f"{len(found)} results"
-            found += map(float, consumer.poll(500).values())
-        found += map(float, consumer.poll(500).values())
-    return found
-
-
 def test_members_that_are_killed_count_each_record_once(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
