@@ -7,6 +7,7 @@ from tests.sim.mutants.mutant import Mutant, mutant
 _LOG: Final = "millrace.core.replica.log"
 _STATES: Final = f"{_LOG}.producer_states:ProducerStates"
 _LEADER: Final = "millrace.core.replica.replication.leader_transactions:LeaderTransactions"
+_READER: Final = "millrace.core.client.consumer"
 _CLEANING: Final = "millrace.core.replica.compaction.batches"
 
 # fmt: off
@@ -35,6 +36,23 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("nobody hears what was aborted", "P52",
            "millrace.broker.storage.aborted_index:aborts_of",
            "if not marker.is_commit and first >= 0", "if False"),
+    mutant("readers of committed records are served what is not decided", "P52",
+           "millrace.core.replica.fetch.session_reader:SessionReader._readable_end",
+           "return replica.last_stable_offset if self.read_committed else replica.high_watermark",
+           "return replica.high_watermark"),
+    mutant("a broker names no aborted transaction", "P52",
+           "millrace.broker.rpc.fetch_sessions:FetchStream._plan_partition",
+           "if not self._reader.read_committed:", "if True:"),
+    mutant("a consumer hands out aborted records", "P10",
+           f"{_READER}.aborted:AbortedTransactions.has",
+           "return known[0].first_offset <= base_offset", "return False"),
+    mutant("a consumer skips what its producer committed before", "P10",
+           f"{_READER}.aborted:AbortedTransactions.has",
+           "return known[0].first_offset <= base_offset", "return True"),
+    mutant("a consumer hands out markers", "P10", f"{_READER}.sessions:_is_passed",
+           "return header.is_control or (", "return ("),
+    mutant("a reader stays before what it passes by", "P10", f"{_READER}.fetcher:Fetcher._pass_on",
+           "partition.take(passed)", "pass"),
     mutant("a marker that comes late counts as written", "T1", f"{_STATES}.check_marker",
            "if marker.producer_epoch == entry.epoch and not is_open:",
            "if marker.producer_epoch <= entry.epoch and marker.protocol == BUMPING:"),
