@@ -97,9 +97,9 @@ REFUSED: Final[Mapping[str, Why]] = {
     "value.deserializer": "values are bytes or text: encode the column in Spark",
     "interceptor.classes": "nothing stands between Spark and the log",
     "partitioner.class": "choose a partitioner, or give a column partition",
-    "transactional.id": "there are no transactions yet",
-    "transactionalIdPrefix": "there are no transactions yet",
-    "transactionTimeoutMs": "there are no transactions yet",
+    "transactional.id": "the sink writes without transactions",
+    "transactionalIdPrefix": "the sink writes without transactions",
+    "transactionTimeoutMs": "the sink writes without transactions",
     "path": "the topic is named by the option topic or a column topic, and not by save() or "
     "start()",
 }

@@ -43,7 +43,7 @@ def test_a_user_of_kafka_s_sink_changes_the_format_only() -> None:
         ("topic", "a b", "topic='a b': topic 'a b': the name must be"),
         ("deliveryGuarantee", "exactly-once", "it needs transactions, which are not there yet"),
         ("deliveryGuarantee", "at-most-once", "must be at-least-once"),
-        ("transactionalIdPrefix", "x", "there are no transactions yet"),
+        ("transactionalIdPrefix", "x", "the sink writes without transactions"),
         ("kafka.acks", "1", "acks is not an option: a row counts as written when all in-sync"),
         ("kafka.enable.idempotence", "true", "never duplicated"),
         ("startingOffsets", "earliest", "startingOffsets is not an option: it is for reading"),
