@@ -1,7 +1,7 @@
 """How users write it, for mypy: every line here must type-check. Never run."""
 
-from collections.abc import Sequence
-from typing import assert_type
+from collections.abc import Iterator, Sequence
+from typing import Literal, assert_type
 
 import pyarrow as pa
 
@@ -17,9 +17,11 @@ from millrace.client import (
     FollowerDescription,
     GroupDescription,
     GroupListing,
+    HangingTransaction,
     Lag,
     MillraceError,
     OffsetAndTimestamp,
+    OutputRecords,
     Position,
     Producer,
     Record,
@@ -29,7 +31,11 @@ from millrace.client import (
     SyncAdmin,
     SyncConsumer,
     SyncProducer,
+    SyncTransaction,
     TopicDescription,
+    Transaction,
+    TransactionDescription,
+    TransactionListing,
 )
 from millrace.client.serialization import from_json, from_str, to_json
 
@@ -82,6 +88,44 @@ async def asynchronous() -> None:
         )
         for log in await admin.describe_logs("orders"):
             assert_type(log.followers, tuple[FollowerDescription, ...])
+
+
+def halves(read: FetchedRecords) -> Iterator[OutputRecords]:
+    yield OutputRecords("halves", read.records["value"])
+
+
+async def in_transactions() -> None:
+    async with (
+        Consumer("localhost:7092", group="g", enable_auto_commit=False) as consumer,
+        Producer("localhost:7092", transactional_id="t", transaction_timeout_ms="1m") as producer,
+    ):
+        async with producer.transaction(consumer) as t:
+            assert_type(t, Transaction)
+            assert_type(t.send("orders", b"v"), RecordHandle)
+            assert_type(t.send_batch("orders", [b"a", None]), BatchHandle)
+            await t.commit_positions(consumer)
+            await t.commit_positions(consumer, {("orders", 0): 7})
+            await t.commit_positions(producer)  # type: ignore[arg-type]
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction(None, consumer)
+        await producer.commit_transaction()
+        assert_type(
+            await producer.outcome(), Literal["committed", "aborted", "open", "unknown"] | None
+        )
+        await consumer.process_exactly_once(halves, producer, interval_ms=50)
+    with (
+        SyncConsumer("localhost:7092", group="g", enable_auto_commit=False) as reader,
+        SyncProducer("localhost:7092", transactional_id="t") as writer,
+    ):
+        with writer.transaction(reader) as sync:
+            assert_type(sync, SyncTransaction)
+            sync.commit_positions(reader)
+        reader.process_exactly_once(halves, writer)
+    with SyncAdmin("localhost:7092") as admin:
+        assert_type(admin.list_transactions(["ongoing"]), list[TransactionListing])
+        admin.list_transactions(["open"])  # type: ignore[list-item]
+        assert_type(admin.describe_transaction("t"), TransactionDescription | None)
+        assert_type(admin.find_hanging_transactions(), list[HangingTransaction])
 
 
 def synchronous() -> None:

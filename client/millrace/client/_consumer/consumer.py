@@ -331,7 +331,8 @@ class Consumer(AsyncClient):
 
         Args:
             transform: takes Arrow records of one partition, and returns what is to be sent: a
-                function, a generator, or a coroutine function.
+                function, a generator, or a coroutine function. A plain one keeps the event loop for
+                the length of one call, as in `process`.
             producer: with a transactional id.
             interval_ms: a transaction is committed when it has been open for so long. Readers of
                 committed records wait for that.
