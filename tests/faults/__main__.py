@@ -31,6 +31,7 @@ from tests.faults import (  # noqa: F401  # They add their faults.
     power,
     processes,
     put_back,
+    transactions,
 )
 from tests.faults.catalogue import Done, Outcome, totals
 from tests.faults.fault import FAULTS, UPGRADE

@@ -42,6 +42,7 @@ SETTINGS: Final[dict[str, object]] = {
     "storage.cleaner_io_max_bytes_per_second": 512 << 10,
     "storage.retention_check_interval_ms": 1000,
     "coordination.shared": "true",
+    "cluster.transactions_partitions": 4,
     "groups.session_timeout_ms": SESSION_MS,
     "groups.heartbeat_interval_ms": SESSION_MS // 4,
     "logging.format": "json",

@@ -14,6 +14,7 @@ from tests.faults.load import Load
 from tests.faults.members import Members
 from tests.faults.metadata import SURE_KEYS, View
 from tests.faults.nearby import Nearby
+from tests.faults.transactional import Transactional
 
 UPGRADE: Final = "F79"
 """The brokers of a round with this fault begin with the last release. So it comes first."""
@@ -22,7 +23,7 @@ UPGRADE: Final = "F79"
 @dataclass(slots=True)
 class Scene:
     """The setting of faults: the cluster, its load and the group that reads it, the dice, the check
-    of a reader's zone, and the compacted topic."""
+    of a reader's zone, the compacted topic, and the transactions."""
 
     cluster: Cluster
     load: Load
@@ -30,6 +31,7 @@ class Scene:
     dice: random.Random
     nearby: Nearby
     latest: Latest
+    transactional: Transactional
 
     @property
     def view(self) -> View:

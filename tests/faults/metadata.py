@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.checkers.history import INFO
+from tests.faults import transactional
 from tests.faults.history import History
 from tests.faults.latest import TOPIC
 from tests.faults.load import Places
@@ -86,8 +87,9 @@ class View:
             if registration.is_fenced:
                 return f"{registration.name} is fenced"
         states = [(f"key {key}", state) for key, state in self.partitions()]
-        if TOPIC in self.topics:
-            states += [(TOPIC, state) for state in self.topics[TOPIC].partitions]
+        for topic in (TOPIC, *transactional.TOPICS):
+            if topic in self.topics:
+                states += [(topic, state) for state in self.topics[topic].partitions]
         for what, state in states:
             if state.leader == NO_BROKER:
                 return f"nobody leads {what}"

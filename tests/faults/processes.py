@@ -17,7 +17,8 @@ from tests.faults.memory import MemoryLimit
 from tests.integration.running_broker import wait_until
 from tests.releases.last import Release
 
-from millrace.client import SyncAdmin
+from millrace.client import SyncAdmin, SyncProducer
+from millrace.core.errors import UnsupportedFeatureError
 
 _PAUSE_SECONDS = 3.0
 """Longer than a broker's session, a follower's lag and the controller's lease."""
@@ -122,7 +123,10 @@ def restart_in_turn(scene: Scene) -> str:
 
 @fault(UPGRADE, "each broker of the last release becomes one of this; one goes back")
 def upgrade_in_turn(scene: Scene) -> str:
-    """Stop a broker in order, kill the next one, and take it back to the last release meanwhile."""
+    """Stop a broker in order, kill the next one, and take it back to the last release meanwhile.
+
+    Transactions are refused until the last one is upgraded (T16), and are part of the load then.
+    """
     last = scene.cluster.release
     if last is None or any(node.release is None for node in scene.cluster.nodes):
         raise NotSeenError("the brokers were not of the last release")
@@ -137,6 +141,8 @@ def upgrade_in_turn(scene: Scene) -> str:
     ]
     for number, (node, release, end) in enumerate(steps):
         before = scene.cluster.look()
+        if problem := _begins_transactions(scene):
+            raise AssertionError(problem)
         if end():
             raise AssertionError(f"{node.name} did not stop in good order: {node.log_end()}")
         node.release = release
@@ -150,9 +156,24 @@ def upgrade_in_turn(scene: Scene) -> str:
     with SyncAdmin(scene.cluster.bootstrap) as admin:
         for number in range(len(steps)):
             admin.delete_topic(f"upgrade-{number}")
+    wait_until(lambda: _begins_transactions(scene), "transactions can begin", SEEN_SECONDS_MAX)
+    scene.transactional.begin()
+    scene.transactional.wait_for_more()
     if {*versions} != {last.version}:
         raise AssertionError(f"the brokers of {last.version} were of {versions}")
     return f"{versions} became {[_version(node) for node in scene.cluster.nodes]}"
+
+
+def _begins_transactions(scene: Scene) -> str:
+    """Say that the brokers begin transactions; empty: they refuse it, as one does not know them."""
+    with SyncProducer(
+        scene.cluster.bootstrap, transactional_id="too-early", request_timeout_ms=10_000
+    ) as producer:
+        try:
+            producer.init_transactions()
+        except UnsupportedFeatureError:
+            return ""
+    return f"a transaction may begin with {[_version(node) for node in scene.cluster.nodes]}"
 
 
 def _version(node: Node) -> str:

@@ -27,6 +27,7 @@ from tests.faults.members import Members
 from tests.faults.metadata import ACKS_0_KEYS, ACKS_1_KEYS, PLACES, SURE_KEYS, SURE_PLACES
 from tests.faults.nearby import ZONE, Nearby
 from tests.faults.replicas import report_replicas
+from tests.faults.transactional import Transactional
 from tests.releases.last import unpacked
 
 _FILL_BYTES: Final = 2_500_000  # Two closed segments, and the beginning of a third.
@@ -79,16 +80,22 @@ def play(
         )
         members = Members(folder / "members", cluster.bootstrap, SURE_PLACES)
         latest = Latest(cluster.bootstrap, seed)
+        transactional = Transactional(folder / "transactions", cluster.bootstrap)
         load.start()
         try:
             load.fill(_FILL_BYTES)
             load.begin()
             latest.begin()
             members.start()
+            if release is None:  # Else F79 begins it: the last release knows no transactions.
+                transactional.begin()
             nearby = Nearby(cluster)
-            scene = Scene(cluster, load, members, random.Random(seed), nearby, latest)
+            scene = Scene(
+                cluster, load, members, random.Random(seed), nearby, latest, transactional
+            )
             history.window("open")
             load.wait_for_more(_QUIET_WRITES)
+            transactional.wait_for_more()
             nearby.look()
             _report_resources(cluster, history)
             for fault_id in plan:
@@ -102,6 +109,7 @@ def play(
             members.stop()
             latest.read_all()
             say(str(latest))
+            transactional.read_all()
             _report_resources(cluster, history)
         except Exception:
             outcome.failures.append(traceback.format_exc())
@@ -110,6 +118,7 @@ def play(
             load.stop()
             latest.stop()
             members.close()
+            transactional.close()
         for node in cluster.nodes:
             node.kill()
         log_dirs = {node.name: node.log_dirs[0] for node in cluster.nodes}
@@ -119,6 +128,8 @@ def play(
         outcome.failures.append("nothing was read from a follower in its zone")
     outcome.failures += _judge_the_unsure(history)
     outcome.failures += _judge_the_group(members, history, say)
+    outcome.failures += transactional.judge()
+    say(str(transactional))
     outcome.report = check(
         list(of_keys(history.ops, SURE_KEYS)),
         expectations=outcome.expectations(_MOVING, send=0.9, poll=0.9, list_offsets=0.5),
@@ -201,6 +212,7 @@ def _do(
         history.window("open")
         scene.load.wait_for_all()
         scene.latest.wait_for_more()
+        scene.transactional.wait_for_more()
         scene.members.wait_until_shared()
         scene.nearby.look()
         _report_resources(scene.cluster, history)

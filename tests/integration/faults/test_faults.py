@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-ONE_OF_EACH = "F79,F02,F11,F24,F27,F19,F41,F67,F76"
+ONE_OF_EACH = "F79,F02,F11,F24,F27,F19,F41,F67,F76,F84"
 KINDS = {
     "processes": "F02,F01,F39,F08,F03",
     "links": "F11,F17,F14,F65",
@@ -22,6 +22,7 @@ KINDS = {
     "what is put back": "F41,F45,F36b",
     "groups and quotas": "F66,F67,F68,F72b",
     "compaction": "F76,F77,F78",
+    "transactions": "F83,F84,F85,F86",
 }
 SECONDS_MAX = 300
 LINES_SHOWN = 40

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from millrace.broker.storage.aborted_index import (
+    ENTRY,
     Abort,
     AbortTable,
     PendingAborts,
@@ -55,3 +57,18 @@ def test_a_reader_is_told_of_the_transactions_whose_records_it_may_be_sent(
     search: Search, start: int, end: int, producers: list[int]
 ) -> None:
     assert [found.producer_id for found in search(start, end)] == producers
+
+
+def test_of_very_many_transactions_a_reader_is_told_of_those_that_concern_it() -> None:
+    count = 1_000_000
+    rows = np.empty(count, ENTRY)
+    numbers = np.arange(count)
+    rows["producer_id"] = numbers % 1000
+    rows["first_offset"], rows["last_offset"] = 3 * numbers, 3 * numbers + 1
+    rows["marker_offset"] = 3 * numbers + 2
+    rows["first_offset"][count // 2] = 0  # One was open for long.
+    table = AbortTable(rows)
+    assert table.nbytes == 40 * count
+    for start in range(0, 3 * count, count // 5):
+        found = table.between(Offset(start), Offset(start + 30))
+        assert 10 <= len(found) <= 12

@@ -1,0 +1,316 @@
+"""Transactions under load, and a group that copies their topic exactly once.
+
+One process writes transactions (`transactor`), two members of a group copy (`copier`), and readers
+of both isolations follow here. At the end both topics are read from their beginning: no transaction
+may be left open, and everything must have been copied. `tests.checkers` judges the rest.
+"""
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tests.checkers.check import check
+from tests.checkers.copies import check_copy
+from tests.checkers.history import INFO, INVOKE, OK, UNCOMMITTED
+from tests.checkers.report import Expectations
+from tests.faults.clients import Clients
+from tests.faults.load import value_of
+from tests.faults.notes import Notes, merged, noted
+from tests.integration.running_broker import wait_until
+
+from millrace.client import Admin, Consumer, SyncAdmin
+from millrace.core.errors import MillraceError
+from millrace.core.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
+
+SOURCE: Final = "transactional"
+COPY: Final = "copy"
+TOPICS: Final = (SOURCE, COPY)
+PARTITIONS: Final = 3
+GROUP: Final = "copiers"
+COPIERS: Final = 2
+_KEYS: Final = range(PARTITIONS)
+_VALUES_OF_EACH: Final = 10_000_000
+_POLL_MS: Final = 300
+_PAUSE_SECONDS: Final = 0.1
+_MORE_SECONDS_MAX: Final = 60.0
+_STOP_SECONDS_MAX: Final = 60.0
+_FINAL_SECONDS_MAX: Final = 60.0
+_FOREVER_NS: Final = 2**62
+
+
+class ClientProcess:
+    """A client in a process of its own.
+
+    Args:
+        name: of this life.
+        folder: for what it says.
+        words: the module and its arguments.
+    """
+
+    def __init__(self, name: str, folder: Path, *words: str) -> None:
+        self.name = name
+        self._log = folder / f"{name}.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen([sys.executable, "-m", *words], stdout=log, stderr=log)
+
+    @property
+    def failure(self) -> str:
+        """What it said last, if it has ended by itself; else empty."""
+        code = self._process.poll()
+        if code is None or code == -signal.SIGKILL:
+            return ""
+        return f"{self.name} ended with {code}: {self._log.read_text(errors='replace')[-3000:]}"
+
+    def pause(self) -> None:
+        """Pause the process (SIGSTOP)."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Resume the process (SIGCONT)."""
+        if self._process.poll() is None:
+            os.kill(self._process.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Let it end in order.
+
+        Raises:
+            AssertionError: it had failed, or does not end.
+        """
+        assert not self.failure, self.failure
+        self._process.terminate()
+        try:
+            code = self._process.wait(_STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{self.name} does not end") from None
+        assert code == 0, self.failure
+
+
+class Transactional(Clients):
+    """Writers of transactions, copiers and readers. Close it at the end.
+
+    Args:
+        folder: for the files of processes.
+        bootstrap: addresses of the brokers.
+
+    Attributes:
+        is_begun: brokers of the last release know no transactions; so it may begin late.
+        copiers: the members that run, by their transactional ids.
+        seen: how many records readers of committed records have seen, of each topic.
+    """
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        super().__init__("transactional")
+        self.is_begun = False
+        self.copiers: dict[str, ClientProcess] = {}
+        self.seen = {SOURCE: 0, COPY: 0}
+        self._folder = folder
+        self._addresses = bootstrap
+        self._lives = itertools.count()
+        self._writer: ClientProcess | None = None
+        self._files: list[Path] = []
+        self._notes = {SOURCE: Notes(), COPY: Notes()}
+        self._said = "no transactions were written"
+        folder.mkdir()
+
+    # --- From other threads ------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Make the topics, and start all clients."""
+        self.is_begun = True
+        with SyncAdmin(self._addresses) as admin:
+            for topic in (SOURCE, COPY):
+                admin.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
+        self.start_writer()
+        for number in range(COPIERS):
+            self.start_copier(f"copier-{number}")
+        self.start()
+        readers = ((SOURCE, READ_COMMITTED), (COPY, READ_COMMITTED), (SOURCE, READ_UNCOMMITTED))
+        self.begin_clients(self._follow(topic, isolation) for topic, isolation in readers)
+
+    @property
+    def writer(self) -> ClientProcess:
+        """The process that writes transactions."""
+        assert self._writer is not None
+        return self._writer
+
+    def start_writer(self) -> None:
+        """Start the writer, or another one with the same ids after it was killed."""
+        life = next(self._lives)
+        file = self._folder / f"transactor-{life}.jsonl"
+        self._files.append(file)
+        self._writer = ClientProcess(
+            f"transactor-{life}",
+            self._folder,
+            "tests.faults.transactor",
+            self._addresses,
+            SOURCE,
+            str(PARTITIONS),
+            str((life + 1) * _VALUES_OF_EACH),
+            str(file),
+        )
+
+    def start_copier(self, transactional_id: str) -> None:
+        """Start a member that copies, or another one after it was killed."""
+        self.copiers[transactional_id] = ClientProcess(
+            f"{transactional_id}.{next(self._lives)}",
+            self._folder,
+            *("tests.faults.copier", self._addresses, GROUP, SOURCE, COPY, transactional_id),
+        )
+
+    def wait_for_more(self, count: int = 5) -> None:
+        """Return once so many more records of both topics were read; at once before it began.
+
+        Raises:
+            AssertionError: they were not in time, or a process has failed.
+        """
+        if not self.is_begun:
+            return
+        wanted = {topic: seen + count for topic, seen in self.seen.items()}
+
+        def is_there() -> bool:
+            self._raise_failures()
+            return all(self.seen[topic] >= seen for topic, seen in wanted.items())
+
+        wait_until(is_there, f"transactions and copies are read: {wanted}", _MORE_SECONDS_MAX)
+
+    def _raise_failures(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        for process in (self.writer, *self.copiers.values()):
+            assert not process.failure, process.failure
+
+    def read_all(self) -> None:
+        """Stop the writer, wait for the copy, stop all, and read both topics to their ends.
+
+        Raises:
+            AssertionError: a transaction stays open, or the copy stays behind.
+        """
+        if not self.is_begun:
+            return
+        self.writer.stop()
+        count = self.call(self._read_all(SOURCE, 0), 2 * _FINAL_SECONDS_MAX)
+        self.call(self._read_all(COPY, count), 2 * _FINAL_SECONDS_MAX)
+        for copier in self.copiers.values():
+            copier.stop()
+        self.stop_clients()
+
+    def judge(self) -> list[str]:
+        """Return what breaks a promise; empty if it has not begun."""
+        if not self.is_begun:
+            return []
+        written = (op for file in self._files for op in noted(file))
+        original = merged([*self._notes[SOURCE].ops, *written])
+        report = check(
+            original,
+            expectations=Expectations(ok_shares={"txn": 0.25, "poll": 0.5, UNCOMMITTED: 0.5}),
+            availability_ns=_FOREVER_NS,
+        )
+        copied = check_copy(original, merged(self._notes[COPY].ops), _KEYS, _KEYS)
+        self._said = (
+            f"transactions: {report.measures['acknowledged']:.0f} records are committed, and "
+            f"{copied.measures['copied']:.0f} copied"
+        )
+        return [
+            f"of {what}: {found.text()}"
+            for what, found in (("transactions", report), ("copies", copied))
+            if not found.is_good
+        ]
+
+    def __str__(self) -> str:
+        return self._said
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        self.stop()
+        for process in (self._writer, *self.copiers.values()):
+            if process is not None:
+                process.kill()
+
+    # --- On the loop -------------------------------------------------------------------------
+
+    async def _follow(self, topic: str, isolation: Isolation) -> None:
+        notes = self._notes[topic]
+        f = "poll" if isolation == READ_COMMITTED else UNCOMMITTED
+        while not self.is_over.is_set():
+            name = f"{isolation}.{next(self._lives)}"
+            consumer = self._consumer(isolation)
+            try:
+                await consumer.assign([topic], start="beginning")
+                notes.add(name, OK, "assign", details=list(_KEYS))
+                while not self.is_over.is_set():
+                    notes.add(name, INVOKE, f)
+                    found = await _poll(consumer)
+                    notes.add(name, OK, f, polled=found)
+                    if isolation == READ_COMMITTED:
+                        self.seen[topic] += sum(map(len, found.values()))
+                    await asyncio.sleep(_PAUSE_SECONDS)
+            except MillraceError as error:
+                notes.add(name, INFO, f, error=repr(error))
+                await asyncio.sleep(_PAUSE_SECONDS)
+            finally:
+                with suppress(MillraceError):
+                    await consumer.close()
+
+    def _consumer(self, isolation: Isolation = READ_COMMITTED) -> Consumer:
+        return Consumer(self._addresses, request_timeout_ms=10_000, isolation=isolation)
+
+    async def _read_all(self, topic: str, least: int) -> int:
+        """Read a topic to its end, of whatever kind the last record is.
+
+        Args:
+            topic: to be read.
+            least: how many records must be there.
+
+        Returns:
+            The number of committed records.
+        """
+        places = [(topic, number) for number in _KEYS]
+        notes, read = self._notes[topic], 0
+        deadline = time.monotonic() + _FINAL_SECONDS_MAX
+        async with Admin(self._addresses) as admin, self._consumer() as consumer:
+            await consumer.assign([topic], start="beginning")
+            notes.add("final", INVOKE, "final")
+            polls: list[dict[int, list[tuple[int, int]]]] = []
+            while True:
+                ends = await admin.list_offsets(topic, isolation=READ_UNCOMMITTED)
+                at = {place: await consumer.position(place) for place in places}
+                if read >= least and all(at[place] >= ends[place].offset for place in places):
+                    break
+                assert time.monotonic() < deadline, (
+                    f"{topic} is read up to {at}, and ends at {ends}: {read} records, and not "
+                    f"{least}; what is open: {await admin.list_transactions(['ongoing'])}"
+                )
+                polls.append(await _poll(consumer))
+                read += sum(map(len, polls[-1].values()))
+            notes.add("final", OK, "final", polled=_joined(polls))
+        return read
+
+
+async def _poll(consumer: Consumer) -> dict[int, list[tuple[int, int]]]:
+    found: dict[int, list[tuple[int, int]]] = {}
+    for record in await consumer.poll(_POLL_MS):
+        found.setdefault(record.partition, []).append((record.offset, value_of(record.value)))
+    return found
+
+
+def _joined(
+    polls: Iterable[dict[int, list[tuple[int, int]]]],
+) -> dict[int, list[tuple[int, int]]]:
+    found: dict[int, list[tuple[int, int]]] = {}
+    for poll in polls:
+        for key, pairs in poll.items():
+            found.setdefault(key, []).extend(pairs)
+    return found

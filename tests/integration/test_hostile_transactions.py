@@ -1,0 +1,215 @@
+"""Transactions of strangers: in races with each other and with time, and more than is usual."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.errors import AbortedError, FencedError, TransactionInDoubtError
+from millrace.proto.v1 import common_pb2 as E
+from millrace.proto.v1 import positions_pb2 as positions
+from millrace.proto.v1 import positions_pb2_grpc
+
+MANY_PARTITIONS = 1_000
+MANY_TRANSACTIONS = 300
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    folder: Path = tmp_path_factory.mktemp("broker")
+    with RunningBroker(folder, {"cluster.transactions_partitions": 1}) as running:
+        yield running
+
+
+def make_topic(broker: RunningBroker, name: str, partitions: int = 1) -> None:
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(name, partitions=partitions)
+
+
+def committed(broker: RunningBroker, topic: str, partitions: int = 1) -> list[bytes]:
+    """Return the values of all that is committed, once nothing is open there."""
+    places = [(topic, number) for number in range(partitions)]
+    found: list[bytes] = []
+    with SyncAdmin(broker.address) as admin, SyncConsumer(broker.address) as consumer:
+        consumer.assign([topic], start="beginning")
+
+        def is_all() -> bool:
+            found.extend(record.value for record in consumer.poll(200))
+            ends = admin.list_offsets(topic, isolation="read_uncommitted")
+            return all(consumer.position(place) >= ends[place].offset for place in places)
+
+        wait_until(is_all, f"{topic} is read to its end", 60)
+    return found
+
+
+def test_a_transaction_over_many_partitions_counts_everywhere_or_nowhere(
+    broker: RunningBroker, topic_name: str
+) -> None:
+    make_topic(broker, topic_name, MANY_PARTITIONS)
+    with SyncProducer(broker.address, transactional_id=topic_name) as producer:
+        for value, is_committed in ((b"no", False), (b"yes", True)):
+            producer.begin_transaction()
+            for partition in range(MANY_PARTITIONS):
+                producer.send(topic_name, value, partition=partition)
+            producer.flush()
+            if is_committed:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+    assert committed(broker, topic_name, MANY_PARTITIONS) == [b"yes"] * MANY_PARTITIONS
+
+
+def test_readers_pass_many_aborted_transactions(broker: RunningBroker, topic_name: str) -> None:
+    make_topic(broker, topic_name)
+    expected = []
+    with SyncProducer(broker.address, transactional_id=topic_name, linger_ms=0) as producer:
+        for number in range(MANY_TRANSACTIONS):
+            producer.begin_transaction()
+            producer.send(topic_name, b"%d" % number)
+            producer.flush()
+            if number % 50:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+                expected.append(b"%d" % number)
+    began = time.monotonic()
+    assert committed(broker, topic_name) == expected
+    assert time.monotonic() - began < 10
+
+
+def test_a_commit_that_races_its_time_out_is_all_or_nothing(
+    broker: RunningBroker, topic_name: str
+) -> None:
+    """P53, T17: whoever is first decides, and the program hears which it was."""
+    make_topic(broker, topic_name, 3)
+    expected: list[bytes] = []
+    lock = threading.Lock()
+    failures: list[BaseException] = []
+
+    def write(number: int) -> None:
+        value = b"%d" % number
+        with SyncProducer(
+            broker.address, transactional_id=f"{topic_name}-{number}", transaction_timeout_ms=1_000
+        ) as producer:
+            producer.begin_transaction()
+            for partition in range(3):
+                producer.send(topic_name, value, partition=partition)
+            producer.flush()
+            time.sleep(0.9 + number * 0.1)  # The coordinator looks once a second.
+            while True:
+                try:
+                    producer.commit_transaction()
+                except TransactionInDoubtError:
+                    continue
+                except AbortedError:
+                    return
+                with lock:
+                    expected.extend([value] * 3)
+                return
+
+    def run(number: int) -> None:
+        try:
+            write(number)
+        except BaseException as failure:
+            failures.append(failure)
+
+    writers = [threading.Thread(target=run, args=(number,)) for number in range(12)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert not failures
+    assert sorted(committed(broker, topic_name, 3)) == sorted(expected)
+
+
+def test_of_two_producers_with_one_id_only_what_was_committed_counts(
+    broker: RunningBroker, topic_name: str
+) -> None:
+    """P47: they take the id from each other, again and again."""
+    make_topic(broker, topic_name, 2)
+    expected: list[bytes] = []
+    fenced: list[int] = []
+    failures: list[BaseException] = []
+    lock = threading.Lock()
+    until = time.monotonic() + 4
+
+    def write(number: int) -> None:
+        attempt = 0
+        while time.monotonic() < until:
+            with SyncProducer(broker.address, transactional_id=topic_name) as producer:
+                try:
+                    while time.monotonic() < until:
+                        attempt += 1
+                        value = b"%d-%d" % (number, attempt)
+                        with producer.transaction() as t:
+                            for partition in range(2):
+                                t.send(topic_name, value, partition=partition)
+                        with lock:
+                            expected.extend([value] * 2)
+                except FencedError:
+                    fenced.append(number)
+                except AbortedError:
+                    pass
+
+    def run(number: int) -> None:
+        try:
+            write(number)
+        except BaseException as failure:
+            failures.append(failure)
+
+    writers = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert not failures
+    assert set(fenced) == {0, 1}
+    assert sorted(committed(broker, topic_name, 2)) == sorted(expected)
+
+
+def test_who_is_not_in_the_group_commits_nothing_for_it(
+    broker: RunningBroker, topic_name: str
+) -> None:
+    """P56: neither a stranger's position, nor one of an epoch that is over, joins a transaction."""
+    make_topic(broker, topic_name)
+    with (
+        SyncAdmin(broker.address) as admin,
+        SyncConsumer(broker.address, group=topic_name) as member,
+        SyncProducer(broker.address, transactional_id=topic_name) as producer,
+        grpc.insecure_channel(broker.address) as channel,
+    ):
+        member.subscribe([topic_name])
+        wait_until(lambda: member.poll(100) is not None and member.assignment(), "it has its share")
+        producer.begin_transaction()
+        producer.send(topic_name, b"open").result()
+        topic_id = admin.describe_topic(topic_name).topic_id
+        stub = positions_pb2_grpc.PositionsStub(channel)  # type: ignore[no-untyped-call]
+        described = admin.describe_transaction(topic_name)
+        assert described is not None
+
+        def refusal(**who: Any) -> int:
+            position = positions.Position(
+                topic_partition=E.TopicPartition(topic_id=topic_id, partition=0), offset=1
+            )
+            request = positions.CommitPositionsRequest(
+                name=topic_name,
+                positions=[position],
+                transactional_id=f"default/{topic_name}",
+                producer_id=described.producer_id,
+                producer_epoch=described.producer_epoch,
+                number=1,
+                **who,
+            )
+            code: int = stub.CommitPositions(request, timeout=20).error.code
+            return code
+
+        assert refusal(member_id="a stranger", epoch=1) == E.ERROR_CODE_UNKNOWN_MEMBER_ID
+        assert refusal() == E.ERROR_CODE_UNKNOWN_MEMBER_ID
+        producer.commit_transaction()
+        assert admin.fetch_positions(topic_name) == {}
