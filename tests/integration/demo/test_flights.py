@@ -87,3 +87,8 @@ def test_brokers_that_cannot_start_are_told_with_the_end_of_its_log(tmp_path: Pa
     with pytest.raises(RuntimeError, match="did not start") as failure:
         ClusterProcess(tmp_path).start()
     assert str(tmp_path / "data") in str(failure.value)
+
+
+def test_a_broker_that_does_not_run_cannot_be_killed(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="broker-7 does not run"):
+        ClusterProcess(tmp_path).kill_named("broker-7")
