@@ -170,7 +170,8 @@ class PositionsMachine:
             new = {key: new[key] for key in new if not commit.precedes(self._commit_of(key))}
         records: list[PositionRecord | PendingRecord] = [*self._stored(name, new, now, commit)]
         # A pending position that is older than this one never replaces it.
-        records += self._pending.dropped(name, (key.topic_partition for key in new), now)
+        partitions = (key.topic_partition for key in new)
+        records += self._pending.dropped(name, partitions, now, by=commit)
         return Result(records, None)
 
     def handle_stage(

@@ -70,14 +70,29 @@ class PendingPositions:
         ]
 
     def dropped(
-        self, name: str, partitions: Iterable[TopicPartition], now: WallMs
+        self,
+        name: str,
+        partitions: Iterable[TopicPartition],
+        now: WallMs,
+        *,
+        by: CommitNumber | None = None,
     ) -> Iterator[PendingRecord]:
-        """Yield records that drop all of some partitions: a later commit replaces them."""
+        """Yield records that drop those of some partitions: a later commit replaces them.
+
+        Args:
+            name: whose.
+            partitions: in which.
+            now: the time.
+            by: the commit, if its member counts them: what the member committed after it stays,
+                as the commit is a late attempt, or that of an end at which the group begins (P62).
+        """
         keys = self._names.get(name)
         if keys:
             gone = set(partitions)
             yield from (
-                PendingRecord(key, None, now) for key in keys if key.topic_partition in gone
+                PendingRecord(key, None, now)
+                for key, pending in keys.items()
+                if key.topic_partition in gone and (by is None or not by.precedes(pending.commit))
             )
 
     def older(self, key: PendingKey, order: int, now: WallMs) -> Iterator[PendingRecord]:

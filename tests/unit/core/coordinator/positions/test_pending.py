@@ -188,6 +188,33 @@ def test_a_late_attempt_of_a_member_stages_nothing() -> None:
     assert late.records == []
 
 
+def test_the_end_at_which_a_group_begins_never_takes_a_transaction_s_positions_away() -> None:
+    """A member commits it until it is stored, with a number below all of its commits (P62)."""
+    log = Log()
+    machine = log.machine._positions
+    producer = A, ProducerEpoch(0)
+    staged = machine.handle_stage("g", {at(0): Position(20)}, producer, NOW, CommitNumber("m", 2))
+    log.take(staged)  # type: ignore[arg-type]
+    end = machine.handle_commit("g", {at(0): Position(10)}, NOW, CommitNumber("m", 1))
+    log.take(end)  # type: ignore[arg-type]
+    assert log.committed == {0: 10}  # What counts if the transaction is aborted.
+    assert log.unstable()
+    log.end(A, is_commit=True)
+    assert log.committed == {0: 20}
+
+
+def test_a_later_commit_of_the_member_takes_them_away() -> None:
+    log = Log()
+    machine = log.machine._positions
+    producer = A, ProducerEpoch(0)
+    staged = machine.handle_stage("g", {at(0): Position(20)}, producer, NOW, CommitNumber("m", 2))
+    log.take(staged)  # type: ignore[arg-type]
+    later = machine.handle_commit("g", {at(0): Position(30)}, NOW, CommitNumber("m", 3))
+    log.take(later)  # type: ignore[arg-type]
+    log.end(A, is_commit=True)
+    assert log.committed == {0: 30}
+
+
 def test_a_member_of_which_the_group_knows_nothing_stages_nothing() -> None:
     log = Log()
     with pytest.raises(UnknownMemberIdError):
