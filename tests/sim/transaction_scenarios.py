@@ -6,7 +6,7 @@ checkers of transactions and copies have what must hold (`tests.checkers`).
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -17,8 +17,8 @@ from tests.sim.machine import BrokerMachine
 from tests.sim.network import Weather
 from tests.sim.scenarios import Scenario, ScenarioCluster, Step, again
 from tests.sim.settings import CLUSTER, REPLICATION, TRANSACTIONS, Settings
-from tests.sim.transactional_clients import TransactionPlan
-from tests.sim.world import MILLISECOND, SECOND, World
+from tests.sim.transactional_clients import TransactionalWriter, TransactionPlan
+from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.coordinator.transactions.config import EPOCH_MAX
@@ -32,6 +32,7 @@ _SOON: Final = 100 * MILLISECOND
 _LOAD: Final = (Load(every_us=10 * _SOON, burst_max=2),)
 _LOOK_US: Final = MILLISECOND // 2
 _LAST_RECORDS: Final = 8
+_COMMIT_US_MAX: Final = 5 * _SOON
 _LATE_US: Final = (SECOND, 4 * SECOND)
 
 
@@ -71,6 +72,24 @@ class TimedOut(Alone):
     """Many transactions are open for longer than their time-out, or left."""
 
     transactions = TransactionPlan(every_us=_SOON, timeout_ms=2_000, sleeps=0.2, leaves=0.1)
+
+
+class Prompt(Alone):
+    """Commits do not wait for markers."""
+
+    def finish(self) -> Mapping[str, float]:
+        """Check that an end is answered when it is decided (T12)."""
+        measures = super().finish()
+        commits = sorted(
+            taken
+            for client in self._all_transacting()
+            if isinstance(client, TransactionalWriter)
+            for taken in client.commits_us
+        )
+        slow = commits[len(commits) * 19 // 20]
+        if slow > _COMMIT_US_MAX:
+            raise Violation(f"one commit of 20 takes {slow / SECOND:.3f} s (T12)")
+        return {**measures, "slow_commit_s": slow / SECOND}
 
 
 def _place(machine: BrokerMachine) -> TopicPartition | None:
@@ -255,9 +274,10 @@ TRANSACTION_SCENARIOS: Final = (
              quiet_s=25,
              mutants=["a marker ends a later transaction than its own",
                       "a coordinator that was replaced still ends transactions"]),
-    Scenario("T2, T12", "markers come late, and writers go on", Alone,
+    Scenario("T2, T12", "markers come late, and writers go on", Prompt,
              again(LATE_MARKERS, 5, 14, 3, 12), by_day=True, seeds=3, quiet_s=25,
-             mutants=["the next transaction does not wait for the last marker",
+             mutants=["an end is answered when all partitions know it",
+                      "the next transaction does not wait for the last marker",
                       "a batch joins the transaction before its own"]),
     Scenario("T13", "many transactions are open for longer than their time-out", TimedOut,
              [(30, "F17", 1)], by_day=True, seeds=4, quiet_s=25,

@@ -13,7 +13,7 @@ what they see of the original, record by record.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,6 +41,8 @@ _FIRST_VALUE: Final = 1_000_000_000
 _REQUEST_MS: Final = 5_000
 _PATIENCE_MS: Final = 3_600_000
 _DOUBT_US: Final = 300 * MILLISECOND
+_DELIVERED: Final = 0.4
+"""The share of commits that begin when the records have been delivered."""
 _REPEATS_MAX: Final = 5
 """Attempts of a commit that could not be asked for, before the transaction is aborted."""
 
@@ -89,6 +91,7 @@ class TransactionalWriter(Client):
     Attributes:
         done: committed transactions so far.
         doing: what it does, for a person.
+        commits_us: how long commits took whose records had been delivered before.
     """
 
     least_in_quiet = 2
@@ -99,6 +102,7 @@ class TransactionalWriter(Client):
         super().__init__(job)
         self.done = 0
         self.doing = "beginning"
+        self.commits_us: list[int] = []
         self._plan = plan
         self._may_be_lost = may_be_lost
         self._next_value = _FIRST_VALUE + number * _VALUES_OF_EACH
@@ -190,7 +194,11 @@ class TransactionalWriter(Client):
         if way < plan.leaves + plan.aborts:
             await self._abort(process, producer, sends)
         else:
+            is_delivered = dice.random() < _DELIVERED and await _are_delivered(handles)
+            before, asked_at = self.done, self._world.now
             await self._commit(process, producer, sends, handles)
+            if is_delivered and self.done > before:
+                self.commits_us.append(self._world.now - asked_at)
         return False
 
     def _draw_sends(self) -> list[Send]:
@@ -315,6 +323,16 @@ class TransactionalWriter(Client):
         if isinstance(error, FencedError) and self._may_be_lost():
             return
         super()._judge(error)
+
+
+async def _are_delivered(handles: Iterable[RecordHandle]) -> bool:
+    """Wait for records; return whether all are there."""
+    try:
+        for handle in handles:
+            await handle
+    except MillraceError:
+        return False
+    return True
 
 
 class UncommittedReader(Reader):

@@ -51,6 +51,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "if unstable:", "if False:"),
     mutant("the next transaction does not wait for the last marker", "T12", f"{_MACHINE}._joined",
            "if transaction.state.is_prepared:", "if False:"),
+    mutant("an end is answered when all partitions know it", "T12", f"{_SHELL}.end",
+           "return await self._when_over(place, transactional_id, ask)",
+           "decided = await self._when_over(place, transactional_id, ask)\n"
+           "    while transactional_id in self._telling.get(place, {}):\n"
+           "        await asyncio.sleep(0.01)\n"
+           "    return decided"),
     mutant("the epoch of a fence is given to its producer", "T13", f"{_MACHINE}._fence",
            "is_fenced=True", "is_fenced=False"),
     mutant("an id that has expired is renewed in silence", "T13", f"{_MACHINE}._new_id",
