@@ -13,6 +13,8 @@ from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 LARGE = 10_000_000
 """Bytes of the largest value."""
 ORDERS = 120
+PAYMENTS = "shop/payments"
+"""A topic that is written in transactions."""
 ODD: list[bytes | None] = [
     b"<script>document.title = 'broken'</script>",
     b"<img src=x onerror=\"document.title='broken'\">",
@@ -80,10 +82,11 @@ def page(cluster: RunningCluster) -> Iterator[WebPage]:
 
 
 def fill(bootstrap: str) -> None:
-    """Make topics, records, a group and a quota."""
+    """Make topics, records, a group, a quota and a transaction that is committed."""
     with SyncAdmin(bootstrap) as admin, SyncProducer(bootstrap) as producer:
         admin.create_topic("shop/orders", 3, 3)
         large = {"max.message.bytes": str(MESSAGE_BYTES_MAX - (1 << 16))}
+        admin.create_topic(PAYMENTS, 1, 3)
         admin.create_topic("odd", 1, 3, large)
         admin.create_topic("hidden", 1, 3, large)
         admin.set_quota("reports", client_id="report", fetch_bytes_per_second=10_000_000)
@@ -107,3 +110,8 @@ def fill(bootstrap: str) -> None:
         while not consumer.poll(1000):
             pass
         consumer.commit({("shop/orders", 0): 1})
+    with (
+        SyncProducer(bootstrap, transactional_id="shop/checkout") as producer,
+        producer.transaction() as t,
+    ):
+        t.send(PAYMENTS, b"paid")

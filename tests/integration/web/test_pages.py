@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.integration.running_broker import wait_until
 from tests.integration.running_cluster import RunningCluster
-from tests.integration.web.conftest import LARGE, ODD, ORDERS, WebPage
+from tests.integration.web.conftest import LARGE, ODD, ORDERS, PAYMENTS, WebPage
 
 from millrace.client import SyncAdmin, SyncProducer
 from millrace.core.client.producer.murmur2 import partition_of
@@ -56,7 +56,8 @@ def shown(page: WebPage, path: str, **query: object) -> str:
         ("/groups", {}, ["billing", "consumer"]),
         ("/group", {"name": "billing"}, ["shop/orders", "Records behind"]),
         ("/transactions", {}, ["No transaction hangs", "all that is decided is written"]),
-        ("/transactions", {"all": "yes"}, ["There is no transactional id yet"]),
+        ("/transactions", {"all": "yes"}, ["shop/checkout", "committed"]),
+        ("/transaction", {"id": "shop/checkout"}, ["committed by its producer", "1 m 0 s"]),
         ("/quotas", {}, ["reports", "9.5 MiB", "client id report"]),
     ],
 )
@@ -68,6 +69,19 @@ def test_a_page_shows_what_brokers_say(
         texts = texts[:-1]  # Records are on a page of their own.
         assert "customer-" not in body
     assert [text for text in texts if text not in body] == []
+
+
+def test_an_open_transaction_is_shown_with_its_partition_until_it_ends(
+    cluster: RunningCluster, page: WebPage
+) -> None:
+    with SyncProducer(cluster.bootstrap, transactional_id="shop/refunds") as producer:
+        producer.begin_transaction()
+        producer.send(PAYMENTS, b"back")
+        producer.flush()
+        assert "shop/refunds" in shown(page, "/transactions")
+        assert PAYMENTS in shown(page, "/transaction", id="shop/refunds")
+        producer.abort_transaction()
+    wait_until(lambda: "shop/refunds" not in shown(page, "/transactions"), "it is over")
 
 
 def test_the_newest_records_of_a_partition_come_first_and_lead_to_all_others(
