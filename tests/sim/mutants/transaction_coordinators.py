@@ -28,9 +28,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("a transaction that is open for too long stays open", "P53", f"{_SHELL}._overdue",
            "if open_ms > transaction.timeout_ms:", "if False:"),
     mutant("positions of a transaction count at once", "P56", f"{_POSITIONS}.handle_stage",
-           "        producer_id, epoch = producer\n",
-           "        return self.handle_commit(name, positions, now, commit)\n"
-           "        producer_id, epoch = producer\n"),
+           "producer_id, epoch = producer\n",
+           "return self.handle_commit(name, positions, now, commit)\n"
+           "    producer_id, epoch = producer\n"),
     mutant("positions are stored although the transaction has ended meanwhile", "P56",
            f"{_STAGED}.end", "guard.is_void = True", "pass"),
     mutant("a marker that was not written is not told again", "T7", f"{_DELIVERY}._retry",
@@ -40,8 +40,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("markers are told of decisions that may be lost", "T9", f"{_KEPT}.owed",
            "if offset < high_watermark:", "if True:",
            also=mutant("markers are told as soon as they are decided", "T9",
-                       f"{_SHELL}._on_committed", "machine.owed(high_watermark, since)",
-                       "machine.owed(machine.next_offset, since)")),
+                       f"{_SHELL}._on_committed", "machine.owed(high_watermark, told",
+                       "machine.owed(machine.next_offset, told")),
     mutant("markers belong to the id, whatever the epoch", "T9", f"{_MACHINE}.handle_complete",
            "if decision.producer != marked:", "if False:"),
     mutant("an older pending position replaces a later commit", "T10",
