@@ -802,6 +802,21 @@ async def test_after_an_abort_the_next_poll_goes_back_to_what_the_group_has_comm
         assert not it.member.must_put_back
 
 
+async def test_what_the_user_has_moved_after_an_abort_stays_there() -> None:
+    async with a_story() as it:
+        it.coordinator.committed = {0: 7, 1: 8}
+        it.coordinator.decide = lambda _: given(1, 0, 1)
+        await it.until(lambda: it.reading.read, polls=True)
+        it.member.must_put_back = True
+        it.member.on_moved(place(0))
+        it.reading.read = {place(0): Position(Offset(2)), place(1): Position(Offset(50))}
+        await it.member.poll()
+        assert it.reading.read == {place(0): Position(2), place(1): Position(8, 0)}
+        it.member.must_put_back = True
+        await it.member.poll()
+        assert it.reading.read[place(0)] == Position(7, 0)
+
+
 async def test_an_assignment_waits_for_positions_that_a_transaction_commits() -> None:
     """KIP-447: the last owner's transaction has not ended."""
     async with a_story() as it:

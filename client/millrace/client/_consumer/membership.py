@@ -89,6 +89,8 @@ class Membership:
         self.owned: dict[TopicPartition, str] = {}
         self.gave_up_at = host.monotonic_s()
         self.must_put_back = self.is_held = False
+        self._moved: set[TopicPartition] = set()
+        """Partitions that its user moved since it must go back: they stay there."""
         self._compared: set[TopicId] = set()
         """Topics without a position that were compared with the deleted ones, of those it owns."""
         self.heartbeats = Heartbeats(
@@ -268,8 +270,15 @@ class Membership:
         """
         committed = await self._stable_positions(self.owned)
         if not self.heartbeats.is_lost:  # Else it gives everything up.
-            self._assignment.put_back({place: committed.get(place) for place in self.owned})
+            places = [place for place in self.owned if place not in self._moved]
+            self._assignment.put_back({place: committed.get(place) for place in places})
         self.must_put_back = False
+        self._moved.clear()
+
+    def on_moved(self, place: TopicPartition) -> None:
+        """The user has moved a partition: it does not go back from there."""
+        if self.must_put_back:
+            self._moved.add(place)
 
     async def _committed(
         self, told: pb.GroupHeartbeatResponse, begun: Collection[TopicPartition]

@@ -138,6 +138,8 @@ class ConsumerCore:
 
     def seek_partition(self, place: TopicPartition, to: Offset | Reset) -> None:
         """Move to another position."""
+        if self.membership is not None:
+            self.membership.on_moved(place)
         self.handing_out.drop_rest_of([place])
         with self.fetching.changing() as fetcher:
             fetcher.seek(place, to)
