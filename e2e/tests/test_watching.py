@@ -36,11 +36,12 @@ NOT_CAUSED_HERE = {
     ("Millrace: Brokers and disks", "Refusals by broker"),
     ("Millrace: Quotas", "Time that quotas delay clients"),
     ("Millrace: Quotas", "Present delays"),
+    ("Millrace: Transactions", "Records that readers do not see yet"),
     ("Millrace: Storage", "Bytes on HDDs"),
     ("Millrace: Storage", "Moved bytes"),
     ("Millrace: Storage", "Moved segments"),
 }
-"""These panels are empty here, where nothing is refused, delayed or tiered;
+"""These panels are empty here, where nothing is refused, delayed, tiered or in a transaction;
 `tests/integration/test_dashboards.py` has data for them."""
 _DEFINITIONS = ROOT / "tests" / "data" / "monitoring"
 _SECONDS = 180.0
