@@ -26,6 +26,10 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | hanging transactions that nobody shows | P54 | what is shown to people is not simulated | `tests/integration/test_transactions.py`: `test_an_open_transaction_of_one_partition_is_listed_and_ended_by_hand` |
 | a partition count that changes | T11 | no code does that: clients cannot alter the topic | `tests/unit/core/controller/test_positions_topic.py` |
 | the protocol before KIP-890 | T14 | no client of the simulator speaks it | `tests/unit/core/coordinator/transactions/test_machine.py`: version 1 |
+| an end that contradicts the one before | P48 | no client of the simulator does that | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_an_end_that_contradicts_its_own_decision_is_refused` |
+| a marker's answer that completes a later transaction | T9 | a coordinator tells one decision of an id at a time | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_a_late_answer_about_markers_completes_no_later_transaction` |
+| an id that has expired is renewed | T13 | ids of the simulator do not live for a week | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_an_id_that_has_expired_is_fenced_and_never_renewed_in_silence` |
+| transactions beside brokers that do not know them | T16 | all brokers of the simulator are of this release | `tests/integration/test_transactions.py`: `test_transactions_begin_when_the_last_broker_is_upgraded_and_none_goes_back` |
 | ids without a namespace | T15 | ids of the simulator differ anyhow | `tests/unit/core/coordinator/transactions/test_transaction.py` |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |
 """  # noqa: E501
