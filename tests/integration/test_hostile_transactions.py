@@ -40,7 +40,10 @@ def committed(broker: RunningBroker, topic: str, partitions: int = 1) -> list[by
         consumer.assign([topic], start="beginning")
 
         def is_all() -> bool:
-            found.extend(record.value for record in consumer.poll(200))
+            records = consumer.poll(200)
+            found.extend(record.value for record in records)
+            if len(records):
+                return False
             ends = admin.list_offsets(topic, isolation="read_uncommitted")
             return all(consumer.position(place) >= ends[place].offset for place in places)
 
@@ -52,7 +55,9 @@ def test_a_transaction_over_many_partitions_counts_everywhere_or_nowhere(
     broker: RunningBroker, topic_name: str
 ) -> None:
     make_topic(broker, topic_name, MANY_PARTITIONS)
-    with SyncProducer(broker.address, transactional_id=topic_name) as producer:
+    with SyncProducer(
+        broker.address, transactional_id=topic_name, transaction_timeout_ms=300_000
+    ) as producer:
         for value, is_committed in ((b"no", False), (b"yes", True)):
             producer.begin_transaction()
             for partition in range(MANY_PARTITIONS):

@@ -17,7 +17,8 @@ from millrace.core.coordinator.positions.position import check_name
 from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import MillraceError
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
-from millrace.core.metadata.model import Listener, Topic
+from millrace.core.metadata.broker_levels import check_transactions
+from millrace.core.metadata.model import ClusterState, Listener, Topic
 from millrace.core.metadata.requests import CreatePositionsTopic, CreateTransactionsTopic
 from millrace.core.topics import POSITIONS_TOPIC, TRANSACTIONS_TOPIC, TopicName
 from millrace.proto.errors import error_to_wire
@@ -32,18 +33,24 @@ class KeptNames(NamedTuple):
         topic: its name.
         creation: makes the request that creates it, from an id for it.
         check: refuses what is no name of its kind.
+        check_cluster: refuses a cluster in which a broker does not know the topic (T16). The
+            controller does that, too; one of an earlier release does not know the request.
     """
 
     topic: TopicName
     creation: Callable[[TopicId], CreatePositionsTopic | CreateTransactionsTopic]
     check: Callable[[str], object]
+    check_cluster: Callable[[ClusterState], None] = lambda cluster: None
 
 
 POSITIONS: Final = KeptNames(
     POSITIONS_TOPIC, lambda topic_id: CreatePositionsTopic(topic_id=topic_id), check_name
 )
 TRANSACTIONS: Final = KeptNames(
-    TRANSACTIONS_TOPIC, lambda topic_id: CreateTransactionsTopic(topic_id=topic_id), full_id
+    TRANSACTIONS_TOPIC,
+    lambda topic_id: CreateTransactionsTopic(topic_id=topic_id),
+    full_id,
+    check_transactions,
 )
 
 
@@ -90,6 +97,8 @@ class NamePartitions:
         self._kept.check(name)
         place = self.find(name)
         if place is None:
+            if self._partitions.image is not None:
+                self._kept.check_cluster(self._partitions.image.cluster)
             topic_id = TopicId(host.current.random_bytes(TOPIC_ID_BYTES))
             await self._channel.request_for_client(self._kept.creation(topic_id), caller)
             await self._partitions.settled()
