@@ -189,6 +189,16 @@ async def test_what_another_attempt_cannot_cure_ends_it(error: Any) -> None:
         assert copied(broker) == []
 
 
+async def test_a_coordinator_whose_answers_to_ends_are_lost_for_ever_tells_the_outcomes() -> None:
+    async with copying() as (broker, _):
+        broker.transactions.lost_answers = 1_000_000
+        for start in (0, 10):
+            await send(broker, VALUES[start : start + 10])
+            await broker.until(lambda: len(copied(broker)) >= start + 10)  # noqa: B023
+        assert "describe" in broker.transactions.calls
+        assert sorted(copied(broker)) == VALUES[:20]
+
+
 async def test_an_unknown_topic_of_the_outputs_ends_it() -> None:
     async with FakeBroker(orders=2) as broker:
         broker.coordinate("orders")

@@ -92,6 +92,8 @@ class LoopProducer(Protocol):
 
     async def commit_transaction(self) -> None: ...
 
+    async def outcome(self) -> str | None: ...
+
     async def wait_for_room(self, size: int) -> None: ...
 
 
@@ -209,7 +211,9 @@ async def _send(transaction: _Transaction, producer: LoopProducer, output: Outpu
 
 
 async def _settle(producer: LoopProducer, group: str) -> None:
-    """Repeat a commit that is in doubt until it is known what became of it.
+    """Repeat a commit that is in doubt, and ask, until it is known what became of it.
+
+    If it is not committed, the consumer has gone back.
 
     Raises:
         MillraceError: the producer is fenced, or closed.
@@ -217,11 +221,15 @@ async def _settle(producer: LoopProducer, group: str) -> None:
     while True:
         await asyncio.sleep(spread(_PAUSE_MS)[0] / 1000)
         try:
+            if await producer.outcome() != "open":
+                return
             await producer.commit_transaction()
-        except TransactionInDoubtError as error:
-            _log_retry(group, error)
         except AbortedError:
-            return  # The consumer has gone back.
+            return
+        except MillraceError as error:
+            if not (error.retriable or isinstance(error, TransactionInDoubtError)):
+                raise
+            _log_retry(group, error)
         else:
             return
 
