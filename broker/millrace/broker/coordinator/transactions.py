@@ -37,7 +37,14 @@ from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.coordinator.transactions.machine import TransactionCoordinator
 from millrace.core.coordinator.transactions.records import TransactionRecord
 from millrace.core.coordinator.transactions.transaction import Producer
-from millrace.core.errors import ConcurrentTransactionsError, MillraceError
+from millrace.core.errors import (
+    AbortedError,
+    Appended,
+    ConcurrentTransactionsError,
+    FencedError,
+    InvalidTransactionStateError,
+    MillraceError,
+)
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, ProducerId, TopicPartition, WallMs
 from millrace.core.records.markers import BUMPING
 from millrace.core.topics import TRANSACTIONS_TOPIC
@@ -220,9 +227,9 @@ class Transactions:
         """
 
         async def ask() -> None:
-            await self.runtime.ask(
+            await self._ask(
                 place,
-                lambda machine, _: machine.handle_join(
+                lambda machine: machine.handle_join(
                     transactional_id, producer, partitions, groups, self.now(), protocol=BUMPING
                 ),
             )
@@ -318,9 +325,37 @@ class Transactions:
 
         while True:
             try:
-                return await self.runtime.ask(place, lambda machine, _: handle(machine, next_id))
+                return await self._ask(place, lambda machine: handle(machine, next_id))
             except _OutOfIdsError:
                 await self._producer_ids.fill(caller)
+
+    async def _ask(
+        self,
+        place: TopicPartition,
+        handle: Callable[[TransactionCoordinator], Result[TransactionRecord, ResponseT]],
+    ) -> ResponseT:
+        """Ask a machine; a refusal is told once it is known that nobody has replaced it (P55).
+
+        A broker that stood still does not know yet that another one coordinates: by what it knows
+        the open transaction of a producer is none, or its epoch nobody's. So its word does not end
+        a producer.
+        """
+        try:
+            return await self.runtime.ask(place, lambda machine, _: handle(machine))
+        except (FencedError, AbortedError, InvalidTransactionStateError):
+            await self._confirm(place)
+            raise
+
+    async def _confirm(self, place: TopicPartition) -> None:
+        """Return once something is committed here that was asked for now.
+
+        Raises:
+            MillraceError: it is not; what was refused was not done, either.
+        """
+        try:
+            await self.runtime.ask(place, lambda machine, _: machine.handle_nothing(self.now()))
+        except MillraceError as error:
+            raise error.again(Appended.NO) from error
 
     async def _when_over(
         self,

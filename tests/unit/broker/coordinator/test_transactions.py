@@ -36,6 +36,7 @@ from millrace.core.coordinator.transactions.transaction import State
 from millrace.core.errors import (
     Appended,
     ConcurrentTransactionsError,
+    InvalidTransactionStateError,
     NotLeaderError,
     ProducerFencedError,
     RequestTimedOutError,
@@ -429,3 +430,32 @@ async def test_nothing_is_decided_from_what_is_asked_alone() -> None:
     decided_at = len(stage.log.records)
     machine = stage.log.replayed(Offset(decided_at))
     assert machine.get(ID).transaction == stage.log.transaction()
+
+
+async def test_a_producer_is_refused_only_by_who_still_coordinates_its_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P55: a broker that stood still knows nothing of what its successor has begun."""
+    stage = Stage()
+    writer = await stage.begin()
+    with pytest.raises(InvalidTransactionStateError):
+        await stage.end(writer)
+    ask = stage.runtime.ask
+
+    async def ask_who_was_replaced(place: TopicPartition, handle: Any) -> Any:
+        try:
+            return await ask(place, handle)
+        finally:
+            stage.runtime.is_led = False
+
+    monkeypatch.setattr(stage.runtime, "ask", ask_who_was_replaced)
+    for request in (
+        stage.end(writer),
+        stage.end(producer(100, 7)),
+        stage.join(producer(100, 7), at(0)),
+        stage.begin(producer(100, 7)),
+    ):
+        stage.runtime.is_led = True
+        with pytest.raises(NotLeaderError) as refused:
+            await request
+        assert refused.value.appended is Appended.NO

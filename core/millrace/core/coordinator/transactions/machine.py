@@ -33,7 +33,7 @@ KAFKA-18019.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.transactions import refusals
@@ -66,6 +66,9 @@ from millrace.core.records.markers import BUMPING
 from millrace.core.words import count
 
 ResponseT = TypeVar("ResponseT")
+
+_NO_ID: Final = ""
+"""Nobody's: names of ids have a namespace."""
 
 
 class TransactionCoordinator(KeptTransactions):
@@ -482,6 +485,10 @@ class TransactionCoordinator(KeptTransactions):
             if owed is not None:
                 records.append(owed._replace(bitmap=owed.bitmap & ~record.bitmap, timestamp=now))
         return self._stored(records, None)
+
+    def handle_nothing(self, now: WallMs) -> Result[TransactionRecord, None]:
+        """Change nothing: once that is committed, no other coordinator has begun before it."""
+        return self._stored([IdRecord(_NO_ID, None, now)], None)
 
     # --- Private -----------------------------------------------------------------------------
 
