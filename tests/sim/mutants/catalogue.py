@@ -24,6 +24,7 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | each rule of a transactional producer and its consumers | T17, T18 | writers of the simulator have no transactions yet | `tests/model/test_transactions_of_a_producer.py`, `tests/unit/core/client/producer/test_transaction.py`, `tests/integration/client/test_exactly_once.py`, `tests/integration/client/test_transactions_with_consumers.py` |
 | a coordinator that is not the leader of the id's partition | P46 | as of P55: it is the same runtime | the mutants of P55; `tests/unit/broker/coordinator/test_transactions.py` |
 | hanging transactions that nobody shows | P54 | what is shown to people is not simulated | `tests/integration/test_transactions.py`: `test_an_open_transaction_of_one_partition_is_listed_and_ended_by_hand` |
+| an older pending position that replaces a later commit | T10 | groups of the simulator commit either with transactions or without | `tests/model/test_pending_positions.py` |
 | a partition count that changes | T11 | no code does that: clients cannot alter the topic | `tests/unit/core/controller/test_positions_topic.py` |
 | the protocol before KIP-890 | T14 | no client of the simulator speaks it | `tests/unit/core/coordinator/transactions/test_machine.py`: version 1 |
 | an end that contradicts the one before | P48 | no client of the simulator does that | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_an_end_that_contradicts_its_own_decision_is_refused` |

@@ -40,8 +40,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            also=mutant("markers are told as soon as they are decided", "T9",
                        f"{_SHELL}._on_committed", "machine.owed(high_watermark, told",
                        "machine.owed(machine.next_offset, told")),
-    mutant("an older pending position replaces a later commit", "T10",
-           f"{_POSITIONS}.handle_commit", "records += self._pending.dropped(", "list("),
     mutant("members begin while positions wait for a transaction", "T10",
            "millrace.core.coordinator.groups.coordinator:GroupCoordinator.check_stable",
            "if unstable:", "if False:"),
