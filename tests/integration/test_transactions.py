@@ -370,3 +370,26 @@ def test_bad_requests_are_told_what_is_wrong_and_others_whom_to_ask(
         error = asking.ask("EndTransaction", end).error
         assert error.code == E.ERROR_CODE_INVALID_TRANSACTION_STATE
         assert "nothing to commit" in error.message
+
+
+def test_a_topic_that_was_deleted_gets_the_end_of_its_transactions_when_it_is_back(
+    cluster: RunningCluster,
+) -> None:
+    """T8: and delays nobody meanwhile."""
+    with SyncAdmin(cluster.bootstrap) as admin:
+        for topic in ("t", "u"):
+            admin.create_topic(topic, partitions=1, replication_factor=3)
+        asking = Asking(cluster, admin)
+        with SyncProducer(cluster.bootstrap, transactional_id=ID) as producer:
+            producer.begin_transaction()
+            producer.send("t", b"stays")
+            producer.send("u", b"comes back")
+            producer.flush()
+            admin.delete_topic("u")
+            producer.commit_transaction()
+            asking.until(pb.TRANSACTION_STATE_COMPLETE_COMMIT)
+            with producer.transaction() as t:
+                t.send("t", b"goes on")
+        assert committed(cluster, "t", 1) == [b"goes on", b"stays"]
+        admin.undelete_topic("u")
+        assert committed(cluster, "u", 1) == [b"comes back"]
