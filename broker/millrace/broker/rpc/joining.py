@@ -10,6 +10,9 @@ and the first asks once more, as a yes counts only for a guard that was made bef
 marker of that earlier transaction is written here while the coordinator is asked, or another broker
 leads meanwhile: either makes the guard void, and says nothing about the transaction.
 
+If an earlier transaction is still open here although the coordinator agrees, no coordinator knows
+of it: it hangs. Then the batch is refused, and its producer tries again after its pause.
+
 The bounds are those of all requests: a waiting batch is unanswered, and holds its part of the
 request memory, until its request's time is up.
 """
@@ -64,25 +67,37 @@ class Joining:
             pass
         self._waiting[key] = [judge]
         writer = Writer(transactional_id, header.producer_id, header.producer_epoch)
-        self._joins.ask(writer, partition.topic_partition, partial(self._on_answer, key, guard))
+        answered = partial(self._on_answer, partition, header, guard)
+        self._joins.ask(writer, partition.topic_partition, answered)
         return True
 
     def _on_answer(
         self,
-        key: tuple[Partition, ProducerId],
+        partition: Partition,
+        header: BatchHeader,
         guard: JoinGuard | None,
         error: MillraceError | None,
     ) -> None:
-        first, *others = self._waiting.pop(key)
-        partition, _ = key
+        first, *others = self._waiting.pop((partition, header.producer_id))
         if error is not None:
             first(error)
-        elif guard is not None and _is_valid(partition, guard):
-            first(guard)
+        elif guard is None:
+            first(_hanging(partition, header))
         else:
-            first(None)
+            first(guard if _is_valid(partition, guard) else None)
         for judge in others:
             judge(None)
+
+
+def _hanging(partition: Partition, header: BatchHeader) -> ConcurrentTransactionsError | None:
+    """Return why a batch cannot join although the coordinator agrees; None: it may join."""
+    try:
+        partition.leader.begin_joining(header)
+    except ConcurrentTransactionsError as error:
+        return error
+    except MillraceError:  # As the batch will be told.
+        pass
+    return None
 
 
 def _is_valid(partition: Partition, guard: JoinGuard) -> bool:
