@@ -242,26 +242,25 @@ async def _over(telling: Telling) -> None:
 
 def _request(ends: Sequence[_End]) -> tuple[pb.WriteMarkersRequest, list[_End]]:
     """Return a request, and its ends in the order of the results."""
-    by_telling: dict[int, list[_End]] = {}
+    by_telling: dict[Telling, list[_End]] = {}
     for end in ends:
-        by_telling.setdefault(id(end.telling), []).append(end)
+        by_telling.setdefault(end.telling, []).append(end)
     request = pb.WriteMarkersRequest()
     ordered: list[_End] = []
-    for some in by_telling.values():
-        telling = some[0].telling
-        of_partitions = [end for end in some if isinstance(end.participant, TopicPartition)]
-        of_groups = [end for end in some if isinstance(end.participant, str)]
+    for telling, some in by_telling.items():
+        some.sort(key=lambda end: isinstance(end.participant, str))  # Groups come last.
+        participants = [end.participant for end in some]
         request.markers.append(
             marker_to_wire(
                 telling.decision.producer,
                 telling.coordinator_epoch,
-                [end.participant for end in of_partitions if isinstance(end.participant, tuple)],
-                [end.participant for end in of_groups if isinstance(end.participant, str)],
+                [place for place in participants if isinstance(place, TopicPartition)],
+                [group for group in participants if isinstance(group, str)],
                 is_commit=telling.decision.is_commit,
                 protocol=telling.decision.protocol,
             )
         )
-        ordered += [*of_partitions, *of_groups]
+        ordered += some
     return request, ordered
 
 

@@ -11,7 +11,6 @@ Source: KIP-447, KIP-890.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.coordinator.transaction_joins import TransactionJoins, Writer
@@ -27,8 +26,6 @@ from millrace.core.errors import (
 from millrace.core.ids import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition, WallMs
 from millrace.core.records.markers import BUMPING, Marker
 from millrace.core.topics import POSITIONS_TOPIC
-
-_EPOCH_STEP: Final = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -130,8 +127,8 @@ class StagedCommits:
             MillraceError: this broker does not coordinate the group, or it could not be stored.
         """
         place = self._place(group)
-        is_bumping = marker.protocol == BUMPING
-        before = ProducerEpoch(marker.producer_epoch + (0 if is_bumping else _EPOCH_STEP))
+        # Without bumps (T14) the marker has the epoch of what it ends.
+        before = ProducerEpoch(marker.producer_epoch + (marker.protocol != BUMPING))
 
         def end(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, None]:
             for guard in self._guards.get((place, marker.producer_id), ()):
