@@ -19,10 +19,7 @@ from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.coordinator.positions.position import Position, check_name
-from millrace.core.errors import (
-    CoordinatorLoadInProgressError,
-    InvalidTransactionStateError,
-)
+from millrace.core.errors import ConcurrentTransactionsError, CoordinatorLoadInProgressError
 from millrace.core.ids import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition, WallMs
 from millrace.core.records.markers import BUMPING, Marker
 from millrace.core.topics import POSITIONS_TOPIC
@@ -95,11 +92,16 @@ class StagedCommits:
             return Result([], None)
 
         def stage(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, None]:
-            if guard.is_void or self._leader_epoch(place) != guard.leader_epoch:
-                raise InvalidTransactionStateError(
-                    f"the transaction of {writer.transactional_id!r} has ended before the "
-                    f"positions of {name!r} were part of it, or another broker coordinated the "
-                    "group meanwhile: abort it, and begin another one"
+            # The next attempt asks the transaction's coordinator again, which knows how it ended.
+            if guard.is_void:
+                raise ConcurrentTransactionsError(
+                    f"a transaction of {writer.transactional_id!r} has ended before the positions "
+                    f"of {name!r} were part of it: ask again"
+                )
+            if self._leader_epoch(place) != guard.leader_epoch:
+                raise CoordinatorLoadInProgressError(
+                    f"another broker coordinated {name!r} while its positions joined the "
+                    f"transaction of {writer.transactional_id!r}: ask again"
                 )
             return machine.handle_stage(
                 name,

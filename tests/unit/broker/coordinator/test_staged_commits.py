@@ -17,8 +17,9 @@ from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.coordinator.positions.position import Kind, Position, PositionsConfig
 from millrace.core.errors import (
+    Appended,
+    ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
-    InvalidTransactionStateError,
     ProducerFencedError,
     UnknownMemberIdError,
 )
@@ -127,8 +128,9 @@ async def test_positions_are_not_stored_after_their_marker_has_passed(
     await until(lambda: bool(stage.asked))
     await stage.end(epoch, protocol=protocol)
     stage.may_answer.set()
-    with pytest.raises(InvalidTransactionStateError, match="has ended before"):
+    with pytest.raises(ConcurrentTransactionsError, match="has ended before") as refused:
         await commit
+    assert refused.value.appended is Appended.NO
     assert not stage.machine.has("g"), "nobody would ever resolve it"
 
 
@@ -151,9 +153,13 @@ async def test_positions_are_not_stored_if_another_broker_may_have_had_the_marke
     await until(lambda: bool(stage.asked))
     stage.leader_epoch += 2
     stage.may_answer.set()
-    with pytest.raises(InvalidTransactionStateError):
+    with pytest.raises(CoordinatorLoadInProgressError) as refused:
         await commit
+    assert refused.value.appended is Appended.NO
     assert not stage.machine.has("g")
+    await stage.commit()
+    await stage.end()
+    assert stage.committed == [10], "the next attempt joins again"
 
 
 async def test_a_broker_that_does_not_know_the_topic_resolves_nothing() -> None:
