@@ -287,7 +287,7 @@ HOSTILE_BATCHES: dict[str, tuple[Callable[[TopicPartition], bytes], int]] = {
     "a control batch": (changed(attributes=0x0810), E.ERROR_CODE_INVALID_RECORD),
     "a transaction": (
         changed(attributes=0x0808, producer_id=1, producer_epoch=0, base_sequence=0),
-        E.ERROR_CODE_UNSUPPORTED_FORMAT,
+        E.ERROR_CODE_INVALID_TRANSACTION_STATE,
     ),
     "a delete horizon": (
         changed(attributes=0x0820, delete_horizon=1),
@@ -391,7 +391,12 @@ def test_hostile_requests_are_refused_whole_or_by_partition(
         "a thousand empty fields": b"\x1a\x00" * 1000,
         "partitions without batches": request_of(*[(target, b"")] * 5),
         "acks of 7": request_of((target, honest_batch), acks=7),
-        "a transaction": request_of((target, honest_batch), transactional_id="mine"),
+        "a transaction without all replicas": request_of(
+            (target, honest_batch), acks=1, transactional_id="mine"
+        ),
+        "a transactional id of half a megabyte": request_of(
+            (target, honest_batch), transactional_id="m" * (1 << 19)
+        ),
         "one partition twice": request_of((target, honest_batch), (target, honest_batch)),
         "too many partitions": request_of(
             *((TopicPartition(topic, number), bytes(96)) for number in range(1001))
@@ -411,12 +416,15 @@ def test_hostile_requests_are_refused_whole_or_by_partition(
             (answer,) = client.produce(message)
             assert answer.error.code in (
                 E.ERROR_CODE_MALFORMED_REQUEST,
-                E.ERROR_CODE_UNSUPPORTED_FEATURE,
+                E.ERROR_CODE_INVALID_TRANSACTIONAL_ID,
             ), name
             assert answer.error.appended == APPENDED_NO, name
         for partition, code in single.items():
             result = client.produce_batch(partition, honest_batch)
             assert (result.error.code, result.error.appended) == (code, APPENDED_NO), partition
+        plain = client.produce_batch(target, honest_batch, transactional_id="mine")
+        assert plain.error.code == E.ERROR_CODE_INVALID_TRANSACTION_STATE
+        assert plain.error.appended == APPENDED_NO
         fenced = client.produce_batch(target, honest_batch, epoch=2**31 - 1)
         assert fenced.error.code == E.ERROR_CODE_UNKNOWN_LEADER_EPOCH
         assert client.produce(b"") == [], "an empty request asks for no answer"
@@ -594,7 +602,7 @@ def test_unary_bombs_are_refused(broker: RunningBroker, target: TopicPartition) 
         answer = client.producers.InitProducerId(
             produce_pb2.InitProducerIdRequest(transactional_id="mine"), timeout=10
         )
-        assert answer.error.code == E.ERROR_CODE_UNSUPPORTED_FEATURE
+        assert answer.error.code == E.ERROR_CODE_INVALID_TRANSACTION_TIMEOUT
         empty = client.fetches.ListOffsets(
             fetch_pb2.ListOffsetsRequest(partitions=[fetch_pb2.ListOffsetsPartition()]), timeout=10
         )
