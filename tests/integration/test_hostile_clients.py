@@ -599,10 +599,15 @@ def test_unary_bombs_are_refused(broker: RunningBroker, target: TopicPartition) 
             status: grpc.Call = refused.value  # type: ignore[assignment]
             assert status.code() is grpc.StatusCode.INVALID_ARGUMENT, request.__class__
             assert status.details(), request.__class__
-        answer = client.producers.InitProducerId(
-            produce_pb2.InitProducerIdRequest(transactional_id="mine"), timeout=10
-        )
-        assert answer.error.code == E.ERROR_CODE_INVALID_TRANSACTION_TIMEOUT
+        endless = produce_pb2.InitProducerIdRequest(transactional_id="mine")
+
+        def refused_for_good() -> bool:
+            """The first request makes the topic of transactions, which is loaded a moment later."""
+            error = client.producers.InitProducerId(endless, timeout=10).error
+            assert error.retriable or error.code == E.ERROR_CODE_INVALID_TRANSACTION_TIMEOUT
+            return not error.retriable
+
+        wait_until(refused_for_good, "a transaction without an end is refused")
         empty = client.fetches.ListOffsets(
             fetch_pb2.ListOffsetsRequest(partitions=[fetch_pb2.ListOffsetsPartition()]), timeout=10
         )
