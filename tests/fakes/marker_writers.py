@@ -21,7 +21,9 @@ class MarkersImage:
         self.leaders: dict[TopicPartition, BrokerId] = {}
         self.unknown: set[TopicId] = set()
         self.deleted: set[TopicId] = set()
-        positions = SimpleNamespace(partitions=[SimpleNamespace(leader=HERE)])
+        positions = SimpleNamespace(
+            topic_id=TopicId(b"positions".ljust(16)), partitions=[SimpleNamespace(leader=HERE)]
+        )
         self.topics: dict[Any, Any] = {POSITIONS_TOPIC: positions}
 
     def partition(self, place: TopicPartition) -> Any:

@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from millrace.broker.coordinator.places import place_of
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.peers import PeerMethod, Peers
-from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.transactions.machine import TransactionCoordinator
 from millrace.core.coordinator.transactions.records import TransactionRecord
@@ -170,17 +170,16 @@ class MarkerDelivery:
         self._retry(leaderless)
 
     def _leader(self, participant: Participant) -> BrokerId | None:
-        """Return who writes the marker; None: nobody knows the topic."""
+        """Return the broker that writes the marker; None: this broker does not know the topic."""
         image = self._partitions.image
         if image is None:
             return NO_BROKER
         if isinstance(participant, TopicPartition):
             state = image.partition(participant)
             return None if state is None else state.leader
-        topic = image.topics.get(POSITIONS_TOPIC)
-        if topic is None:
-            return NO_BROKER
-        return topic.partitions[partition_of(participant.encode(), len(topic.partitions))].leader
+        place = place_of(image, POSITIONS_TOPIC, participant)
+        coordinating = None if place is None else image.partition(place)
+        return NO_BROKER if coordinating is None else coordinating.leader
 
     # --- Calls -------------------------------------------------------------------------------
 

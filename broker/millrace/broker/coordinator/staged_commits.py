@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.broker.coordinator.groups import Groups
+from millrace.broker.coordinator.places import place_of
 from millrace.broker.coordinator.transaction_joins import TransactionJoins, Writer
 from millrace.broker.replica.partitions import Partitions
-from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.coordinator.positions.position import Position, check_name
@@ -143,14 +143,12 @@ class StagedCommits:
         await self._runtime.ask(place, end)
 
     def _place(self, group: str) -> TopicPartition:
-        image = self._partitions.image
-        topic = None if image is None else image.topics.get(POSITIONS_TOPIC)
-        if topic is None:
+        place = place_of(self._partitions.image, POSITIONS_TOPIC, group)
+        if place is None:
             raise CoordinatorLoadInProgressError(
                 "this broker does not know where groups are kept yet: try again shortly"
             )
-        number = partition_of(group.encode(), len(topic.partitions))
-        return TopicPartition(topic.topic_id, number)
+        return place
 
     def _leader_epoch(self, place: TopicPartition) -> LeaderEpoch:
         return self._partitions.get(place).leader.leader_epoch

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from millrace.broker.coordinator.places import place_of
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.peers import PeerMethod, Peers
-from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import (
     CoordinatorLoadInProgressError,
@@ -105,14 +105,13 @@ class TransactionJoins:
         except InvalidTransactionalIdError as error:
             return error
         image = self._partitions.image
-        topic = None if image is None else image.topics.get(TRANSACTIONS_TOPIC)
-        if image is None or topic is None:
+        coordinating = place_of(image, TRANSACTIONS_TOPIC, name)
+        if image is None or coordinating is None:
             return TransactionalIdNotFoundError(
                 f"nothing is known of the transactional id {writer.transactional_id!r}: begin with "
                 "InitProducerId"
             )
-        number = partition_of(name.encode(), len(topic.partitions))
-        state = image.partition(TopicPartition(topic.topic_id, number))
+        state = image.partition(coordinating)
         assert state is not None
         request = pb.JoinTransactionRequest(
             transactional_id=name,

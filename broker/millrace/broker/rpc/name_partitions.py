@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from millrace.broker.controller.channel import ControllerChannel
+from millrace.broker.coordinator.places import place_of
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.core.callers import Caller
-from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.coordinator.positions.position import check_name
 from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import MillraceError
@@ -83,10 +83,7 @@ class NamePartitions:
 
     def find(self, name: str) -> TopicPartition | None:
         """Return the partition of a name; None: nothing was ever kept."""
-        topic = self.topic()
-        if topic is None:
-            return None
-        return TopicPartition(topic.topic_id, partition_of(name.encode(), len(topic.partitions)))
+        return place_of(self._partitions.image, self._kept.topic, name)
 
     async def find_or_make(self, name: str, caller: Caller) -> TopicPartition:
         """Return the partition of a name; create the topic if necessary.
