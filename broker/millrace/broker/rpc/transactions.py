@@ -37,6 +37,7 @@ from millrace.core.errors import (
 from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    Offset,
     ProducerEpoch,
     ProducerId,
     TopicPartition,
@@ -292,14 +293,7 @@ class TransactionsService:
         line.name([f"{self._partitions.named(place)}: producer {producer_id}"])
         try:
             partition = self._partitions.get(place)
-            marker = partition.leader.abort_marker(producer_id)
-            entry = partition.leader.producers.entry(producer_id)
-            if entry is None or entry.first_offset != request.first_offset:
-                raise TransactionalIdNotFoundError(
-                    f"producer {producer_id} has no open transaction that begins at offset "
-                    f"{request.first_offset}: list them again",
-                    topic_partition=place,
-                )
+            marker = partition.leader.abort_marker(producer_id, Offset(request.first_offset))
             (refusal,) = await write_markers(partition, [marker])
             if refusal is not None:
                 raise refusal

@@ -204,16 +204,21 @@ class LeaderTransactions(LeaderOffsets):
             self._appends.wait(waiter)
         return AppendedMarkers(written, refusals, waiter)
 
-    def abort_marker(self, producer_id: ProducerId) -> Marker:
+    def abort_marker(self, producer_id: ProducerId, first_offset: Offset) -> Marker:
         """Return a marker that aborts a transaction of which no coordinator knows.
 
+        Args:
+            producer_id: of the transaction.
+            first_offset: of its first record here; another transaction is left alone.
+
         Raises:
-            TransactionalIdNotFoundError: the producer has no open transaction here.
+            TransactionalIdNotFoundError: the producer has no such transaction open here.
         """
         entry = self.producers.entry(producer_id)
-        if entry is None or entry.first_offset == UNKNOWN_OFFSET:
+        if entry is None or not UNKNOWN_OFFSET < entry.first_offset == first_offset:
             raise TransactionalIdNotFoundError(
-                f"producer {producer_id} has no open transaction here",
+                f"producer {producer_id} has no open transaction that begins at offset "
+                f"{first_offset}: list them again",
                 topic_partition=self.topic_partition,
             )
         coordinator_epoch = LeaderEpoch(max(entry.coordinator_epoch, 0))

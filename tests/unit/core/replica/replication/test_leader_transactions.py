@@ -291,9 +291,9 @@ def test_who_no_longer_leads_tells_that_markers_may_be_written() -> None:
 def test_an_abort_by_hand_has_a_higher_epoch() -> None:
     machine = leader()
     with pytest.raises(TransactionalIdNotFoundError):
-        machine.abort_marker(ProducerId(7))
+        machine.abort_marker(ProducerId(7), Offset(0))
     join(machine, batch(epoch=4))
-    aborts = machine.abort_marker(ProducerId(7))
+    aborts = machine.abort_marker(ProducerId(7), Offset(0))
     assert (aborts.producer_epoch, aborts.is_commit, aborts.protocol) == (5, False, BUMPING)
     assert machine.append_markers([aborts], "m", WALL).refusals == [None]
     assert machine.producers.open_entries() == []
@@ -302,7 +302,7 @@ def test_an_abort_by_hand_has_a_higher_epoch() -> None:
 def test_an_abort_by_hand_in_the_last_epoch_ends_the_transaction() -> None:
     machine = leader()
     join(machine, batch(epoch=PRODUCER_EPOCH_MAX))
-    aborts = machine.abort_marker(ProducerId(7))
+    aborts = machine.abort_marker(ProducerId(7), Offset(0))
     assert machine.append_markers([aborts], "m", WALL).refusals == [None]
     assert machine.producers.open_entries() == []
 
