@@ -6,10 +6,10 @@ Ways: `produce` and `consume`, one process each.
 import time
 
 from bench.loads.commits import committed, due_commits, receive
+from bench.loads.confluent_reading import begin_reading
 from bench.loads.spec import Load, Moved, run_from_command_line
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
 
-POLL_TIMEOUT_S = 10.0
 WAIT_S = 30
 
 
@@ -41,32 +41,7 @@ def _produce(load: Load) -> Moved:
 
 
 def _consume(load: Load) -> Moved:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": load.address,
-            "group.id": "bench",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "isolation.level": "read_committed",
-            "log_level": 3,
-        }
-    )
-    consumer.assign(
-        [
-            TopicPartition(load.topic, partition, OFFSET_BEGINNING)
-            for partition in range(load.partitions)
-        ]
-    )
-
-    def poll() -> list[bytes]:
-        # consume() would wait until its count is full.
-        message = consumer.poll(POLL_TIMEOUT_S)
-        if message is None:
-            return []
-        if message.error() is not None:
-            raise KafkaException(message.error())
-        return [message.value() or b""]
-
+    consumer, poll = begin_reading(load, {"isolation.level": "read_committed"})
     moved = receive(load, poll)
     consumer.close()
     return moved

@@ -3,11 +3,11 @@
 Ways: `produce` and `consume`, one process each.
 """
 
+from bench.loads.confluent_reading import begin_reading
 from bench.loads.paced import due_records, receive, record_count
 from bench.loads.spec import Load, Moved, run_from_command_line
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
 
-POLL_TIMEOUT_S = 10.0
 FLUSH_TIMEOUT_S = 30
 
 
@@ -37,33 +37,7 @@ def _produce(load: Load) -> Moved:
 
 
 def _consume(load: Load) -> Moved:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": load.address,
-            "group.id": "bench",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "check.crcs": True,
-            "log_level": 3,
-            **load.settings,
-        }
-    )
-    consumer.assign(
-        [
-            TopicPartition(load.topic, partition, OFFSET_BEGINNING)
-            for partition in range(load.partitions)
-        ]
-    )
-
-    def poll() -> list[bytes]:
-        # consume() would wait until its count is full.
-        message = consumer.poll(POLL_TIMEOUT_S)
-        if message is None:
-            return []
-        if message.error() is not None:
-            raise KafkaException(message.error())
-        return [message.value() or b""]
-
+    consumer, poll = begin_reading(load, {"check.crcs": True, **load.settings})
     moved = receive(load, poll)
     consumer.close()
     return moved
