@@ -1,12 +1,12 @@
 """Holds transactional batches until their partition has joined their transaction (P49).
 
-A transaction's first batch in a partition waits for the coordinator's yes, and later batches of the
-same producer and partition wait behind it. Then they are judged in their order: the first opens the
-transaction here, and the others go on in it.
+A transaction's first batch in a partition waits until the coordinator agrees. Later batches of the
+same producer wait behind it. Then each is judged, in the order of arrival: the first one opens the
+transaction here, and the others belong to it.
 
 While the producer's transaction of an earlier epoch is still open here (T2), the coordinator is
-asked, too: it agrees only when that one is over in all its partitions. Then all are judged anew,
-and the first asks once more, as a yes counts only for a guard that was made before. Likewise if a
+asked, too. It agrees when that one is over in all its partitions. Then all batches are judged
+again, and the first one asks again: a guard must be older than the question. The same happens if a
 marker of that earlier transaction is written here while the coordinator is asked, or another broker
 leads meanwhile: either makes the guard void, and says nothing about the transaction.
 

@@ -97,7 +97,7 @@ class TransactionDescription:
     parts: tuple[TransactionPart, ...]
     """What takes part in the transaction."""
     ending: TransactionEndingName | None
-    """Who decided the last transaction; None: nobody yet."""
+    """Who decided the last transaction; None: no transaction is decided yet."""
     ended_committed: bool | None
     """Whether the last decided one was committed; None: none was decided."""
     ended_producer_id: int

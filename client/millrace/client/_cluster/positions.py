@@ -160,8 +160,8 @@ class KeptPositions:
             name: whose.
             kind: which of its positions.
             require_stable: wait for transactions that commit some of them.
-            stable: only for those that commit one of these partitions; none: for all. Of very many
-                partitions, it waits for all.
+            stable: with `require_stable`, wait only for transactions that commit a position of one
+                of these partitions; empty, or very many: wait for all.
 
         Raises:
             UnstablePositionsError: a transaction has not ended in the client's time-out.

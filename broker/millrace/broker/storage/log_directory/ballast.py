@@ -86,7 +86,7 @@ class Ballast:
             write()
 
     def give_up(self) -> None:
-        """Leave the room to whoever writes next; appends wait until it is taken again.
+        """Free the room of the ballast, for markers; other appends wait until it is taken again.
 
         Raises:
             StorageFullError, LogDirFailedError: the disk refused.

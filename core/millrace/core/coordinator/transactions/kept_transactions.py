@@ -254,7 +254,7 @@ class KeptTransactions:
 
 
 def writer_of(transaction: Transaction) -> Producer:
-    """Return who has written the transaction that is open or not complete."""
+    """Return the producer, with its epoch then, of the transaction that is open or not complete."""
     ended = transaction.ended
     return ended.writer if transaction.state.is_prepared and ended else transaction.producer
 

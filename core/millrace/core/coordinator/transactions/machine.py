@@ -20,7 +20,7 @@ A request that is repeated, or late, names an epoch that is over. What it gets d
 the transaction of that epoch:
 
 - its producer: the same outcome again, or `InvalidTransactionStateError` if it wants another one;
-- time or a person: `TransactionAbortedError`, and the producer may begin anew, naming that epoch;
+- time or a person: `TransactionAbortedError`; the producer may call `init` with that epoch;
 - another producer: `ProducerFencedError`, as for an id that has expired.
 
 The owner of an id proves that it is the same producer by naming the identity that it has
@@ -347,7 +347,7 @@ class TransactionCoordinator(KeptTransactions):
     def handle_time_out(
         self, overdue: Iterable[tuple[str, Producer]], now: WallMs
     ) -> Result[TransactionRecord, None]:
-        """Abort transactions that are open for too long (P53), whoever found that.
+        """Abort transactions that are open for longer than their time-out (P53).
 
         Args:
             overdue: ids, each with the producer whose transaction it is; what is over is skipped.

@@ -43,7 +43,7 @@ def late(transactional_id: str, transaction: Transaction, producer: Producer) ->
     why = {
         Ending.TIMEOUT: f"it was open for more than {transaction.timeout_ms} ms, its time-out",
         Ending.OPERATOR: "a person asked for it",
-    }.get(ended.ending, "its producer began anew")
+    }.get(ended.ending, "its producer began again with the id")
     return TransactionAbortedError(
         f"the transaction of {transactional_id!r} was aborted, because {why}: begin another one"
     )

@@ -46,7 +46,7 @@ class Ending(IntEnum):
     """Another producer that began with the id."""
     OPERATOR = 4
     RESTART = 5
-    """Its producer, by beginning anew within the transaction."""
+    """Its producer: it called `init` while the transaction was open."""
 
 
 class Producer(NamedTuple):
