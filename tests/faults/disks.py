@@ -8,7 +8,7 @@ from tests.faults.catalogue import NotSeenError
 from tests.faults.cluster import Node
 from tests.faults.fault import Scene, fault
 from tests.faults.machine import Need
-from tests.integration.running_broker import failed_start, wait_until
+from tests.integration.running_broker import wait_until
 
 _SLOW_SECONDS = 3.0
 
@@ -164,7 +164,7 @@ def empty_the_disk(scene: Scene) -> str:
 def share_a_disk(scene: Scene) -> str:
     node, before = scene.any_node(), scene.view
     with node.twin(node.log_dirs[0]) as twin:
-        code, said = failed_start(twin)
+        code, said = twin.refused_start()
     copy = scene.cluster.folder / "copied"
     node.pause()  # A file that disappears during the copy would end the copying.
     try:
@@ -173,7 +173,7 @@ def share_a_disk(scene: Scene) -> str:
         node.resume()
     try:
         with node.twin(copy) as twin:
-            copied_code, copied_said = failed_start(twin)
+            copied_code, copied_said = twin.refused_start()
     finally:
         shutil.rmtree(copy)
     if not (code and copied_code):

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.faults.cluster import Cluster, Node
 from tests.faults.fault import Scene, fault
 from tests.faults.network import run
-from tests.integration.running_broker import failed_start, wait_until
+from tests.integration.running_broker import wait_until
 
 from millrace.broker.storage.log_directory import read_seen
 from millrace.broker.storage.posix_file_system import PosixFileSystem
@@ -66,7 +66,7 @@ def _refusal(node: Node, reason: str) -> str:
     """Start a broker that must refuse to start; return the reason."""
     logged = node.log_size()
     try:
-        code, _ = failed_start(node)
+        code, _ = node.refused_start()
     except subprocess.TimeoutExpired:
         raise AssertionError(
             f"{node.name} started, or tries to, and should say: {reason}"

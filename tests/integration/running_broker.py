@@ -92,7 +92,7 @@ class RunningBroker:
         while not (line := self._first_line(deadline - time.monotonic())):
             self.abandon()
             last = self.log_end()
-            if "Address already in use" not in last or time.monotonic() > deadline - 10:
+            if not self._lacks_its_port(last) or time.monotonic() > deadline - 10:
                 raise RuntimeError(f"the broker did not start; its log ends with\n{last}")
         said = json.loads(line)
         self.address, self.metrics_address = said["address"], said["metrics_address"]
@@ -100,6 +100,28 @@ class RunningBroker:
         self.drpc_address = said.get("drpc_address") or ""  # The last release has none.
         self.pid = said["pid"]
         return self
+
+    def refused_start(self) -> tuple[int, str]:
+        """Start it where it must refuse to; return its exit code and all that it ever wrote.
+
+        As in `start`, somebody may have one of its ports for a moment.
+        """
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            before = len(self._said()) if self.log_path.exists() else 0
+            process = self.spawn()
+            try:
+                process.wait(START_SECONDS_MAX)
+            finally:
+                process.kill()
+                process.communicate()
+            said = self._said()
+            if not self._lacks_its_port(said[before:]) or time.monotonic() > deadline:
+                return process.returncode, said
+
+    def _lacks_its_port(self, said: str) -> bool:
+        """Return whether it ended, with these words, as somebody has a port that it had before."""
+        return bool(self.address) and "Address already in use" in said
 
     def _first_line(self, seconds: float) -> bytes:
         """Start the process and return what it says once it serves; nothing: it does not."""
@@ -147,11 +169,14 @@ class RunningBroker:
 
     def log_end(self) -> str:
         """Return the last lines of its log."""
-        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-_LINES_SHOWN:])
+        return "\n".join(self._said().splitlines()[-_LINES_SHOWN:])
 
     def log_has(self, text: str) -> bool:
         """Return whether its log says something."""
-        return text in self.log_path.read_text(errors="replace")
+        return text in self._said()
+
+    def _said(self) -> str:
+        return self.log_path.read_text(errors="replace")
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -278,14 +303,3 @@ def settings_of_last_release(settings: dict[str, object]) -> dict[str, object]:
     known = last_release()
     named = {name if name in known else former_name(name): settings[name] for name in settings}
     return {name: value for name, value in named.items() if name in known}
-
-
-def failed_start(broker: RunningBroker) -> tuple[int, str]:
-    """Start a broker that must refuse to; return its exit code and what it wrote."""
-    process = broker.spawn()
-    try:
-        process.wait(START_SECONDS_MAX)
-    finally:
-        process.kill()
-        process.communicate()
-    return process.returncode, broker.log_path.read_text(errors="replace")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient, batch_of
-from tests.integration.running_broker import RunningBroker, failed_start
+from tests.integration.running_broker import RunningBroker
 
 from millrace.core.ids import TopicPartition
 
@@ -23,7 +23,7 @@ def occupied_port(stack: ExitStack) -> int:
 
 def assert_refused(broker: RunningBroker, *words: str) -> None:
     """Start a broker that must refuse, with these words and without a trace."""
-    code, log = failed_start(broker)
+    code, log = broker.refused_start()
     assert code == 1, log
     assert "Traceback" not in log, log
     for word in words:
@@ -65,7 +65,7 @@ def test_a_log_directory_has_one_broker_at_a_time(
     broker = start_broker()
     other = RunningBroker(tmp_path / "other", log_dirs=broker.log_dirs)
     other.folder.joinpath("coordination.sqlite").hardlink_to(broker.folder / "coordination.sqlite")
-    code, log = failed_start(other)
+    code, log = other.refused_start()
     assert code == 1, log
     assert "Traceback" not in log
     with RawClient(broker.address) as client:

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.integration.raw_client import RawClient, RawStream
-from tests.integration.running_broker import RunningBroker, failed_start, wait_until
+from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.broker.coordination.sqlite import SqliteStore
@@ -109,7 +109,7 @@ def test_a_broker_ends_when_the_controller_is_of_another_release(tmp_path: Path)
         "coordination.lease_duration_ms": 60_000,
     }
     try:
-        code, log = failed_start(RunningBroker(tmp_path / "broker", settings))
+        code, log = RunningBroker(tmp_path / "broker", settings).refused_start()
     finally:
         server.stop(None)
     assert code == 1, log

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.integration.cli.command_line import CommandLine
-from tests.integration.running_broker import failed_start, wait_until
+from tests.integration.running_broker import wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.cli.console.failures import ExitCode
@@ -225,7 +225,7 @@ def test_a_broker_that_is_gone_for_good_is_unregistered(cluster: RunningCluster)
     assert states(millrace).keys() == {0, 1}
     assert "healthy" in millrace.ok("cluster", "health")
     assert millrace.run("cluster", "unregister", "2").exit_code == ExitCode.NOT_FOUND
-    code, log = failed_start(cluster[2])
+    code, log = cluster[2].refused_start()
     assert code == 1
     assert "new log_dirs" in log
 

@@ -11,7 +11,7 @@ from tests.api_server.running import NAMESPACE, RunningApiServer
 from tests.integration.conftest import StartBroker
 from tests.integration.kubernetes.conftest import started_api_server
 from tests.integration.raw_client import RawClient, batch_of
-from tests.integration.running_broker import RunningBroker, failed_start, wait_until
+from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import read_all
 
 from millrace.client import SyncAdmin, SyncProducer
@@ -112,7 +112,7 @@ def test_a_broker_whose_cluster_was_deleted_refuses_to_make_a_new_one(
     path = f"{OBJECTS}/clusterstates/{cluster_name}"
     _, backup = api_server.request("GET", path)
     assert api_server.request("DELETE", path)[0] == 200
-    code, log = failed_start(broker)
+    code, log = broker.refused_start()
     assert code == 1, log
     assert "Traceback" not in log
     assert "Restore it" in log
@@ -134,7 +134,7 @@ def test_a_refused_older_copy_comes_with_the_command_that_accepts_it(
     broker.kill()
     shutil.rmtree(log)
     (tmp_path / "old").rename(log)
-    code, said = failed_start(broker)
+    code, said = broker.refused_start()
     assert code == 1, said
     assert "kubectl annotate --overwrite pod logs-b-0 millrace.dev/accept-older-copy=1/2" in said
 
@@ -195,7 +195,7 @@ def test_a_namespace_that_is_not_there_keeps_a_broker_from_starting(
         "coordination.kubernetes.kubeconfig": kubeconfig,
         "coordination.kubernetes.namespace": "nowhere",
     }
-    code, log = failed_start(RunningBroker(tmp_path / "broker", settings))
+    code, log = RunningBroker(tmp_path / "broker", settings).refused_start()
     assert code == 1, log
     assert "Traceback" not in log
     assert "coordination.kubernetes.namespace" in log
