@@ -16,7 +16,7 @@ would abort what is open.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
 from millrace.broker.coordinator.coordinators import (
     Committed,
@@ -36,7 +36,7 @@ from millrace.core.coordinator.transactions import records
 from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.coordinator.transactions.machine import TransactionCoordinator
 from millrace.core.coordinator.transactions.records import TransactionRecord
-from millrace.core.coordinator.transactions.transaction import Producer
+from millrace.core.coordinator.transactions.transaction import Producer, State
 from millrace.core.errors import (
     AbortedError,
     Appended,
@@ -44,6 +44,7 @@ from millrace.core.errors import (
     FencedError,
     InvalidTransactionStateError,
     MillraceError,
+    TransactionalIdNotFoundError,
 )
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, ProducerId, TopicPartition, WallMs
 from millrace.core.records.markers import BUMPING
@@ -61,6 +62,14 @@ _AT_ONCE: Final = 100
 """Ids that one request aborts or forgets."""
 _WAIT_SECONDS: Final = 5.0
 """How long a request waits for the end of the transaction before."""
+
+_FINAL_ERRORS: Final = (
+    FencedError,
+    AbortedError,
+    InvalidTransactionStateError,
+    TransactionalIdNotFoundError,
+)
+"""Refusals after which nobody asks again."""
 
 _Key: TypeAlias = tuple[TopicPartition, str]
 
@@ -268,9 +277,7 @@ class Transactions:
         Raises:
             MillraceError: as `begin`.
         """
-        await self.runtime.ask(
-            place, lambda machine, _: machine.handle_abort(transactional_id, self.now())
-        )
+        await self._ask(place, lambda machine: machine.handle_abort(transactional_id, self.now()))
 
     async def describe(self, place: TopicPartition, transactional_id: str) -> Described:
         """Return what is known of an id.
@@ -280,9 +287,7 @@ class Transactions:
             MillraceError: as `begin`.
         """
 
-        def look(
-            machine: TransactionCoordinator, _: WallMs
-        ) -> Result[TransactionRecord, Described]:
+        def look(machine: TransactionCoordinator) -> Result[TransactionRecord, Described]:
             record = machine.get(transactional_id)
             partitions, groups = machine.participants(transactional_id)
             transaction = record.transaction
@@ -304,7 +309,28 @@ class Transactions:
                 ),
             )
 
-        return await self.runtime.ask(place, look)
+        return await self._ask(place, look)
+
+    async def ids_after(
+        self,
+        place: TopicPartition,
+        after: str,
+        most: int,
+        *,
+        states: Collection[State] = (),
+        producer_id: ProducerId | None = None,
+    ) -> list[records.IdRecord]:
+        """Return the first ids after another one; see `KeptTransactions.ids_after`.
+
+        Raises:
+            MillraceError: as `begin`.
+        """
+        return await self._ask(
+            place,
+            lambda machine: Result(
+                [], machine.ids_after(after, most, states=states, producer_id=producer_id)
+            ),
+        )
 
     async def _with_ids(
         self,
@@ -334,28 +360,41 @@ class Transactions:
         place: TopicPartition,
         handle: Callable[[TransactionCoordinator], Result[TransactionRecord, ResponseT]],
     ) -> ResponseT:
-        """Ask a machine; a refusal is told once it is known that nobody has replaced it (P55).
+        """Ask a machine; its answer is told once it is known that nobody has replaced it (P55).
 
         A broker that stood still does not know yet that another one coordinates: by what it knows
-        the open transaction of a producer is none, or its epoch nobody's. So its word does not end
-        a producer.
+        the open transaction of a producer is none, or its epoch nobody's. So an answer that stores
+        nothing comes with a record that changes nothing, and is told when that is committed.
         """
-        try:
-            return await self.runtime.ask(place, lambda machine, _: handle(machine))
-        except (FencedError, AbortedError, InvalidTransactionStateError):
-            await self._confirm(place)
-            raise
+        refusal: MillraceError | None = None
+        stores = False
 
-    async def _confirm(self, place: TopicPartition) -> None:
-        """Return once something is committed here that was asked for now.
+        def handled(
+            machine: TransactionCoordinator, _: WallMs
+        ) -> Result[TransactionRecord, ResponseT | None]:
+            nonlocal refusal, stores
+            result: Result[TransactionRecord, ResponseT | None]
+            try:
+                found = handle(machine)
+            except _FINAL_ERRORS as error:
+                refusal = error
+                result = Result([], None)
+            else:
+                result = Result(found.records, found.response)
+            stores = bool(result.records)
+            if not stores:
+                result.records = machine.handle_nothing(self.now()).records
+            return result
 
-        Raises:
-            MillraceError: it is not; what was refused was not done, either.
-        """
         try:
-            await self.runtime.ask(place, lambda machine, _: machine.handle_nothing(self.now()))
+            response = await self.runtime.ask(place, handled)
+            if refusal is not None:
+                raise refusal
         except MillraceError as error:
-            raise error.again(Appended.NO) from error
+            raise (error if stores else error.again(Appended.NO)) from error.__cause__
+        finally:
+            refusal = None  # Its trace refers to this frame: a cycle.
+        return cast("ResponseT", response)
 
     async def _when_over(
         self,

@@ -19,7 +19,6 @@ from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
 from millrace.core.callers import Caller
-from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.transactions import refusals
 from millrace.core.coordinator.transactions.records import IdRecord
 from millrace.core.coordinator.transactions.transaction import (
@@ -167,14 +166,8 @@ class TransactionsService:
                     f"the ids are in the parts 0 to {partitions - 1}, not in {request.partition}"
                 )
 
-            found = await self._transactions.runtime.ask(
-                place,
-                lambda machine, _: Result(
-                    [],
-                    machine.ids_after(
-                        request.after, AT_ONCE + 1, states=states, producer_id=producer_id
-                    ),
-                ),
+            found = await self._transactions.ids_after(
+                place, request.after, AT_ONCE + 1, states=states, producer_id=producer_id
             )
         except MillraceError as error:
             wire = wire_error(self._partitions, error, place, self._listener)

@@ -432,30 +432,45 @@ async def test_nothing_is_decided_from_what_is_asked_alone() -> None:
     assert machine.get(ID).transaction == stage.log.transaction()
 
 
-async def test_a_producer_is_refused_only_by_who_still_coordinates_its_id(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_producer_is_refused_only_by_who_still_coordinates_its_id() -> None:
     """P55: a broker that stood still knows nothing of what its successor has begun."""
     stage = Stage()
     writer = await stage.begin()
     with pytest.raises(InvalidTransactionStateError):
         await stage.end(writer)
-    ask = stage.runtime.ask
-
-    async def ask_who_was_replaced(place: TopicPartition, handle: Any) -> Any:
-        try:
-            return await ask(place, handle)
-        finally:
-            stage.runtime.is_led = False
-
-    monkeypatch.setattr(stage.runtime, "ask", ask_who_was_replaced)
     for request in (
         stage.end(writer),
         stage.end(producer(100, 7)),
         stage.join(producer(100, 7), at(0)),
         stage.begin(producer(100, 7)),
     ):
-        stage.runtime.is_led = True
-        with pytest.raises(NotLeaderError) as refused:
+        end = stage.log.end
+        stage.runtime.fails = 1  # Its in-sync replicas follow another leader.
+        with pytest.raises(RequestTimedOutError) as refused:
             await request
+        assert stage.log.end > end
+        assert refused.value.appended is Appended.NO
+
+
+async def test_what_is_told_of_an_id_is_committed_by_who_tells_it() -> None:
+    """P55: what a broker knew before it stood still is no answer, nor is that it knew nothing."""
+    stage = Stage()
+    transactions = stage.transactions
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    assert (await transactions.describe(PLACE, ID)).record.transaction == stage.log.transaction()
+    assert [found.transactional_id for found in await transactions.ids_after(PLACE, "", 10)] == [ID]
+    with pytest.raises(TransactionalIdNotFoundError):
+        await transactions.describe(PLACE, "default/other")
+    for ask in (
+        lambda: transactions.describe(PLACE, ID),
+        lambda: transactions.describe(PLACE, "default/other"),
+        lambda: transactions.ids_after(PLACE, "", 10),
+        lambda: transactions.abort(PLACE, "default/other"),
+    ):
+        end = stage.log.end
+        stage.runtime.fails = 1  # Its in-sync replicas follow another leader.
+        with pytest.raises(RequestTimedOutError) as refused:
+            await ask()
+        assert stage.log.end > end
         assert refused.value.appended is Appended.NO
