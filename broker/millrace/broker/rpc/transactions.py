@@ -19,7 +19,6 @@ from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
 from millrace.core.callers import Caller
-from millrace.core.coordinator.transactions import refusals
 from millrace.core.coordinator.transactions.records import IdRecord
 from millrace.core.coordinator.transactions.transaction import (
     Ending,
@@ -29,6 +28,7 @@ from millrace.core.coordinator.transactions.transaction import (
     full_id,
 )
 from millrace.core.errors import (
+    CoordinatorLoadInProgressError,
     MalformedRequestError,
     MillraceError,
     TransactionalIdNotFoundError,
@@ -132,9 +132,7 @@ class TransactionsService:
         name = request.transactional_id
         try:
             name = full_id(name)
-            place = self._names.find(name)
-            if place is None:
-                raise refusals.expired(name)
+            place = _place_of_known(self._names, name)
             following = await self._transactions.end(
                 place,
                 name,
@@ -185,13 +183,25 @@ class TransactionsService:
         name = request.transactional_id
         try:
             name = full_id(name)
-            place = self._names.find(name)
-            if place is None:
-                raise _unknown(name)
+            place = self._place_of_asked(name)
             described = await self._transactions.describe(place, name)
         except MillraceError as error:
             return pb.DescribeTransactionResponse(error=self._names.error(name, error))
         return self._described(described)
+
+    def _place_of_asked(self, name: str) -> TopicPartition:
+        """Return the partition of an id, which a person may have misspelt.
+
+        Raises:
+            TransactionalIdNotFoundError: there are no transactional ids in the cluster.
+            CoordinatorLoadInProgressError: this broker does not know its metadata yet.
+        """
+        if self._partitions.image is not None and self._names.topic() is None:
+            raise TransactionalIdNotFoundError(
+                f"nothing is known of the transactional id {name!r}: no transaction was ever begun "
+                "here"
+            )
+        return _place_of_known(self._names, name)
 
     def _described(self, described: Described) -> pb.DescribeTransactionResponse:
         record = described.record
@@ -243,9 +253,7 @@ class TransactionsService:
         line.name([name])
         try:
             name = full_id(name)
-            place = self._names.find(name)
-            if place is None:
-                raise _unknown(name)
+            place = self._place_of_asked(name)
             await self._transactions.abort(place, name)
         except MillraceError as error:
             line.on_answered([error])
@@ -317,9 +325,7 @@ class JoinAnswers:
         name = request.transactional_id
         try:
             name = full_id(name)
-            place = self._names.find(name)
-            if place is None:
-                raise refusals.expired(name)
+            place = _place_of_known(self._names, name)
             await self._transactions.join(
                 place,
                 name,
@@ -333,6 +339,20 @@ class JoinAnswers:
         except MillraceError as error:
             return pb.JoinTransactionResponse(error=self._names.error(name, error))
         return pb.JoinTransactionResponse()
+
+
+def _place_of_known(names: NamePartitions, name: str) -> TopicPartition:
+    """Return the partition of an id that somebody has: so the topic is there.
+
+    Raises:
+        CoordinatorLoadInProgressError: this broker has not heard of it; that fences nobody.
+    """
+    place = names.find(name)
+    if place is None:
+        raise CoordinatorLoadInProgressError(
+            "this broker does not know yet where transactions are kept: try again shortly"
+        )
+    return place
 
 
 def _producer(producer_id: int, epoch: int) -> Producer:
@@ -363,9 +383,3 @@ def _open_ms(record: IdRecord, transaction: Transaction, now: WallMs) -> int:
     if transaction.state is State.ONGOING:
         return max(1, now - transaction.began_at)
     return max(1, now - record.timestamp) if transaction.state.is_prepared else 0
-
-
-def _unknown(name: str) -> TransactionalIdNotFoundError:
-    return TransactionalIdNotFoundError(
-        f"nothing is known of the transactional id {name!r}: no transaction was ever begun here"
-    )
