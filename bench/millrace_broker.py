@@ -30,11 +30,14 @@ port = 0
 level = "warning"
 [cluster]
 deleted_topic_retention_ms = 0
+positions_durability = "replicated"
+transactions_durability = "replicated"
 [storage]
 trash_delay_ms = 1000
 retention_check_interval_ms = 1000
 """
-"""All else is default; files of deleted topics disappear as quickly as Kafka's do here."""
+"""All else is default. As with Kafka here, files of deleted topics disappear quickly, and what
+coordinators keep is acknowledged from the page cache."""
 
 
 @dataclass(frozen=True, kw_only=True)

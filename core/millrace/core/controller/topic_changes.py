@@ -138,15 +138,17 @@ def internal_topic(
     if there is not None:
         return there
     is_of_positions = name == POSITIONS_TOPIC
+    durability = config.positions_durability
     if not is_of_positions:
         check_transactions(decided.cluster)
+        durability = config.transactions_durability
     new = NewTopic(
         name=str(name),
         partitions=(
             config.positions_partitions if is_of_positions else config.transactions_partitions
         ),
         replication_factor=internal_replication_factor(config, decided.cluster, name),
-        config=_COORDINATORS_CONFIG,
+        config=_COORDINATORS_CONFIG | {"durability": str(durability)},
     )
     _check_has_begun(decided.cluster, config, name)
     return _made(decided, config, name, new, topic_id)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.core.media import Media, TopicMedia
+from millrace.core.metadata.topic_config import Durability
 from millrace.core.settings import Unit, Visibility, constant, parse, setting, settings_of, to_text
 
 DEFAULT_REPLICATION_FACTOR_MAX: Final = 3
@@ -91,6 +92,11 @@ class ClusterConfig:
         maximum=32_767,
         minus_one="3, or the number of brokers that the cluster has when there are fewer",
     )
+    positions_durability: Durability = setting(
+        Durability.FSYNC,
+        "`durability` of `__positions` when it is created. `replicated`, as in Kafka: a position "
+        "is kept once it is in the page cache of its replicas.",
+    )
     transactions_partitions: int = setting(
         16,
         "Partitions of `__transactions`, where the states of "
@@ -107,6 +113,12 @@ class ClusterConfig:
         minimum=1,
         maximum=32_767,
         minus_one="3, or the number of brokers that the cluster has when there are fewer",
+    )
+    transactions_durability: Durability = setting(
+        Durability.FSYNC,
+        "`durability` of `__transactions` when it is created. A transaction waits for two to three "
+        "flushes of it. Where no topic is flushed before its records are acknowledged, "
+        "`replicated` makes commits faster, as in Kafka.",
     )
     topic_partitions_max: int = setting(
         10_000,

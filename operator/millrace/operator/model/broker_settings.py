@@ -36,7 +36,12 @@ LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {
         "incomplete_bytes_max",
         "message_ms_max",
     ),
-    "cluster": ("transactions_partitions", "transactions_replication_factor"),
+    "cluster": (
+        "positions_durability",
+        "transactions_partitions",
+        "transactions_replication_factor",
+        "transactions_durability",
+    ),
     "transactions": (
         "timeout_ms_max",
         "id_expiration_ms",

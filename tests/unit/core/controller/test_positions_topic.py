@@ -62,6 +62,18 @@ def test_it_has_three_replicas_or_as_many_as_there_are_brokers(brokers: int, rep
     assert topic.config.retention_ms == topic.config.retention_bytes == -1
 
 
+def test_who_does_not_flush_his_topics_need_not_flush_those_of_coordinators() -> None:
+    config = ClusterConfig(
+        positions_durability=Durability.REPLICATED, transactions_durability=Durability.REPLICATED
+    )
+    driver = cluster(1, config)
+    positions = driver.ask(asked())
+    transactions = driver.ask(CreateTransactionsTopic(topic_id=TopicId(b"t" * 16)))
+    for topic in (positions, transactions):
+        assert isinstance(topic, Topic)
+        assert topic.config.durability is Durability.REPLICATED
+
+
 def test_whoever_asks_for_it_next_gets_the_same_one() -> None:
     driver = cluster(1)
     first = driver.ask(asked(1))
