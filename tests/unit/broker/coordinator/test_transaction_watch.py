@@ -21,7 +21,7 @@ class Stage:
     """A coordinator of one partition, and the watch of its broker."""
 
     def __init__(self) -> None:
-        self.log = TransactionsLog()
+        self.log = TransactionsLog(epoch_max=2)
         self.registry = CollectorRegistry()
         metrics = TransactionMetrics(self.registry, TopicLabels(10))
         self.watch = TransactionWatch(metrics, lambda place: f"orders-{place.partition}")

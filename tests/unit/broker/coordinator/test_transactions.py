@@ -29,7 +29,7 @@ from millrace.broker.telemetry.transactions import TransactionMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
 from millrace.core.coordinator.contract import Result
-from millrace.core.coordinator.transactions.config import TransactionsConfig
+from millrace.core.coordinator.transactions.config import EPOCH_MAX, TransactionsConfig
 from millrace.core.coordinator.transactions.machine import TransactionCoordinator
 from millrace.core.coordinator.transactions.records import TransactionRecord
 from millrace.core.coordinator.transactions.transaction import State
@@ -58,6 +58,14 @@ PLACE = TopicPartition(TopicId(b"transactions".ljust(16)), 0)
 CALLER = Caller(
     principal="anonymous", client_id="", address="", listener=Listener.CLIENTS, software=""
 )
+
+
+@pytest.fixture(params=[2, EPOCH_MAX], autouse=True)
+def epoch_max(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the largest epoch: each rule also holds where epochs run out at once."""
+    largest: int = request.param
+    monkeypatch.setattr(TransactionsLog, "epoch_max", largest)
+    return largest
 
 
 class Runtime:
@@ -375,14 +383,15 @@ async def test_ids_that_are_not_used_are_forgotten() -> None:
         await stage.transactions.describe(PLACE, ID)
 
 
-async def test_producer_ids_are_asked_for_only_when_one_is_needed() -> None:
+async def test_producer_ids_are_asked_for_only_when_one_is_needed(epoch_max: int) -> None:
     stage = Stage()
     writer = await stage.begin()
     for _ in range(5):
         await stage.join(writer, at(0))
         writer = await stage.end(writer)
-    assert await stage.begin(writer) == producer(100, 6)
-    assert stage.ids.granted == 1
+    last = producer(103, 0) if epoch_max == 2 else producer(100, 6)
+    assert await stage.begin(writer) == last
+    assert stage.ids.granted == last.producer_id - 99
 
 
 async def test_markers_for_a_deleted_topic_are_told_when_it_is_back() -> None:

@@ -16,6 +16,7 @@ from tests.fakes.transactions_log import (
     producer,
 )
 
+from millrace.core.coordinator.transactions.config import EPOCH_MAX
 from millrace.core.coordinator.transactions.kept_transactions import KnownTransactions
 from millrace.core.coordinator.transactions.transaction import Ending, State
 from millrace.core.errors import (
@@ -34,10 +35,18 @@ from millrace.core.records.markers import BUMPING, NOT_BUMPING
 WEEK = 604_800_000
 
 
-@pytest.fixture(params=[2, 32_767])
-def log(request: pytest.FixtureRequest) -> TransactionsLog:
-    """A log; each rule also holds where epochs run out at once."""
-    return TransactionsLog(epoch_max=request.param)
+@pytest.fixture(params=[2, EPOCH_MAX], autouse=True)
+def epoch_max(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the largest epoch: each rule also holds where epochs run out at once."""
+    largest: int = request.param
+    monkeypatch.setattr(TransactionsLog, "epoch_max", largest)
+    return largest
+
+
+@pytest.fixture
+def log(epoch_max: int) -> TransactionsLog:
+    """A log."""
+    return TransactionsLog()
 
 
 def test_the_first_producer_of_an_id_gets_epoch_0_and_the_next_one_fences_it() -> None:
