@@ -34,21 +34,25 @@ _LOOK_US: Final = MILLISECOND // 2
 _LAST_RECORDS: Final = 8
 _COMMIT_US_MAX: Final = 5 * _SOON
 _LATE_US: Final = (SECOND, 4 * SECOND)
+_TOO_LATE_US: Final = (5500 * MILLISECOND, 9 * SECOND)
+"""Later than clients wait for an answer; some of it later than copies may be open."""
 
 
 class Transacting(ScenarioCluster):
     """Two writers of transactions, and a copy of their topic."""
 
+    source = TopicPlan(loads=_LOAD, polls_every_us=3 * _SOON)
     transactions = TransactionPlan(every_us=_SOON, closes=0.03)
+    cluster = dataclasses.replace(CLUSTER, transactions_partitions=1)
 
     def __init__(self, world: World) -> None:
-        source = TopicPlan(loads=_LOAD, polls_every_us=3 * _SOON, transactions=self.transactions)
+        source = dataclasses.replace(self.source, transactions=self.transactions)
         copy = TopicPlan(name="copy", loads=(), polls_every_us=3 * _SOON, copies="t")
         self.topics = (source, copy) if self.is_copied else (source,)
         epoch_max = 2 if world.seed % 2 else EPOCH_MAX
         self.settings = Settings(
             transactions=dataclasses.replace(TRANSACTIONS, epoch_max=epoch_max),
-            cluster=dataclasses.replace(CLUSTER, transactions_partitions=1),
+            cluster=self.cluster,
             replication=REPLICATION,
         )
         super().__init__(world)
@@ -72,6 +76,26 @@ class TimedOut(Alone):
     """Many transactions are open for longer than their time-out, or left."""
 
     transactions = TransactionPlan(every_us=_SOON, timeout_ms=2_000, sleeps=0.2, leaves=0.1)
+
+
+class Returning(Alone):
+    """The topic is deleted, and brought back."""
+
+    source = dataclasses.replace(Transacting.source, comes_back=True)
+
+
+class InDoubt(Alone):
+    """Transactions may be open for longer than a client waits for the answer to an end."""
+
+    transactions = TransactionPlan(every_us=_SOON, timeout_ms=15_000)
+
+
+class Restless(Alone):
+    """Who stands still for two seconds is replaced."""
+
+    cluster = dataclasses.replace(
+        Transacting.cluster, broker_session_timeout_ms=1_000, broker_heartbeat_interval_ms=100
+    )
 
 
 class Prompt(Alone):
@@ -183,13 +207,16 @@ def _at(name: str, states: frozenset[State], *, is_committed: bool) -> Family:
     return Family("F67", name, partial(_end_when, is_due, BrokerMachine.kill), _SHORT)
 
 
-def _late(what: str, *methods: str, lateness: float = 0.5) -> Family:
-    """Calls of some methods come seconds late, from and to all."""
+def _late(
+    what: str, *methods: str, lateness: float = 0.5, late_us: tuple[int, int] = _LATE_US
+) -> Family:
+    """Calls of some methods come late, from and to all."""
 
     def delay(scene: Scene) -> Undo | None:
         names = [*scene.machines, *scene.clients]
-        weather = Weather(lateness=lateness, late_us=_LATE_US, late_calls=frozenset(methods))
+        weather = Weather(lateness=lateness, late_us=late_us, late_calls=frozenset(methods))
         links = [(a, b) for a in names for b in scene.machines if a != b]
+        links += [(b, a) for a, b in links if a in scene.clients]
         return scene.network.impose(links, weather)
 
     return Family("F18", what, delay, _SHORT)
@@ -201,6 +228,15 @@ def _cut_off(scene: Scene) -> Undo | None:
     if coordinator is None:
         return None
     return scene.cut([coordinator.name], scene.others(coordinator))
+
+
+def _stand_still(scene: Scene) -> Undo | None:
+    """The coordinator stands still, and then goes on with what it knew."""
+    coordinator = _coordinator(scene)
+    if coordinator is None or coordinator.is_frozen:
+        return None
+    coordinator.freeze()
+    return coordinator.thaw
 
 
 _SHORT: Final = (3 * SECOND, 5 * SECOND)
@@ -226,6 +262,7 @@ COMPLETED: Final = _at(
     "the coordinator dies between markers and completion", _COMPLETE, is_committed=False
 )
 CUT_OFF: Final = Family("F14", "the coordinator is cut off from all brokers", _cut_off, _SHORT)
+STALLED: Final = Family("F08", "the coordinator stands still", _stand_still, _SHORT)
 LATE_MARKERS: Final = _late("markers come seconds late", "WriteMarkers")
 LATE_ENDS: Final = _late("ends of transactions come seconds late", "EndTransaction")
 LATE_BATCHES: Final = _late(
@@ -233,6 +270,18 @@ LATE_BATCHES: Final = _late(
     "Produce",
     "JoinTransaction",
     lateness=0.1,
+)
+LOST_ENDS: Final = _late(
+    "ends of transactions, or their answers, come later than clients wait",
+    "EndTransaction",
+    lateness=0.3,
+    late_us=_TOO_LATE_US,
+)
+LOST_BATCHES: Final = _late(
+    "batches come later than their transaction may be open",
+    "Produce",
+    lateness=0.05,
+    late_us=_TOO_LATE_US,
 )
 
 
@@ -292,6 +341,29 @@ TRANSACTION_SCENARIOS: Final = (
     Scenario("P56", "copiers come and go while brokers die", Transacting,
              again("F01", 6, 8, 4, 5), seeds=3, quiet_s=25,
              mutants=["positions of a transaction count at once",
-                      "members begin while positions wait for a transaction"]),
+                      "a member gives partitions up while a transaction commits for it"]),
+    Scenario("P56, T18", "copiers come and go while markers come late", Transacting,
+             again(LATE_MARKERS, 5, 14, 3, 12), seeds=3, quiet_s=25,
+             mutants=["members begin while positions wait for a transaction",
+                      "a member does not ask for positions that are certain",
+                      "positions are stored although the transaction has ended meanwhile"]),
+    Scenario("T8", "a topic is deleted while transactions are open, and brought back", Returning,
+             [*again(LATE_MARKERS, 5, 14, 3, 12), *again("F74", 8, 14, 3, 4)], seeds=3, quiet_s=30,
+             mutants=["markers of a topic that is gone for now are lost"]),
+    Scenario("T17", "ends, or their answers, come later than clients wait", InDoubt,
+             again(LOST_ENDS, 5, 16, 3, 12), seeds=3, quiet_s=25,
+             mutants=["a commit whose answer is lost counts as aborted",
+                      "the outcome of another transaction is taken for that of the one in doubt",
+                      "records of an aborted transaction go out in the next one"]),
+    Scenario("T18", "copies are aborted, as batches come too late", Transacting,
+             again(LOST_BATCHES, 5, 16, 3, 12), seeds=3, quiet_s=25,
+             mutants=["a consumer goes on after an abort where it was",
+                      "a partition without a position goes on after an abort where it was"]),
+    Scenario("P55", "coordinators stand still, and go on by what they knew", Restless,
+             again(STALLED, 6, 5, 8, 2.5), seeds=4, quiet_s=25,
+             mutants=["a coordinator that was replaced refuses a producer by what it knew"]),
+    Scenario("T4", "brokers are restarted in order while transactions are open", TimedOut,
+             again("F47", 6, 6, 6, 5), seeds=3, quiet_s=25,
+             mutants=["a snapshot forgets which transactions are open"]),
 )
 # fmt: on

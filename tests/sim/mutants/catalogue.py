@@ -21,7 +21,6 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | no digests between replicas | P67 | the product has none, see docs/design/choices.md | the mutants of P66 and P68; `tests/integration/faults`: F28 |
 | what is not committed moves to another disk | P76 | as of P57: no closed segment is uncommitted for long | `tests/unit/core/replica/test_tiers.py`: `test_what_is_not_committed_stays_at_home` |
 | a log that is cut within its tier keeps the tier's end | P76 | a cut has to reach back into a segment that was committed | `tests/unit/broker/storage/test_tiering.py`: `test_a_log_that_is_cut_goes_on` |
-| each rule of a transactional producer and its consumers | T17, T18 | writers of the simulator have no transactions yet | `tests/model/test_transactions_of_a_producer.py`, `tests/unit/core/client/producer/test_transaction.py`, `tests/integration/client/test_exactly_once.py`, `tests/integration/client/test_transactions_with_consumers.py` |
 | a coordinator that is not the leader of the id's partition | P46 | as of P55: it is the same runtime | the mutants of P55; `tests/unit/broker/coordinator/test_transactions.py` |
 | hanging transactions that nobody shows | P54 | what is shown to people is not simulated | `tests/integration/test_transactions.py`: `test_an_open_transaction_of_one_partition_is_listed_and_ended_by_hand` |
 | an older pending position that replaces a later commit | T10 | groups of the simulator commit either with transactions or without | `tests/model/test_pending_positions.py` |
@@ -47,6 +46,7 @@ from tests.sim.mutants import (
     shells,
     storage,
     tiers,
+    transaction_clients,
     transaction_coordinators,
     transactions,
 )
@@ -65,6 +65,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *tiers.MUTANTS,
             *transactions.MUTANTS,
             *transaction_coordinators.MUTANTS,
+            *transaction_clients.MUTANTS,
             *drpc.MUTANTS,
         ),
         key=lambda mutant: (mutant.rule[0], int(mutant.rule[1:])),
