@@ -18,8 +18,13 @@ from tests.checkers.history import Op, read
 _CODE: Final = (
     "e2e/load/program.py",
     "tests/checkers/history.py",
+    "tests/faults/clients.py",
+    "tests/faults/copier.py",
     "tests/faults/history.py",
     "tests/faults/load.py",
+    "tests/faults/notes.py",
+    "tests/faults/transactional.py",
+    "tests/faults/transactor.py",
 )
 _AT: Final = "/load"
 _FOLDER: Final = "/run/load"
@@ -86,10 +91,12 @@ class LoadPod:
     def wait_for_all(self, count: int = 5, seconds: float = 120.0) -> None:
         """Return once so many more values of every partition are acknowledged.
 
+        Of transactions and their copies so many more records are read.
+
         Raises:
-            AssertionError: they are not in time; says of which keys.
+            AssertionError: they are not in time; says of which keys, or topics.
         """
-        wanted = {key: was + count for key, was in self.status().acknowledged_of.items()}
+        wanted = {key: was + count for key, was in self._counts().items()}
         deadline = time.monotonic() + seconds
         while late := self._late(wanted):
             assert time.monotonic() < deadline, f"keys {late} took no writes for {seconds:g} s"
@@ -103,7 +110,14 @@ class LoadPod:
             "everything is read from its beginning",
             _FINISH_SECONDS_MAX,
         )
-        return list(read(self._exec("cat", f"{_FOLDER}/history.jsonl").splitlines()))
+        return self._history("history")
+
+    def transactions(self) -> tuple[list[Op], list[Op]]:
+        """Return the histories of transactions and of their copy, once all is finished."""
+        return self._history("original"), self._history("copied")
+
+    def _history(self, name: str) -> list[Op]:
+        return list(read(self._exec("cat", f"{_FOLDER}/{name}.jsonl").splitlines()))
 
     def millrace(self, *arguments: str, input: str | None = None) -> str:
         """Run the command line in the pod, which can reach the brokers."""
@@ -117,8 +131,13 @@ class LoadPod:
         return [json.loads(line)["value"] for line in lines]
 
     def _late(self, wanted: Mapping[str, int]) -> list[str]:
-        found = self.status().acknowledged_of
+        found = self._counts()
         return [key for key, count in wanted.items() if found[key] < count]
+
+    def _counts(self) -> dict[str, int]:
+        status = self.status()
+        has_transactions = bool(self._settings.transactions_in)
+        return {**status.acknowledged_of, **(status.seen if has_transactions else {})}
 
     def _mark(self, mark: dict[str, Any]) -> None:
         script = f'printf "%s\\n" "$0" >>{_FOLDER}/marks'

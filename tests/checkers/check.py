@@ -26,6 +26,7 @@ def check(
     expectations: Expectations | None = None,
     availability_ns: int = AVAILABILITY_NS,
     realtime_lag_ns: int | None = None,
+    commit_ns: int | None = None,
     allowances: Mapping[str, int] | None = None,
     log_starts: Mapping[int, int] | None = None,
 ) -> Report:
@@ -38,6 +39,8 @@ def check(
         availability_ns: the longest a write may wait while a window is open.
         realtime_lag_ns: how old the log that a poll sees may be while a window is open; None: only
             measure it.
+        commit_ns: the longest a transaction may take while a window is open, in which each must be
+            committed for which that is asked; None: only measure it.
         allowances: how much of each resource a process may gain.
         log_starts: offsets below which retention deleted records, by key.
     """
@@ -54,11 +57,15 @@ def check(
     report.add(availability.anomalies)
     lag = realtime.RealtimeLag(history, realtime_lag_ns)
     report.add(lag.anomalies)
+    commits = realtime.Commits(history, commit_ns)
+    report.add(commits.anomalies)
     report.add(replicas.anomalies(history))
     report.add(metadata.anomalies(history))
     report.add(resources.anomalies(history, allowances or {}))
     report.measures["longest_wait_s"] = availability.longest_ns / 1e9
     report.measures["longest_lag_s"] = lag.longest_ns / 1e9
+    report.measures["longest_transaction_s"] = commits.longest_ns / 1e9
+    report.measures["timed_transactions"] = commits.count
     report.measures["acknowledged"] = sum(
         write.outcome == OK for writes in seen.writes.values() for write in writes.values()
     )

@@ -1,4 +1,4 @@
-"""Real-time order, availability and lag: C15, C16, C25 and C26, each in one pass.
+"""Real-time order, availability and lag: C15, C16, C25, C26 and C32, each in one pass.
 
 Histories are in order of time: what was acknowledged before an operation's invocation stands above
 its line.
@@ -121,6 +121,60 @@ class Availability:
                     "unavailable", f"key {key} took no write for {waited / 1e9:.3f} s", (index,)
                 )
             )
+
+
+class Commits:
+    """C32: what becomes of transactions while a `window` is open, and how long they take.
+
+    A transaction counts when its commit was asked for: then nobody but the brokers can keep it from
+    being committed. It takes from its begin, or the window's, to its outcome, or the window's end.
+    The outcome is judged when all of it lies in the window.
+
+    Attributes:
+        count: how many were committed within it.
+        longest_ns: the longest one.
+    """
+
+    def __init__(self, history: Iterable[Op], goal_ns: int | None = None) -> None:
+        self.count = 0
+        self.longest_ns = 0
+        self.anomalies: list[Anomaly] = []
+        self._goal_ns = goal_ns
+        self._opened_ns: int | None = None
+        begun: dict[str, Op] = {}
+        asked: dict[str, Op] = {}  # By process: the operation that began it.
+        for op in history:
+            if op.f == "window":
+                for began in asked.values():
+                    self._judge_time(began, op.at_ns)
+                self._opened_ns = op.at_ns if op.details == "open" else None
+            elif op.f == "end" and op.details == "commit" and op.process in begun:
+                asked[op.process] = begun[op.process]
+            elif op.f == "txn" and op.type == INVOKE:
+                begun[op.process] = op
+            elif op.f == "txn":
+                begun.pop(op.process, None)
+                if (asked_for := asked.pop(op.process, None)) is not None:
+                    self._judge_time(asked_for, op.at_ns)
+                    self._judge_outcome(asked_for, op)
+
+    def _judge_time(self, began: Op, until_ns: int) -> None:
+        if self._opened_ns is None:
+            return
+        took = until_ns - max(began.at_ns, self._opened_ns)
+        self.longest_ns = max(self.longest_ns, took)
+        if self._goal_ns is not None and took > self._goal_ns:
+            what = f"{began.process} was not over after {took / 1e9:.3f} s"
+            self.anomalies.append(Anomaly("slow-transaction", what, (began.index,)))
+
+    def _judge_outcome(self, began: Op, ended: Op) -> None:
+        if self._opened_ns is None or began.at_ns < self._opened_ns:
+            return
+        if ended.type == OK:
+            self.count += 1
+        elif self._goal_ns is not None:
+            what = f"{began.process} should be committed, and is not: {ended.error}"
+            self.anomalies.append(Anomaly("lost-transaction", what, (began.index, ended.index)))
 
 
 class RealtimeLag:

@@ -57,6 +57,11 @@ ANOMALIES: Final[Mapping[str, tuple[str, str]]] = {
     "not-copied": ("C31", "a record of the original is left out in the copy"),
     "copied-late": ("C31", "records of a copy are in another order than in the original"),
     "copied-nothing": ("C31", "the copy has what committed readers of the original never saw"),
+    "slow-transaction": ("C32", "a transaction took longer than the goal while all should be well"),
+    "lost-transaction": (
+        "C32",
+        "a transaction whose commit was asked for was not committed while all should be well",
+    ),
     "resource-growth": ("C29", "a process ended with more of something than it may"),
 }
 

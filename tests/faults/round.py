@@ -16,6 +16,7 @@ from tests.checkers import unreplicated
 from tests.checkers.check import check
 from tests.checkers.history import INFO, of_keys
 from tests.checkers.report import Expectations
+from tests.checkers.transactional import judge
 from tests.faults.catalogue import Done, NotSeenError, Outcome
 from tests.faults.cluster import Cluster, zone_of
 from tests.faults.fault import FAULTS, UPGRADE, Scene
@@ -27,7 +28,7 @@ from tests.faults.members import Members
 from tests.faults.metadata import ACKS_0_KEYS, ACKS_1_KEYS, PLACES, SURE_KEYS, SURE_PLACES
 from tests.faults.nearby import ZONE, Nearby
 from tests.faults.replicas import report_replicas
-from tests.faults.transactional import Transactional
+from tests.faults.transactional import KEYS, Transactional
 from tests.releases.last import unpacked
 
 _FILL_BYTES: Final = 2_500_000  # Two closed segments, and the beginning of a third.
@@ -128,8 +129,10 @@ def play(
         outcome.failures.append("nothing was read from a follower in its zone")
     outcome.failures += _judge_the_unsure(history)
     outcome.failures += _judge_the_group(members, history, say)
-    outcome.failures += transactional.judge()
-    say(str(transactional))
+    if transactional.is_begun:
+        judged = judge(transactional.original, transactional.copied, KEYS)
+        outcome.failures += judged.failures
+        say(str(judged))
     outcome.report = check(
         list(of_keys(history.ops, SURE_KEYS)),
         expectations=outcome.expectations(_MOVING, send=0.9, poll=0.9, list_offsets=0.5),

@@ -2,7 +2,10 @@
 
 One process writes transactions (`transactor`), two members of a group copy (`copier`), and readers
 of both isolations follow here. At the end both topics are read from their beginning: no transaction
-may be left open, and everything must have been copied. `tests.checkers` judges the rest.
+may be left open, and everything must have been copied. `tests.checkers.transactional` judges the
+rest.
+
+It does not depend on how the brokers run: it works with processes and in a pod.
 """
 
 import asyncio
@@ -12,19 +15,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.checkers.check import check
-from tests.checkers.copies import check_copy
-from tests.checkers.history import INFO, INVOKE, OK, UNCOMMITTED
-from tests.checkers.report import Expectations
+from tests.checkers.history import INFO, INVOKE, OK, UNCOMMITTED, Op
 from tests.faults.clients import Clients
+from tests.faults.history import NEMESIS
 from tests.faults.load import value_of
 from tests.faults.notes import Notes, merged, noted
-from tests.integration.running_broker import wait_until
 
 from millrace.client import Admin, Consumer, SyncAdmin
 from millrace.core.errors import MillraceError
@@ -36,14 +36,14 @@ TOPICS: Final = (SOURCE, COPY)
 PARTITIONS: Final = 3
 GROUP: Final = "copiers"
 COPIERS: Final = 2
-_KEYS: Final = range(PARTITIONS)
+KEYS: Final = range(PARTITIONS)
 _VALUES_OF_EACH: Final = 10_000_000
 _POLL_MS: Final = 300
 _PAUSE_SECONDS: Final = 0.1
 _MORE_SECONDS_MAX: Final = 60.0
 _STOP_SECONDS_MAX: Final = 60.0
 _FINAL_SECONDS_MAX: Final = 60.0
-_FOREVER_NS: Final = 2**62
+_LOOK_SECONDS: Final = 0.02
 
 
 class ClientProcess:
@@ -104,6 +104,8 @@ class Transactional(Clients):
     Args:
         folder: for the files of processes.
         bootstrap: addresses of the brokers.
+        namespace: of the two topics; empty: the default one.
+        replicas: of these topics.
 
     Attributes:
         is_begun: brokers of the last release know no transactions; so it may begin late.
@@ -111,18 +113,21 @@ class Transactional(Clients):
         seen: how many records readers of committed records have seen, of each topic.
     """
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    def __init__(
+        self, folder: Path, bootstrap: str, *, namespace: str = "", replicas: int = 3
+    ) -> None:
         super().__init__("transactional")
         self.is_begun = False
         self.copiers: dict[str, ClientProcess] = {}
         self.seen = {SOURCE: 0, COPY: 0}
         self._folder = folder
         self._addresses = bootstrap
+        self._replicas = replicas
+        self._names = {topic: f"{namespace}/{topic}" if namespace else topic for topic in TOPICS}
         self._lives = itertools.count()
         self._writer: ClientProcess | None = None
         self._files: list[Path] = []
         self._notes = {SOURCE: Notes(), COPY: Notes()}
-        self._said = "no transactions were written"
         folder.mkdir()
 
     # --- From other threads ------------------------------------------------------------------
@@ -131,8 +136,8 @@ class Transactional(Clients):
         """Make the topics, and start all clients."""
         self.is_begun = True
         with SyncAdmin(self._addresses) as admin:
-            for topic in (SOURCE, COPY):
-                admin.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
+            for name in self._names.values():
+                admin.create_topic(name, partitions=PARTITIONS, replication_factor=self._replicas)
         self.start_writer()
         for number in range(COPIERS):
             self.start_copier(f"copier-{number}")
@@ -156,7 +161,7 @@ class Transactional(Clients):
             self._folder,
             "tests.faults.transactor",
             self._addresses,
-            SOURCE,
+            self._names[SOURCE],
             str(PARTITIONS),
             str((life + 1) * _VALUES_OF_EACH),
             str(file),
@@ -167,7 +172,8 @@ class Transactional(Clients):
         self.copiers[transactional_id] = ClientProcess(
             f"{transactional_id}.{next(self._lives)}",
             self._folder,
-            *("tests.faults.copier", self._addresses, GROUP, SOURCE, COPY, transactional_id),
+            *("tests.faults.copier", self._addresses, GROUP, *self._names.values()),
+            transactional_id,
         )
 
     def wait_for_more(self, count: int = 5) -> None:
@@ -179,18 +185,25 @@ class Transactional(Clients):
         if not self.is_begun:
             return
         wanted = {topic: seen + count for topic, seen in self.seen.items()}
+        deadline = time.monotonic() + _MORE_SECONDS_MAX
+        while any(self.seen[topic] < seen for topic, seen in wanted.items()):
+            if self.failure is not None:
+                raise self.failure
+            assert not self.problem, self.problem
+            assert time.monotonic() < deadline, f"of {wanted} records {self.seen} were read"
+            time.sleep(_LOOK_SECONDS)
 
-        def is_there() -> bool:
-            self._raise_failures()
-            return all(self.seen[topic] >= seen for topic, seen in wanted.items())
+    def window(self, what: str) -> None:
+        """Note that all should be available from now on ("open"), or may be broken ("close")."""
+        self._notes[SOURCE].add(NEMESIS, INFO, "window", details=what)
 
-        wait_until(is_there, f"transactions and copies are read: {wanted}", _MORE_SECONDS_MAX)
-
-    def _raise_failures(self) -> None:
+    @property
+    def problem(self) -> str:
+        """What a client should not have met; empty: nothing."""
         if self.failure is not None:
-            raise self.failure
-        for process in (self.writer, *self.copiers.values()):
-            assert not process.failure, process.failure
+            return repr(self.failure)
+        processes = (self.writer, *self.copiers.values()) if self.is_begun else ()
+        return next((process.failure for process in processes if process.failure), "")
 
     def read_all(self) -> None:
         """Stop the writer, wait for the copy, stop all, and read both topics to their ends.
@@ -207,30 +220,16 @@ class Transactional(Clients):
             copier.stop()
         self.stop_clients()
 
-    def judge(self) -> list[str]:
-        """Return what breaks a promise; empty if it has not begun."""
-        if not self.is_begun:
-            return []
+    @property
+    def original(self) -> Sequence[Op]:
+        """The history of the topic that is written."""
         written = (op for file in self._files for op in noted(file))
-        original = merged([*self._notes[SOURCE].ops, *written])
-        report = check(
-            original,
-            expectations=Expectations(ok_shares={"txn": 0.25, "poll": 0.5, UNCOMMITTED: 0.5}),
-            availability_ns=_FOREVER_NS,
-        )
-        copied = check_copy(original, merged(self._notes[COPY].ops), _KEYS, _KEYS)
-        self._said = (
-            f"transactions: {report.measures['acknowledged']:.0f} records are committed, and "
-            f"{copied.measures['copied']:.0f} copied"
-        )
-        return [
-            f"of {what}: {found.text()}"
-            for what, found in (("transactions", report), ("copies", copied))
-            if not found.is_good
-        ]
+        return merged([*self._notes[SOURCE].ops, *written])
 
-    def __str__(self) -> str:
-        return self._said
+    @property
+    def copied(self) -> Sequence[Op]:
+        """The history of its copy."""
+        return merged(self._notes[COPY].ops)
 
     def close(self) -> None:
         """Leave nothing running."""
@@ -248,8 +247,8 @@ class Transactional(Clients):
             name = f"{isolation}.{next(self._lives)}"
             consumer = self._consumer(isolation)
             try:
-                await consumer.assign([topic], start="beginning")
-                notes.add(name, OK, "assign", details=list(_KEYS))
+                await consumer.assign([self._names[topic]], start="beginning")
+                notes.add(name, OK, "assign", details=list(KEYS))
                 while not self.is_over.is_set():
                     notes.add(name, INVOKE, f)
                     found = await _poll(consumer)
@@ -277,20 +276,21 @@ class Transactional(Clients):
         Returns:
             The number of committed records.
         """
-        places = [(topic, number) for number in _KEYS]
+        name = self._names[topic]
+        places = [(name, number) for number in KEYS]
         notes, read = self._notes[topic], 0
         deadline = time.monotonic() + _FINAL_SECONDS_MAX
         async with Admin(self._addresses) as admin, self._consumer() as consumer:
-            await consumer.assign([topic], start="beginning")
+            await consumer.assign([name], start="beginning")
             notes.add("final", INVOKE, "final")
             polls: list[dict[int, list[tuple[int, int]]]] = []
             while True:
-                ends = await admin.list_offsets(topic, isolation=READ_UNCOMMITTED)
+                ends = await admin.list_offsets(name, isolation=READ_UNCOMMITTED)
                 at = {place: await consumer.position(place) for place in places}
                 if read >= least and all(at[place] >= ends[place].offset for place in places):
                     break
                 assert time.monotonic() < deadline, (
-                    f"{topic} is read up to {at}, and ends at {ends}: {read} records, and not "
+                    f"{name} is read up to {at}, and ends at {ends}: {read} records, and not "
                     f"{least}; what is open: {await admin.list_transactions(['ongoing'])}"
                 )
                 polls.append(await _poll(consumer))

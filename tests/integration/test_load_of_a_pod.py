@@ -10,11 +10,14 @@ import pytest
 from tests.checkers.check import check
 from tests.checkers.history import Op, read
 from tests.checkers.report import Expectations
+from tests.checkers.transactional import judge
+from tests.faults.transactional import KEYS, TOPICS
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import SyncAdmin
 
 TOPIC = "load-of-a-pod"
+NAMESPACE = "transactions-of-a-pod"
 
 
 @pytest.fixture
@@ -23,7 +26,15 @@ def folder(shared_broker: RunningBroker, tmp_path: Path) -> Iterator[Path]:
     shared_broker.create_topic(TOPIC, partitions=2)
     settings = tmp_path / "settings.json"
     settings.write_text(
-        json.dumps({"bootstrap": shared_broker.address, "topics": [TOPIC], "partitions": 2})
+        json.dumps(
+            {
+                "bootstrap": shared_broker.address,
+                "topics": [TOPIC],
+                "partitions": 2,
+                "transactions_in": NAMESPACE,
+                "replicas": 1,
+            }
+        )
     )
     command = (sys.executable, "-m", "e2e.load.program", settings, tmp_path)
     program = subprocess.Popen(command)
@@ -31,7 +42,8 @@ def folder(shared_broker: RunningBroker, tmp_path: Path) -> Iterator[Path]:
     program.kill()
     program.wait()
     with SyncAdmin(shared_broker.address) as admin:
-        admin.delete_topic(TOPIC)
+        for topic in (TOPIC, *(f"{NAMESPACE}/{name}" for name in TOPICS)):
+            admin.delete_topic(topic)
 
 
 def test_a_load_takes_marks_from_a_file_and_leaves_a_history_that_can_be_judged(
@@ -39,10 +51,11 @@ def test_a_load_takes_marks_from_a_file_and_leaves_a_history_that_can_be_judged(
 ) -> None:
     wait_until((folder / "status.json").exists, "it works")
     _mark(folder, {"window": "open"}, {"fault": ["F01", "nothing"]})
-    wait_until(lambda: _has_written(folder, 10), "both partitions take writes")
+    wait_until(lambda: _has_written(folder, 10), "partitions take writes, and transactions")
     _mark(folder, {"finish": True})
-    wait_until(lambda: _status(folder)["is_finished"], "it has read everything")
-    history = _history(folder)
+    wait_until(lambda: _status(folder)["is_finished"], "it has read everything", 60)
+    assert not _status(folder)["failure"]
+    history = _history(folder, "history")
     assert [(op.f, op.details) for op in history if op.f in ("window", "fault")] == [
         ("window", "open"), ("fault", ["F01", "nothing"]), ("window", "close"),
     ]  # fmt: skip
@@ -50,6 +63,10 @@ def test_a_load_takes_marks_from_a_file_and_leaves_a_history_that_can_be_judged(
     assert report.is_good, report.text()
     assert report.measures["acknowledged"] >= 20
     assert report.measures["acknowledged"] == _status(folder)["acknowledged"]
+    judged = judge(_history(folder, "original"), _history(folder, "copied"), KEYS, commit_ns=10**10)
+    assert not judged.failures, judged.failures
+    assert judged.in_window >= 3
+    assert judged.copied == judged.committed >= 10
 
 
 def _mark(folder: Path, *marks: dict[str, object]) -> None:
@@ -63,11 +80,13 @@ def _status(folder: Path) -> dict[str, object]:
 
 
 def _has_written(folder: Path, count: int) -> bool:
-    found = _status(folder)["acknowledged_of"]
-    assert isinstance(found, dict)
-    return all(number >= count for number in found.values())
+    status = _status(folder)
+    acknowledged, seen = status["acknowledged_of"], status["seen"]
+    assert isinstance(acknowledged, dict)
+    assert isinstance(seen, dict)
+    return all(number >= count for number in (*acknowledged.values(), *seen.values()))
 
 
-def _history(folder: Path) -> list[Op]:
-    with (folder / "history.jsonl").open() as lines:
+def _history(folder: Path, name: str) -> list[Op]:
+    with (folder / f"{name}.jsonl").open() as lines:
         return list(read(lines))

@@ -11,7 +11,7 @@ from tests.fakes.histories import PerfectCluster
 Plant = Callable[[PerfectCluster], None]
 
 PLANTS: dict[str, Plant] = {}
-IN_TRANSACTIONS = ("C30", "C31")
+IN_TRANSACTIONS = ("C30", "C31", "C32")
 """`test_transactions` plants these."""
 
 

@@ -67,6 +67,56 @@ def test_committed_transactions_are_seen_and_aborted_ones_are_not() -> None:
     assert report.is_good, report.text()
 
 
+def timed(cluster: Transactional) -> Report:
+    return check(cluster.finish(), expectations=NOTHING, commit_ns=5 * 10**9)
+
+
+def test_a_healthy_client_has_its_transactions_committed_in_time() -> None:
+    cluster = Transactional()
+    cluster.abort("a#1", 0)  # It wished that.
+    sends = cluster.begin("a#2", 0, 1)
+    cluster.now_ns += 4 * 10**9
+    cluster.end("a#2", sends)
+    report = timed(cluster)
+    assert report.is_good, report.text()
+    assert report.measures["timed_transactions"] == 1
+    assert 4 <= report.measures["longest_transaction_s"] < 4.1
+
+
+def test_a_transaction_that_takes_too_long_is_found_also_when_it_does_not_end() -> None:
+    cluster = Transactional()
+    sends = cluster.begin("a#1", 0)
+    cluster.record("a#1", INVOKE, "end", details="commit")
+    cluster.now_ns += 6 * 10**9
+    cluster.record("nemesis", INFO, "window", details="close")
+    cluster.record("a#1", OK, "txn", sends=sends)
+    assert timed(cluster).failures == ["slow-transaction"]
+
+
+@pytest.mark.parametrize("outcome", [FAIL, INFO])
+def test_a_commit_that_does_not_succeed_while_all_should_be_well_is_found(outcome: str) -> None:
+    cluster = Transactional()
+    sends = cluster.begin("a#1", 0)
+    cluster.record("a#1", INVOKE, "end", details="commit")
+    cluster.record("a#1", outcome, "txn", sends=sends)
+    cluster.hide(sends)
+    assert timed(cluster).failures == ["lost-transaction"]
+
+
+def test_what_faults_do_to_transactions_is_no_fault_of_the_brokers() -> None:
+    cluster = Transactional()
+    cluster.record("nemesis", INFO, "window", details="close")
+    for name, outcome in (("a#1", FAIL), ("b#1", INFO)):
+        sends = cluster.begin(name, 0)
+        cluster.record(name, INVOKE, "end", details="commit")
+        cluster.now_ns += 6 * 10**9
+        if name == "b#1":
+            cluster.record("nemesis", INFO, "window", details="open")
+        cluster.record(name, outcome, "txn", sends=sends)
+        cluster.hide(sends)
+    assert timed(cluster).is_good
+
+
 def test_readers_of_all_records_see_open_and_aborted_ones() -> None:
     cluster = Transactional()
     sends = cluster.begin("a#1", 0, 1)
