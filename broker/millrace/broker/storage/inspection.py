@@ -3,15 +3,15 @@
 A running broker goes on appending; the end of its active segments may then look torn.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from millrace.broker.storage import new_beginning, scan, segment, segment_swap
+from millrace.broker.storage.aborted_index import PendingAborts, Rows, aborts_of
 from millrace.broker.storage.epoch_checkpoint import read_epochs
-from millrace.broker.storage.file_system import FileSystem
+from millrace.broker.storage.file_system import File, FileSystem
 from millrace.broker.storage.log_directory import Identity, is_log_directory, read_identity
 from millrace.broker.storage.log_start import known_log_start
 from millrace.broker.storage.producer_snapshots import ProducerSnapshots
@@ -20,10 +20,12 @@ from millrace.broker.storage.sealed_file import DamagedFileError
 from millrace.broker.storage.segment import offset_name, parse_offset_name
 from millrace.broker.storage.sparse_index import IndexCache, SparseIndex
 from millrace.broker.storage.tier import NO_LOG_DIRS, read_tier
-from millrace.core.errors import CorruptLogError
+from millrace.core.errors import CorruptLogError, InvalidRecordError
 from millrace.core.ids import NO_LEADER_EPOCH, Offset, TopicPartition, parse_topic_partition
 from millrace.core.records.header import BatchHeader
+from millrace.core.records.markers import WrittenMarker, read_markers
 from millrace.core.replica.log.leader_epochs import EpochStart
+from millrace.core.words import count
 
 _START: Final = Offset(0)
 
@@ -71,6 +73,8 @@ class Severity(Enum):
     """The broker rebuilds it, or cuts it off: a damaged cache, or a tail that was never flushed."""
     CORRUPT = "corrupt"
     """Flushed records are damaged or missing: the broker refuses the partition."""
+    WRONG = "wrong"
+    """The broker takes it for right, and tells readers what the records do not say."""
 
 
 class Finding(NamedTuple):
@@ -95,7 +99,7 @@ class Verified:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the broker will serve the partition."""
+        """Whether the broker will serve the partition, and rightly."""
         return all(finding.severity is Severity.HARMLESS for finding in self.findings)
 
 
@@ -195,7 +199,10 @@ def batches(
 
 
 def verify_partition(files: FileSystem, partition: PartitionFiles) -> Verified:
-    """Verify every byte of a partition's batches, and that nothing is missing between them."""
+    """Verify every byte of a partition's batches, and that nothing is missing between them.
+
+    Indexes must fit: their aborted transactions are those that the markers name.
+    """
     seen = Verified()
     try:
         new_start = new_beginning.decided(files, partition.directory, partition.topic_partition)
@@ -233,12 +240,13 @@ def verify_partition(files: FileSystem, partition: PartitionFiles) -> Verified:
     if first.base_offset > point.log_start_offset:
         message = f"the segment of offset {point.log_start_offset} is missing"
         seen.findings.append(Finding(Severity.CORRUPT, partition.directory, None, message))
-    for found in partition.segments:
-        _verify_segment(files, partition, found, point.recovery_point, seen)
+    for found, after in zip(partition.segments, (*partition.segments[1:], None), strict=True):
+        aborts = _verify_segment(files, partition, found, point.recovery_point, seen)
         seen.size_bytes += found.size_bytes
-    for before, after in pairwise(partition.segments):
-        _verify_index(files, partition, before, seen, next_base=after.base_offset)
-    _verify_growing_index(files, partition, seen)
+        if after is not None:
+            _verify_index(files, partition, found, aborts, seen, next_base=after.base_offset)
+        else:
+            _verify_growing_index(files, partition, aborts, seen)
     _verify_snapshots(files, partition, seen)
     if seen.log_end_offset < point.recovery_point:
         message = f"offsets {seen.log_end_offset} to {point.recovery_point} were flushed"
@@ -258,14 +266,16 @@ def _verify_segment(
     found: SegmentFile,
     recovery_point: Offset,
     seen: Verified,
-) -> None:
+) -> Rows:
+    """Verify a segment, and return the aborted transactions by its markers."""
     is_active = found is partition.segments[-1]
     following = [other.base_offset for other in partition.segments if other is not found]
     next_base = min((base for base in following if base > found.base_offset), default=None)
     seen.log_end_offset = found.base_offset
+    aborts = PendingAborts()
     file = files.open(found.path)
     try:
-        for _, header in scan.verified_batches(
+        for position, header in scan.verified_batches(
             file,
             partition.topic_partition,
             position=0,
@@ -276,6 +286,10 @@ def _verify_segment(
             seen.batches += 1
             seen.records += header.record_count
             seen.log_end_offset = header.next_offset
+            if header.is_control:
+                markers = _markers(file, partition.topic_partition, position, header)
+                for abort in aborts_of(markers, header.base_offset):
+                    aborts.add(abort)
     except scan.ScanStop as stop:
         is_torn = is_active and stop.offset >= recovery_point
         severity = Severity.HARMLESS if is_torn else Severity.CORRUPT
@@ -287,26 +301,47 @@ def _verify_segment(
             seen.findings.append(Finding(Severity.CORRUPT, found.path, None, message))
     finally:
         file.close()
+    return aborts.rows()
+
+
+def _markers(
+    file: File, topic_partition: TopicPartition, position: int, header: BatchHeader
+) -> list[WrittenMarker]:
+    """Return the markers of a control batch.
+
+    Raises:
+        ScanStop: they cannot be read.
+    """
+    try:
+        return read_markers(topic_partition, header, file.pread(header.length, position))
+    except (InvalidRecordError, *scan.DAMAGE) as error:
+        raise scan.ScanStop(error.message, position, header.base_offset) from None
 
 
 def _verify_index(
     files: FileSystem,
     partition: PartitionFiles,
     found: SegmentFile,
+    aborts: Rows,
     seen: Verified,
     *,
     next_base: Offset,
 ) -> None:
-    coverage = _index(files, partition, found).open(whole=True)
+    index = _index(files, partition, found)
+    coverage = index.open(whole=True)
     if coverage is None or (coverage.next_offset, coverage.end_position) != (
         next_base,
         found.size_bytes,
     ):
         message = f"the index of {offset_name(found.base_offset)} does not fit: it will be rebuilt"
         seen.findings.append(Finding(Severity.HARMLESS, found.path, None, message))
+        return
+    _compare_aborts(index, aborts, seen)
 
 
-def _verify_growing_index(files: FileSystem, partition: PartitionFiles, seen: Verified) -> None:
+def _verify_growing_index(
+    files: FileSystem, partition: PartitionFiles, aborts: Rows, seen: Verified
+) -> None:
     found = partition.segments[-1]
     index = _index(files, partition, found)
     coverage = index.open(whole=True)
@@ -316,6 +351,35 @@ def _verify_growing_index(files: FileSystem, partition: PartitionFiles, seen: Ve
     elif coverage is not None and coverage.end_position > files.size(found.path):
         message = f"its index says that {coverage.end_position} bytes were flushed"
         seen.findings.append(Finding(Severity.CORRUPT, found.path, None, message))
+    elif coverage is not None:  # What it does not cover is read from the segment at the start.
+        _compare_aborts(index, aborts[aborts["marker_offset"] < coverage.next_offset], seen)
+
+
+def _compare_aborts(index: SparseIndex, by_markers: Rows, seen: Verified) -> None:
+    """Hold the aborted transactions of an index against those that the markers name."""
+    stored = index.stored_aborts()
+    if stored.tobytes() == by_markers.tobytes():
+        return
+    there, wanted = set(stored.tolist()), set(by_markers.tolist())
+    more = [row for row in stored.tolist() if row not in wanted]
+    lacking = [row for row in by_markers.tolist() if row not in there]
+    told = []
+    if more:
+        told.append(f"it has {len(more):,} of which no marker tells, {_first(more)}")
+    if lacking:
+        told.append(f"it lacks {count(len(lacking), 'aborted transaction')}, {_first(lacking)}")
+    if not told:
+        told = ["its aborted transactions are in another order than their markers"]
+    message = f"{'; '.join(told)}: stop the broker and delete the file, which it makes again"
+    seen.findings.append(Finding(Severity.WRONG, index.path, None, message))
+
+
+def _first(rows: Sequence[tuple[int, int, int, int]]) -> str:
+    producer_id, first_offset, last_offset, marker_offset = rows[0]
+    return (
+        f"the first of producer {producer_id} at offsets {first_offset} to {last_offset}, with the "
+        f"marker at {marker_offset}"
+    )
 
 
 def _verify_snapshots(files: FileSystem, partition: PartitionFiles, seen: Verified) -> None:

@@ -305,6 +305,14 @@ class SparseIndex:
         self._pending = rest
         self._aborts = later if len(later) else None  # Last: see `aborted`.
 
+    def stored_aborts(self) -> aborted_index.Rows:
+        """Return the aborted transactions in the file, up to a chunk that is damaged.
+
+        Raises:
+            FileNotFoundError: there is no file.
+        """
+        return self._read().aborts
+
     def take_before(self, other: "SparseIndex", position: int) -> tuple[Place, WallMs] | None:
         """Take another index's entries before a byte of the segment; this one has none yet.
 

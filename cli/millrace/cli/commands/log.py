@@ -145,8 +145,9 @@ def verify(
 ) -> None:
     """Read every byte of a log and check it against its checksums.
 
-    Ends with 6 when records are damaged or missing. What the broker mends by itself, such as a
-    torn end after a crash, is told and harmless; while the broker runs, so is an end that grows.
+    Ends with 6 when records are damaged or missing, or when an index names other aborted
+    transactions than the markers do. What the broker mends by itself, such as a torn end after a
+    crash, is told and harmless; while the broker runs, so is an end that grows.
     """
     from millrace.broker.storage import inspection
     from millrace.broker.storage.posix_file_system import PosixFileSystem
