@@ -140,7 +140,7 @@ BROKERS: Final = (
         # Nobody ends it: the longest time-out and the time for its end are over.
         name="HangingTransaction",
         severity=Severity.PAGE,
-        expr=f"max by ({_BROKER}) (millrace_partition_transaction_silent_seconds_max - "
+        expr=f"max by ({_BROKER}) (millrace_partition_transaction_open_seconds_max - "
         "millrace_transaction_timeout_max_seconds) > 5 * 60",
         hold="5m",
         summary=f"Readers of committed records wait {_OF_BROKER} for a transaction that nobody "

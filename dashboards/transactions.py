@@ -119,12 +119,11 @@ BOARD: Final = Board(
                 kind=Kind.STACKED,
             ),
             Panel(
-                title="Silence of the oldest transaction",
-                description="For how long nothing was written in the oldest open transaction of a "
-                "partition, in the one where that is longest, and the longest time-out that a "
-                "producer may choose.",
+                title="Age of the oldest open transaction in partitions",
+                description="Since its first batch in the partition, by the broker that leads it, "
+                "and the longest time-out that a producer may choose.",
                 queries={
-                    "{{instance}}": "millrace_partition_transaction_silent_seconds_max",
+                    "{{instance}}": "millrace_partition_transaction_open_seconds_max",
                     "time-out": "max(millrace_transaction_timeout_max_seconds)",
                 },
                 unit=Unit.SECONDS,

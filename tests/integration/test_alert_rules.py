@@ -170,7 +170,7 @@ CASES: dict[str, Case] = {
     ),
     "HangingTransaction": Case(
         series={
-            series("millrace_partition_transaction_silent_seconds_max", **BROKER): (
+            series("millrace_partition_transaction_open_seconds_max", **BROKER): (
                 "0+60x100",
                 "1150x100",
             ),

@@ -27,7 +27,7 @@ async def count_replicas(
         partitions: of this broker.
         clock: returns the time.
         wall_clock: likewise; producers are known by it.
-        hanging_ms: after how long without a batch a transaction is hanging.
+        hanging_ms: after how long a transaction that is still open is hanging.
     """
     counts = ReplicaCounts()
     for number, partition in enumerate(partitions):
@@ -100,6 +100,6 @@ def _add_undecided(
         return
     counts.open += len(producers.transactions)
     entry = producers.entry(oldest)
-    silent_ms = 0 if entry is None else clock() - entry.seen_at
-    counts.silent_ms = max(silent_ms, counts.silent_ms)
-    counts.hanging += silent_ms > hanging_ms
+    open_ms = 0 if entry is None else clock() - entry.began_at
+    counts.open_ms = max(open_ms, counts.open_ms)
+    counts.hanging += open_ms > hanging_ms

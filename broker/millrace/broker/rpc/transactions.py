@@ -278,7 +278,7 @@ class TransactionsService:
                     producer_id=producer_id,
                     producer_epoch=entry.epoch,
                     first_offset=entry.first_offset,
-                    written_at=entry.seen_at,
+                    began_at=entry.began_at,
                 )
                 for producer_id, entry in leader.producers.open_entries()[:AT_ONCE]
             ],

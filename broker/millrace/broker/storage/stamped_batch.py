@@ -18,6 +18,8 @@ from millrace.core.records.rewriting import cut
 
 _STAMP: Final = struct.Struct("<iq")  # Leader epoch and base offset of a stamped header.
 _STAMP_AT: Final = 68
+_APPENDED: Final = struct.Struct("<q")
+_APPENDED_AT: Final = 80
 
 
 @dataclass(slots=True)
@@ -83,3 +85,9 @@ class StampedBatch:
         """Sequence of the last record."""
         # Not by the record count: a cleaner removes records, but no sequences.
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
+
+    @property
+    def append_timestamp(self) -> WallMs:
+        """As the header says: -1 unless the topic stamps append time."""
+        (timestamp,) = _APPENDED.unpack_from(self.header, _APPENDED_AT)
+        return WallMs(timestamp)

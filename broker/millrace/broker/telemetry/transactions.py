@@ -3,7 +3,7 @@
 A coordinator counts each transaction once. The leader of a partition knows those that are open
 there, by producer id alone, so a transaction is counted in each of its partitions. A transaction
 that a partition has and no coordinator knows is *hanging* (P54, KIP-664). What shows it without a
-question to coordinators: nothing was written in it for longer than any transaction may be open.
+question to coordinators: it is open for longer than any transaction may be.
 
 All gauges are set once a second. Labels are bounded: topics by `metrics.topics_max`.
 """
@@ -32,14 +32,14 @@ class UndecidedCounts:
 
     Attributes:
         open: those that are open, each counted in every partition.
-        silent_ms: for how long nothing was written in the oldest of a partition, at the most.
+        open_ms: for how long the oldest one has been open, by the first batch that it has there.
         hanging: partitions whose oldest one is hanging.
         records: below the high watermark, that readers of committed records do not see yet, in the
             partition with the most; by topic.
     """
 
     open: int = 0
-    silent_ms: int = 0
+    open_ms: int = 0
     hanging: int = 0
     records: dict[str, int] = field(default_factory=dict)
 
@@ -97,16 +97,18 @@ class TransactionMetrics:
             "partition_transactions_open",
             "Transactions that are open in led partitions, each counted in every partition.",
         )
-        self._silent_seconds = gauge(
-            "partition_transaction_silent_seconds_max",
-            "For how long nothing was written in the oldest open transaction of a led partition, "
-            "in the one where that is longest.",
+        self._undecided_seconds = gauge(
+            "partition_transaction_open_seconds_max",
+            "For how long the oldest open transaction of a led partition has been open there, by "
+            "its first batch, in the partition where that is longest. It begins anew when the "
+            "leader has read the batch again after a crash, or is a replica that was added since, "
+            "unless the topic stamps append time.",
         )
         self._hanging = gauge(
             "hanging_transaction_partitions",
             "Led partitions in which readers of committed records wait for a transaction that "
-            "nobody will end: nothing was written in it for longer than "
-            "transactions.timeout_ms_max, and five minutes more. Should be 0.",
+            "nobody will end: it is open for longer than transactions.timeout_ms_max, and five "
+            "minutes more. Should be 0.",
         )
         self.timeout_max_seconds = gauge(
             "transaction_timeout_max_seconds", "The setting transactions.timeout_ms_max."
@@ -139,7 +141,7 @@ class TransactionMetrics:
     def on_undecided(self, counts: UndecidedCounts) -> None:
         """Show what is undecided in the partitions that this broker leads."""
         self._undecided.set(counts.open)
-        self._silent_seconds.set(counts.silent_ms / 1000)
+        self._undecided_seconds.set(counts.open_ms / 1000)
         self._hanging.set(counts.hanging)
         most: dict[str, int] = {}
         for topic, records in counts.records.items():

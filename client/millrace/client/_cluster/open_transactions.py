@@ -21,8 +21,8 @@ class OpenTransaction:
     producer_epoch: ProducerEpoch
     first_offset: Offset
     """Its first record. Readers of committed records wait there."""
-    written_at: WallMs
-    """When its last batch came, by the leader's clock; ms UTC."""
+    began_at: WallMs
+    """When its first batch came there, as far as the leader knows; ms UTC."""
 
 
 async def list_open_transactions(
@@ -68,7 +68,7 @@ async def _list(
                 ProducerId(found.producer_id),
                 ProducerEpoch(found.producer_epoch),
                 Offset(found.first_offset),
-                WallMs(found.written_at),
+                WallMs(found.began_at),
             )
             for found in answer.transactions
         ]

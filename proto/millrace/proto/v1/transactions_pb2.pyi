@@ -173,16 +173,16 @@ class ListOpenTransactionsRequest(_message.Message):
     def __init__(self, topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ...) -> None: ...
 
 class OpenTransaction(_message.Message):
-    __slots__ = ("producer_id", "producer_epoch", "first_offset", "written_at")
+    __slots__ = ("producer_id", "producer_epoch", "first_offset", "began_at")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    WRITTEN_AT_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_AT_FIELD_NUMBER: _ClassVar[int]
     producer_id: int
     producer_epoch: int
     first_offset: int
-    written_at: int
-    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., first_offset: _Optional[int] = ..., written_at: _Optional[int] = ...) -> None: ...
+    began_at: int
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., first_offset: _Optional[int] = ..., began_at: _Optional[int] = ...) -> None: ...
 
 class ListOpenTransactionsResponse(_message.Message):
     __slots__ = ("error", "transactions", "last_stable_offset")

@@ -426,6 +426,16 @@ def test_the_producers_of_a_log_are_known_again_after_a_crash() -> None:
     }
 
 
+def test_the_age_of_an_open_transaction_survives_a_restart() -> None:
+    opened = LogOnDisk(Disk(), SMALL)
+    opened.append(stamped_batch(0, producer_id=7, sequence=0, in_transaction=True), now=WallMs(500))
+    opened.append(stamped_batch(1, producer_id=7, sequence=1, in_transaction=True), now=WallMs(800))
+    opened.checkpoint()
+    opened.disk.restart()
+    (entry,) = LogOnDisk(opened.disk, SMALL).log.producer_states.open_entries()
+    assert entry[1].began_at == 500
+
+
 @pytest.mark.parametrize("start", [8, 60, 79, 80])
 def test_producers_whose_records_are_deleted_are_known_after_a_power_cut(start: int) -> None:
     """Else a batch that is sent again would be taken for a new one (P43)."""

@@ -69,7 +69,7 @@ def test_what_partitions_wait_for_is_shown_by_topic_and_a_topic_without_it_has_n
     shown = Shown()
     shown.metrics.on_undecided(UndecidedCounts(3, 1500, 1, {"orders": 7, "plain": 0}))
     assert shown("partition_transactions_open") == 3
-    assert shown("partition_transaction_silent_seconds_max") == 1.5
+    assert shown("partition_transaction_open_seconds_max") == 1.5
     assert shown("hanging_transaction_partitions") == 1
     assert shown.topics() == {"orders": 7}
     shown.metrics.on_undecided(UndecidedCounts(records={"orders": 0, "plain": 0}))

@@ -145,7 +145,7 @@ async def _hanging(visit: Visit) -> Markup:
             "Hanging",
             [
                 *("Topic", number("Partition"), number("Producer"), number("Epoch")),
-                *(number("First offset"), "Last written"),
+                *(number("First offset"), "Open since"),
             ],
             [_hanging_row(visit, hanging) for hanging in found[:TRANSACTIONS_MAX]],
             "",
@@ -159,7 +159,7 @@ def _hanging_row(visit: Visit, hanging: HangingTransaction) -> list[Child]:
         visit.link(hanging.topic, "/topic", name=hanging.topic),
         hanging.partition,
         *(str(transaction.producer_id), transaction.producer_epoch, transaction.first_offset),
-        time_of(transaction.written_at),
+        time_of(transaction.began_at),
     ]
 
 

@@ -6,10 +6,11 @@ Version 1, little-endian: `u32 producers`, then for each
 
 Version 2 is written where a transaction or a marker is remembered (T4): it begins with
 `u32 0xFFFFFFFF, u32 2, u32 producers, u32 ended`. Each producer has after `seen_at`
-`i64 first_offset` of its open transaction, -1: none, `i32 coordinator_epoch`, -1: no marker, and
-`u32 flags`, bit 0: a marker began the epoch, so its sequences begin with 0. A producer may have no
-batches. After the producers come the transactions that have ended, and whose markers were perhaps
-not committed, each `i64 marker_offset, i64 first_offset`, ascending by marker.
+`i64 first_offset` of its open transaction, -1: none, `i64 began_at`, -1: none is open,
+`i32 coordinator_epoch`, -1: no marker, and `u32 flags`, bit 0: a marker began the epoch, so its
+sequences begin with 0. A producer may have no batches. After the producers come the transactions
+that have ended, and whose markers were perhaps not committed, each
+`i64 marker_offset, i64 first_offset`, ascending by marker.
 
 A log without transactions has version 1, which earlier releases read.
 
@@ -24,6 +25,7 @@ from typing import Final, NamedTuple
 from millrace.core.errors import CorruptBatchError
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
     UNKNOWN_OFFSET,
     LeaderEpoch,
     Offset,
@@ -42,7 +44,7 @@ _BATCH: Final = struct.Struct("<iiqq")
 _LATER_VERSION: Final = 0xFFFF_FFFF
 _VERSION: Final = 2
 _HEAD: Final = struct.Struct("<IIII")
-_TRANSACTION: Final = struct.Struct("<qiI")
+_TRANSACTION: Final = struct.Struct("<qqiI")
 _ENDED: Final = struct.Struct("<qq")
 _BEGINS_WITH_0: Final = 1
 
@@ -66,6 +68,7 @@ class ProducerEntry(NamedTuple):
         first_offset: of its open transaction; -1: none is open.
         coordinator_epoch: of its last marker; -1: there was none.
         begins_with_0: whether a marker began the epoch, and so its sequences begin with 0.
+        began_at: when the first batch of its open transaction came; -1: none is open.
     """
 
     epoch: ProducerEpoch
@@ -74,6 +77,7 @@ class ProducerEntry(NamedTuple):
     first_offset: Offset = UNKNOWN_OFFSET
     coordinator_epoch: LeaderEpoch = NO_LEADER_EPOCH
     begins_with_0: bool = False
+    began_at: WallMs = NO_TIMESTAMP
 
     @property
     def is_plain(self) -> bool:
@@ -101,7 +105,11 @@ def write_snapshot(entries: Mapping[ProducerId, ProducerEntry], ended: Sequence[
         parts.append(_PRODUCER.pack(producer_id, entry.epoch, len(entry.batches), entry.seen_at))
         if not is_plain:
             flags = _BEGINS_WITH_0 if entry.begins_with_0 else 0
-            parts.append(_TRANSACTION.pack(entry.first_offset, entry.coordinator_epoch, flags))
+            parts.append(
+                _TRANSACTION.pack(
+                    entry.first_offset, entry.began_at, entry.coordinator_epoch, flags
+                )
+            )
         parts.extend(_BATCH.pack(*kept) for kept in entry.batches)
     parts.extend(_ENDED.pack(*found) for found in ended)
     return b"".join(parts)
@@ -139,9 +147,12 @@ def _parse(snapshot: bytes) -> tuple[dict[ProducerId, ProducerEntry], list[Ended
     for _ in range(count):
         producer_id, epoch, kept, seen_at = _PRODUCER.unpack_from(snapshot, at)
         at += _PRODUCER.size
-        first_offset, coordinator_epoch, flags = UNKNOWN_OFFSET, NO_LEADER_EPOCH, 0
+        first_offset, began_at = UNKNOWN_OFFSET, NO_TIMESTAMP
+        coordinator_epoch, flags = NO_LEADER_EPOCH, 0
         if not is_plain:
-            first_offset, coordinator_epoch, flags = _TRANSACTION.unpack_from(snapshot, at)
+            first_offset, began_at, coordinator_epoch, flags = _TRANSACTION.unpack_from(
+                snapshot, at
+            )
             at += _TRANSACTION.size
         batches = tuple(
             KeptBatch(*_BATCH.unpack_from(snapshot, at + i * _BATCH.size)) for i in range(kept)
@@ -150,7 +161,7 @@ def _parse(snapshot: bytes) -> tuple[dict[ProducerId, ProducerEntry], list[Ended
         if (is_plain and not batches) or flags & ~_BEGINS_WITH_0:
             raise CorruptBatchError("a producer snapshot holds impossible numbers")
         entries[producer_id] = ProducerEntry(
-            epoch, batches, seen_at, first_offset, coordinator_epoch, bool(flags)
+            epoch, batches, seen_at, first_offset, coordinator_epoch, bool(flags), began_at
         )
     ended = [Ended(*_ENDED.unpack_from(snapshot, at + i * _ENDED.size)) for i in range(ends)]
     return entries, ended, at + ends * _ENDED.size
@@ -163,4 +174,5 @@ def _is_possible(entry: ProducerEntry) -> bool:
         and entry.first_offset >= UNKNOWN_OFFSET
         and entry.coordinator_epoch >= NO_LEADER_EPOCH
         and (bool(entry.batches) or not is_open)
+        and (entry.began_at != NO_TIMESTAMP) is is_open
     )

@@ -15,8 +15,11 @@ any other is refused (T1). Protocol 1, without an epoch for each end, is the exc
 marker has the epoch of the records that it ends.
 
 The states are a function of the log's prefix (P45): they are rebuilt by replaying batches in order,
-on leaders, followers and after a crash alike. Only `seen_at`, which expires idle producers, comes
-from each replica's own clock; a forgotten producer may start with any sequence.
+on leaders, followers and after a crash alike. Only times come from each replica's own clock:
+`seen_at`, which expires idle producers (a forgotten one may start with any sequence), and
+`began_at`, by which a hanging transaction is found. The latter is the batch's own time where the
+topic stamps append time; a producer's timestamp may be that of an event long ago. A snapshot keeps
+both, so only what is replayed after a crash, or copied to a new replica, is as young as that.
 
 There are at most `PRODUCERS_MAX` of them, some 700 bytes each: a new one replaces the one that was
 silent longest. Only a retry that comes after that many other producers is not recognised. A
@@ -45,6 +48,7 @@ from millrace.core.errors import (
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     UNKNOWN_OFFSET,
     Offset,
     ProducerEpoch,
@@ -82,6 +86,8 @@ class SequencedBatch(Protocol):
     def last_sequence(self) -> int: ...
     @property
     def last_offset_delta(self) -> int: ...
+    @property
+    def append_timestamp(self) -> WallMs: ...
 
 
 class ProducerStates:
@@ -280,19 +286,22 @@ class ProducerStates:
         )
         entry = self._entries.pop(producer_id, None)
         batches: tuple[KeptBatch, ...] = (kept,)
-        first_offset, coordinator_epoch = UNKNOWN_OFFSET, NO_LEADER_EPOCH
+        first_offset, began_at = UNKNOWN_OFFSET, NO_TIMESTAMP
+        coordinator_epoch = NO_LEADER_EPOCH
         if entry is not None:
             # Also in another epoch: no marker has ended it.
-            first_offset, coordinator_epoch = entry.first_offset, entry.coordinator_epoch
+            first_offset, began_at = entry.first_offset, entry.began_at
+            coordinator_epoch = entry.coordinator_epoch
             if entry.epoch == batch.producer_epoch:
                 batches = (*entry.batches[1 - BATCHES_KEPT :], kept)
         elif len(self._entries) >= self._producers_max:
             self._make_room()
         if batch.attributes & _TRANSACTIONAL and first_offset == UNKNOWN_OFFSET:
             first_offset = base_offset
+            began_at = now if batch.append_timestamp == NO_TIMESTAMP else batch.append_timestamp
             self.transactions.begin(producer_id, base_offset)
         self._entries[producer_id] = ProducerEntry(
-            batch.producer_epoch, batches, now, first_offset, coordinator_epoch
+            batch.producer_epoch, batches, now, first_offset, coordinator_epoch, False, began_at
         )
 
     def _make_room(self) -> None:

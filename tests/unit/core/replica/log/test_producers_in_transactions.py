@@ -1,5 +1,7 @@
 """Producers with transactions: which data and which markers a partition takes (T1, T2, T4, P51)."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,13 @@ from millrace.core.errors import (
     TransactionsFullError,
 )
 from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, WallMs
-from millrace.core.records.header import Attributes, BatchHeader, parse_header, producer_section
+from millrace.core.records.header import (
+    APPEND_TIME,
+    Attributes,
+    BatchHeader,
+    parse_header,
+    producer_section,
+)
 from millrace.core.records.header import seal as seal_header
 from millrace.core.records.markers import BUMPING, NOT_BUMPING, Marker, WrittenMarker
 from millrace.core.replica.log.producer_states import ProducerStates
@@ -244,6 +252,44 @@ def test_a_snapshot_and_the_rest_of_the_log_give_the_same_states(count: int) -> 
             restored.update(one, Offset(offset), NOW)
             offset += one.record_count
     assert restored == straight
+
+
+# --- The age of an open transaction (P54) ----------------------------------------------------
+
+
+def began_at(states: ProducerStates) -> WallMs:
+    (open_entry,) = states.open_entries()
+    return open_entry[1].began_at
+
+
+def test_the_age_of_a_transaction_counts_from_its_first_batch() -> None:
+    states = wrote(plain(0), batch(10))
+    states.update(batch(20), Offset(120), WallMs(5000))
+    assert began_at(states) == NOW
+    wrote(marker(1), states=states)
+    states.update(batch(0, epoch=1), Offset(200), WallMs(7000))
+    assert began_at(states) == 7000
+
+
+def test_the_age_of_a_transaction_survives_in_a_snapshot() -> None:
+    states = ProducerStates()
+    states.restore(wrote(plain(0), batch(10)).snapshot())
+    states.update(batch(20), Offset(120), WallMs(5000))
+    assert began_at(states) == NOW
+
+
+def test_a_batch_with_append_time_says_by_itself_when_its_transaction_began() -> None:
+    stamped = replace(batch(0), append_timestamp=WallMs(400), broker_attributes=APPEND_TIME)
+    states = ProducerStates()
+    states.update(stamped, Offset(100), NOW)  # Read again after a crash, or copied.
+    assert began_at(states) == 400
+
+
+def test_the_time_of_an_event_says_nothing_about_the_age_of_a_transaction() -> None:
+    states = ProducerStates()
+    states.update(batch(0), Offset(100), WallMs(9000))
+    assert batch(0).max_timestamp == NOW
+    assert began_at(states) == 9000
 
 
 def test_without_transactions_a_snapshot_is_what_earlier_releases_read() -> None:
