@@ -18,7 +18,6 @@ from millrace.core.errors import (
     InvalidTransactionalIdError,
     MillraceError,
     RefreshMetadataError,
-    TransactionalIdNotFoundError,
 )
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicPartition
 from millrace.core.topics import TRANSACTIONS_TOPIC
@@ -107,8 +106,10 @@ class TransactionJoins:
         image = self._partitions.image
         coordinating = place_of(image, TRANSACTIONS_TOPIC, name)
         if image is None or coordinating is None:
-            return TransactionalIdNotFoundError(
-                f"nothing is known of the transactional id {writer.transactional_id!r}: begin with "
+            # Who began with the id knows that the topic is there: this broker's metadata lag.
+            return CoordinatorLoadInProgressError(
+                f"this broker does not know yet where the transactional id "
+                f"{writer.transactional_id!r} is kept: try again shortly, or begin with "
                 "InitProducerId"
             )
         state = image.partition(coordinating)
