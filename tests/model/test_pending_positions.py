@@ -21,10 +21,19 @@ from millrace.core.coordinator.groups.coordinator import (
 )
 from millrace.core.coordinator.positions.position import Kind, Position, PositionsConfig
 from millrace.core.errors import UnstablePositionsError
-from millrace.core.ids import Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.ids import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 
 TOPIC = TopicId(bytes(16))
 NOW = WallMs(1)
+EPOCH = LeaderEpoch(7)
 GROUPS = ("a", "b")
 
 producers = st.integers(0, 2)
@@ -72,7 +81,7 @@ class PendingPositions(RuleBasedStateMachine):
         self.time += 1
         positions = {TopicPartition(TOPIC, at): Position(offset)}
         producer = ProducerId(number), ProducerEpoch(self.epochs[number])
-        self.take(self.machine.handle_stage(group, positions, producer, NOW))
+        self.take(self.machine.handle_stage(group, positions, producer, EPOCH, NOW))
         self.known[group, at].pending[number] = self.time, offset
 
     @rule(group=groups, at=partitions, offset=st.integers(0, 99))
@@ -91,7 +100,7 @@ class PendingPositions(RuleBasedStateMachine):
             for _ in range(1 + is_repeated):
                 self.take(
                     self.machine.handle_end(
-                        group, ProducerId(number), before, NOW, is_commit=is_commit
+                        group, ProducerId(number), before, EPOCH, NOW, is_commit=is_commit
                     )
                 )
         for known in self.known.values():
@@ -104,7 +113,7 @@ class PendingPositions(RuleBasedStateMachine):
         before = ProducerEpoch(self.epochs[number])
         for group in GROUPS:
             result = self.machine.handle_end(
-                group, ProducerId(number), before, NOW, is_commit=is_commit
+                group, ProducerId(number), before, EPOCH, NOW, is_commit=is_commit
             )
             assert result.records == []
 

@@ -20,7 +20,14 @@ from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.coordinator.positions.position import Position, check_name
 from millrace.core.errors import ConcurrentTransactionsError, CoordinatorLoadInProgressError
-from millrace.core.ids import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition, WallMs
+from millrace.core.ids import (
+    NO_LEADER_EPOCH,
+    LeaderEpoch,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
 from millrace.core.records.markers import BUMPING, Marker
 from millrace.core.topics import POSITIONS_TOPIC
 
@@ -85,6 +92,7 @@ class StagedCommits:
         guard = _Guard(writer.producer_epoch, self._leader_epoch(place))
         guards = self._guards.setdefault((place, writer.producer_id), set())
         guards.add(guard)
+        coordinator_epoch = NO_LEADER_EPOCH
 
         def check(machine: GroupCoordinator, _: WallMs) -> Result[CoordinatorRecord, None]:
             # What the group refuses shall not join.
@@ -107,6 +115,7 @@ class StagedCommits:
                 name,
                 commit.positions,
                 producer,
+                coordinator_epoch,
                 now,
                 member_id=commit.member_id,
                 epoch=commit.epoch,
@@ -115,7 +124,7 @@ class StagedCommits:
 
         try:
             await self._runtime.ask(place, check)
-            await self._joins.ask_for_group(writer, name)
+            coordinator_epoch = await self._joins.ask_for_group(writer, name)
             await self._runtime.ask(place, stage)
         finally:
             guards.discard(guard)
@@ -137,7 +146,12 @@ class StagedCommits:
                 if guard.producer_epoch < before:
                     guard.is_void = True
             return machine.handle_end(
-                group, marker.producer_id, before, now, is_commit=marker.is_commit
+                group,
+                marker.producer_id,
+                before,
+                marker.coordinator_epoch,
+                now,
+                is_commit=marker.is_commit,
             )
 
         await self._runtime.ask(place, end)

@@ -19,7 +19,7 @@ from millrace.core.errors import (
     MillraceError,
     RefreshMetadataError,
 )
-from millrace.core.ids import ProducerEpoch, ProducerId, TopicPartition
+from millrace.core.ids import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
 from millrace.core.topics import TRANSACTIONS_TOPIC
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import transactions_pb2 as pb
@@ -72,15 +72,16 @@ class TransactionJoins:
             asyncio.get_running_loop().call_soon(self._send, writer)
         gathered.append((place, done))
 
-    async def ask_for_group(self, writer: Writer, group: str) -> None:
-        """Ask whether the positions of a group may take part.
+    async def ask_for_group(self, writer: Writer, group: str) -> LeaderEpoch:
+        """Ask whether the positions of a group may take part; return the coordinator's epoch.
 
         Raises:
             MillraceError: they may not, or nobody could say.
         """
-        error = await self._answer(writer, [], [group])
-        if error is not None:
-            raise error
+        answer = await self._answer(writer, [], [group])
+        if isinstance(answer, MillraceError):
+            raise answer
+        return answer
 
     async def close(self) -> None:
         """Give up what is under way."""
@@ -92,13 +93,14 @@ class TransactionJoins:
             self._tasks.begin(self._ask(writer, gathered[at : at + _PARTITIONS_MAX]))
 
     async def _ask(self, writer: Writer, asked: list[tuple[TopicPartition, Done]]) -> None:
-        error = await self._answer(writer, [place for place, _ in asked], [])
+        answer = await self._answer(writer, [place for place, _ in asked], [])
+        error = answer if isinstance(answer, MillraceError) else None
         for _, done in asked:
             done(error)
 
     async def _answer(
         self, writer: Writer, places: Iterable[TopicPartition], groups: Iterable[str]
-    ) -> MillraceError | None:
+    ) -> MillraceError | LeaderEpoch:
         try:
             name = full_id(writer.transactional_id)
         except InvalidTransactionalIdError as error:
@@ -127,7 +129,7 @@ class TransactionJoins:
         except (CallError, TimeoutError) as error:
             return _unanswered(writer, str(error) or "it is silent")
         if not response.HasField("error"):
-            return None
+            return LeaderEpoch(response.coordinator_epoch)
         refusal = error_from_wire(response.error)
         if isinstance(refusal, RefreshMetadataError):  # This broker knows another leader.
             return _unanswered(writer, refusal.message)

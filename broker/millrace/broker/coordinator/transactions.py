@@ -41,6 +41,7 @@ from millrace.core.errors import (
     AbortedError,
     Appended,
     ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
     FencedError,
     InvalidTransactionStateError,
     MillraceError,
@@ -228,8 +229,11 @@ class Transactions:
         producer: Producer,
         partitions: Collection[TopicPartition],
         groups: Collection[str],
-    ) -> None:
+    ) -> LeaderEpoch:
         """Take partitions and groups into a transaction; see `handle_join`.
+
+        Returns:
+            With which epoch this broker coordinates it.
 
         Raises:
             MillraceError: as `begin`.
@@ -244,6 +248,13 @@ class Transactions:
             )
 
         await self._when_over(place, transactional_id, ask)
+        epoch = self._leader_epochs.get(place)
+        if epoch is None:
+            raise CoordinatorLoadInProgressError(
+                f"this broker does not coordinate {transactional_id!r} any more: ask again",
+                appended=Appended.MAYBE,
+            )
+        return epoch
 
     async def end(
         self,

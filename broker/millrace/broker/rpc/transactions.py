@@ -326,7 +326,7 @@ class JoinAnswers:
         try:
             name = full_id(name)
             place = _place_of_known(self._names, name)
-            await self._transactions.join(
+            epoch = await self._transactions.join(
                 place,
                 name,
                 _producer(request.producer_id, request.producer_epoch),
@@ -338,7 +338,7 @@ class JoinAnswers:
             )
         except MillraceError as error:
             return pb.JoinTransactionResponse(error=self._names.error(name, error))
-        return pb.JoinTransactionResponse()
+        return pb.JoinTransactionResponse(coordinator_epoch=epoch)
 
 
 def _place_of_known(names: NamePartitions, name: str) -> TopicPartition:

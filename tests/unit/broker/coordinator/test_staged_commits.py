@@ -21,6 +21,7 @@ from millrace.core.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
     ProducerFencedError,
+    TransactionCoordinatorFencedError,
     UnknownMemberIdError,
 )
 from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId, WallMs
@@ -39,6 +40,7 @@ class Stage:
     def __init__(self) -> None:
         self.machine = GroupCoordinator(PositionsConfig(), GroupsConfig(), Offset(0))
         self.leader_epoch = 5
+        self.coordinator_epoch = 1
         self.asked: list[str] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -70,12 +72,13 @@ class Stage:
         await asyncio.sleep(0)
         return result.response
 
-    async def ask_for_group(self, writer: Writer, group: str) -> None:
+    async def ask_for_group(self, writer: Writer, group: str) -> LeaderEpoch:
         assert writer == WRITER
         self.asked.append(group)
         await self.may_answer.wait()
         if self.refusal is not None:
             raise self.refusal
+        return LeaderEpoch(self.coordinator_epoch)
 
     async def commit(self, member_id: str = "") -> None:
         commit = StagedCommit(
@@ -83,10 +86,16 @@ class Stage:
         )
         await self.commits.commit(PLACE, "g", WRITER, commit)
 
-    async def end(self, epoch: int = 4, *, is_commit: bool = True, protocol: int = BUMPING) -> None:
-        marker = Marker(
-            WRITER.producer_id, ProducerEpoch(epoch), is_commit, LeaderEpoch(1), protocol
-        )
+    async def end(
+        self,
+        epoch: int = 4,
+        *,
+        is_commit: bool = True,
+        protocol: int = BUMPING,
+        coordinator_epoch: int = 1,
+    ) -> None:
+        told_by = LeaderEpoch(coordinator_epoch)
+        marker = Marker(WRITER.producer_id, ProducerEpoch(epoch), is_commit, told_by, protocol)
         await self.commits.end("g", marker)
 
     @property
@@ -132,6 +141,18 @@ async def test_positions_are_not_stored_after_their_marker_has_passed(
         await commit
     assert refused.value.appended is Appended.NO
     assert not stage.machine.has("g"), "nobody would ever resolve it"
+
+
+async def test_a_late_marker_of_a_coordinator_that_was_replaced_resolves_nothing() -> None:
+    """P46, T14: without bumps the next transaction has the epoch of the marker."""
+    stage = Stage()
+    stage.coordinator_epoch = 2
+    await stage.commit()
+    with pytest.raises(TransactionCoordinatorFencedError):
+        await stage.end(3, protocol=NOT_BUMPING, coordinator_epoch=1)
+    assert stage.committed == []
+    await stage.end(3, protocol=NOT_BUMPING, coordinator_epoch=2)
+    assert stage.committed == [10]
 
 
 async def test_a_marker_of_an_earlier_transaction_is_in_no_way() -> None:

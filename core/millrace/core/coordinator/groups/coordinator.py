@@ -29,7 +29,15 @@ from millrace.core.coordinator.positions.position import (
 )
 from millrace.core.coordinator.positions.records import PendingRecord, PositionRecord
 from millrace.core.errors import UnstablePositionsError
-from millrace.core.ids import Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.ids import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 from millrace.core.words import count
 
 CoordinatorRecord: TypeAlias = PositionRecord | PendingRecord | MembershipRecord
@@ -198,6 +206,7 @@ class GroupCoordinator:
         name: str,
         positions: Mapping[TopicPartition, Position],
         producer: tuple[ProducerId, ProducerEpoch],
+        coordinator_epoch: LeaderEpoch,
         now: WallMs,
         *,
         member_id: str = "",
@@ -206,25 +215,42 @@ class GroupCoordinator:
     ) -> Result[CoordinatorRecord, None]:
         """Store positions that a transaction commits (P56); the rest is as in `handle_commit`.
 
+        Args:
+            name: of the group.
+            positions: by partition.
+            producer: of the transaction.
+            coordinator_epoch: of the coordinator that has let the group join.
+            now: the time.
+            member_id: as the next two, see `handle_commit`.
+            epoch: of its assignment.
+            number: of its commit.
+
         Raises:
             MillraceError: as in `handle_commit`.
         """
         self.membership.check_commit(name, member_id, epoch, positions)
         commit = CommitNumber(member_id, number) if member_id and number else None
-        return self._stored(self._positions.handle_stage(name, positions, producer, now, commit))
+        return self._stored(
+            self._positions.handle_stage(
+                name, positions, producer, coordinator_epoch, now, commit=commit
+            )
+        )
 
     def handle_end(
         self,
         name: str,
         producer_id: ProducerId,
         before: ProducerEpoch,
+        coordinator_epoch: LeaderEpoch,
         now: WallMs,
         *,
         is_commit: bool,
     ) -> Result[CoordinatorRecord, None]:
         """See `PositionsMachine.handle_end`."""
         return self._stored(
-            self._positions.handle_end(name, producer_id, before, now, is_commit=is_commit)
+            self._positions.handle_end(
+                name, producer_id, before, coordinator_epoch, now, is_commit=is_commit
+            )
         )
 
     def check_stable(self, name: str, partitions: Collection[TopicPartition] = ()) -> None:

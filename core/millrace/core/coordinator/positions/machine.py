@@ -41,8 +41,20 @@ from millrace.core.coordinator.positions.records import (
     PendingRecord,
     PositionRecord,
 )
-from millrace.core.errors import InvalidPositionError, PositionsFullError
-from millrace.core.ids import Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.errors import (
+    InvalidPositionError,
+    PositionsFullError,
+    TransactionCoordinatorFencedError,
+)
+from millrace.core.ids import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 from millrace.core.words import count
 
 EXPIRED_AT_ONCE: Final = 1000
@@ -179,10 +191,20 @@ class PositionsMachine:
         name: str,
         positions: Positions,
         producer: tuple[ProducerId, ProducerEpoch],
+        coordinator_epoch: LeaderEpoch,
         now: WallMs,
+        *,
         commit: CommitNumber | None = None,
     ) -> Result[PendingRecord, None]:
         """Store positions that a transaction commits; they count when it is committed.
+
+        Args:
+            name: of the positions.
+            positions: by partition.
+            producer: of the transaction.
+            coordinator_epoch: of the coordinator that has let the name join.
+            now: the time.
+            commit: if the member counts them.
 
         Raises:
             InvalidPositionError, PositionsFullError: as in `handle_resolve_initial`.
@@ -205,6 +227,7 @@ class PositionsMachine:
                     key,
                     Pending(
                         epoch,
+                        coordinator_epoch,
                         self._pending.next_order(name, key.topic_partition),
                         position,
                         commit,
@@ -221,6 +244,7 @@ class PositionsMachine:
         name: str,
         producer_id: ProducerId,
         before: ProducerEpoch,
+        coordinator_epoch: LeaderEpoch,
         now: WallMs,
         *,
         is_commit: bool,
@@ -231,11 +255,24 @@ class PositionsMachine:
             name: of the positions.
             producer_id: of the transaction.
             before: its epoch is below this one.
+            coordinator_epoch: of the coordinator that says so.
             now: the time.
             is_commit: what was decided.
+
+        Raises:
+            TransactionCoordinatorFencedError: another one has let them join since (P46). Without
+                bumps (T14) their epoch is also that of the transaction before.
         """
         records: list[PositionRecord | PendingRecord] = []
-        for key, pending in self._pending.of_producer(name, producer_id, before):
+        ended = self._pending.of_producer(name, producer_id, before)
+        joined = max((pending.coordinator_epoch for _, pending in ended), default=coordinator_epoch)
+        if coordinator_epoch < joined:
+            raise TransactionCoordinatorFencedError(
+                f"the end of the transaction of producer {producer_id} is of coordinator epoch "
+                f"{coordinator_epoch}, and positions of {name!r} joined one of {joined}: another "
+                "coordinator took over"
+            )
+        for key, pending in ended:
             if is_commit and not self._is_late(key, pending.commit):
                 position_key = PositionKey(Kind.COMMITTED, name, key.topic_partition)
                 records.append(PositionRecord(position_key, pending.position, now, pending.commit))

@@ -42,12 +42,13 @@ The value; null: it is resolved, or dropped:
 |-------:|-----:|--------------|--------------------------------------------------|
 |      0 |    1 | version      | 1                                                |
 |      1 |    2 | epoch        | of the producer in this transaction              |
-|      3 |    8 | order        | among the pending ones of the name and partition |
-|     11 |    8 | offset       | as above                                         |
-|     19 |    4 | leader epoch | likewise                                         |
-|     23 |    8 | number       | of the member's commit; 0: no member's           |
-|     31 |    2 | length       | of the member id                                 |
-|     33 |      | member id    | UTF-8                                            |
+|      3 |    4 | coordinator  | the epoch of the coordinator that let it join    |
+|      7 |    8 | order        | among the pending ones of the name and partition |
+|     15 |    8 | offset       | as above                                         |
+|     23 |    4 | leader epoch | likewise                                         |
+|     27 |    8 | number       | of the member's commit; 0: no member's           |
+|     35 |    2 | length       | of the member id                                 |
+|     37 |      | member id    | UTF-8                                            |
 |        |      | metadata     | the rest, UTF-8                                  |
 
 The record's timestamp says when the position was stored. A partition's state is the result of its
@@ -59,7 +60,14 @@ from typing import Final, NamedTuple
 
 from millrace.core.coordinator.positions.position import CommitNumber, Kind, Position, PositionKey
 from millrace.core.errors import UnsupportedFormatError
-from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.ids import (
+    LeaderEpoch,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 
 VERSION: Final = 1
 NUMBERED_VERSION: Final = 2
@@ -67,7 +75,7 @@ PENDING: Final = 7
 """The kind of a pending position's key; those of groups are 3 to 6."""
 _KEY: Final = struct.Struct("<B16sI")
 _PENDING_KEY: Final = struct.Struct("<B16sIq")
-_PENDING_VALUE: Final = struct.Struct("<BhQqiQH")
+_PENDING_VALUE: Final = struct.Struct("<BhiQqiQH")
 _VALUE: Final = struct.Struct("<Bqi")
 _NUMBER: Final = struct.Struct("<QH")
 
@@ -106,12 +114,15 @@ class Pending(NamedTuple):
 
     Attributes:
         epoch: of the producer in this transaction.
+        coordinator_epoch: of the coordinator that let it join: the end of an earlier one is not of
+            this transaction (P46).
         order: among the pending ones of the name and partition; a later one is higher.
         position: what is committed with it.
         commit: as in `PositionRecord`.
     """
 
     epoch: ProducerEpoch
+    coordinator_epoch: LeaderEpoch
     order: int
     position: Position
     commit: CommitNumber | None = None
@@ -141,11 +152,18 @@ def encode_pending(record: PendingRecord) -> tuple[bytes, bytes | None]:
     key = _PENDING_KEY.pack(PENDING, topic_id, partition, producer_id) + name.encode()
     if record.pending is None:
         return key, None
-    epoch, order, position, commit = record.pending
+    epoch, coordinator_epoch, order, position, commit = record.pending
     member_id = b"" if commit is None else commit.member_id.encode()
     number = 0 if commit is None else commit.number
     value = _PENDING_VALUE.pack(
-        VERSION, epoch, order, position.offset, position.leader_epoch, number, len(member_id)
+        VERSION,
+        epoch,
+        coordinator_epoch,
+        order,
+        position.offset,
+        position.leader_epoch,
+        number,
+        len(member_id),
     )
     return key, value + member_id + position.metadata.encode()
 
@@ -163,8 +181,8 @@ def decode_pending(key: bytes, value: bytes | None, timestamp: WallMs) -> Pendin
         record_key = PendingKey(name, where, ProducerId(producer_id))
         if value is None:
             return PendingRecord(record_key, None, timestamp)
-        version, epoch, order, offset, leader_epoch, number, length = _PENDING_VALUE.unpack_from(
-            value
+        version, epoch, coordinator_epoch, order, offset, leader_epoch, number, length = (
+            _PENDING_VALUE.unpack_from(value)
         )
         if version != VERSION:
             raise ValueError(f"version {version}")
@@ -176,7 +194,7 @@ def decode_pending(key: bytes, value: bytes | None, timestamp: WallMs) -> Pendin
         position = Position(offset, leader_epoch, value[end:].decode())
     except (struct.error, ValueError) as error:
         raise _unknown(error) from error
-    pending = Pending(ProducerEpoch(epoch), order, position, commit)
+    pending = Pending(ProducerEpoch(epoch), LeaderEpoch(coordinator_epoch), order, position, commit)
     return PendingRecord(record_key, pending, timestamp)
 
 

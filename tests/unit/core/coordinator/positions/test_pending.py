@@ -23,16 +23,27 @@ from millrace.core.coordinator.positions.records import Pending, PendingKey, Pen
 from millrace.core.errors import (
     InvalidPositionError,
     PositionsFullError,
+    TransactionCoordinatorFencedError,
     UnknownMemberIdError,
     UnstablePositionsError,
     UnsupportedFormatError,
 )
-from millrace.core.ids import Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.ids import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 
 NOW = WallMs(1_700_000_000_000)
 DAY = 86_400_000
 TOPIC = TopicId(bytes(range(16)))
 A, B = ProducerId(1), ProducerId(2)
+EPOCH = LeaderEpoch(7)
+"""Of the coordinator of transactions."""
 
 
 def at(partition: int) -> TopicPartition:
@@ -68,16 +79,30 @@ class Log:
         for offset, record in enumerate(self.records, self.start):
             self.machine.replay(decode(*record), Offset(offset))
 
-    def stage(self, producer_id: ProducerId, offset: int, *partitions: int, epoch: int = 0) -> None:
+    def stage(
+        self,
+        producer_id: ProducerId,
+        offset: int,
+        *partitions: int,
+        epoch: int = 0,
+        coordinator: int = EPOCH,
+    ) -> None:
         positions = {at(partition): Position(offset) for partition in partitions or (0,)}
         producer = producer_id, ProducerEpoch(epoch)
-        self.take(self.machine.handle_stage("g", positions, producer, NOW))
+        joined = LeaderEpoch(coordinator)
+        self.take(self.machine.handle_stage("g", positions, producer, joined, NOW))
 
-    def end(self, producer_id: ProducerId, *, is_commit: bool, before: int = 1) -> None:
+    def end(
+        self,
+        producer_id: ProducerId,
+        *,
+        is_commit: bool,
+        before: int = 1,
+        coordinator: int = EPOCH,
+    ) -> None:
+        epoch, told_by = ProducerEpoch(before), LeaderEpoch(coordinator)
         self.take(
-            self.machine.handle_end(
-                "g", producer_id, ProducerEpoch(before), NOW, is_commit=is_commit
-            )
+            self.machine.handle_end("g", producer_id, epoch, told_by, NOW, is_commit=is_commit)
         )
 
     def commit(self, offset: int, partition: int = 0) -> None:
@@ -142,6 +167,25 @@ def test_an_end_is_that_of_one_producer_and_of_its_earlier_epochs() -> None:
 
 
 @pytest.mark.parametrize("fails_over", [False, True])
+def test_a_late_end_of_a_coordinator_that_was_replaced_is_not_that_of_the_next_transaction(
+    fails_over: bool,
+) -> None:
+    """P46, T14: without bumps both transactions have the same epoch."""
+    log = Log()
+    log.stage(A, 10, 0, coordinator=7)
+    log.end(A, is_commit=True, coordinator=7)
+    log.stage(A, 20, 0, coordinator=8)
+    if fails_over:
+        log.fail_over()
+    for is_commit in (True, False):
+        with pytest.raises(TransactionCoordinatorFencedError):
+            log.end(A, is_commit=is_commit, coordinator=7)
+    assert log.unstable()
+    log.end(A, is_commit=True, coordinator=9)
+    assert log.committed == {0: 20}
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
 def test_an_older_pending_position_never_replaces_a_later_commit(fails_over: bool) -> None:
     log = Log()
     log.stage(A, 10)
@@ -181,10 +225,15 @@ def test_a_late_attempt_of_a_member_stages_nothing() -> None:
     producer = A, ProducerEpoch(0)
     for number, offset in ((2, 20), (1, 10)):
         commit = CommitNumber("m", number)
-        log.take(machine.handle_stage("g", {at(0): Position(offset)}, producer, NOW, commit))  # type: ignore[arg-type]
+        staged = machine.handle_stage(
+            "g", {at(0): Position(offset)}, producer, EPOCH, NOW, commit=commit
+        )
+        log.take(staged)  # type: ignore[arg-type]
     log.end(A, is_commit=True)
     assert log.committed == {0: 20}
-    late = machine.handle_stage("g", {at(0): Position(1)}, producer, NOW, CommitNumber("m", 1))
+    late = machine.handle_stage(
+        "g", {at(0): Position(1)}, producer, EPOCH, NOW, commit=CommitNumber("m", 1)
+    )
     assert late.records == []
 
 
@@ -193,7 +242,9 @@ def test_the_end_at_which_a_group_begins_never_takes_a_transaction_s_positions_a
     log = Log()
     machine = log.machine._positions
     producer = A, ProducerEpoch(0)
-    staged = machine.handle_stage("g", {at(0): Position(20)}, producer, NOW, CommitNumber("m", 2))
+    staged = machine.handle_stage(
+        "g", {at(0): Position(20)}, producer, EPOCH, NOW, commit=CommitNumber("m", 2)
+    )
     log.take(staged)  # type: ignore[arg-type]
     end = machine.handle_commit("g", {at(0): Position(10)}, NOW, CommitNumber("m", 1))
     log.take(end)  # type: ignore[arg-type]
@@ -207,7 +258,9 @@ def test_a_later_commit_of_the_member_takes_them_away() -> None:
     log = Log()
     machine = log.machine._positions
     producer = A, ProducerEpoch(0)
-    staged = machine.handle_stage("g", {at(0): Position(20)}, producer, NOW, CommitNumber("m", 2))
+    staged = machine.handle_stage(
+        "g", {at(0): Position(20)}, producer, EPOCH, NOW, commit=CommitNumber("m", 2)
+    )
     log.take(staged)  # type: ignore[arg-type]
     later = machine.handle_commit("g", {at(0): Position(30)}, NOW, CommitNumber("m", 3))
     log.take(later)  # type: ignore[arg-type]
@@ -219,7 +272,7 @@ def test_a_member_of_which_the_group_knows_nothing_stages_nothing() -> None:
     log = Log()
     with pytest.raises(UnknownMemberIdError):
         log.machine.handle_stage(
-            "g", {at(0): Position(1)}, (A, ProducerEpoch(0)), NOW, member_id="m", epoch=1
+            "g", {at(0): Position(1)}, (A, ProducerEpoch(0)), EPOCH, NOW, member_id="m", epoch=1
         )
 
 
@@ -231,9 +284,11 @@ def test_pending_positions_have_the_bounds_of_others() -> None:
     with pytest.raises(PositionsFullError, match="name_positions_max"):
         log.stage(B, 10, 0)
     with pytest.raises(InvalidPositionError):
-        log.machine.handle_stage("g", {at(0): Position(1, -1, "12345")}, (A, ProducerEpoch(0)), NOW)
+        log.machine.handle_stage(
+            "g", {at(0): Position(1, -1, "12345")}, (A, ProducerEpoch(0)), EPOCH, NOW
+        )
     with pytest.raises(InvalidPositionError):
-        log.machine.handle_stage("", {at(0): Position(1)}, (A, ProducerEpoch(0)), NOW)
+        log.machine.handle_stage("", {at(0): Position(1)}, (A, ProducerEpoch(0)), EPOCH, NOW)
 
 
 def test_a_name_with_pending_positions_is_not_forgotten_unless_somebody_asks() -> None:
@@ -261,6 +316,7 @@ pending = st.builds(
     | st.builds(
         Pending,
         st.integers(0, 2**15 - 1).map(ProducerEpoch),
+        st.integers(-1, 2**31 - 1).map(LeaderEpoch),
         st.integers(1, 2**64 - 1),
         st.builds(
             Position,
@@ -284,7 +340,7 @@ def test_a_record_is_read_as_it_was_written(record: PendingRecord) -> None:
     assert decode(*encode(record), NOW) == record
 
 
-@pytest.mark.parametrize("value", [b"", b"\x02" + bytes(40), b"\x01" + bytes(30) + b"\xff\xff"])
+@pytest.mark.parametrize("value", [b"", b"\x02" + bytes(40), b"\x01" + bytes(34) + b"\xff\xff"])
 def test_a_value_that_this_release_does_not_know_is_refused(value: bytes) -> None:
     key, _ = encode(PendingRecord(PendingKey("g", at(0), A), None, NOW))
     with pytest.raises(UnsupportedFormatError):
