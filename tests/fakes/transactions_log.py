@@ -56,10 +56,12 @@ class TransactionsLog:
         self.next_producer_id = 100
         self.machine = self.new_machine()
 
-    def new_machine(self) -> TransactionCoordinator:
-        """Return a machine for the log's start."""
+    def new_machine(self, start: Offset | None = None) -> TransactionCoordinator:
+        """Return a machine for a log that starts at an offset; None: at the start of this one."""
         return TransactionCoordinator(
-            self.config, Offset(self.start), slack_records=self.slack_records
+            self.config,
+            Offset(self.start) if start is None else start,
+            slack_records=self.slack_records,
         )
 
     @property
@@ -80,11 +82,13 @@ class TransactionsLog:
         del self.records[:gone]
         self.start += gone
 
-    def replayed(self, end: Offset | None = None) -> TransactionCoordinator:
-        """Return another machine that has replayed the log, up to an offset."""
-        machine = self.new_machine()
+    def replayed(
+        self, end: Offset | None = None, start: Offset | None = None
+    ) -> TransactionCoordinator:
+        """Return another machine that has replayed the log, from and up to an offset."""
+        machine = self.new_machine(start)
         for offset, record in enumerate(self.records, self.start):
-            if end is None or offset < end:
+            if machine.next_offset <= offset and (end is None or offset < end):
                 machine.replay(decode(*record), Offset(offset))
         return machine
 

@@ -2,7 +2,7 @@
 
 Whatever happens to the log: the producers' states are what a replay of all its batches gives (P45,
 T4), the index of aborted transactions is what its control batches say, and the last stable offset
-is what the definition says (P52).
+is what the definition says (P52). Once with epochs that run out after two.
 """
 
 from dataclasses import dataclass, field
@@ -35,6 +35,9 @@ class Written:
 
 class TransactionMachine(RuleBasedStateMachine):
     """`written` is what the log holds, from offset 0 on; `start` hides the first of it."""
+
+    epoch_max = 2
+    """The largest epoch: it only fences, and its producer gets another id."""
 
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed: int) -> None:
@@ -70,20 +73,29 @@ class TransactionMachine(RuleBasedStateMachine):
         in_transaction=st.booleans(),
     )
     def append(self, producer: int, records: int, in_transaction: bool) -> None:
-        entry = self.states.entry(ProducerId(producer))
+        states = self.states
+        producer_id = self.producer_id(states, producer)
+        entry = states.entry(producer_id)
         is_open = entry is not None and entry.first_offset >= 0
         made = stamped_batch(
             self.end,
             records=records,
             value=b"x" * 40,
             epoch=self.leader_epoch,
-            producer_id=producer,
+            producer_id=producer_id,
             producer_epoch=0 if entry is None else entry.epoch,
             sequence=entry.batches[-1].last_sequence + 1 if entry and entry.batches else 0,
             in_transaction=in_transaction or is_open,
         )
         self.opened.append(made)
         self.written.append(Written(made))
+
+    def producer_id(self, states: ProducerStates, number: int) -> ProducerId:
+        """The id that a producer has now: another one after each that has used up its epochs."""
+        producer_id = ProducerId(number)
+        while (entry := states.entry(producer_id)) is not None and entry.epoch >= self.epoch_max:
+            producer_id = ProducerId(producer_id + PRODUCERS + 1)
+        return producer_id
 
     @rule(
         producers=st.lists(st.integers(0, PRODUCERS), min_size=1, unique=True),
@@ -94,12 +106,11 @@ class TransactionMachine(RuleBasedStateMachine):
         states = self.states
         decided = []
         for producer in producers:
-            entry = states.entry(ProducerId(producer))
+            producer_id = self.producer_id(states, producer)
+            entry = states.entry(producer_id)
             epoch = 0 if entry is None else entry.epoch + (protocol == BUMPING)
             one = states.check_marker(
-                Marker(
-                    ProducerId(producer), ProducerEpoch(epoch), is_commit, LeaderEpoch(1), protocol
-                )
+                Marker(producer_id, ProducerEpoch(epoch), is_commit, LeaderEpoch(1), protocol)
             )
             if one is not None:
                 decided.append(one)
@@ -227,9 +238,16 @@ class TransactionMachine(RuleBasedStateMachine):
             assert undecided.last_stable_offset(Offset(high_watermark)) == expected
 
 
-TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(
-    max_examples=150,
+class ManyEpochs(TransactionMachine):
+    """The same with the epochs that there really are."""
+
+    epoch_max = 32_767
+
+
+TestTransactionsWithTwoEpochs = TransactionMachine.TestCase
+TestTransactions = ManyEpochs.TestCase
+TestTransactionsWithTwoEpochs.settings = TestTransactions.settings = settings(
+    max_examples=100,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

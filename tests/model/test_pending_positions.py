@@ -2,7 +2,8 @@
 
 Producers stage positions and end their transactions in any order, readers commit without one, and
 the coordinator reads its shortened log again at any time. The position of a partition that counts
-is the one that was stored latest, of those that are committed (T10, P56).
+is the one that was stored latest, of those that are committed (T10, P56). At each moment the state
+is what the records lead to from the oldest one on that counts. Epochs run out after two.
 """
 
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ TOPIC = TopicId(bytes(16))
 NOW = WallMs(1)
 EPOCH = LeaderEpoch(7)
 GROUPS = ("a", "b")
+EPOCH_MAX = 2
 
 producers = st.integers(0, 2)
 partitions = st.integers(0, 2)
@@ -54,6 +56,23 @@ class Known:
         return any(stored > newest for stored, _ in self.pending.values())
 
 
+def facts(machine: GroupCoordinator) -> tuple[object, ...]:
+    """All that a machine knows."""
+    positions = machine._positions
+    return (
+        machine.next_offset,
+        machine.oldest_offset,
+        len(positions),
+        sorted(positions.names()),
+        [machine.positions(group, Kind.COMMITTED) for group in GROUPS],
+        {
+            key: pending
+            for group in GROUPS
+            for key, pending in positions._pending._names.get(group, {}).items()
+        },
+    )
+
+
 class PendingPositions(RuleBasedStateMachine):
     """Two groups, three producers, and the log of their coordinator."""
 
@@ -63,13 +82,22 @@ class PendingPositions(RuleBasedStateMachine):
         self.records: list[tuple[bytes, bytes | None, WallMs]] = []
         self.machine = self.new_machine()
         self.known = {(group, at): Known() for group in GROUPS for at in range(3)}
+        # The producers' ids; the remainder by three is a producer's number.
+        self.ids = [0, 1, 2]
         self.epochs = [0, 0, 0]
         self.time = 0
 
-    def new_machine(self) -> GroupCoordinator:
-        return GroupCoordinator(
-            PositionsConfig(), GroupsConfig(), Offset(self.start), slack_records=3
-        )
+    def new_machine(self, start: int | None = None) -> GroupCoordinator:
+        offset = Offset(self.start if start is None else start)
+        return GroupCoordinator(PositionsConfig(), GroupsConfig(), offset, slack_records=3)
+
+    def replayed(self, start: int) -> GroupCoordinator:
+        """A machine that has replayed the log from an offset on."""
+        machine = self.new_machine(start)
+        for offset, record in enumerate(self.records, self.start):
+            if offset >= start:
+                machine.replay(decode(*record), Offset(offset))
+        return machine
 
     def take(self, result: Result[CoordinatorRecord, None]) -> None:
         for record in result.records:
@@ -80,7 +108,7 @@ class PendingPositions(RuleBasedStateMachine):
     def stages(self, group: str, number: int, at: int, offset: int) -> None:
         self.time += 1
         positions = {TopicPartition(TOPIC, at): Position(offset)}
-        producer = ProducerId(number), ProducerEpoch(self.epochs[number])
+        producer = ProducerId(self.ids[number]), ProducerEpoch(self.epochs[number])
         self.take(self.machine.handle_stage(group, positions, producer, EPOCH, NOW))
         self.known[group, at].pending[number] = self.time, offset
 
@@ -94,13 +122,17 @@ class PendingPositions(RuleBasedStateMachine):
 
     @rule(number=producers, is_commit=st.booleans(), is_repeated=st.booleans())
     def ends(self, number: int, is_commit: bool, is_repeated: bool) -> None:
+        producer_id = ProducerId(self.ids[number])
+        before = ProducerEpoch(self.epochs[number] + 1)
         self.epochs[number] += 1
-        before = ProducerEpoch(self.epochs[number])
+        if self.epochs[number] == EPOCH_MAX:  # The largest one only fences.
+            self.ids[number] += len(self.ids)
+            self.epochs[number] = 0
         for group in GROUPS:
             for _ in range(1 + is_repeated):
                 self.take(
                     self.machine.handle_end(
-                        group, ProducerId(number), before, EPOCH, NOW, is_commit=is_commit
+                        group, producer_id, before, EPOCH, NOW, is_commit=is_commit
                     )
                 )
         for known in self.known.values():
@@ -113,7 +145,7 @@ class PendingPositions(RuleBasedStateMachine):
         before = ProducerEpoch(self.epochs[number])
         for group in GROUPS:
             result = self.machine.handle_end(
-                group, ProducerId(number), before, EPOCH, NOW, is_commit=is_commit
+                group, ProducerId(self.ids[number]), before, EPOCH, NOW, is_commit=is_commit
             )
             assert result.records == []
 
@@ -128,9 +160,12 @@ class PendingPositions(RuleBasedStateMachine):
         gone = self.machine.oldest_offset - self.start
         del self.records[:gone]
         self.start += gone
-        self.machine = self.new_machine()
-        for offset, record in enumerate(self.records, self.start):
-            self.machine.replay(decode(*record), Offset(offset))
+        self.machine = self.replayed(self.start)
+
+    @invariant()
+    def the_records_that_count_lead_to_the_same_state(self) -> None:
+        assert facts(self.replayed(self.machine.oldest_offset)) == facts(self.machine)
+        assert facts(self.replayed(self.start)) == facts(self.machine)
 
     @invariant()
     def what_counts_was_stored_latest(self) -> None:
