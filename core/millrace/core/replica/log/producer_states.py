@@ -219,6 +219,15 @@ class ProducerStates:
                     "the log, and the others are not: repeat a batch only as it was first sent",
                     appended=Appended.MAYBE,
                 )
+            first = entry.batches[0].base_sequence
+            is_before = (batch.last_sequence - first) & SEQUENCE_MAX > SEQUENCE_MAX // 2
+            if is_before and first != 0 and len(entry.batches) < BATCHES_KEPT:
+                # All that was appended since the producer is known here: this one was not.
+                raise OutOfOrderSequenceError(
+                    f"producer {batch.producer_id} sent sequence {batch.base_sequence}, and began "
+                    f"here with {first}: batches of an epoch are sent in their order",
+                    appended=Appended.MAYBE,
+                )
             raise DuplicateSequenceError(
                 f"producer {batch.producer_id} sent sequence {batch.base_sequence} again, but only "
                 f"its last {BATCHES_KEPT} batches are remembered: it is in the log already"

@@ -24,6 +24,7 @@ from millrace.core.errors import (
     InvalidTransactionStateError,
     MillraceError,
     NotEnoughReplicasError,
+    OutOfOrderSequenceError,
     TransactionalIdNotFoundError,
     TransactionCoordinatorFencedError,
 )
@@ -53,6 +54,7 @@ class JoinGuard:
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
+    protocol: int = BUMPING
 
 
 class AppendedMarkers(NamedTuple):
@@ -98,11 +100,12 @@ class LeaderTransactions(LeaderOffsets):
 
     # --- Joining -----------------------------------------------------------------------------
 
-    def begin_joining(self, header: BatchHeader) -> JoinGuard | None:
+    def begin_joining(self, header: BatchHeader, protocol: int = BUMPING) -> JoinGuard | None:
         """Begin to take this partition into a transaction, before its first batch is appended.
 
         Args:
             header: of a transactional batch.
+            protocol: of the transaction.
 
         Returns:
             What `append` needs once the coordinator has agreed, to be kept until then. None: the
@@ -119,8 +122,11 @@ class LeaderTransactions(LeaderOffsets):
         joining, producer_id = self._joining, header.producer_id
         known = joining.get(producer_id)
         guard = None if known is None else known()
-        if guard is None or guard.producer_epoch != header.producer_epoch:
-            guard = JoinGuard(producer_id, header.producer_epoch)
+        if guard is None or (guard.producer_epoch, guard.protocol) != (
+            header.producer_epoch,
+            protocol,
+        ):
+            guard = JoinGuard(producer_id, header.producer_epoch, protocol)
 
             def forget(dropped: ReferenceType[JoinGuard]) -> None:
                 if joining.get(producer_id) is dropped:
@@ -148,6 +154,13 @@ class LeaderTransactions(LeaderOffsets):
             raise InvalidTransactionStateError(
                 f"the partition is not in a transaction of producer {header.producer_id} of epoch "
                 f"{header.producer_epoch}: begin one first",
+                topic_partition=self.topic_partition,
+            )
+        if entry is None and header.base_sequence != 0 and joined.protocol == BUMPING:
+            # A transaction has an epoch of its own, so what is before this batch is lost here.
+            raise OutOfOrderSequenceError(
+                f"the transaction of producer {header.producer_id} begins with sequence "
+                f"{header.base_sequence} here: its first records are missing, abort it",
                 topic_partition=self.topic_partition,
             )
 

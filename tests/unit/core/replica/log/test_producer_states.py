@@ -51,6 +51,21 @@ def test_an_unknown_producer_may_start_anywhere() -> None:
     assert ProducerStates().check(batch(12345)) is None
 
 
+@pytest.mark.parametrize("first", [70, SEQUENCE_MAX - 4])
+def test_what_is_before_the_start_of_an_unknown_producer_is_no_repetition(first: int) -> None:
+    """Kafka's clients take "duplicate" for "appended", and have at most five batches under way."""
+    starts = [(first + 10 * number) & SEQUENCE_MAX for number in range(5)]
+    for count in range(1, 5):
+        states = wrote(*(batch(start) for start in starts[:count]))
+        for before in (first - 10, first - 60):
+            with pytest.raises(OutOfOrderSequenceError, match="began here with") as raised:
+                states.check(batch(before))
+            assert raised.value.appended is Appended.MAYBE, "it may have been forgotten"
+    states = wrote(*(batch(start) for start in starts))
+    with pytest.raises(DuplicateSequenceError):
+        states.check(batch(first - 10))
+
+
 def test_an_unknown_producer_may_not_start_with_the_successor_of_an_open_batch() -> None:
     states = ProducerStates()
     with pytest.raises(OutOfOrderSequenceError, match="not known here"):
@@ -111,11 +126,11 @@ def test_a_gap_is_refused_and_says_what_is_missing() -> None:
 
 
 def test_sequences_wrap_to_zero() -> None:
-    states = wrote(batch(SEQUENCE_MAX - 4), batch(5))
+    states = wrote(*(batch((SEQUENCE_MAX - 44 + 10 * n) & SEQUENCE_MAX) for n in range(6)))
     assert states.check(batch(15)) is None
-    assert states.check(batch(SEQUENCE_MAX - 4)) == 100
+    assert states.check(batch(SEQUENCE_MAX - 4)) == 140
     with pytest.raises(DuplicateSequenceError):
-        states.check(batch(SEQUENCE_MAX - 14))
+        states.check(batch(SEQUENCE_MAX - 44))
     with pytest.raises(OutOfOrderSequenceError):
         states.check(batch(16))
 

@@ -14,6 +14,7 @@ from millrace.core.errors import (
     InvalidTransactionStateError,
     MillraceError,
     NotEnoughReplicasError,
+    OutOfOrderSequenceError,
     StorageFullError,
     TransactionalIdNotFoundError,
     TransactionCoordinatorFencedError,
@@ -119,6 +120,33 @@ def test_a_repetition_need_not_join() -> None:
     assert machine.begin_joining(batch()) is None
     assert machine.append(batch(), Acks.ALL, "b", WALL).is_duplicate
     assert machine.begin_joining(batch(10)) is not None
+
+
+def test_a_transaction_of_a_producer_that_is_not_known_begins_with_0() -> None:
+    """P43: else its first records are lost here, and it must not be committed without them."""
+    machine = leader()
+    with pytest.raises(OutOfOrderSequenceError, match="begins with sequence 10"):
+        join(machine, batch(10))
+    assert machine.next_offset == 0
+    assert join(machine, batch()).base_offset == 0
+
+
+def test_without_bumps_a_transaction_of_a_producer_that_is_not_known_begins_anywhere() -> None:
+    """T14: its sequences go on from its last transaction, which may be forgotten (P43, KIP-360)."""
+    machine = leader()
+    first = batch(70)
+    guard = machine.begin_joining(first, NOT_BUMPING)
+    with pytest.raises(OutOfOrderSequenceError):  # Those before it are under way.
+        machine.append(first, Acks.ALL, "a", WALL, joined=guard, is_successor=True)
+    assert machine.append(first, Acks.ALL, "a", WALL, joined=guard).base_offset == 0
+    for sequence in (60, 0, 90):  # Nothing before it comes later, and no gap follows.
+        with pytest.raises(OutOfOrderSequenceError):
+            machine.append(batch(sequence), Acks.ALL, "a", WALL)
+    assert machine.append(batch(80), Acks.ALL, "a", WALL).base_offset == 10
+    machine.append_markers([marker(0, protocol=NOT_BUMPING)], "m", WALL)
+    # The coordinator's yes counts for one transaction, wherever it begins.
+    with pytest.raises(InvalidTransactionStateError):
+        machine.append(batch(90), Acks.ALL, "a", WALL, joined=guard)
 
 
 def test_a_guard_is_void_after_a_marker() -> None:
