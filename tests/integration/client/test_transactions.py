@@ -290,7 +290,7 @@ async def test_a_fenced_producer_can_only_be_closed() -> None:
         assert committed(broker) == [b"new"]
 
 
-@pytest.mark.parametrize("found_by", ["end", "record", "epoch"])
+@pytest.mark.parametrize("found_by", ["end", "record", "epoch", "delivery"])
 async def test_what_the_coordinator_has_aborted_is_done_again_in_another_one(
     found_by: str,
 ) -> None:
@@ -304,6 +304,9 @@ async def test_what_the_coordinator_has_aborted_is_done_again_in_another_one(
                     t.send("orders", b"2", partition=0)
                     await asyncio.sleep(0.05)
                 broker.transactions.time_out("billing")
+                if found_by == "delivery":
+                    broker.log("orders").refusals.append(InvalidProducerEpochError("later"))
+                    await t.send("orders", b"2", partition=0)
                 if found_by == "record":
                     t.send("orders", b"2", partition=0)
 
@@ -315,6 +318,26 @@ async def test_what_the_coordinator_has_aborted_is_done_again_in_another_one(
             t.send("orders", b"again")
         assert committed(broker) == [b"again"]
         assert broker.transactions.calls[-2:] == ["init", "commit"]
+
+
+@pytest.mark.parametrize("is_delivered", [True, False])
+async def test_an_epoch_that_one_leader_alone_refuses_does_not_fence(is_delivered: bool) -> None:
+    """As after an abort by hand of what hung in one partition: another transaction may begin."""
+    async with transactional() as (broker, producer):
+
+        async def write() -> None:
+            async with producer.transaction() as t:
+                await t.send("orders", b"1", partition=0)
+                broker.log("orders").refusals.append(InvalidProducerEpochError("later"))
+                handle = t.send("orders", b"2", partition=0)
+                if is_delivered:
+                    await handle
+
+        with pytest.raises(AbortedError, match="later"):
+            await write()
+        async with producer.transaction() as t:
+            t.send("orders", b"again")
+        assert committed(broker) == [b"again"]
 
 
 async def test_a_lost_answer_is_asked_for_again_within_the_time_of_a_call() -> None:

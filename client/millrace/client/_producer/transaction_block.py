@@ -11,7 +11,11 @@ from millrace.client._producer.handles import BatchHandle, RecordHandle
 from millrace.client._producer.record_sink import RecordSink
 from millrace.client._producer.transactions import AnyConsumer, Reading, Transactions
 from millrace.client._with_blocks import note
-from millrace.core.errors import InvalidTransactionStateError, TransactionInDoubtError
+from millrace.core.errors import (
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    TransactionInDoubtError,
+)
 from millrace.core.topics import PartitionName
 
 
@@ -124,6 +128,8 @@ class Transaction(TransactionRecords):
                 raise
         elif not isinstance(error, GeneratorExit):  # In which nothing can be waited for.
             await self._abort_after(error)
+            if isinstance(error, InvalidProducerEpochError):
+                raise self._transactions.why_refused(error) from error
 
     async def _abort_after(self, error: BaseException) -> None:
         """Abort, if there is something to abort; the error is not hidden."""

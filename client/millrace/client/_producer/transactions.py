@@ -35,6 +35,8 @@ from millrace.core.errors import (
     InvalidProducerEpochError,
     InvalidTransactionStateError,
     MillraceError,
+    ProducerFencedError,
+    TransactionAbortedError,
     TransactionalIdNotFoundError,
 )
 from millrace.core.ids import (
@@ -241,12 +243,9 @@ class Transactions:
                 await self._end(committed=True)
                 self._records.counters.committed_transactions += 1
                 self._records.counters.commit_seconds.observe(host.monotonic_s() - begun)
-            except InvalidProducerEpochError:
-                # It was aborted by its time-out, or another producer began: the coordinator knows.
+            except InvalidProducerEpochError as error:
                 await self._abort()
-                if machine.problem is not None:
-                    machine.check_open()  # It raises which.
-                raise
+                raise self.why_refused(error) from error
             finally:
                 self._set_gate()
                 if machine.state is not TransactionState.COMMIT_IN_DOUBT and not machine.is_open:
@@ -269,6 +268,17 @@ class Transactions:
                 await self._abort()
             elif self.state is not TransactionState.COMMIT_IN_DOUBT:
                 await self._let_readings_go(put_back=True)
+
+    def why_refused(self, error: InvalidProducerEpochError) -> MillraceError:
+        """Return what became of a transaction whose epoch a leader has refused; it is aborted.
+
+        The leader does not know whether it was aborted before, or another producer has the id. The
+        coordinator has told; else the next transaction hears of it when it begins.
+        """
+        problem = self._machine.problem
+        if isinstance(problem, TransactionAbortedError | ProducerFencedError):
+            return problem.again(problem.appended)
+        return AbortedError(f"a leader has refused the transaction: {error.message}")
 
     async def _abort(self, why: str = "the program aborted it") -> None:
         try:
