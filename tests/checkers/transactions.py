@@ -4,23 +4,26 @@ Other checkers have a part of it: records of an aborted transaction are never re
 committed one are all there at the end (C5, C6), one in doubt is there as a whole or not at all (C5,
 C6), and an offset has one value for readers of both kinds (C1). Here:
 
-- Nobody reads a record of committed transactions before its commit was asked for: a *precommitted
-  read*.
+- Nobody reads a record of committed transactions before its commit was asked for, nor a transaction
+  its own: a *precommitted read*.
 - A reader that has seen a record of a transaction sees all of them, wherever it reads on: each
   partition has the transaction before what the reader has passed. Else the transaction is *torn*,
   and what the reader saw was an *intermediate* state.
 - Transactions of one id do not overlap in a partition, and stand there in the order in which they
   began, whoever had the id.
-- No circle of transactions in which each has read what the one before has written, or follows it
-  under one id (*G1c*).
+- No circle of transactions each of which was decided before the next one read, or follows the one
+  before under one id (*G1c*). What a transaction has read was written by one that was decided (wr);
+  and so was every transaction that begins before it in that partition (ww, then wr), since the last
+  stable offset is where the oldest undecided one begins.
 
 Circles of writes alone are allowed, as in Kafka: two transactions that write to two partitions at
-the same time may stand there in different orders, since a transaction is no lock. So are circles
-with a record that a transaction has *not* read yet: a poll is no snapshot.
+the same time may stand there in different orders, since a transaction is no lock (ww). So are
+circles with a record that a transaction has *not* read yet (rw): a poll is no snapshot.
 
 Source: Adya's G1a to G1c; jepsen.tests.kafka.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,7 +43,7 @@ class _Transaction:
         outcome: the type of the operation that ended it; `invoke`: none did.
         asked: the number of the operation that asked for its commit; -1: nobody asked.
         values: what it wrote, as (key, value), in order.
-        reads: what it read, likewise.
+        read_to: the last offset that it read, by key.
     """
 
     process: str
@@ -48,7 +51,7 @@ class _Transaction:
     outcome: str = INVOKE
     asked: int = -1
     values: Sequence[tuple[int, int]] = ()
-    reads: list[tuple[int, int]] = field(default_factory=list)
+    read_to: dict[int, int] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -124,8 +127,11 @@ class _History:
             current.seen[key, value] = op.index
             writer = self.writer_of.get((key, value))
             if op.f == "txn":
-                self.transactions[op.process].reads.append((key, value))
-            if writer is not None and writer.asked < 0 and writer.outcome != FAIL:
+                read_to = self.transactions[op.process].read_to
+                read_to[key] = max(offset, read_to.get(key, -1))
+            if writer is None or writer.outcome == FAIL:
+                continue
+            if writer.asked < 0 or (op.f == "txn" and writer.process == op.process):
                 what = f"key {key}: {value} of {writer.process}, whose commit nobody had asked for"
                 self.precommitted.append(Anomaly("precommitted-read", what, (op.index,)))
 
@@ -197,16 +203,11 @@ def _overlapping(found: _History) -> Iterator[Anomaly]:
 
 
 def _circles(found: _History) -> Iterator[Anomaly]:
-    """Judge who has read what others wrote."""
+    """Judge who was decided before whom."""
     following: dict[str, set[str]] = {name: set() for name in found.transactions}
+    _follow_reads(found, following)
     of_id: dict[str, str] = {}
     for transaction in found.transactions.values():
-        if transaction.outcome == FAIL:
-            continue
-        for place in transaction.reads:
-            writer = found.writer_of.get(place)
-            if writer is not None and writer is not transaction:
-                following[writer.process].add(transaction.process)
         if transaction.outcome == OK:
             before = of_id.get(transaction.id)
             of_id[transaction.id] = transaction.process
@@ -214,9 +215,42 @@ def _circles(found: _History) -> Iterator[Anomaly]:
                 following[before].add(transaction.process)
     for circle in strong_components(following):
         if len(circle) > 1:
-            began = tuple(found.transactions[name].began for name in circle)
-            what = f"{', '.join(circle)} have read from each other"
+            names = [name for name in circle if name in found.transactions]
+            began = tuple(found.transactions[name].began for name in names)
+            what = f"{', '.join(names)} were each decided before the next one has read"
             yield Anomaly("circular-reads", what, began)
+
+
+def _follow_reads(found: _History, following: dict[str, set[str]]) -> None:
+    """Let committed transactions follow all that begin before the last record they read of a key.
+
+    Each place where one begins is a node, from which the next place of its key follows.
+    """
+    begins: dict[int, dict[int, str]] = {}
+    for transaction in found.transactions.values():
+        first: dict[int, int] = {}
+        for key, value in transaction.values:
+            offset = found.offsets.get((key, value))
+            if offset is not None:
+                first[key] = min(offset, first.get(key, offset))
+        for key, offset in first.items():
+            begins.setdefault(key, {})[offset] = transaction.process
+    places = {key: sorted(names) for key, names in begins.items()}
+    for key, offsets in places.items():
+        for before, offset in zip((-1, *offsets), offsets, strict=False):
+            following[begins[key][offset]].add(_place(key, offset))
+            following.setdefault(_place(key, before), set()).add(_place(key, offset))
+        following.setdefault(_place(key, offsets[-1]), set())
+    for transaction in found.transactions.values():
+        for key, end in transaction.read_to.items() if transaction.outcome == OK else ():
+            offsets = places.get(key, [])
+            at = bisect_right(offsets, end)
+            if at:
+                following[_place(key, offsets[at - 1])].add(transaction.process)
+
+
+def _place(key: int, offset: int) -> str:
+    return f"offset {offset} of key {key}"
 
 
 def strong_components(following: Mapping[str, Iterable[str]]) -> list[list[str]]:

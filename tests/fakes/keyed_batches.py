@@ -73,13 +73,20 @@ def batches_in(log: PartitionLog, start_offset: int = 0) -> list[tuple[BatchHead
     return found
 
 
+def records_of(log: PartitionLog, header: BatchHeader, batch: bytes) -> list[KeyedRecord]:
+    """Return the records of one batch of a log."""
+    opened = open_batch(log.topic_partition, header, batch, header.inflated_length)
+    columns = (opened.column(name).to_pylist() for name in ("offset", "key", "value"))
+    return [KeyedRecord(*cells) for cells in zip(*columns, strict=True)]
+
+
 def records_in(log: PartitionLog, start_offset: int = 0) -> list[KeyedRecord]:
     """Return all records of a log from an offset on, as a consumer reads them."""
-    records = []
-    for header, batch in batches_in(log, start_offset):
-        opened = open_batch(log.topic_partition, header, batch, header.inflated_length)
-        columns = (opened.column(name).to_pylist() for name in ("offset", "key", "value"))
-        records += [KeyedRecord(*cells) for cells in zip(*columns, strict=True)]
+    records = [
+        record
+        for header, batch in batches_in(log, start_offset)
+        for record in records_of(log, header, batch)
+    ]
     start = max(start_offset, log.log_start_offset)
     return [record for record in records if record.offset >= start]
 

@@ -12,6 +12,7 @@ from tests.sim.rule_scenarios import RULE_SCENARIOS
 from tests.sim.scenarios import SCENARIOS, Scenario
 from tests.sim.tier_scenarios import TIER_SCENARIOS
 from tests.sim.transaction_scenarios import TRANSACTION_SCENARIOS
+from tests.sim.transactional_topic_scenarios import TRANSACTIONAL_TOPIC_SCENARIOS
 
 ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *SCENARIOS,
@@ -24,4 +25,5 @@ ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *COMPACTION_SCENARIOS,
     *TIER_SCENARIOS,
     *TRANSACTION_SCENARIOS,
+    *TRANSACTIONAL_TOPIC_SCENARIOS,
 )

@@ -34,7 +34,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
-from millrace.core.isolation import READ_COMMITTED, Isolation
+from millrace.core.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 
 Acks = Literal["all", 0, 1]
 VALUE_BYTES: Final = 8
@@ -526,11 +526,13 @@ class EndReader(Client):
     async def _work(self) -> None:
         process = self.name
         keys, partitions = self._site.keys, self._site.partitions
+        # A record that was acknowledged may stand after open transactions.
+        isolation = READ_UNCOMMITTED if self._site.is_transactional else READ_COMMITTED
         async with Admin(self._site.bootstrap, request_timeout_ms=5_000) as admin:
             while not self._is_done:
                 self._record(process, INVOKE, "list_offsets", details=dict.fromkeys(keys))
                 try:
-                    found = await admin.list_offsets(self._site.topic)
+                    found = await admin.list_offsets(self._site.topic, isolation=isolation)
                 except MillraceError as error:
                     self._record(process, INFO, "list_offsets", error=repr(error))
                     process = f"{self.name}.{next(self._lives)}"

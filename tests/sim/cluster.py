@@ -11,7 +11,7 @@ import hashlib
 import random
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -20,7 +20,7 @@ from tests.checkers.check import check
 from tests.checkers.copies import check_copy
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
-from tests.fakes.keyed_batches import records_in
+from tests.fakes.keyed_batches import KeyedRecord, batches_in, records_of
 from tests.sim.admin import Administration, TrimRecords
 from tests.sim.api_server import open_kubernetes_store
 from tests.sim.cleaner_witness import CleanerWitness
@@ -52,6 +52,7 @@ from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.settings import REPLICATION, TRANSACTIONS, Drpc, DrpcShares, Settings
 from tests.sim.state_witness import StateWitness
 from tests.sim.telling import state as told_state
+from tests.sim.transaction_operator import TransactionOperator
 from tests.sim.transactional_clients import (
     Copier,
     TransactionalWriter,
@@ -96,7 +97,8 @@ from millrace.core.metadata.requests import (
 )
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.records.batch import walk
-from millrace.core.records.header import parse_header, verify_body
+from millrace.core.records.header import BatchHeader, parse_header, verify_body
+from millrace.core.records.markers import AbortedTransaction
 from millrace.core.settings import INT64_MAX
 from millrace.core.topics import POSITIONS_TOPIC
 
@@ -116,7 +118,10 @@ _DELETED_US: Final = 10 * SECOND
 """Brokers have deleted the files of a topic that is gone for good within this time."""
 _PORT: Final = 7092
 _COPIERS: Final = 2
+_OPERATES_EVERY_US: Final = 3 * SECOND
 _EPOCHS_MAX: Final = (2, 2, EPOCH_MAX)
+"""With 2, epochs run out all the time (T13). The rest keeps its producer ids, as outside of tests:
+a late message is then refused by its epoch alone, and not because the id is another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +139,7 @@ class TopicPlan:
         group: the members of a consumer group that reads it; None: there are none.
         transactions: what writers of transactions do; None: there are none.
         copies: of which topic members of another group write a copy into it; empty: of none.
+        is_trimmed: whether a person deletes records beside its transactions.
         made_at_us: when it is created.
         is_disposable: whether operators delete it, and create another one with its name.
         comes_back: whether operators delete it, and bring it back.
@@ -153,6 +159,7 @@ class TopicPlan:
     group: GroupPlan | None = None
     transactions: TransactionPlan | None = None
     copies: str = ""
+    is_trimmed: bool = False
     made_at_us: int = 0
     is_disposable: bool = False
     comes_back: bool = False
@@ -180,8 +187,8 @@ class TopicPlan:
 
     @property
     def gives_up(self) -> bool:
-        """Whether retention deletes its oldest records."""
-        return any(name in self.config for name in RETENTION)
+        """Whether its oldest records are deleted."""
+        return self.is_trimmed or any(name in self.config for name in RETENTION)
 
 
 class _RunningTopic:
@@ -813,6 +820,15 @@ class SimulatedCluster:
             add("observer", Observer, ownership=self.ownership)
         if plan.is_transactional:
             add("open-reader", UncommittedReader)
+        if plan.is_trimmed or (plan.transactions is not None and plan.transactions.has_operator):
+            name = f"operator-{suffix}"
+            job = Job(name, site, self._new_client(name), _OPERATES_EVERY_US)
+            trimmed = self.invariants.on_trimmed if plan.is_trimmed else None
+            topic.readers.append(
+                TransactionOperator(
+                    job, may_be_lost=self._may_lose_transactions, on_trimmed=trimmed
+                )
+            )
         if plan.is_explored:
             add("explorer", ConsumerExplorer, is_calm=self.is_calm)
             add(
@@ -935,21 +951,34 @@ class SimulatedCluster:
                 log = node.logs.get(topic_partition)
                 if topic is None or topic.is_gone or log is None:
                     continue
+                replica = node.replicas.get(topic_partition)
+                end = replica.high_watermark
                 try:
-                    batches = records_of(log) if topic.plan.is_compacted else batches_of(log)
+                    if topic.marks is None:
+                        batches = batches_of(log)
+                    else:
+                        records = committed_records(log)
+                        batches = batches_of_values(records)
+                        end = replica.last_stable_offset  # Cleaned or not, the same counts.
+                        if self._is_final(topic, log):
+                            marks = marks_among(records)
+                            topic.marks.judge(topic_partition.partition, marks, where=name)
                 except (CorruptBatchError, CorruptLogError):
                     self.operator.hear_of_damage(name)
                     continue
-                if topic.marks is not None and not self.may_be_cut(topic_partition):
-                    topic.marks.judge(topic_partition.partition, marks_of(log), where=name)
                 details = {
                     "key": topic.keys[topic_partition.partition],
                     "log_start": log.log_start_offset,
-                    "high_watermark": node.replicas.get(topic_partition).high_watermark,
+                    "high_watermark": end,
                     "batches": batches,
                     "epochs": [list(entry) for entry in log.leader_epochs.entries],
                 }
                 self._record(topic.recorder, INFO, name, "replica", details)
+
+    def _is_final(self, topic: _RunningTopic, log: PartitionLog) -> bool:
+        """Whether a log must end with what writers were told."""
+        is_open = log.undecided.open_offset < log.log_end_offset
+        return not (is_open or self._may_hang(topic) or self.may_be_cut(log.topic_partition))
 
     def _record(self, recorder: Recorder, type: str, process: str, f: str, details: object) -> None:
         recorder.record(Op(self._world.now * 1000, process, type, f, details=details))
@@ -967,22 +996,42 @@ def batches_of(log: PartitionLog) -> list[list[object]]:
     return found
 
 
-def marks_of(log: PartitionLog) -> dict[bytes, bytes | None]:
+def committed_records(log: PartitionLog) -> list[KeyedRecord]:
+    """Return the records of a log without markers, and without those of aborted transactions."""
+    aborted = log.reader.aborted(log.log_start_offset, log.log_end_offset)
+    return [
+        record
+        for header, batch in batches_in(log)
+        if not header.is_control and not _is_aborted(header, aborted)
+        for record in records_of(log, header, batch)
+        if record.offset >= log.log_start_offset
+    ]
+
+
+def _is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
+    return header.is_transactional and any(
+        header.producer_id == one.producer_id
+        and one.first_offset <= header.base_offset <= one.last_offset
+        for one in aborted
+    )
+
+
+def marks_among(records: Iterable[KeyedRecord]) -> dict[bytes, bytes | None]:
     """Return the last record of each key of a compacted log that others replace."""
     return {
         record.key: record.value
-        for record in records_in(log)
+        for record in records
         if record.key is not None and record.key.startswith(Marks.PREFIX)
     }
 
 
-def records_of(log: PartitionLog) -> list[list[object]]:
+def batches_of_values(records: Iterable[KeyedRecord]) -> list[list[object]]:
     """Return the records of a compacted log that nothing replaces, each as a batch of its own.
 
     Its batches differ between replicas, as each of them compacts by itself.
     """
     found: list[list[object]] = []
-    for record in records_in(log):
+    for record in records:
         if record.key is not None and not record.key.startswith(Marks.PREFIX):
             assert record.value is not None
             found.append([record.offset, record.offset, record.value.hex()])
@@ -1038,11 +1087,8 @@ class BrokerCluster(SimulatedCluster):
             self.topics.append(returning_topic(world.random("returning topic")))
         if world.random("compaction").random() < 0.4:
             self.topics.append(compacted_topic(world.random("compacted topic")))
-        transactions = TRANSACTIONS
         if world.random("transactions").random() < 0.4:
-            drawn = world.random("transactional topics")
-            self.topics += transactional_topics(drawn)
-            transactions = dataclasses.replace(transactions, epoch_max=drawn.choice(_EPOCHS_MAX))
+            self.topics += transactional_topics(world.random("transactional topics"))
         self.families = ALL_FAMILIES
         if is_tiered := world.random("tiers").random() < 0.3:
             self.topics.append(tiered_topic(world.random("tiered topic")))
@@ -1054,7 +1100,9 @@ class BrokerCluster(SimulatedCluster):
                 REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
             ),
             cleaner_dedupe_buffer_size=world.random("map").choice((2 << 10, 64 << 10)),
-            transactions=transactions,
+            transactions=dataclasses.replace(
+                TRANSACTIONS, epoch_max=world.random("epochs").choice(_EPOCHS_MAX)
+            ),
             has_hdd=is_tiered,
             cleaner_io_max_bytes_per_second=world.random("cleaners").choice((-1, -1, 10_000)),
         )
@@ -1110,6 +1158,7 @@ def disposable_topic(dice: random.Random) -> TopicPlan:
         partitions=1,
         config=drawn_config(dice),
         loads=(Load(every_us=400 * MILLISECOND, burst_max=2),),
+        transactions=_some_transactions(dice),
         is_disposable=True,
     )
 
@@ -1124,6 +1173,7 @@ def returning_topic(dice: random.Random) -> TopicPlan:
             "durability": dice.choice(("fsync", "fsync", "replicated")),
         },
         loads=(Load(every_us=200 * MILLISECOND, burst_max=4),),
+        transactions=_some_transactions(dice),
         comes_back=True,
     )
 
@@ -1148,11 +1198,29 @@ def compacted_topic(dice: random.Random) -> TopicPlan:
         loads=dice.choice(((patient,), (patient, impatient))),
         reads_followers=dice.random() < 0.5,
         asks_ends=dice.random() < 0.5,
+        transactions=_some_transactions(dice),
+    )
+
+
+def _some_transactions(dice: random.Random) -> TransactionPlan | None:
+    """Draw what writers of transactions do in a topic that is there for something else."""
+    plan = _drawn_transactions(dice)
+    return plan if dice.random() < 0.4 else None
+
+
+def _drawn_transactions(dice: random.Random) -> TransactionPlan:
+    return TransactionPlan(
+        writers=dice.choice((1, 2)),
+        every_us=dice.choice((100, 300, 1000)) * MILLISECOND,
+        timeout_ms=dice.choice((3_000, 6_000)),
+        reads=dice.choice((0, 0.3, 0.8)),
+        has_operator=dice.random() < 0.5,
     )
 
 
 def transactional_topics(dice: random.Random) -> list[TopicPlan]:
-    """Draw a topic with transactions, and one into which it is copied."""
+    """Draw a topic with transactions, and one into which it is copied, or of which records are
+    deleted."""
     config = {
         "min.insync.replicas": dice.choice(("1", "2", "2")),
         "durability": dice.choice(("fsync", "fsync", "replicated")),
@@ -1164,15 +1232,11 @@ def transactional_topics(dice: random.Random) -> list[TopicPlan]:
         partitions=partitions,
         config=config,
         loads=(plain,) if dice.random() < 0.5 else (),
-        transactions=TransactionPlan(
-            writers=dice.choice((1, 2)),
-            every_us=dice.choice((100, 300, 1000)) * MILLISECOND,
-            timeout_ms=dice.choice((3_000, 6_000)),
-        ),
+        transactions=_drawn_transactions(dice),
         reads_followers=dice.random() < 0.5,
     )
     if dice.random() < 0.5:
-        return [source]
+        return [dataclasses.replace(source, is_trimmed=dice.random() < 0.7)]
     copy = TopicPlan(
         name="copy", partitions=partitions, config=config, loads=(), copies=source.name
     )

@@ -5,6 +5,8 @@ them, so a missing rule shows here long before a client gets a wrong answer.
 
 - Each epoch has one leader, whose high watermark never goes back and starts with everything that
   was ever committed (P9, P25).
+- The last stable offset is never before the log's start (T6) nor beyond the high watermark, and a
+  leader's never goes back (P52).
 - Everything below the high watermark is on every replica that the stored state calls in sync,
   flushed or written as the topic requires (P9, P13, P19 to P22), and on every eligible one (P26).
 - A leader that knows of too few in-sync replicas appends nothing for `acks=all`, and commits
@@ -72,6 +74,7 @@ class _Reign:
 
     broker: BrokerLife
     high_watermark: Offset
+    stable: Offset
     short_since: tuple[object, object, Offset] | None = None
 
 
@@ -370,7 +373,7 @@ class Invariants:
             is_over = state is None or state.leader_epoch > leader.leader_epoch
             if leader.next_offset < committed and not is_over:
                 raise Violation(f"{what}, ends at {leader.next_offset}; {committed} is committed")
-            reign = _Reign(leader.broker, leader.high_watermark)
+            reign = _Reign(leader.broker, leader.high_watermark, leader.last_stable_offset)
             self._reigns[topic_partition, leader.leader_epoch] = reign
         elif reign.broker != leader.broker:
             raise Violation(f"{what}, is not alone: {reign.broker}")
@@ -380,6 +383,7 @@ class Invariants:
                 f"{leader.high_watermark}"
             )
         self._judge_short(what, reign)
+        self._judge_stable(what, reign, log)
         reign.high_watermark = leader.high_watermark
         self.on_given_up(topic_partition, leader.leader_epoch, log.log_start_offset)
         if state is None or state.leader_epoch != leader.leader_epoch:
@@ -419,6 +423,15 @@ class Invariants:
                 f"{name} has given up {topic_partition} up to {log.log_start_offset}, and only "
                 f"{committed} is committed"
             )
+
+    def _judge_stable(self, what: _Leading, reign: _Reign, log: PartitionLog) -> None:
+        leader, stable = what.leader, what.leader.last_stable_offset
+        if not max(log.log_start_offset, reign.stable) <= stable <= leader.high_watermark:
+            raise Violation(
+                f"{what}, takes {stable} for stable, after {reign.stable}; its log begins at "
+                f"{log.log_start_offset}, and {leader.high_watermark} is committed"
+            )
+        reign.stable = stable
 
     def _judge_short(self, what: _Leading, reign: _Reign) -> None:
         _, topic_partition, leader = what

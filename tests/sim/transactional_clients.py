@@ -2,7 +2,9 @@
 
 A writer is one transactional id. Its producers follow each other: one is closed, or left within a
 transaction while its successor begins, and then tries to go on, which must be refused. Others stand
-still within a transaction for longer than its time-out.
+still within a transaction for longer than its time-out. Some transactions read the topic before and
+after they write; the reader goes on from transaction to transaction. In a compacted topic they also
+write records that replace each other (`Marks`), so that an aborted one must not.
 
 A copier is a member of a group. It copies the records of one topic to the same partitions of
 another one, by `process_exactly_once`. So what committed readers see of a copy is a beginning of
@@ -13,8 +15,8 @@ what they see of the original, record by record.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, UNCOMMITTED, Send
@@ -45,6 +47,10 @@ _DELIVERED: Final = 0.4
 """The share of commits that begin when the records have been delivered."""
 _REPEATS_MAX: Final = 5
 """Attempts of a commit that could not be asked for, before the transaction is aborted."""
+_FIRST_MARK: Final = 1_000
+"""Plain writers have lower numbers."""
+_MARKS_OF_EACH: Final = 4
+"""Keys that one writer writes again and again in a partition: most wait for some transactions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +66,8 @@ class TransactionPlan:
         leaves: the share of transactions that are left open, as their producer is replaced.
         sleeps: the share of transactions that are open for longer than their time-out.
         closes: the share of transactions after which the producer is closed, and another begins.
+        reads: the share of transactions that read what is there, their own topic.
+        has_operator: whether a person ends some by hand (`transaction_operator`).
     """
 
     writers: int = 2
@@ -70,6 +78,8 @@ class TransactionPlan:
     leaves: float = 0.06
     sleeps: float = 0.02
     closes: float = 0.06
+    reads: float = 0.0
+    has_operator: bool = False
 
 
 class _Life:
@@ -85,8 +95,27 @@ class _Life:
         self.is_replaced = False
 
 
-class TransactionalWriter(Client):
-    """Writes transactions under one id.
+@dataclass(slots=True)
+class _Transaction:
+    """One transaction.
+
+    Attributes:
+        process: its name in the history.
+        producer: that writes it.
+        sends: what it writes.
+        reads: what it read, one dict a poll.
+        marks: the partition and the number of each mark that it sends.
+    """
+
+    process: str
+    producer: Producer
+    sends: list[Send]
+    reads: list[Mapping[int, Sequence[tuple[int, int]]]] = field(default_factory=list)
+    marks: list[tuple[int, int]] = field(default_factory=list)
+
+
+class TransactionalWriter(Reader):
+    """Writes transactions under one id, and reads in some of them.
 
     Attributes:
         done: committed transactions so far.
@@ -106,7 +135,10 @@ class TransactionalWriter(Client):
         self._plan = plan
         self._may_be_lost = may_be_lost
         self._next_value = _FIRST_VALUE + number * _VALUES_OF_EACH
+        self._first_mark = _FIRST_MARK + number * _MARKS_OF_EACH
         self._zombies: set[asyncio.Task[None]] = set()
+        self._consumer_now: Consumer | None = None
+        self._reads_as = ""
 
     async def _work(self) -> None:
         before: _Life | None = None
@@ -123,6 +155,7 @@ class TransactionalWriter(Client):
             await self._let_go(before)
         if self._zombies:
             await asyncio.wait(self._zombies)
+        await self._stop_reading()
 
     def _producer(self) -> Producer:
         return Producer(
@@ -178,25 +211,31 @@ class TransactionalWriter(Client):
             self._judge(error)
             await self._pause(_DOUBT_US)
             return False
-        sends = self._draw_sends()
-        self._record(process, INVOKE, "txn", sends=sends)
+        transaction = _Transaction(process, producer, self._draw_sends())
+        is_reading = dice.random() < plan.reads
+        if is_reading:
+            transaction.reads += await self._read_along()
+        self._record(process, INVOKE, "txn", sends=transaction.sends)
         self.doing = f"writing {process}"
         try:
-            handles = [self._send(producer, send) for send in sends]
+            handles = [self._send(producer, send) for send in transaction.sends]
+            self._send_marks(transaction)
         except MillraceError as error:  # It is over, or was aborted by time.
             self._judge(error)
-            await self._abort(process, producer, sends)
+            await self._abort(transaction)
             return False
         await asyncio.sleep((2 * plan.timeout_ms * 1000 if sleeps else pause_us) / SECOND)
+        if is_reading:
+            transaction.reads += await self._read_along()
         if way < plan.leaves:
-            self._record(process, FAIL, "txn", sends=sends, error="left")
+            self._end(transaction, FAIL, "left")
             return True
         if way < plan.leaves + plan.aborts:
-            await self._abort(process, producer, sends)
+            await self._abort(transaction)
         else:
             is_delivered = dice.random() < _DELIVERED and await _are_delivered(handles)
             before, asked_at = self.done, self._world.now
-            await self._commit(process, producer, sends, handles)
+            await self._commit(transaction, handles)
             if is_delivered and self.done > before:
                 self.commits_us.append(self._world.now - asked_at)
         return False
@@ -214,34 +253,86 @@ class TransactionalWriter(Client):
     def _send(self, producer: Producer, send: Send) -> RecordHandle:
         partition = self._site.keys.index(send.key)
         value = send.value.to_bytes(VALUE_BYTES, "big")
-        return producer.send(self._site.topic, value, partition=partition)
+        key = None if self._site.marks is None else value
+        return producer.send(self._site.topic, value, key=key, partition=partition)
 
-    async def _abort(self, process: str, producer: Producer, sends: list[Send]) -> None:
-        self._record(process, INVOKE, "end", details="abort")
-        self.doing = f"aborting {process}"
+    def _send_marks(self, transaction: _Transaction) -> None:
+        """Send a record to each partition of a transaction that replaces an earlier one."""
+        marks = self._site.marks
+        if marks is None:
+            return
+        for history_key in dict.fromkeys(send.key for send in transaction.sends):
+            partition = self._site.keys.index(history_key)
+            number = self._first_mark + self._dice.randrange(_MARKS_OF_EACH)
+            key = marks.key_of(partition, number)
+            value = marks.next_of(partition, key)
+            transaction.marks.append((partition, number))
+            transaction.producer.send(self._site.topic, value, key=key, partition=partition)
+
+    async def _read_along(self) -> list[Mapping[int, Sequence[tuple[int, int]]]]:
+        """Poll once, from where the last transaction has read to; return what came."""
         try:
-            await producer.abort_transaction()
+            if self._consumer_now is None:
+                self._consumer_now = self._consumer()
+                await self._assign(self._consumer_now)
+                self._reads_as = f"{self.name}.{next(self._lives)}"
+                self._record(self._reads_as, OK, "assign", details=list(self._site.keys))
+            self._record(self._reads_as, INVOKE, self.poll_f)
+            polled = await self._poll(self._consumer_now)
+        except MillraceError as error:
+            self._on_refused(error)
+            await self._stop_reading()
+            return []
+        self._record(self._reads_as, OK, self.poll_f, polled=[polled])
+        return [polled]
+
+    async def _stop_reading(self) -> None:
+        consumer, self._consumer_now = self._consumer_now, None
+        if consumer is not None:
+            with contextlib.suppress(MillraceError):
+                await consumer.close()
+
+    def _end(
+        self,
+        transaction: _Transaction,
+        outcome: str,
+        why: str | None = None,
+        sends: Sequence[Send] = (),
+    ) -> None:
+        """Tell what became of a transaction, and where its records are, if that is known."""
+        self._record(
+            transaction.process,
+            outcome,
+            "txn",
+            sends=sends or transaction.sends,
+            polled=transaction.reads,
+            error=why,
+        )
+        if self._site.marks is not None and outcome != INFO:
+            for partition, number in transaction.marks:
+                self._site.marks.on_done(partition, number, is_written=outcome == OK)
+
+    async def _abort(self, transaction: _Transaction) -> None:
+        self._record(transaction.process, INVOKE, "end", details="abort")
+        self.doing = f"aborting {transaction.process}"
+        try:
+            await transaction.producer.abort_transaction()
         except MillraceError as error:
             self._judge(error)
-        self._record(process, FAIL, "txn", sends=sends, error="aborted")
+        self._end(transaction, FAIL, "aborted")
 
-    async def _commit(
-        self,
-        process: str,
-        producer: Producer,
-        sends: list[Send],
-        handles: list[RecordHandle],
-    ) -> None:
-        self._record(process, INVOKE, "end", details="commit")
-        self.doing = f"committing {process}"
-        outcome, why = await self._committed(producer)
+    async def _commit(self, transaction: _Transaction, handles: list[RecordHandle]) -> None:
+        self._record(transaction.process, INVOKE, "end", details="commit")
+        self.doing = f"committing {transaction.process}"
+        outcome, why = await self._committed(transaction.producer)
+        sends: list[Send] = []
         if outcome == OK:
             self.done += 1
             sends = [
                 Send(send.key, send.value, (await handle).offset)
-                for send, handle in zip(sends, handles, strict=True)
+                for send, handle in zip(transaction.sends, handles, strict=True)
             ]
-        self._record(process, outcome, "txn", sends=sends, error=why)
+        self._end(transaction, outcome, why, sends)
 
     async def _committed(self, producer: Producer) -> tuple[str, str | None]:
         """Commit; return the type of the operation, and the last error."""

@@ -1,58 +1,13 @@
 """Histories of transactions that the checkers must accept, and ones that they must refuse."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
-from tests.checkers.check import check
 from tests.checkers.copies import check_copy
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, UNCOMMITTED, Op, Send
-from tests.checkers.report import Expectations, Report
 from tests.checkers.transactions import strong_components
 from tests.fakes.histories import PerfectCluster
-
-NOTHING = Expectations(ok_shares={}, final_polls=False)
-
-
-class Transactional(PerfectCluster):
-    """A cluster with transactions; a marker takes an offset in each of their partitions."""
-
-    def begin(self, process: str, *keys: int) -> list[Send]:
-        """Begin a transaction with a record for each of these keys, which are written at once."""
-        sends = [Send(key, self.new_value()) for key in keys]
-        self.record(process, INVOKE, "txn", sends=sends)
-        found = []
-        for key, value, _ in sends:
-            found.append(Send(key, value, len(self.logs[key])))
-            self.logs[key].append(value)
-        return found
-
-    def end(self, process: str, sends: Sequence[Send], outcome: str = OK) -> None:
-        """End it, with markers."""
-        self.record(process, INVOKE, "end", details="abort" if outcome == FAIL else "commit")
-        for key in {send.key for send in sends}:
-            self.logs[key].append(None)
-        self.record(process, outcome, "txn", sends=sends)
-
-    def write(self, process: str, *keys: int) -> list[Send]:
-        """Commit a transaction."""
-        sends = self.begin(process, *keys)
-        self.end(process, sends)
-        return sends
-
-    def hide(self, sends: Iterable[Send]) -> None:
-        """Let committed readers find nothing where these records are."""
-        for send in sends:
-            assert send.offset is not None
-            self.logs[send.key][send.offset] = None
-
-    def abort(self, process: str, *keys: int) -> list[Send]:
-        sends = self.begin(process, *keys)
-        self.end(process, sends, FAIL)
-        self.hide(sends)
-        return sends
-
-    def judge(self) -> Report:
-        return check(self.finish(), expectations=NOTHING)
+from tests.fakes.transactional_histories import Transactional
 
 
 def test_committed_transactions_are_seen_and_aborted_ones_are_not() -> None:
@@ -67,8 +22,7 @@ def test_committed_transactions_are_seen_and_aborted_ones_are_not() -> None:
     assert report.is_good, report.text()
 
 
-def timed(cluster: Transactional) -> Report:
-    return check(cluster.finish(), expectations=NOTHING, commit_ns=5 * 10**9)
+COMMIT_NS = 5 * 10**9
 
 
 def test_a_healthy_client_has_its_transactions_committed_in_time() -> None:
@@ -77,7 +31,7 @@ def test_a_healthy_client_has_its_transactions_committed_in_time() -> None:
     sends = cluster.begin("a#2", 0, 1)
     cluster.now_ns += 4 * 10**9
     cluster.end("a#2", sends)
-    report = timed(cluster)
+    report = cluster.judge(commit_ns=COMMIT_NS)
     assert report.is_good, report.text()
     assert report.measures["timed_transactions"] == 1
     assert 4 <= report.measures["longest_transaction_s"] < 4.1
@@ -90,7 +44,7 @@ def test_a_transaction_that_takes_too_long_is_found_also_when_it_does_not_end() 
     cluster.now_ns += 6 * 10**9
     cluster.record("nemesis", INFO, "window", details="close")
     cluster.record("a#1", OK, "txn", sends=sends)
-    assert timed(cluster).failures == ["slow-transaction"]
+    assert cluster.judge(commit_ns=COMMIT_NS).failures == ["slow-transaction"]
 
 
 @pytest.mark.parametrize("outcome", [FAIL, INFO])
@@ -100,7 +54,7 @@ def test_a_commit_that_does_not_succeed_while_all_should_be_well_is_found(outcom
     cluster.record("a#1", INVOKE, "end", details="commit")
     cluster.record("a#1", outcome, "txn", sends=sends)
     cluster.hide(sends)
-    assert timed(cluster).failures == ["lost-transaction"]
+    assert cluster.judge(commit_ns=COMMIT_NS).failures == ["lost-transaction"]
 
 
 def test_what_faults_do_to_transactions_is_no_fault_of_the_brokers() -> None:
@@ -114,7 +68,7 @@ def test_what_faults_do_to_transactions_is_no_fault_of_the_brokers() -> None:
             cluster.record("nemesis", INFO, "window", details="open")
         cluster.record(name, outcome, "txn", sends=sends)
         cluster.hide(sends)
-    assert timed(cluster).is_good
+    assert cluster.judge(commit_ns=COMMIT_NS).is_good
 
 
 def test_readers_of_all_records_see_open_and_aborted_ones() -> None:
