@@ -187,6 +187,23 @@ BOARD: Final = Board(
                 runbook="group-lag",
             ),
             Panel(
+                title="Open transactions",
+                description="Readers of committed records wait for them in their partitions.",
+                queries={"open": "sum(millrace_transactions_open)"},
+                runbook="hanging-transaction",
+            ),
+            Panel(
+                title="Age of the oldest open transaction",
+                description="By the coordinators, which end each by its time-out, and by its first "
+                "batch in a partition. The latter alone: nobody may end it.",
+                queries={
+                    "coordinators": "max(millrace_transactions_open_seconds_max)",
+                    "partitions": "max(millrace_partition_transaction_open_seconds_max)",
+                },
+                unit=Unit.SECONDS,
+                runbook="hanging-transaction",
+            ),
+            Panel(
                 title="Time that quotas delay clients",
                 description="Seconds of delay in each second, by quota: 2 is two clients that "
                 "wait all the time.",

@@ -76,6 +76,13 @@ BOARD: Final = Board(
                 runbook="markers-owed",
             ),
             Panel(
+                title="Ends that deleted topics are owed",
+                description="They get them when they are brought back. Until then these ends delay "
+                "nobody.",
+                queries={"{{instance}}": "millrace_deleted_topic_markers_owed"},
+                kind=Kind.STACKED,
+            ),
+            Panel(
                 title="Transactional ids",
                 description="Kept until they are unused for transactions.id_expiration_ms. A line "
                 "that only rises is a program that takes a new id with each start.",

@@ -75,6 +75,12 @@ class TransactionMetrics:
         self._owed_seconds = gauge(
             "transactions_owed_seconds_max", "How long ago the oldest of them was decided."
         )
+        self._left = gauge(
+            "deleted_topic_markers_owed",
+            "Ends of transactions that deleted topics get when they are brought back, one for each "
+            "transaction and partition. They delay nobody. When a topic is gone for good, they are "
+            "dropped a week after the decision.",
+        )
         self.unready = gauge(
             "transactions_unready_partitions",
             "Led partitions of __transactions whose log is not read yet, or cannot be.",
@@ -130,6 +136,7 @@ class TransactionMetrics:
         self._open_seconds.set(known.open_ms / 1000)
         self._owed.set(known.owed)
         self._owed_seconds.set(known.owed_ms / 1000)
+        self._left.set(known.left)
 
     def on_decided(self, ended: Ended) -> None:
         """Count a decision."""

@@ -37,6 +37,7 @@ class KnownTransactions(NamedTuple):
         open_ms: for how long the oldest one is.
         owed: those whose transaction is decided, and not told to all participants.
         owed_ms: how long ago the oldest one was decided.
+        left: markers that deleted topics get when they are brought back (T8).
     """
 
     ids: int = 0
@@ -44,6 +45,7 @@ class KnownTransactions(NamedTuple):
     open_ms: int = 0
     owed: int = 0
     owed_ms: int = 0
+    left: int = 0
 
     def __or__(self, other: "KnownTransactions") -> "KnownTransactions":
         """Return what two coordinators know together."""
@@ -53,6 +55,7 @@ class KnownTransactions(NamedTuple):
             max(self.open_ms, other.open_ms),
             self.owed + other.owed,
             max(self.owed_ms, other.owed_ms),
+            self.left + other.left,
         )
 
 
@@ -196,6 +199,7 @@ class KeptTransactions:
             max(now - min(began, default=now), 0),
             len(decided),
             max(now - min(decided, default=now), 0),
+            self._left.count,
         )
 
     def owed_since(self, before: WallMs) -> list[IdRecord]:

@@ -111,13 +111,21 @@ class Participants:
 
 
 class OwedMarkers:
-    """Markers that deleted topics will get when they are brought back (T8), by topic."""
+    """Markers that deleted topics will get when they are brought back (T8), by topic.
+
+    Attributes:
+        count: how many markers, one for each transaction and partition.
+    """
 
     def __init__(self) -> None:
+        self.count = 0
         self._by_topic: dict[TopicId, dict[tuple[int, Producer], OwedRecord]] = {}
 
     def replay(self, record: OwedRecord) -> None:
         """Apply a record of the log."""
+        before = self.find(record)
+        self.count -= 0 if before is None else before.bitmap.bit_count()
+        self.count += 0 if record.is_deletion else record.bitmap.bit_count()
         _put(self._by_topic, record.topic_id, (record.chunk, record.producer), record)
 
     def topics(self) -> list[TopicId]:

@@ -579,12 +579,15 @@ def test_markers_for_a_deleted_topic_delay_nobody_and_wait_until_it_is_back(
     assert machine.owed_topics() == [ORDERS]
     owed = machine.owed_to(ORDERS)
     assert [(record.chunk, record.bitmap) for record in owed] == [(0, 0b11), (1, 1 << 476)]
+    assert machine.known(log.now).left == log.replayed().known(log.now).left == 3
     assert {record.producer.epoch for record in owed} == {1 if log.config.epoch_max > 1 else 0}
     assert all(record.is_commit and record.transactional_id == ID for record in owed)
     log.take(machine.handle_paid([owed[0]._replace(bitmap=0b01), owed[1]], log.now))
     assert [record.bitmap for record in machine.owed_to(ORDERS)] == [0b10]
+    assert machine.known(log.now).left == 1
     log.take(machine.handle_paid(owed, log.now))
     assert log.replayed().owed_topics() == []
+    assert machine.known(log.now).left == log.replayed().known(log.now).left == 0
     assert machine.handle_paid(owed, log.now).records == []
 
 
@@ -632,8 +635,8 @@ def test_transactions_are_counted_with_the_age_of_the_oldest() -> None:
     assert log.replayed().known(log.now) == log.machine.known(log.now)
     assert log.machine.owed_since(WallMs(log.now - 500)) == []
     assert log.machine.owed_since(log.now) == [log.machine.get(ID)]
-    twice = log.machine.known(log.now) | KnownTransactions(1, 1, 9000, 0, 0)
-    assert twice == KnownTransactions(4, 3, 9000, 1, 500)
+    twice = log.machine.known(log.now) | KnownTransactions(1, 1, 9000, 0, 0, 2)
+    assert twice == KnownTransactions(4, 3, 9000, 1, 500, 2)
     log.complete()
     assert log.machine.known(log.now) == KnownTransactions(3, 2, 2500)
 
