@@ -4,6 +4,7 @@ The pod that stands for a user's programs also runs a load: plain writes, transa
 that copies them exactly once.
 """
 
+import json
 import sys
 
 import pytest
@@ -23,7 +24,11 @@ RESTART_NS = 5 * 10**9
 def test_pods_write_and_read_a_topic_and_nothing_is_lost_when_brokers_go(
     namespace: Namespace,
 ) -> None:
-    namespace.make_cluster()
+    settings = {
+        "cluster": {"transactions_partitions": 4},
+        "transactions": {"timeout_ms_max": "1min"},
+    }
+    namespace.make_cluster(config=settings)
     namespace.make_topic("orders", partitions=3, config={"retention.ms": "7d"})
     namespace.make_topic("load", partitions=3, replicas=3)
     load = LoadPod(
@@ -37,6 +42,11 @@ def test_pods_write_and_read_a_topic_and_nothing_is_lost_when_brokers_go(
         name="client",
     )
     load.start()
+    described = json.loads(
+        namespace.millrace("topic", "describe", "__transactions", "--output", "json")
+    )
+    assert len(described["partitions"]) == 4
+    assert "millrace_transaction_timeout_max_seconds 60.0" in metrics(namespace)
     topic = f"{namespace.name}/orders"
     fruits = [f"fruit {number}" for number in range(100)]
     namespace.produce(topic, fruits)
@@ -72,3 +82,11 @@ def test_pods_write_and_read_a_topic_and_nothing_is_lost_when_brokers_go(
     assert not judged.failures, judged.failures
     assert judged.in_window >= 20
     assert judged.copied == judged.committed
+    assert json.loads(namespace.millrace("transaction", "hanging", "--output", "json")) == []
+
+
+def metrics(namespace: Namespace) -> str:
+    """The metrics of a broker, as the pod of the load gets them."""
+    script = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
+    page = f"http://logs-brokers-0.logs-brokers.{namespace.name}.svc:7093/metrics"
+    return namespace("exec", "client", "--", "python", "-c", script, page)

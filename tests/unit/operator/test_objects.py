@@ -10,6 +10,7 @@ from tests.arch.settings import known_to_last_release, last_release
 
 from millrace.broker import config as broker_config
 from millrace.core.broker_config import BrokerConfig
+from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import sections_of, settings_of
 from millrace.operator.model.broker_settings import LACKING_BEFORE
@@ -382,10 +383,26 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
     config = every_setting()
     config["metrics"]["names"] = "logs.example.org"
     config["positions"]["left_topic_retention_ms"] = "3h"
+    config["cluster"]["transactions_partitions"] = 32
+    config["transactions"] = {
+        "timeout_ms_max": "5min",
+        "id_expiration_ms": "3d",
+        "partition_ids_max": 20,
+        "partitions_max": 30,
+        "partition_participants_max": 40,
+    }
     made = objects(config=config)
     found = loaded(tmp_path, made)
     assert found.metrics.names == "logs.example.org"
     assert found.positions.left_topic_retention_ms == 3 * 3_600_000
+    assert found.cluster.transactions_partitions == 32
+    assert found.transactions == TransactionsConfig(
+        timeout_ms_max=300_000,
+        id_expiration_ms=3 * 86_400_000,
+        partition_ids_max=20,
+        partitions_max=30,
+        partition_participants_max=40,
+    )
     stateful_set = made["StatefulSet", "c-b"]
     (container,) = pod_of(stateful_set)["containers"]
     given = {variable["name"] for variable in container["env"]}
