@@ -20,6 +20,9 @@ demo: ## The main job: a year of real flights through three brokers, then throug
 	@$(PYTHON_RUN) -m demo.flights
 	@$(PYTHON_RUN) -m demo.pipeline
 
+# They run with few epochs, too.
+TESTS_OF_TRANSACTIONS := $(wildcard $(addprefix tests/integration/,test_transactions.py test_exactly_once.py \
+  test_hostile_transactions.py test_reading_transactions.py client/test_*transactions*.py client/test_exactly_once.py))
 # Rates and waits of clients: these tests need the machine for themselves.
 TESTS_ALONE := tests/integration/test_quotas.py tests/integration/test_large_calls.py
 # Printed after each layer, for whoever adds a test.
@@ -90,6 +93,7 @@ mutants: setup ## Leave out one rule of the product after another: the simulator
 nightly: setup api-server helm ## All night: long tests, scenarios, seeds, mutants, real faults, hours of simulated clusters
 	$(INSTALL) runtime bench faults spark demo java cluster prometheus browser
 	@$(PYTHON_RUN) -m pytest -m nightly tests
+	@PYTHONPATH=tests/few_epochs $(PYTHON_RUN) -m pytest -m '' $(TESTS_OF_TRANSACTIONS)
 	@$(PYTHON_RUN) -m e2e.other_debian trixie sh -c 'make --no-print-directory setup && .venv/bin/python -m pytest tests/unit tests/arch'
 	@$(PYTHON_RUN) -m tests.sim scenarios
 	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),$(shell date +%Y%m%d)000) --seeds 300 --minutes 5

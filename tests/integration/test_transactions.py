@@ -7,8 +7,9 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.integration.running_broker import wait_until
-from tests.integration.running_cluster import RunningCluster
+from tests.arch.repository import ROOT
+from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_cluster import RunningCluster, read_all
 from tests.releases.last import unpacked
 
 from millrace.client import (
@@ -26,6 +27,7 @@ from millrace.proto.v1 import transactions_pb2 as pb
 
 TOPIC = "__transactions"
 ID = "copy"
+FEW_EPOCHS = ROOT / "tests" / "few_epochs"
 
 
 @pytest.fixture
@@ -245,6 +247,33 @@ def test_an_open_transaction_of_one_partition_is_listed_and_ended_by_hand(
             assert not listed.transactions
             producer.abort_transaction()
         assert committed(cluster, "t", 1) == []
+
+
+def test_a_producer_goes_on_with_another_id_when_its_epochs_have_run_out(tmp_path: Path) -> None:
+    """P47: and each transaction counts, whichever id it had."""
+    wrapper = ["env", f"PYTHONPATH={FEW_EPOCHS}"]
+    with (
+        RunningBroker(tmp_path, wrapper=wrapper) as broker,
+        SyncAdmin(broker.address) as admin,
+        SyncProducer(broker.address, transactional_id=ID) as producer,
+    ):
+        admin.create_topic("t", 1)
+        identities = []
+        for number in range(7):
+            producer.begin_transaction()
+            producer.send("t", b"%d" % number)
+            producer.flush()
+            (opened,) = admin.list_open_transactions([("t", 0)])["t", 0]
+            identities.append((opened.producer_id, opened.producer_epoch))
+            if number % 3:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+        assert {epoch for _, epoch in identities} == {0, 1}, "the largest one only fences"
+        assert len({producer_id for producer_id, _ in identities}) == 4
+        assert len(set(identities)) == 7
+        expected = [b"%d" % number for number in range(7) if number % 3]
+        assert read_all(broker.address, "t", len(expected)) == expected
 
 
 def test_positions_count_with_the_transaction_and_wait_for_it(cluster: RunningCluster) -> None:
