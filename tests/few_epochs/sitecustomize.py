@@ -17,4 +17,6 @@ try:
 except ImportError:  # A release that has no transactions, or another program's Python.
     pass
 else:
-    TransactionsConfig.__init__.__kwdefaults__["epoch_max"] = EPOCH_MAX
+    defaults = TransactionsConfig.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["epoch_max"] = EPOCH_MAX

@@ -13,6 +13,7 @@ from tests.integration.running_cluster import RunningCluster, read_all
 from tests.releases.last import unpacked
 
 from millrace.client import (
+    MillraceError,
     Position,
     ProducerFencedError,
     SyncAdmin,
@@ -263,7 +264,9 @@ def test_a_producer_goes_on_with_another_id_when_its_epochs_have_run_out(tmp_pat
             producer.begin_transaction()
             producer.send("t", b"%d" % number)
             producer.flush()
-            (opened,) = admin.list_open_transactions([("t", 0)])["t", 0]
+            found = admin.list_open_transactions([("t", 0)])["t", 0]
+            assert not isinstance(found, MillraceError)
+            (opened,) = found
             identities.append((opened.producer_id, opened.producer_epoch))
             if number % 3:
                 producer.commit_transaction()

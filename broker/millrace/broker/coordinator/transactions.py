@@ -36,7 +36,7 @@ from millrace.core.coordinator.transactions import records
 from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.coordinator.transactions.machine import TransactionCoordinator
 from millrace.core.coordinator.transactions.records import TransactionRecord
-from millrace.core.coordinator.transactions.transaction import Producer, State
+from millrace.core.coordinator.transactions.transaction import Producer, State, short_id
 from millrace.core.errors import (
     AbortedError,
     Appended,
@@ -215,8 +215,8 @@ class Transactions:
             begun = await ask()
             if begun is None:
                 raise ConcurrentTransactionsError(
-                    f"the open transaction of {transactional_id!r} is being aborted: try again "
-                    "shortly"
+                    f"the open transaction of {short_id(transactional_id)!r} is being aborted: "
+                    "try again shortly"
                 )
             return begun
 
@@ -251,7 +251,8 @@ class Transactions:
         epoch = self._leader_epochs.get(place)
         if epoch is None:
             raise CoordinatorLoadInProgressError(
-                f"this broker does not coordinate {transactional_id!r} any more: ask again",
+                f"this broker does not coordinate {short_id(transactional_id)!r} any more: ask "
+                "again",
                 appended=Appended.MAYBE,
             )
         return epoch

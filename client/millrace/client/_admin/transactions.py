@@ -17,13 +17,14 @@ from millrace.client._cluster.open_transactions import (
     abort_open_transaction,
     list_open_transactions,
 )
+from millrace.core.coordinator.transactions.transaction import short_id
 from millrace.core.errors import (
     InvalidRequestError,
     MillraceError,
     TransactionalIdNotFoundError,
 )
 from millrace.core.ids import TopicPartition
-from millrace.core.topics import DEFAULT_NAMESPACE, PartitionName, parse_topic_name
+from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import cluster_pb2
 from millrace.proto.v1 import transactions_pb2 as pb
 
@@ -162,7 +163,7 @@ class TransactionAdministration(Administration):
             )
             listings += [
                 TransactionListing(
-                    _short(found.transactional_id),
+                    short_id(found.transactional_id),
                     _STATES.get(found.state, "empty"),
                     found.producer_id,
                     found.producer_epoch,
@@ -201,7 +202,7 @@ class TransactionAdministration(Administration):
             TransactionPart(part.group, None, part.is_owed, part.problem) for part in answer.groups
         ]
         return TransactionDescription(
-            transactional_id=_short(transactional_id),
+            transactional_id=short_id(transactional_id),
             state=_STATES.get(answer.state, "empty"),
             producer_id=answer.producer_id,
             producer_epoch=answer.producer_epoch,
@@ -333,11 +334,6 @@ class TransactionAdministration(Administration):
         """
         place = await self._place(*checked_place(partition))
         await abort_open_transaction(self._cluster, place, producer_id, first_offset)
-
-
-def _short(transactional_id: str) -> str:
-    """Return an id without its namespace, if that is `default`."""
-    return transactional_id.removeprefix(f"{DEFAULT_NAMESPACE}/")
 
 
 def _is_among(transaction: OpenTransaction, others: Iterable[OpenTransaction]) -> bool:

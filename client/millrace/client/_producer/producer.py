@@ -196,7 +196,7 @@ class Producer(RecordSink, AsyncClient):
         """Return what became of the last transaction, which may be in doubt.
 
         `committed` or `aborted`. `open`: it is not decided, so repeat the commit. `unknown`: others
-        have ended transactions of the id since. None: there was none that reached a broker.
+        have ended transactions of the id since. None: there was none.
 
         Raises:
             MillraceError: the coordinator could not be asked.

@@ -239,7 +239,7 @@ class ProducerTransactions:
         self._was_in_doubt = False
         """An earlier attempt of the end that is under way may have decided it."""
         self._last: tuple[ProducerIdentity, Outcome] | None = None
-        """The last transaction that reached a broker, and what became of it; "open": in doubt."""
+        """The last transaction, and what became of it; "open": in doubt."""
 
     def _on(self, event: TransactionEvent) -> None:
         self.state = after(TRANSITIONS, self.state, event)
@@ -394,6 +394,7 @@ class ProducerTransactions:
         if not self.is_joined:
             self._on(TransactionEvent.ENDED)
             self.problem = None
+            self._last = self.identity, "committed" if committed else "aborted"
             return None
         self._was_in_doubt = self.state in _DOUBTED
         self._last = self.identity, "open"
@@ -442,11 +443,11 @@ class ProducerTransactions:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became of the last transaction that reached a broker, as far as that is known.
+        """What became of the last transaction, as far as that is known.
 
-        None: there was none. "open": it is in doubt, and the coordinator has to be asked.
+        None: there was none. "open": it has not ended, or is in doubt (`must_ask`).
         """
-        if self.is_open and self.is_joined:
+        if self.is_open:
             return "open"
         return None if self._last is None else self._last[1]
 

@@ -21,6 +21,7 @@ from millrace.core.coordinator.transactions.transaction import (
     Producer,
     State,
     Transaction,
+    short_id,
 )
 from millrace.core.errors import TransactionalIdNotFoundError
 from millrace.core.ids import Offset, ProducerId, TopicId, TopicPartition, WallMs
@@ -140,8 +141,8 @@ class KeptTransactions:
         record = self._ids.get(transactional_id)
         if record is None:
             raise TransactionalIdNotFoundError(
-                f"nothing is known of the transactional id {transactional_id!r}: it was never "
-                "used, or not for long. `millrace transaction list` shows all"
+                f"nothing is known of the transactional id {short_id(transactional_id)!r}: it was "
+                "never used, or not for long. `millrace transaction list` shows all"
             )
         return record
 

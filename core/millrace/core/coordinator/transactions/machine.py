@@ -52,6 +52,7 @@ from millrace.core.coordinator.transactions.transaction import (
     Producer,
     State,
     Transaction,
+    short_id,
 )
 from millrace.core.errors import (
     ConcurrentTransactionsError,
@@ -399,12 +400,12 @@ class TransactionCoordinator(KeptTransactions):
             return Result([], None)
         if transaction.state is State.PREPARE_COMMIT:
             raise InvalidTransactionStateError(
-                f"the transaction of {transactional_id!r} is committed, and its partitions are "
-                "being told: `millrace transaction describe` shows which are not yet"
+                f"the transaction of {short_id(transactional_id)!r} is committed, and its "
+                "partitions are being told: `millrace transaction describe` shows which are not yet"
             )
         if transaction.state is not State.ONGOING:
             raise TransactionalIdNotFoundError(
-                f"the transactional id {transactional_id!r} has no open transaction"
+                f"the transactional id {short_id(transactional_id)!r} has no open transaction"
             )
         aborted = self._fence(transactional_id, transaction, Ending.OPERATOR, now)
         return self._stored([aborted], None)
@@ -504,9 +505,9 @@ class TransactionCoordinator(KeptTransactions):
         place: TopicPartition | None = next(iter(decision.partitions), None)
         what = f"the group {decision.groups[0]!r}" if decision.groups and place is None else ""
         return ConcurrentTransactionsError(
-            f"the last transaction of {transactional_id!r} is {state}, and {what or 'a partition'} "
-            "may not know it yet: try again shortly. `millrace transaction describe` shows what "
-            "it waits for",
+            f"the last transaction of {short_id(transactional_id)!r} is {state}, and "
+            f"{what or 'a partition'} may not know it yet: try again shortly. "
+            "`millrace transaction describe` shows what it waits for",
             topic_partition=place,
         )
 

@@ -6,7 +6,12 @@ from millrace.core.coordinator.transactions.config import (
     REQUEST_GROUPS_MAX,
     REQUEST_PARTITIONS_MAX,
 )
-from millrace.core.coordinator.transactions.transaction import Ending, Producer, Transaction
+from millrace.core.coordinator.transactions.transaction import (
+    Ending,
+    Producer,
+    Transaction,
+    short_id,
+)
 from millrace.core.errors import (
     InvalidTransactionStateError,
     MalformedRequestError,
@@ -45,23 +50,25 @@ def late(transactional_id: str, transaction: Transaction, producer: Producer) ->
         Ending.OPERATOR: "a person asked for it",
     }.get(ended.ending, "its producer began again with the id")
     return TransactionAbortedError(
-        f"the transaction of {transactional_id!r} was aborted, because {why}: begin another one"
+        f"the transaction of {short_id(transactional_id)!r} was aborted, because {why}: "
+        "begin another one"
     )
 
 
 def fenced(transactional_id: str, producer: Producer) -> ProducerFencedError:
     """Return the error for a producer that another one has replaced."""
     return ProducerFencedError(
-        f"producer {producer} does not have the transactional id {transactional_id!r}: another "
-        "producer has begun with it. Close this one, and give each producer an id of its own"
+        f"producer {producer} does not have the transactional id {short_id(transactional_id)!r}: "
+        "another producer has begun with it. Close this one, and give each producer an id of its "
+        "own"
     )
 
 
 def expired(transactional_id: str) -> ProducerFencedError:
     """Return the error for the producer of an id that is not there (T13)."""
     return ProducerFencedError(
-        f"nothing is known of the transactional id {transactional_id!r}: it was not used for long, "
-        "and is forgotten. Close this producer, and make a new one"
+        f"nothing is known of the transactional id {short_id(transactional_id)!r}: it was not used "
+        "for long, and is forgotten. Close this producer, and make a new one"
     )
 
 

@@ -148,6 +148,11 @@ def full_id(text: str) -> str:
     return f"{namespace}/{name}"
 
 
+def short_id(transactional_id: str) -> str:
+    """Return a full id as its user writes it: without the namespace, if that is `default`."""
+    return transactional_id.removeprefix(f"{DEFAULT_NAMESPACE}/")
+
+
 def _utf8(text: str) -> bytes:
     """Return the bytes of a text; none: it has half of a character."""
     try:

@@ -192,13 +192,16 @@ def test_each_transaction_is_written_with_what_the_end_of_the_last_one_brought()
     assert machine.begin() == identity(0, producer_id=10)
 
 
-@pytest.mark.parametrize("end", ["commit", "abort"])
-def test_a_transaction_that_no_broker_has_heard_of_ends_without_a_call(end: str) -> None:
+@pytest.mark.parametrize(("end", "outcome"), [("commit", "committed"), ("abort", "aborted")])
+def test_a_transaction_that_no_broker_has_heard_of_ends_without_a_call(
+    end: str, outcome: str
+) -> None:
     """As in librdkafka#4849."""
     machine = begun(joined=False)
+    assert machine.outcome == "open"
     assert getattr(machine, end)() is None
     assert machine.state is S.READY
-    assert machine.outcome is None
+    assert machine.outcome == outcome, "and not that of the one before"
     assert machine.begin() == identity(0)
 
 
