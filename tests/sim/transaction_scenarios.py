@@ -14,7 +14,7 @@ from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo
 from tests.sim.machine import BrokerMachine
-from tests.sim.network import Weather
+from tests.sim.network import KEEPALIVE_US, Weather
 from tests.sim.scenarios import Scenario, ScenarioCluster, Step, again
 from tests.sim.settings import CLUSTER, REPLICATION, TRANSACTIONS, Settings
 from tests.sim.transactional_clients import TransactionalWriter, TransactionPlan
@@ -36,6 +36,8 @@ _COMMIT_US_MAX: Final = 5 * _SOON
 _LATE_US: Final = (SECOND, 4 * SECOND)
 _TOO_LATE_US: Final = (5500 * MILLISECOND, 9 * SECOND)
 """Later than clients wait for an answer; some of it later than copies may be open."""
+_AFTER_KEEPALIVE_US: Final = (KEEPALIVE_US + SECOND // 2, 14 * SECOND)
+"""The sender has given the call up by then, and called again."""
 
 
 class Transacting(ScenarioCluster):
@@ -90,9 +92,18 @@ class InDoubt(Alone):
     transactions = TransactionPlan(every_us=_SOON, timeout_ms=15_000)
 
 
-class Restless(Alone):
-    """Who stands still for two seconds is replaced."""
+class Replaceable(Alone):
+    """Who is cut off from the others is replaced after a second, and transactions are rare.
 
+    So the first that a coordinator hears of the next transaction may be its end. It leads no
+    partition in which the transaction writes, as there is a broker more.
+    """
+
+    brokers = 4
+    source = dataclasses.replace(Transacting.source, partitions=2)
+    transactions = TransactionPlan(
+        writers=1, every_us=SECOND, aborts=0.0, leaves=0.0, sleeps=0.0, closes=0.0
+    )
     cluster = dataclasses.replace(
         Transacting.cluster, broker_session_timeout_ms=1_000, broker_heartbeat_interval_ms=100
     )
@@ -230,15 +241,6 @@ def _cut_off(scene: Scene) -> Undo | None:
     return scene.cut([coordinator.name], scene.others(coordinator))
 
 
-def _stand_still(scene: Scene) -> Undo | None:
-    """The coordinator stands still, and then goes on with what it knew."""
-    coordinator = _coordinator(scene)
-    if coordinator is None or coordinator.is_frozen:
-        return None
-    coordinator.freeze()
-    return coordinator.thaw
-
-
 _SHORT: Final = (3 * SECOND, 5 * SECOND)
 _PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 _COMPLETE: Final = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
@@ -262,8 +264,13 @@ COMPLETED: Final = _at(
     "the coordinator dies between markers and completion", _COMPLETE, is_committed=False
 )
 CUT_OFF: Final = Family("F14", "the coordinator is cut off from all brokers", _cut_off, _SHORT)
-STALLED: Final = Family("F08", "the coordinator stands still", _stand_still, _SHORT)
 LATE_MARKERS: Final = _late("markers come seconds late", "WriteMarkers")
+REPEATED_MARKERS: Final = _late(
+    "markers come after they were told again",
+    "WriteMarkers",
+    lateness=0.2,
+    late_us=_AFTER_KEEPALIVE_US,
+)
 LATE_ENDS: Final = _late("ends of transactions come seconds late", "EndTransaction")
 LATE_BATCHES: Final = _late(
     "batches, and the question whether they may join, come seconds late",
@@ -316,18 +323,17 @@ TRANSACTION_SCENARIOS: Final = (
              mutants=["a transaction is over before all partitions know it",
                       "a marker that was not written is not told again"]),
     Scenario("P50, T1", "coordinators die between markers and completion", Alone,
-             _kills(COMPLETED), seeds=3, quiet_s=25,
-             mutants=["a marker that comes late counts as written"]),
+             _kills(COMPLETED), seeds=3, quiet_s=25),
     Scenario("T1", "markers come late, while coordinators die", Alone,
              [*again(LATE_MARKERS, 5, 14, 3, 12), *again(DECIDED, 8, 14, 3, 3)], seeds=3,
-             quiet_s=25,
-             mutants=["a marker ends a later transaction than its own",
-                      "a coordinator that was replaced still ends transactions"]),
+             quiet_s=25),
+    Scenario("T1: twice", "markers come after they were told again", Alone,
+             again(REPEATED_MARKERS, 5, 30, 2, 20), seeds=3, quiet_s=25,
+             mutants=["a marker ends a later transaction than its own"]),
     Scenario("T2, T12", "markers come late, and writers go on", Prompt,
              again(LATE_MARKERS, 5, 14, 3, 12), by_day=True, seeds=3, quiet_s=25,
              mutants=["an end is answered when all partitions know it",
-                      "the next transaction does not wait for the last marker",
-                      "a batch joins the transaction before its own"]),
+                      "the next transaction does not wait for the last marker"]),
     Scenario("T13", "many transactions are open for longer than their time-out", TimedOut,
              [(30, "F17", 1)], by_day=True, seeds=4, quiet_s=25,
              mutants=["a transaction that is open for too long stays open",
@@ -349,7 +355,8 @@ TRANSACTION_SCENARIOS: Final = (
                       "positions are stored although the transaction has ended meanwhile"]),
     Scenario("T8", "a topic is deleted while transactions are open, and brought back", Returning,
              [*again(LATE_MARKERS, 5, 14, 3, 12), *again("F74", 8, 14, 3, 4)], seeds=3, quiet_s=30,
-             mutants=["markers of a topic that is gone for now are lost"]),
+             mutants=["markers of a topic that is gone for now are lost",
+                      "a batch joins the transaction before its own"]),
     Scenario("T17", "ends, or their answers, come later than clients wait", InDoubt,
              again(LOST_ENDS, 5, 16, 3, 12), seeds=3, quiet_s=25,
              mutants=["a commit whose answer is lost counts as aborted",
@@ -359,8 +366,8 @@ TRANSACTION_SCENARIOS: Final = (
              again(LOST_BATCHES, 5, 16, 3, 12), seeds=3, quiet_s=25,
              mutants=["a consumer goes on after an abort where it was",
                       "a partition without a position goes on after an abort where it was"]),
-    Scenario("P55", "coordinators stand still, and go on by what they knew", Restless,
-             again(STALLED, 6, 5, 8, 2.5), seeds=4, quiet_s=25,
+    Scenario("P55", "coordinators are cut off from all brokers, and not from clients", Replaceable,
+             again(CUT_OFF, 6, 7, 6, 4), seeds=4, quiet_s=25,
              mutants=["a coordinator that was replaced refuses a producer by what it knew"]),
     Scenario("T4", "brokers are restarted in order while transactions are open", TimedOut,
              again("F47", 6, 6, 6, 5), seeds=3, quiet_s=25,

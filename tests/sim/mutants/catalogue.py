@@ -22,15 +22,20 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | what is not committed moves to another disk | P76 | as of P57: no closed segment is uncommitted for long | `tests/unit/core/replica/test_tiers.py`: `test_what_is_not_committed_stays_at_home` |
 | a log that is cut within its tier keeps the tier's end | P76 | a cut has to reach back into a segment that was committed | `tests/unit/broker/storage/test_tiering.py`: `test_a_log_that_is_cut_goes_on` |
 | a coordinator that is not the leader of the id's partition | P46 | as of P55: it is the same runtime | the mutants of P55; `tests/unit/broker/coordinator/test_transactions.py` |
-| hanging transactions that nobody shows | P54 | what is shown to people is not simulated | `tests/integration/test_transactions.py`: `test_an_open_transaction_of_one_partition_is_listed_and_ended_by_hand` |
+| a marker that is refused counts as written | T1 | as long as T2 holds, what is refused by its epoch is there already | `tests/unit/core/replica/replication/test_leader_transactions.py`: `test_a_refused_marker_does_not_count_as_delivered` |
+| a coordinator that was replaced still ends transactions | T1 | it tells committed decisions alone, and so does its successor (T9) | `tests/unit/core/replica/log/test_producers_in_transactions.py`: `test_a_marker_of_an_earlier_coordinator_is_fenced` |
+| a producer with an open transaction is forgotten for a new one | T4 | no partition of the simulator has 20,000 producers | `tests/unit/core/replica/log/test_producers_in_transactions.py`: `test_a_producer_with_an_open_transaction_is_never_evicted` |
+| a producer with an open transaction is forgotten by its age | T4 | no transaction of the simulator is open for a day | `tests/unit/core/replica/log/test_producers_in_transactions.py`: `test_a_producer_with_an_open_transaction_does_not_expire` |
+| what is stable ends before the log's start | T6 | readers would wait for the end of the transaction, as they do for many | `tests/unit/core/replica/replication/test_leader_transactions.py`: `test_the_last_stable_offset_is_never_before_the_logs_start` |
+| hanging transactions that nobody shows | P54 | what is shown to people is not simulated | `tests/unit/broker/replica/test_partition_transactions.py`: `test_metrics_show_what_readers_wait_for_and_that_it_hangs`; `tests/integration/test_transactions.py`: `test_an_open_transaction_of_one_partition_is_listed_and_ended_by_hand` |
 | an older pending position that replaces a later commit | T10 | groups of the simulator commit either with transactions or without | `tests/model/test_pending_positions.py` |
-| a partition count that changes | T11 | no code does that: clients cannot alter the topic | `tests/unit/core/controller/test_positions_topic.py` |
-| the protocol before KIP-890 | T14 | no client of the simulator speaks it | `tests/unit/core/coordinator/transactions/test_machine.py`: version 1 |
+| a partition count that changes | T11 | no code does that: clients cannot alter the topic | `tests/unit/core/controller/test_positions_topic.py`: `test_transactions_have_a_topic_of_their_own_that_grows_likewise` |
+| the protocol before KIP-890 | T14 | no client of the simulator speaks it | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_the_earlier_protocol_does_not_bump_at_an_end`, `test_a_transaction_keeps_its_protocol` |
 | an end that contradicts the one before | P48 | no client of the simulator does that | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_an_end_that_contradicts_its_own_decision_is_refused` |
 | a marker's answer that completes a later transaction | T9 | a coordinator tells one decision of an id at a time | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_a_late_answer_about_markers_completes_no_later_transaction` |
 | an id that has expired is renewed | T13 | ids of the simulator do not live for a week | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_an_id_that_has_expired_is_fenced_and_never_renewed_in_silence` |
-| transactions beside brokers that do not know them | T16 | all brokers of the simulator are of this release | `tests/integration/test_transactions.py`: `test_transactions_begin_when_the_last_broker_is_upgraded_and_none_goes_back` |
-| ids without a namespace | T15 | ids of the simulator differ anyhow | `tests/unit/core/coordinator/transactions/test_transaction.py` |
+| transactions beside brokers that do not know them | T16 | all brokers of the simulator are of this release | `tests/unit/core/controller/test_broker_levels.py`: `test_transactions_wait_for_the_last_upgrade_and_no_earlier_broker_comes_back`; `tests/integration/test_transactions.py`: `test_transactions_begin_when_the_last_broker_is_upgraded_and_none_goes_back` |
+| ids without a namespace | T15 | ids of the simulator differ anyhow | `tests/unit/core/coordinator/transactions/test_transaction.py`: `test_an_id_is_in_a_namespace` |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |
 """  # noqa: E501
 
