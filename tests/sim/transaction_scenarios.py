@@ -353,7 +353,7 @@ TRANSACTION_SCENARIOS: Final = (
              mutants=["members begin while positions wait for a transaction",
                       "a member does not ask for positions that are certain",
                       "positions are stored although the transaction has ended meanwhile"]),
-    Scenario("T8", "a topic is deleted while transactions are open, and brought back", Returning,
+    Scenario("T2, T8", "a topic is deleted and brought back while markers come late", Returning,
              [*again(LATE_MARKERS, 5, 14, 3, 12), *again("F74", 8, 14, 3, 4)], seeds=3, quiet_s=30,
              mutants=["markers of a topic that is gone for now are lost",
                       "a batch joins the transaction before its own"]),

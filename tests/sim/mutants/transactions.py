@@ -75,5 +75,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("a marker does not say where its records lie", "T5", f"{_STATES}.check_marker",
            "return WrittenMarker(marker, entry.first_offset, entry.batches[-1].last_offset)",
            "return WrittenMarker(marker)"),
+    mutant("what is stable ends before the log's start", "T6",
+           "millrace.core.replica.replication.role:Role.last_stable_offset",
+           "return max(stable, min(self.log.log_start_offset, self.high_watermark))",
+           "return stable"),
 )
 # fmt: on
