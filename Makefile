@@ -93,7 +93,7 @@ mutants: setup ## Leave out one rule of the product after another: the simulator
 nightly: setup api-server helm ## All night: long tests, scenarios, seeds, mutants, real faults, hours of simulated clusters
 	$(INSTALL) runtime bench faults spark demo java cluster prometheus browser
 	@$(PYTHON_RUN) -m pytest -m nightly tests
-	@PYTHONPATH=tests/few_epochs $(PYTHON_RUN) -m pytest -m '' $(TESTS_OF_TRANSACTIONS)
+	@PYTHONPATH=tests/fakes/few_epochs $(PYTHON_RUN) -m pytest -m '' $(TESTS_OF_TRANSACTIONS)
 	@$(PYTHON_RUN) -m e2e.other_debian trixie sh -c 'make --no-print-directory setup && .venv/bin/python -m pytest tests/unit tests/arch'
 	@$(PYTHON_RUN) -m tests.sim scenarios
 	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),$(shell date +%Y%m%d)000) --seeds 300 --minutes 5

@@ -28,7 +28,7 @@ from millrace.proto.v1 import transactions_pb2 as pb
 
 TOPIC = "__transactions"
 ID = "copy"
-FEW_EPOCHS = ROOT / "tests" / "few_epochs"
+FEW_EPOCHS = ROOT / "tests" / "fakes" / "few_epochs"
 
 
 @pytest.fixture

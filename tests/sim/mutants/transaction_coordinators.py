@@ -15,7 +15,8 @@ _POSITIONS: Final = "millrace.core.coordinator.positions.machine:PositionsMachin
 # fmt: off
 MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("a coordinator that was replaced refuses a producer by what it knew", "P55",
-           f"{_SHELL}._ask", "if not stores:", "if False:"),
+           "millrace.broker.coordinator.confirmed_answers:ask_confirmed", "if not stores:",
+           "if False:"),
     mutant("an open transaction goes on under the next producer of its id", "P47",
            f"{_MACHINE}.handle_init", "if transaction.state is State.ONGOING:", "if False:"),
     mutant("the next transaction has the epoch of the last one", "P48", f"{_MACHINE}._ended",

@@ -16,8 +16,9 @@ would abort what is open.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from millrace.broker.coordinator.confirmed_answers import ask_confirmed
 from millrace.broker.coordinator.coordinators import (
     Committed,
     CoordinatorLimits,
@@ -38,14 +39,10 @@ from millrace.core.coordinator.transactions.machine import TransactionCoordinato
 from millrace.core.coordinator.transactions.records import TransactionRecord
 from millrace.core.coordinator.transactions.transaction import Producer, State, short_id
 from millrace.core.errors import (
-    AbortedError,
     Appended,
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
-    FencedError,
-    InvalidTransactionStateError,
     MillraceError,
-    TransactionalIdNotFoundError,
 )
 from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, ProducerId, TopicPartition, WallMs
 from millrace.core.records.markers import BUMPING
@@ -63,14 +60,6 @@ _AT_ONCE: Final = 100
 """Ids that one request aborts or forgets."""
 _WAIT_SECONDS: Final = 5.0
 """How long a request waits for the end of the transaction before."""
-
-_FINAL_ERRORS: Final = (
-    FencedError,
-    AbortedError,
-    InvalidTransactionStateError,
-    TransactionalIdNotFoundError,
-)
-"""Refusals after which nobody asks again."""
 
 _Key: TypeAlias = tuple[TopicPartition, str]
 
@@ -372,41 +361,7 @@ class Transactions:
         place: TopicPartition,
         handle: Callable[[TransactionCoordinator], Result[TransactionRecord, ResponseT]],
     ) -> ResponseT:
-        """Ask a machine; its answer is told once it is known that nobody has replaced it (P55).
-
-        A broker that stood still does not know yet that another one coordinates: by what it knows
-        the open transaction of a producer is none, or its epoch nobody's. So an answer that stores
-        nothing comes with a record that changes nothing, and is told when that is committed.
-        """
-        refusal: MillraceError | None = None
-        stores = False
-
-        def handled(
-            machine: TransactionCoordinator, _: WallMs
-        ) -> Result[TransactionRecord, ResponseT | None]:
-            nonlocal refusal, stores
-            result: Result[TransactionRecord, ResponseT | None]
-            try:
-                found = handle(machine)
-            except _FINAL_ERRORS as error:
-                refusal = error
-                result = Result([], None)
-            else:
-                result = Result(found.records, found.response)
-            stores = bool(result.records)
-            if not stores:
-                result.records = machine.handle_nothing(self.now()).records
-            return result
-
-        try:
-            response = await self.runtime.ask(place, handled)
-            if refusal is not None:
-                raise refusal
-        except MillraceError as error:
-            raise (error if stores else error.again(Appended.NO)) from error.__cause__
-        finally:
-            refusal = None  # Its trace refers to this frame: a cycle.
-        return cast("ResponseT", response)
+        return await ask_confirmed(self.runtime, place, handle, self.now)
 
     async def _when_over(
         self,

@@ -2,7 +2,7 @@
 
 Python imports this module by its name at the start of a program, if its folder is on the path:
 
-    PYTHONPATH=tests/few_epochs python -m pytest tests/integration/test_transactions.py
+    PYTHONPATH=tests/fakes/few_epochs python -m pytest tests/integration/test_transactions.py
 
 It goes for the brokers that tests start, too. The largest epoch is no setting of Millrace: a later
 start with a larger or smaller one is safe, but nobody needs it.
