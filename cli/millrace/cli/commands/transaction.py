@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millrace.cli.arguments.partition_names import parse
+from millrace.cli.arguments.read_start import show_time
 from millrace.cli.cluster import completed, connect_admin
 from millrace.cli.command import Group, bootstrap_option, output_option
 from millrace.cli.console.confirmation import confirm
@@ -213,7 +214,7 @@ def hanging(topics: tuple[str, ...], aborts: bool, yes: bool, bootstrap: str, ou
     """Find transactions that are open in partitions, and known to no coordinator.
 
     Readers of committed records wait for them for ever. There should be none; --abort ends them in
-    each partition.
+    each partition. SINCE: when the first batch came there.
     """
     named = [parse(topic) for topic in topics]
     wanted = [(str(parse_topic_name(topic)), partition) for topic, partition in named]
@@ -228,7 +229,9 @@ def hanging(topics: tuple[str, ...], aborts: bool, yes: bool, bootstrap: str, ou
         if output == "json":
             print_json([_document(hanging) for hanging in found])
         elif found:
-            print_table(["TOPIC", "PARTITION", "PRODUCER", "EPOCH", "OFFSET"], _rows(found))
+            print_table(
+                ["TOPIC", "PARTITION", "PRODUCER", "EPOCH", "OFFSET", "SINCE"], _rows(found)
+            )
         else:
             say("no transaction hangs")
         if not aborts or not found:
@@ -268,6 +271,7 @@ def _rows(found: "list[HangingTransaction]") -> list[list[object]]:
             hanging.transaction.producer_id,
             hanging.transaction.producer_epoch,
             hanging.transaction.first_offset,
+            show_time(hanging.transaction.began_at),
         ]
         for hanging in found
     ]

@@ -56,10 +56,12 @@ async def leading(disk: Disk | None = None) -> AsyncIterator[Partition]:
         await asyncio.to_thread(appender.close)
 
 
-def batch_of(partition: Partition, epoch: int = 0) -> tuple[BatchHeader, memoryview]:
-    """A client's first batch of a transaction, with two records."""
+def batch_of(
+    partition: Partition, epoch: int = 0, sequence: int = 0
+) -> tuple[BatchHeader, memoryview]:
+    """A client's batch of a transaction, with two records; its first by default."""
     prepared = prepare(partition.topic_partition, Columns(2, wall_now(), values=[b"value"] * 2))
-    sealed = prepared.finish(PRODUCER, ProducerEpoch(epoch), 0, is_transactional=True)
+    sealed = prepared.finish(PRODUCER, ProducerEpoch(epoch), sequence, is_transactional=True)
     return parse_header(sealed), memoryview(sealed + bytes(prepared.body))
 
 
@@ -129,6 +131,24 @@ async def test_a_new_leader_goes_on_with_what_its_log_knows() -> None:
         marker = Marker(PRODUCER, ProducerEpoch(1), True, LeaderEpoch(3))
         (written,) = partition.append_markers([marker], Sender()).written
         assert (written.first_offset, written.last_offset) == (0, 1)
+
+
+async def test_a_transaction_is_as_old_for_a_new_leader_and_grows_no_younger_by_batches() -> None:
+    async with leading() as partition:
+        await join(partition)
+        follow(partition)
+        (before,) = partition.leader.producers.open_entries()
+        await until(lambda: wall_now() > before[1].seen_at)
+        lead(partition, THERE, 2)
+        lead(partition, HERE, 3)
+        header, batch = batch_of(partition, sequence=2)
+        sender = Sender()
+        partition.append(header, batch, Acks.LEADER, sender)
+        await asyncio.wait_for(sender.done, 10)
+        (entry,) = partition.leader.producers.open_entries()
+        assert entry[1].seen_at > before[1].seen_at
+        assert entry[1].began_at == before[1].began_at
+        assert (await undecided(partition)).open_ms >= 1
 
 
 async def test_on_a_full_disk_a_marker_takes_the_ballast_and_data_does_not() -> None:

@@ -17,9 +17,9 @@ marker has the epoch of the records that it ends.
 The states are a function of the log's prefix (P45): they are rebuilt by replaying batches in order,
 on leaders, followers and after a crash alike. Only times come from each replica's own clock:
 `seen_at`, which expires idle producers (a forgotten one may start with any sequence), and
-`began_at`, by which a hanging transaction is found. The latter is the batch's own time where the
-topic stamps append time; a producer's timestamp may be that of an event long ago. A snapshot keeps
-both, so only what is replayed after a crash, or copied to a new replica, is as young as that.
+`began_at`, by which a hanging transaction is found (P54). The latter is the batch's own time where
+the topic stamps append time; a producer's timestamp may be that of an event long ago. A snapshot
+keeps both, so only what is replayed after a crash, or copied to a new replica, is as young as that.
 
 There are at most `PRODUCERS_MAX` of them, some 700 bytes each: a new one replaces the one that was
 silent longest. Only a retry that comes after that many other producers is not recognised. A
