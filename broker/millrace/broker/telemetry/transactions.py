@@ -106,9 +106,8 @@ class TransactionMetrics:
         self._undecided_seconds = gauge(
             "partition_transaction_open_seconds_max",
             "For how long the oldest open transaction of a led partition has been open there, by "
-            "its first batch, in the partition where that is longest. It begins anew when the "
-            "leader has read the batch again after a crash, or is a replica that was added since, "
-            "unless the topic stamps append time.",
+            "its first batch, in the partition where that is longest. A replica that was added "
+            "since counts from its copying, unless the topic stamps append time.",
         )
         self._hanging = gauge(
             "hanging_transaction_partitions",

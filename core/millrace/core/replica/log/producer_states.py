@@ -19,7 +19,8 @@ on leaders, followers and after a crash alike. Only times come from each replica
 `seen_at`, which expires idle producers (a forgotten one may start with any sequence), and
 `began_at`, by which a hanging transaction is found (P54). The latter is the batch's own time where
 the topic stamps append time; a producer's timestamp may be that of an event long ago. A snapshot
-keeps both, so only what is replayed after a crash, or copied to a new replica, is as young as that.
+keeps both, so that only what came in the last seconds before a crash, or was copied to a new
+replica, is as young as its reading.
 
 There are at most `PRODUCERS_MAX` of them, some 700 bytes each: a new one replaces the one that was
 silent longest. Only a retry that comes after that many other producers is not recognised. A
