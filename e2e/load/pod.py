@@ -15,7 +15,7 @@ from e2e.installed import Namespace, until
 from e2e.load.program import Settings, Status
 from tests.checkers.history import Op, read
 
-_CODE: Final = (
+CODE: Final = (
     "e2e/load/program.py",
     "tests/checkers/history.py",
     "tests/faults/clients.py",
@@ -57,7 +57,7 @@ class LoadPod:
 
     def start(self) -> None:
         """Start it; return once every partition has acknowledged writes."""
-        code = {path.replace("/", "."): (ROOT / path).read_text() for path in _CODE}
+        code = {path.replace("/", "."): (ROOT / path).read_text() for path in CODE}
         self._namespace.apply(
             {
                 "apiVersion": "v1",
@@ -147,7 +147,7 @@ class LoadPod:
         return self._namespace("exec", self.name, "--", *command)
 
     def _pod(self) -> dict[str, Any]:
-        paths = {path.replace("/", "."): path for path in _CODE} | {_SETTINGS: _SETTINGS}
+        paths = {path.replace("/", "."): path for path in CODE} | {_SETTINGS: _SETTINGS}
         items = [{"key": key, "path": path} for key, path in paths.items()]
         container = {
             "name": "load",
