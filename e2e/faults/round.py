@@ -1,7 +1,8 @@
 """One round: a Cluster of its own, faults one after another under load, and the judgement.
 
 After each fault the round waits until nodes, pods, replicas and the Cluster's conditions are whole.
-At the end clients read all partitions from their beginning, and the checkers judge the history.
+At the end clients read all partitions from their beginning, and the checkers judge the history:
+also that of transactions, and of their exactly-once copy.
 Then the namespace is deleted with everything in it, and must end.
 """
 
@@ -34,11 +35,13 @@ from tests.checkers.check import check
 from tests.checkers.contents import Contents
 from tests.checkers.history import INVOKE, OK, Op
 from tests.checkers.realtime import Availability
+from tests.checkers.transactional import judge
 from tests.faults import catalogue
 from tests.faults.catalogue import NotSeenError
 from tests.faults.history import History
 from tests.faults.load import Places
 from tests.faults.replicas import report_replicas
+from tests.faults.transactional import KEYS
 
 NAMESPACE_DELETED: Final = "namespace-deleted"
 """The end of every round, which is a fault, too."""
@@ -123,6 +126,7 @@ def _play(
         topics=places.topics,
         partitions=PARTITIONS,
         seed=wish.seed,
+        transactions_in=namespace.name,
     )
     dice, releases = random.Random(wish.seed), list(wish.releases)
     home = dice.choice(kubernetes.nodes).name
@@ -156,6 +160,9 @@ def _play(
         except (AssertionError, CommandError):  # The history so far can be judged all the same.
             outcome.failures.append(traceback.format_exc())
         history = load.finish()
+        judged = judge(*load.transactions(), KEYS)
+        outcome.failures += judged.failures
+        say(str(judged))
         if not outcome.failures:  # Otherwise brokers may be away, and hold less than later.
             _report_replicas(scene, metadata, history)
     finally:

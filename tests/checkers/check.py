@@ -64,8 +64,9 @@ def check(
     report.add(resources.anomalies(history, allowances or {}))
     report.measures["longest_wait_s"] = availability.longest_ns / 1e9
     report.measures["longest_lag_s"] = lag.longest_ns / 1e9
-    report.measures["longest_transaction_s"] = commits.longest_ns / 1e9
-    report.measures["timed_transactions"] = commits.count
+    if commits.longest_ns:
+        report.measures["longest_transaction_s"] = commits.longest_ns / 1e9
+        report.measures["timed_transactions"] = commits.count
     report.measures["acknowledged"] = sum(
         write.outcome == OK for writes in seen.writes.values() for write in writes.values()
     )

@@ -65,6 +65,6 @@ def judge(
         ],
         committed=round(report.measures["acknowledged"]),
         copied=round(copy.measures["copied"]),
-        in_window=round(report.measures["timed_transactions"]),
-        longest_s=report.measures["longest_transaction_s"],
+        in_window=round(report.measures.get("timed_transactions", 0.0)),
+        longest_s=report.measures.get("longest_transaction_s", 0.0),
     )
