@@ -13,6 +13,7 @@ from tests.integration.client.conftest import Run
 from millrace.client import (
     Consumer,
     InvalidRequestError,
+    InvalidTransactionTimeoutError,
     PositionsFullError,
     Producer,
     StaleMemberEpochError,
@@ -135,6 +136,34 @@ async def test_a_consumer_that_was_named_by_its_commit_alone_goes_back_as_well()
     async with copying() as it:
         await fail_after(it, 4, commits=True, names=False)
         assert await it.read(6) == [(0, number) for number in range(6)]
+
+
+@pytest.mark.parametrize("had_one", [False, True])
+async def test_what_was_read_for_a_transaction_that_cannot_begin_is_read_again(
+    had_one: bool,
+) -> None:
+    """Else it would be left out: the next transaction commits positions behind it."""
+    async with copying() as it:
+        committed = 0
+        if had_one:  # The coordinator has aborted one, and another identity is needed.
+            await it.read(1)
+            async with it.producer.transaction(it.consumer) as t:
+                await t.commit_positions(it.consumer)
+            committed = 1
+            await it.producer.begin_transaction(it.consumer)
+            await it.producer.send("copies", b"slow")
+            it.broker.transactions.time_out("copy")
+            with pytest.raises(TransactionAbortedError):
+                await it.producer.commit_transaction()
+        assert await it.read(3) == [(0, number) for number in range(committed, committed + 3)]
+        it.broker.transactions.refusals.append(InvalidTransactionTimeoutError("not now"))
+        with pytest.raises(InvalidTransactionTimeoutError):
+            await it.producer.begin_transaction(it.consumer)
+        rest = [(0, number) for number in range(committed, 6)]
+        assert await it.read(len(rest)) == rest
+        async with it.producer.transaction(it.consumer) as t:
+            await t.commit_positions(it.consumer)
+        assert it.broker.groups.stable()[0] == 6
 
 
 async def test_a_loop_over_the_consumer_begins_again_after_an_abort() -> None:

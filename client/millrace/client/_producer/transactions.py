@@ -199,11 +199,20 @@ class Transactions:
             self._set_gate()
             await self._let_readings_go(put_back=was_open)
 
+    async def _initialise_for(self, reading: Reading | None) -> None:
+        """As `_initialise`; if it fails, a consumer hands out again what it did for this (T18)."""
+        try:
+            await self._initialise()
+        except BaseException:
+            if reading is not None:
+                await reading.put_back()
+            raise
+
     async def begin(self, reading: Reading | None = None) -> None:
         """See `Producer.begin_transaction`."""
         async with self._turn:
             if self._machine.must_initialise:
-                await self._initialise()
+                await self._initialise_for(reading)
             self._machine.check_ready()
             if reading is not None:
                 self._hold(reading)  # First: it may refuse.
