@@ -51,10 +51,14 @@ def stamped_batch(
 
 
 def control_batch(
-    base_offset: int, *markers: WrittenMarker, epoch: int = 0, timestamp: int = 1000
+    base_offset: int,
+    *markers: WrittenMarker,
+    epoch: int = 0,
+    timestamp: int = 1000,
+    topic_partition: TopicPartition = TOPIC_PARTITION,
 ) -> StampedBatch:
     """Return a batch of markers."""
-    whole = seal_markers(TOPIC_PARTITION, markers, WallMs(timestamp))
+    whole = seal_markers(topic_partition, markers, WallMs(timestamp))
     header, body = whole[:HEADER_BYTES], whole[HEADER_BYTES:]
     stamped = stamp(header, base_offset=Offset(base_offset), leader_epoch=LeaderEpoch(epoch))
     return StampedBatch.of(parse_header(header), stamped, body)

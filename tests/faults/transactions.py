@@ -23,6 +23,8 @@ _HOUR: Final = 3600.0
 _DOUBT_SECONDS: Final = 0.2
 _LOOKS_SECONDS: Final = 2.5
 """A coordinator looks for what is open for too long once a second."""
+_SLOW_SECONDS: Final = 60.0
+"""A time-out that is not reached within a fault."""
 _PAUSES_MAX: Final = 20
 """Attempts to pause a writer within a transaction."""
 
@@ -251,35 +253,75 @@ def _ending(admin: SyncAdmin, name: str) -> str | None:
     return None if described is None else described.ending
 
 
-@fault("F86", "the wall clock of an id's coordinator jumps an hour ahead or back", Need.PRELOAD)
+@fault("F86", "the wall clock of an id's coordinator jumps an hour ahead, and back", Need.PRELOAD)
 def jump_the_coordinators_clock(scene: Scene) -> str:
     _need_transactions(scene)
     cluster, name = scene.cluster, f"clock-{scene.dice.randrange(10**9)}"
-    jump = scene.dice.choice([_HOUR, -_HOUR])
+    jumps = scene.dice.sample([_HOUR, -_HOUR], 2)
     with SyncAdmin(cluster.bootstrap) as admin:
         admin.create_topic(name, partitions=_PARTITIONS, replication_factor=3)
-        with (
-            SyncProducer(cluster.bootstrap, transactional_id=name) as producer,
-            producer.transaction() as t,
-        ):
-            for partition in range(_PARTITIONS):
-                t.send(name, b"open", partition=partition)
-            producer.flush()
+        with SyncProducer(cluster.bootstrap, transactional_id=name) as producer:
+            producer.init_transactions()
             node, epoch = _coordinator(scene, name)
-            node.control.set_clock(wall_shift_s=jump)
-            scene.load.wait_for_more(60)
-            scene.transactional.wait_for_more()
-            time.sleep(_LOOKS_SECONDS)
-            listed = admin.list_transactions(["ongoing"])
-            if all(one.transactional_id != name for one in listed):
-                raise AssertionError(f"a wall clock ended the transaction: {listed}")
+            for jump in jumps:
+                with producer.transaction() as t:
+                    for partition in range(_PARTITIONS):
+                        t.send(name, b"open", partition=partition)
+                    producer.flush()
+                    node.control.set_clock(wall_shift_s=jump)
+                    scene.load.wait_for_more(60)
+                    scene.transactional.wait_for_more()
+                    time.sleep(_LOOKS_SECONDS)
+                    listed = admin.list_transactions(["ongoing"])
+                    if all(one.transactional_id != name for one in listed):
+                        raise AssertionError(f"a wall clock ended the transaction: {listed}")
         found = _read_back(cluster.bootstrap, name)
         admin.delete_topic(name)
     if _coordinator(scene, name)[1] != epoch:
         raise NotSeenError("another broker coordinates the id")
-    if found != [b"open"] * _PARTITIONS:
-        raise AssertionError(f"one transaction was committed, and {found} are read")
-    return f"the clock of {node.name} was {jump:+.0f} s off; the open transaction was committed"
+    if found != [b"open"] * _PARTITIONS * len(jumps):
+        raise AssertionError(f"two transactions were committed, and {found} are read")
+    return f"the clock of {node.name} was {jumps} s off; both open transactions were committed"
+
+
+@fault("F87", "the monotonic clocks of an id's coordinator jump beyond the time-out", Need.PRELOAD)
+def jump_the_coordinators_steady_clock(scene: Scene) -> str:
+    _need_transactions(scene)
+    cluster, name = scene.cluster, f"steady-{scene.dice.randrange(10**9)}"
+    with SyncAdmin(cluster.bootstrap) as admin:
+        admin.create_topic(name, partitions=_PARTITIONS, replication_factor=3)
+        with SyncProducer(
+            cluster.bootstrap,
+            transactional_id=name,
+            transaction_timeout_ms=round(_SLOW_SECONDS * 1000),
+        ) as producer:
+            producer.begin_transaction()
+            for partition in range(_PARTITIONS):
+                producer.send(name, b"open", partition=partition)
+            producer.flush()
+            node, epoch = _coordinator(scene, name)
+            node.control.set_clock(steady_jump_s=2 * _SLOW_SECONDS)
+            aborted = True
+            try:
+                wait_until(lambda: _ending(admin, name), "it is aborted", _SLOW_SECONDS / 3)
+                producer.commit_transaction()
+            except AbortedError:
+                pass
+            except AssertionError:
+                aborted = False
+                producer.commit_transaction()
+            else:
+                raise AssertionError("a transaction was committed after its abort by time")
+            with producer.transaction() as t:
+                for partition in range(_PARTITIONS):
+                    t.send(name, b"next", partition=partition)
+        found = sorted(_read_back(cluster.bootstrap, name))
+        admin.delete_topic(name)
+    if found != [b"next"] * _PARTITIONS + ([] if aborted else [b"open"] * _PARTITIONS):
+        raise AssertionError(f"aborted: {aborted}; {found} are read")
+    if not aborted:
+        raise NotSeenError(f"it stayed open; the epoch was {epoch}: {_coordinator(scene, name)}")
+    return f"{node.name} aborted it by its clock, its commit was refused, and the next one counts"
 
 
 def _need_transactions(scene: Scene) -> None:

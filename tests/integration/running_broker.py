@@ -58,6 +58,7 @@ class RunningBroker:
 
     Attributes:
         release: whose code it runs from its next start on; None: this checkout's.
+        module: of the command line.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class RunningBroker:
         self.settings = settings or {}
         self.wrapper = wrapper
         self.release: Release | None = None
+        self.module = "millrace.cli"
         self.address = ""
         self.outside_address = self.drpc_address = self.metrics_address = ""
         self.pid = 0
@@ -159,7 +161,7 @@ class RunningBroker:
             for name, value in settings.items()
         }
         command = [
-            *(*self.wrapper, *python, "-m", "millrace.cli"),
+            *(*self.wrapper, *python, "-m", self.module),
             *("broker", "--config", str(config), "--output", "json"),
         ]
         with self.log_path.open("ab") as log:

@@ -2,22 +2,49 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from tests.fakes.stamped_batches import control_batch
 from tests.integration.running_broker import RunningBroker, wait_until
 
+from millrace.broker.storage.log_config import LogConfig
+from millrace.broker.storage.log_directory import DirectoryConfig, LogDirectory
+from millrace.broker.storage.log_directory.ownership import read_identity
+from millrace.broker.storage.posix_file_system import PosixFileSystem
+from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.errors import AbortedError, FencedError, TransactionInDoubtError
+from millrace.core.ids import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
+from millrace.core.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
+from millrace.core.records.batch import PreparedBatch, prepare
+from millrace.core.records.columns import Columns
+from millrace.core.records.header import parse_header, stamp
+from millrace.core.records.markers import Marker, WrittenMarker
 from millrace.proto.v1 import common_pb2 as E
 from millrace.proto.v1 import positions_pb2 as positions
 from millrace.proto.v1 import positions_pb2_grpc
 
 MANY_PARTITIONS = 1_000
+MOST_PARTITIONS = 10_000
 MANY_TRANSACTIONS = 300
+PRODUCERS = ENDS = 1_000
+"""So many transactions of each producer, and ends in each control batch: together a million."""
+GAINED_BYTES_MAX = 256 << 20
+
+
+Figures = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +245,137 @@ def test_who_is_not_in_the_group_commits_nothing_for_it(
         assert refusal() == E.ERROR_CODE_UNKNOWN_MEMBER_ID
         producer.commit_transaction()
         assert admin.fetch_positions(topic_name) == {}
+
+
+def batch_in_a_transaction(
+    prepared: PreparedBatch, offset: int, producer: int, epoch: ProducerEpoch
+) -> StampedBatch:
+    """Return a batch as its leader stamps it; its records are prepared once for all."""
+    header = prepared.finish(ProducerId(producer), epoch, 0, is_transactional=True)
+    stamped = stamp(header, base_offset=Offset(offset), leader_epoch=LeaderEpoch(0))
+    return StampedBatch.of(parse_header(header), stamped, prepared.body)
+
+
+def write_aborted(broker: RunningBroker, topic_id: bytes) -> int:
+    """Write transactions of a record each into a stopped broker's partition; return its end.
+
+    All are aborted, but for the first and the last one.
+    """
+    files, path = PosixFileSystem(), str(broker.log_dirs[0])
+    place = TopicPartition(TopicId(topic_id), 0)
+    identity = read_identity(files, path)
+    directory = LogDirectory.open(
+        files,
+        path,
+        DirectoryConfig(ballast_bytes=0),
+        cluster_id=identity.cluster_id,
+        broker_id=identity.broker_id,
+        new_directory_id=identity.directory_id,
+    )
+    life = directory.closed_by
+    log = directory.open_partition(place, LogConfig(), WallMs(1))
+    now = WallMs(int(time.time() * 1000))
+    prepared = prepare(place, Columns(1, now, [b"aborted"]))
+    for number in range(ENDS):
+        base = log.log_end_offset
+        epoch = ProducerEpoch(number)
+        batches = [
+            batch_in_a_transaction(prepared, base + producer, producer, epoch)
+            for producer in range(PRODUCERS)
+        ]
+        is_commit = {(0, 0), (ENDS - 1, PRODUCERS - 1)}
+        ends = [
+            WrittenMarker(
+                Marker(
+                    ProducerId(producer),
+                    ProducerEpoch(number + 1),
+                    (number, producer) in is_commit,
+                    LeaderEpoch(0),
+                ),
+                Offset(base + producer),
+                Offset(base + producer),
+            )
+            for producer in range(PRODUCERS)
+        ]
+        log.writer.append(batches, now)
+        log.writer.append(
+            [control_batch(log.log_end_offset, *ends, timestamp=now, topic_partition=place)], now
+        )
+    end = log.log_end_offset
+    directory.close(clean=True, broker_epoch=life)
+    return end
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_million_aborted_transactions_cost_readers_and_memory_little(
+    tmp_path: Path, record_property: Figures
+) -> None:
+    """P52: the index is searched, and never handed out as a whole."""
+    with RunningBroker(tmp_path) as broker:
+        topic_id = broker.create_topic("t").topic_id
+        broker.stop()
+        end = write_aborted(broker, topic_id)
+        broker.start()
+        before = broker.rss_bytes()
+        times: dict[str, float] = {}
+        counts: dict[Isolation, int] = {READ_UNCOMMITTED: PRODUCERS * ENDS, READ_COMMITTED: 2}
+        for isolation, count in counts.items():
+            began = time.monotonic()
+            with SyncConsumer(broker.address, isolation=isolation) as consumer:
+                consumer.assign(["t"], start="beginning")
+                found = 0
+                while consumer.position(("t", 0)) < end:
+                    found += len(consumer.poll(200))
+            times[isolation] = time.monotonic() - began
+            assert found == count
+        with SyncConsumer(broker.address) as consumer:  # The last one is found from the end.
+            began = time.monotonic()
+            consumer.assign([("t", 0)])
+            consumer.seek(("t", 0), end - PRODUCERS - 1)
+            assert len(consumer.poll(5_000)) == 1
+            times["last"] = time.monotonic() - began
+        gained = broker.rss_bytes() - before
+    record_property("a million aborted", {**times, "gained_bytes": gained})
+    assert times[READ_COMMITTED] < 2 * times[READ_UNCOMMITTED] + 1
+    assert times["last"] < 1
+    assert gained < GAINED_BYTES_MAX
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_transaction_over_as_many_partitions_as_there_may_be(
+    tmp_path: Path, record_property: Figures
+) -> None:
+    """T12: the end is one decision, whose answer waits for no partition; nobody else is delayed."""
+    with RunningBroker(tmp_path, {"cluster.broker_partitions_max": 2 * MOST_PARTITIONS}) as broker:
+        make_topic(broker, "small")
+        make_topic(broker, "large", MOST_PARTITIONS)
+        with (
+            SyncProducer(
+                broker.address, transactional_id="large", transaction_timeout_ms=600_000
+            ) as producer,
+            SyncProducer(broker.address, transactional_id="small") as other,
+        ):
+            producer.begin_transaction()
+            for partition in range(MOST_PARTITIONS):
+                producer.send("large", b"yes", partition=partition)
+            producer.flush()
+            began = time.monotonic()
+            producer.commit_transaction()
+            decided = time.monotonic() - began
+            slowest = 0.0
+            with SyncAdmin(broker.address) as admin:
+                while True:
+                    began = time.monotonic()
+                    with other.transaction() as t:
+                        t.send("small", b"quick")
+                    slowest = max(slowest, time.monotonic() - began)
+                    described = admin.describe_transaction("large")
+                    assert described is not None
+                    if described.state == "complete_commit":
+                        break
+        record_property("10,000 partitions", {"decided_s": decided, "slowest_other_s": slowest})
+        assert decided < 5
+        assert slowest < 5
+        assert committed(broker, "large", MOST_PARTITIONS) == [b"yes"] * MOST_PARTITIONS

@@ -22,7 +22,7 @@ KINDS = {
     "what is put back": "F41,F45,F36b",
     "groups and quotas": "F66,F67,F68,F72b",
     "compaction": "F76,F77,F78",
-    "transactions": "F83,F84,F85,F86",
+    "transactions": "F83,F84,F85,F86,F87",
 }
 SECONDS_MAX = 300
 LINES_SHOWN = 40
