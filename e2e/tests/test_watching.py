@@ -36,12 +36,11 @@ NOT_CAUSED_HERE = {
     ("Millrace: Brokers and disks", "Refusals by broker"),
     ("Millrace: Quotas", "Time that quotas delay clients"),
     ("Millrace: Quotas", "Present delays"),
-    ("Millrace: Transactions", "Records that readers do not see yet"),
     ("Millrace: Storage", "Bytes on HDDs"),
     ("Millrace: Storage", "Moved bytes"),
     ("Millrace: Storage", "Moved segments"),
 }
-"""These panels are empty here, where nothing is refused, delayed, tiered or in a transaction;
+"""These panels are empty here, where nothing is refused, delayed or tiered;
 `tests/integration/test_dashboards.py` has data for them."""
 _DEFINITIONS = ROOT / "tests" / "data" / "monitoring"
 _SECONDS = 180.0
@@ -78,7 +77,10 @@ def cluster(watched: Cluster, namespace: Namespace) -> Namespace:
     namespace.make_topic(TOPIC, partitions=3, replicas=3, config={"min.insync.replicas": 2})
     topic = f"{namespace.name}/{TOPIC}"
     bootstrap = f"logs-bootstrap.{namespace.name}.svc:7092"
-    load = LoadPod(namespace, Settings(bootstrap=bootstrap, topics=(topic,), partitions=3))
+    settings = Settings(
+        bootstrap=bootstrap, topics=(topic,), partitions=3, transactions_in=namespace.name
+    )
+    load = LoadPod(namespace, settings)
     load.start()
     load.millrace("consume", topic, "--group", "billing", "--max", "10", "--timeout", "60")
     # Where it has stored no position, all records count as unread, and an alert may say so.
