@@ -11,11 +11,13 @@ was reached, the copy goes on, has each record once and in order, and leaves not
 | groups | the coordinator of the member's group, another broker |
 | leader | of a partition of the copy, the third broker |
 | member | the process that copies: consumer and producer |
+| brokers | all of them |
 """
 
 import itertools
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +34,8 @@ from tests.integration.running_cluster import RunningCluster
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.client.producer.murmur2 import partition_of
 
-Who = Literal["coordinator", "groups", "leader", "member"]
-_WHO: Final[tuple[Who, ...]] = ("coordinator", "groups", "leader", "member")
+Who = Literal["coordinator", "groups", "leader", "member", "brokers"]
+_WHO: Final[tuple[Who, ...]] = ("coordinator", "groups", "leader", "member", "brokers")
 _TRANSACTIONS, _POSITIONS = "__transactions", "__positions"
 _PLACES: Final = 12
 """Partitions of the internal topics."""
@@ -323,16 +325,22 @@ def test_who_dies_at_a_step_leaves_all_of_the_transaction_or_nothing(
             if step.is_decided:
                 copying.wait_until_committed()
             copying.start_member()
+        elif who == "brokers":
+            left.callback(start_again, *stage.cluster.brokers)
+            for broker in stage.cluster.brokers:
+                broker.kill()
+            stage.holds.release()
+            start_again(*stage.cluster.brokers)
         else:
             killed = copying.broker(who)
+            left.callback(start_again, killed)
             killed.kill()
             stage.holds.release()
-            left.callback(start_again, killed)
             wait_until(
                 lambda: copying.present_leader(who) not in (copying.broker_id(who), -1),
                 "another broker does its work",
             )
-            killed.start()
+            start_again(killed)
         copying.wait_until_copied()
 
 
@@ -345,9 +353,12 @@ def paused(member: ClientProcess) -> Iterator[None]:
         member.resume()
 
 
-def start_again(broker: RunningBroker) -> None:
-    if not broker.is_running:
-        broker.start()
+def start_again(*brokers: RunningBroker) -> None:
+    """Start those that are dead, all at a time."""
+    dead = [broker for broker in brokers if not broker.is_running]
+    with ThreadPoolExecutor(len(brokers)) as pool:
+        for started in [pool.submit(broker.start) for broker in dead]:
+            started.result()
 
 
 @pytest.mark.nightly

@@ -110,7 +110,8 @@ class Producer(RecordSink, AsyncClient):
 
         Args:
             consumer: for which the transaction commits positions. From the beginning of the block
-                on the consumer gives no partition up, and after an abort it goes back.
+                on the consumer gives no partition up. After an abort, and if no transaction can
+                begin, it goes back.
         """
         return Transaction(self, self._transactions(), reading_of(consumer))
 
