@@ -48,7 +48,7 @@ class Acknowledgements:
         """
         try:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-        except (OSError, AttributeError):  # Closed, not TCP, or not Linux.
+        except (OSError, ValueError, AttributeError):  # Closed, not TCP, or not Linux.
             return False
         if len(info) < _INFO_BYTES:
             return False

@@ -1,5 +1,6 @@
 """Whether the other machine answers, by what the kernel says."""
 
+import asyncio
 import socket
 import struct
 
@@ -58,6 +59,26 @@ def test_a_socket_that_is_none_of_tcp_says_nothing() -> None:
     assert not found.is_dead(5000)
     for end in pair:
         end.close()
+
+
+def test_a_connection_that_is_closing_says_nothing() -> None:
+    """A loop of uvloop lets go of the socket before it says that the connection is lost."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def close() -> Acknowledgements:
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            asyncio.Protocol, *server.getsockname()
+        )
+        found = Acknowledgements(transport.get_extra_info("socket"), 1000)
+        transport.abort()
+        await asyncio.sleep(0)
+        return found
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        loop = uvloop.new_event_loop()
+        found = loop.run_until_complete(close())
+        loop.close()
+    assert not found.is_dead(0)
 
 
 def test_the_kernel_of_this_machine_tells_what_is_acknowledged() -> None:
