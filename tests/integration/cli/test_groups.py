@@ -57,6 +57,32 @@ def test_readers_are_listed_described_and_deleted(
         assert "group list" in result.stderr
 
 
+def test_a_position_that_an_open_transaction_commits_is_shown_as_pending(
+    millrace: CommandLine, topic: str, admin: SyncAdmin
+) -> None:
+    name = f"copier of {topic}"
+
+    def described() -> list[int | None]:
+        document = json.loads(millrace.ok("group", "describe", name, "-o", "json"))
+        return [partition["pending"] for partition in document["partitions"]]
+
+    with (
+        SyncConsumer(millrace.address, group=name, enable_auto_commit=False) as consumer,
+        SyncProducer(millrace.address, transactional_id=name) as producer,
+    ):
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(100) or consumer.assignment(), "it has partitions")
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({(topic, 1): 4}, consumer)
+        assert described() == [None, 4]
+        assert "PENDING" in millrace.ok("group", "describe", name)
+        assert admin.fetch_positions(name, kind="pending") == {(topic, 1): Position(4)}
+        producer.commit_transaction()
+        wait_until(lambda: described() == [None, None], "the position counts")
+        assert admin.fetch_positions(name)[topic, 1].offset == 4
+        assert "PENDING" not in millrace.ok("group", "describe", name)
+
+
 def test_a_group_of_consumers_shows_its_members_and_cannot_be_changed_meanwhile(
     millrace: CommandLine, topic: str, admin: SyncAdmin
 ) -> None:

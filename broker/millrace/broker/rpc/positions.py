@@ -178,8 +178,10 @@ class PositionsService:
         name = request.name
         try:
             kind = _KINDS.get(request.kind)
-            if kind is None:
-                raise MalformedRequestError("name a kind of positions: initial or committed ones")
+            if kind is None and request.kind != pb.POSITION_KIND_PENDING:
+                raise MalformedRequestError(
+                    "name a kind of positions: initial, committed or pending ones"
+                )
             check_name(name)
             place = self._names.find(name)
             if place is None:
@@ -194,6 +196,8 @@ class PositionsService:
             ) -> Result[CoordinatorRecord, dict[TopicPartition, Position]]:
                 if request.require_stable:
                     machine.check_stable(name, awaited)
+                if kind is None:
+                    return Result([], machine.pending(name))
                 return Result([], machine.positions(name, kind))
 
             found = await self._positions.ask(place, look)

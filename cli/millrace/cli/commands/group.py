@@ -1,6 +1,6 @@
 """`millrace group`: consumer groups, and other readers that keep positions under a name."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from millrace.core.topics import PartitionName
 from millrace.core.words import count
 
 if TYPE_CHECKING:
-    from millrace.client import GroupDescription, MemberDescription, SyncAdmin
+    from millrace.client import GroupDescription, MemberDescription, Position, SyncAdmin
 
 
 _complete_name = completed(lambda admin: [group.name for group in admin.list_groups()])
@@ -86,7 +86,8 @@ def describe(name: str, bootstrap: str, output: str) -> None:
 
     POSITION is the next record that the group reads: the committed one, or where it began; a dash:
     it has committed none, and all records count as unread. TIME is the age of the oldest unread
-    records. Another dash stands for what is not known.
+    records. PENDING, where there is one: a transaction that has not ended commits this position,
+    and members that begin there wait for it. Another dash stands for what is not known.
     """
     with connect_admin(bootstrap) as admin:
         group = _found(admin, name)
@@ -101,11 +102,12 @@ def describe(name: str, bootstrap: str, output: str) -> None:
 def _print(group: "GroupDescription", lags: Sequence[PartitionLag]) -> None:
     total = total_of(lags)
     put(", ".join(filter(None, [f"{group.name}: {group.kind}", *_facts(group)])))
-    owners = group.owners
+    owners, pending = group.owners, group.pending
     rows = [
         [
             *(row.place),
             row.position,
+            *_pending_cells(pending, row.place),
             None if row.lag is None else row.lag.end_offset,
             *lag_cells(row.lag),
             _short(owners[row.place]) if row.place in owners else None,
@@ -113,13 +115,23 @@ def _print(group: "GroupDescription", lags: Sequence[PartitionLag]) -> None:
         for row in lags
     ]
     put()
-    print_table(["TOPIC", "PARTITION", "POSITION", "END", *LAG_COLUMNS, "MEMBER"], rows)
+    columns = ["POSITION", *(["PENDING"] if pending else []), "END", *LAG_COLUMNS, "MEMBER"]
+    print_table(["TOPIC", "PARTITION", *columns], rows)
     if group.members:
         put()
         columns = ["MEMBER", "INSTANCE", "CLIENT", "ADDRESS", "ZONE", "PARTITIONS", "STATE"]
         print_table(columns, [_member_row(member) for member in group.members])
     if total.lost:
         say(f"retention has deleted {count(total.lost, 'record')} that the group has not read")
+
+
+def _pending_cells(
+    pending: "Mapping[PartitionName, Position]", place: PartitionName
+) -> list[object]:
+    """Return the cell of the column, which is there if there is any position to show."""
+    if not pending:
+        return []
+    return [pending[place].offset if place in pending else None]
 
 
 def _facts(group: "GroupDescription") -> list[str]:
@@ -173,6 +185,7 @@ def _document(group: "GroupDescription", lags: Sequence[PartitionLag]) -> dict[s
                 **_place_document(row.place),
                 "kind": "committed" if row.place in group.committed else "initial",
                 "position": row.position,
+                "pending": group.pending[row.place].offset if row.place in group.pending else None,
                 "end": None if row.lag is None else row.lag.end_offset,
                 **lag_document(row.lag, row.lost),
                 "member_id": owners[row.place].member_id if row.place in owners else None,

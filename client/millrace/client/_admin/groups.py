@@ -19,7 +19,7 @@ from millrace.client._cluster.positions import KeptPositions
 from millrace.client._threads.tasks import parts_of_a_call
 from millrace.core.coordinator.groups.lags import unread_records
 from millrace.core.coordinator.positions.position import Position
-from millrace.core.errors import MillraceError
+from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.ids import Offset, TopicId, TopicPartition
 from millrace.core.isolation import READ_COMMITTED, Isolation
 from millrace.core.topics import PartitionName
@@ -39,6 +39,7 @@ _KINDS: Final[Mapping[int, GroupKind]] = {
 _POSITION_KINDS: Final = {
     "committed": positions_pb2.POSITION_KIND_COMMITTED,
     "initial": positions_pb2.POSITION_KIND_INITIAL,
+    "pending": positions_pb2.POSITION_KIND_PENDING,
 }
 
 
@@ -99,6 +100,8 @@ class GroupDescription:
     """How far it has read."""
     initial: dict[PartitionName, Position] = field(default_factory=dict)
     """Where it began, if it stored that."""
+    pending: dict[PartitionName, Position] = field(default_factory=dict)
+    """What transactions commit for it that have not ended: until then members wait for them."""
 
     @property
     def state(self) -> GroupState:
@@ -126,7 +129,7 @@ class GroupDescription:
     @property
     def topics(self) -> set[str]:
         """The topics that it has read, or of which it owns partitions."""
-        return {topic for topic, _ in (*self.positions, *self.owners)}
+        return {topic for topic, _ in (*self.positions, *self.owners, *self.pending)}
 
     def partitions(self, topics: Mapping[str, TopicDescription]) -> list[PartitionName]:
         """Return the partitions that it reads, also those in which it has stored no position.
@@ -140,7 +143,7 @@ class GroupDescription:
         Args:
             topics: its topics.
         """
-        places = {*self.positions, *self.owners}
+        places = {*self.positions, *self.owners, *self.pending}
         if self.kind == "consumer":
             described = (topics[name] for name in self.topics)
             places |= {(topic.name, at.partition) for topic in described for at in topic.partitions}
@@ -210,9 +213,11 @@ class GroupAdministration(Administration):
         await self._positions.commit(name, positions)
 
     async def fetch_positions(
-        self, name: str, *, kind: Literal["committed", "initial"] = "committed"
+        self, name: str, *, kind: Literal["committed", "initial", "pending"] = "committed"
     ) -> dict[PartitionName, Position]:
         """Return how far a reader of this name has read, or where it began; without deleted topics.
+
+        `pending` are positions that transactions commit which have not ended.
 
         Raises:
             InvalidPositionError: that is no name.
@@ -254,12 +259,13 @@ class GroupAdministration(Administration):
             InvalidPositionError: that is no name.
         """
         async with parts_of_a_call():
-            (epoch, assignor, members), committed, initial = await asyncio.gather(
+            (epoch, assignor, members), committed, initial, pending = await asyncio.gather(
                 self._describe_members(name),
                 self.fetch_positions(name),
                 self.fetch_positions(name, kind="initial"),
+                self._fetch_pending(name),
             )
-        if not (epoch or committed or initial):
+        if not (epoch or committed or initial or pending):
             return None
         return GroupDescription(
             name=name,
@@ -269,7 +275,14 @@ class GroupAdministration(Administration):
             members=members,
             committed=committed,
             initial=initial,
+            pending=pending,
         )
+
+    async def _fetch_pending(self, name: str) -> dict[PartitionName, Position]:
+        try:
+            return await self.fetch_positions(name, kind="pending")
+        except MalformedRequestError:  # A broker of an earlier release has no transactions.
+            return {}
 
     async def _describe_members(self, name: str) -> tuple[int, str, tuple[MemberDescription, ...]]:
         """Return a group's epoch, its assignor and its members."""

@@ -13,6 +13,7 @@ class PositionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     POSITION_KIND_UNSPECIFIED: _ClassVar[PositionKind]
     POSITION_KIND_INITIAL: _ClassVar[PositionKind]
     POSITION_KIND_COMMITTED: _ClassVar[PositionKind]
+    POSITION_KIND_PENDING: _ClassVar[PositionKind]
 
 class NameKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -23,6 +24,7 @@ class NameKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 POSITION_KIND_UNSPECIFIED: PositionKind
 POSITION_KIND_INITIAL: PositionKind
 POSITION_KIND_COMMITTED: PositionKind
+POSITION_KIND_PENDING: PositionKind
 NAME_KIND_UNSPECIFIED: NameKind
 NAME_KIND_CONSUMER: NameKind
 NAME_KIND_SPARK: NameKind

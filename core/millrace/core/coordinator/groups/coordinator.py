@@ -172,6 +172,10 @@ class GroupCoordinator:
         """See `PositionsMachine.positions`."""
         return self._positions.positions(name, kind)
 
+    def pending(self, name: str) -> dict[TopicPartition, Position]:
+        """See `PositionsMachine.pending`."""
+        return self._positions.pending(name)
+
     # --- Changes -----------------------------------------------------------------------------
 
     def handle_resolve_initial(

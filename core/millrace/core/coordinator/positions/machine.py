@@ -139,6 +139,15 @@ class PositionsMachine:
         """Whether there are positions under this name."""
         return name in self._names or self._pending.has(name)
 
+    def pending(self, name: str) -> dict[TopicPartition, Position]:
+        """Return what open transactions commit under a name, the latest of each partition.
+
+        Raises:
+            InvalidPositionError: that is no name.
+        """
+        check_name(name)
+        return self._pending.positions(name)
+
     def unstable(self, name: str) -> set[TopicPartition]:
         """Return the partitions whose committed position waits for the end of a transaction."""
         return self._pending.partitions(name)

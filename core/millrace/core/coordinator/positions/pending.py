@@ -13,7 +13,7 @@ Source: KIP-98, KIP-447; Kafka's OffsetMetadataManager compares offsets of the l
 
 from collections.abc import Collection, Iterable, Iterator
 
-from millrace.core.coordinator.positions.position import CommitNumber
+from millrace.core.coordinator.positions.position import CommitNumber, Position
 from millrace.core.coordinator.positions.records import Pending, PendingKey, PendingRecord
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicPartition, WallMs
 
@@ -47,6 +47,15 @@ class PendingPositions:
     def partitions(self, name: str) -> set[TopicPartition]:
         """Return the partitions of a name whose position may change."""
         return {key.topic_partition for key in self._names.get(name, ())}
+
+    def positions(self, name: str) -> dict[TopicPartition, Position]:
+        """Return the latest one of each partition, in the order of topic ids and partitions."""
+        latest: dict[TopicPartition, Pending] = {}
+        for key, pending in self._names.get(name, {}).items():
+            known = latest.get(key.topic_partition)
+            if known is None or known.order < pending.order:
+                latest[key.topic_partition] = pending
+        return {where: latest[where].position for where in sorted(latest)}
 
     def next_order(self, name: str, topic_partition: TopicPartition) -> int:
         """Return the order of another one of a partition: it is the latest."""

@@ -147,6 +147,17 @@ def test_what_an_aborted_transaction_would_commit_is_dropped() -> None:
     assert len(log.records) == before
 
 
+def test_of_pending_positions_the_latest_of_each_partition_is_told() -> None:
+    log = Log()
+    log.stage(A, 10, 0, 1)
+    log.stage(B, 20, 1)
+    assert log.machine.pending("g") == {at(0): Position(10), at(1): Position(20)}
+    log.end(B, is_commit=False)
+    assert log.machine.pending("g") == {at(0): Position(10), at(1): Position(10)}
+    log.end(A, is_commit=True)
+    assert log.machine.pending("g") == {}
+
+
 def test_only_the_partitions_that_a_member_reads_have_to_be_stable() -> None:
     log = Log()
     log.stage(A, 10, 0)
