@@ -296,20 +296,25 @@ class ProducerStates:
         )
         entry = self._entries.pop(producer_id, None)
         batches: tuple[KeptBatch, ...] = (kept,)
-        first_offset, began_at = UNKNOWN_OFFSET, NO_TIMESTAMP
-        coordinator_epoch = NO_LEADER_EPOCH
+        first_offset, coordinator_epoch = UNKNOWN_OFFSET, NO_LEADER_EPOCH
         if entry is not None:
             # Also in another epoch: no marker has ended it.
-            first_offset, began_at = entry.first_offset, entry.began_at
-            coordinator_epoch = entry.coordinator_epoch
+            first_offset, coordinator_epoch = entry.first_offset, entry.coordinator_epoch
             if entry.epoch == batch.producer_epoch:
                 batches = (*entry.batches[1 - BATCHES_KEPT :], kept)
         elif len(self._entries) >= self._producers_max:
             self._make_room()
-        if batch.attributes & _TRANSACTIONAL and first_offset == UNKNOWN_OFFSET:
+        if entry is not None and first_offset != UNKNOWN_OFFSET:
+            began_at = entry.began_at
+        elif batch.attributes & _TRANSACTIONAL:
             first_offset = base_offset
             began_at = now if batch.append_timestamp == NO_TIMESTAMP else batch.append_timestamp
             self.transactions.begin(producer_id, base_offset)
+        else:
+            self._entries[producer_id] = ProducerEntry(
+                batch.producer_epoch, batches, now, UNKNOWN_OFFSET, coordinator_epoch
+            )
+            return
         self._entries[producer_id] = ProducerEntry(
             batch.producer_epoch, batches, now, first_offset, coordinator_epoch, False, began_at
         )
