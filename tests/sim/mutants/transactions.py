@@ -53,7 +53,12 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("a marker ends a later transaction than its own", "T1", f"{_STATES}.check_marker",
            "if marker.producer_epoch <= entry.epoch and not is_of_epoch:", "if False:"),
     mutant("a batch joins the transaction before its own", "T2", f"{_STATES}._check_epoch",
-           "if entry.first_offset != UNKNOWN_OFFSET:", "if False:"),
+           "if entry.first_offset != UNKNOWN_OFFSET:", "if False:",
+           # Seeds 1 and 2 of the scenario "T2, T12" find both together, and not this alone.
+           also=mutant("the transaction before is over where the first partition knows it", "T2",
+                       "millrace.broker.coordinator.marker_delivery:MarkerDelivery._done",
+                       "if not telling.owed and not telling.is_dropped:",
+                       "if not telling.is_dropped:")),
     mutant("an aborted record replaces the committed one of its key", "T3",
            f"{_CLEANING}:KeyCollector.take",
            "or not (batch.header.is_control or batch.header in self._aborted)",
