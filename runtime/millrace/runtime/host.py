@@ -196,8 +196,26 @@ class RealHost:
     ) -> Any:
         name, port = split_address(address)
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.create_connection(factory, name, port, ssl=tls)
-        return protocol
+        # Not by `create_connection`: uvloop hands the failed look-up of a call that was cancelled
+        # to the loop's exception handler.
+        found = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+        refusals: list[OSError] = []
+        for *_, place in found:
+            host, _, *others = place
+            scope = others[1] if len(others) > 1 else 0  # Of an IPv6 address for one link.
+            try:
+                _, protocol = await loop.create_connection(
+                    factory,
+                    f"{host}%{scope}" if scope else str(host),
+                    port,
+                    ssl=tls,
+                    server_hostname=name if tls else None,
+                )
+            except OSError as error:
+                refusals.append(error)
+            else:
+                return protocol
+        raise refusals[0]
 
 
 class _RealListening:

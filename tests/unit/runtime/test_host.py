@@ -1,7 +1,11 @@
 """The machine that a process runs on."""
 
+import asyncio
+import gc
+import socket
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import uvloop
@@ -37,3 +41,47 @@ def test_a_loop_on_a_thread_runs_what_other_threads_give_it() -> None:
     ran = host.RealHost().new_queue()
     loop.call_soon_threadsafe(ran.put, "ran")
     assert ran.get(timeout=60) == "ran"
+
+
+UNKNOWN = "no name"
+"""The look-up fails without a question to the network."""
+
+
+async def _connect_and_give_up(seen: list[dict[str, Any]]) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: seen.append(context))
+    connecting = asyncio.create_task(
+        host.RealHost().connect(f"{UNKNOWN}:1", asyncio.BufferedProtocol)
+    )
+    await asyncio.sleep(0)  # It has begun to look the name up.
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    del connecting
+    with pytest.raises(socket.gaierror):  # By now the first look-up has failed, too.
+        await loop.getaddrinfo(UNKNOWN, 1)
+    gc.collect()
+
+
+def test_a_name_that_is_not_found_after_its_connection_was_given_up_is_no_unexpected_error() -> (
+    None
+):
+    """Such an error ends a broker: connections are given up while the DNS is away."""
+    seen: list[dict[str, Any]] = []
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_connect_and_give_up(seen))
+    assert seen == []
+
+
+async def test_all_addresses_of_a_name_are_tried() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"localhost:{listening.getsockname()[1]}"  # Often [::1] comes first.
+        protocol = await host.RealHost().connect(address, asyncio.BufferedProtocol)
+        assert isinstance(protocol, asyncio.BufferedProtocol)
+
+
+async def test_where_nobody_listens_no_connection_is_made() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"localhost:{listening.getsockname()[1]}"
+    with pytest.raises(ConnectionRefusedError):
+        await host.RealHost().connect(address, asyncio.BufferedProtocol)
