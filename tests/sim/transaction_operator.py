@@ -4,7 +4,9 @@ Who aborts a transaction that its coordinator knows only hurries (P54). What han
 and is known to no coordinator, is ended there; while all is well, nothing hangs (P49).
 """
 
+import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from tests.sim.clients import Client, Job
 from tests.sim.world import Violation
@@ -17,6 +19,9 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import Offset, TopicPartition
 from millrace.core.isolation import READ_UNCOMMITTED
+
+_HEARD_S: Final = 8
+"""A leader that was replaced, and still shows what was open then, has heard of it by then."""
 
 
 class TransactionOperator(Client):
@@ -60,12 +65,22 @@ class TransactionOperator(Client):
     async def _end_hanging(self, admin: Admin) -> None:
         """End the transactions of which no coordinator knows."""
         was_quiet = self._site.is_quiet()
-        for hanging in await admin.find_hanging_transactions([self._site.topic]):
-            if was_quiet and self._site.is_quiet() and not self._may_be_lost():
-                raise Violation(f"{hanging} hangs (P49)")
-            place = hanging.topic, hanging.partition
-            which = hanging.transaction
-            await admin.abort_open_transaction(place, which.producer_id, which.first_offset)
+        found = await self._hanging(admin)
+        if found and was_quiet:
+            await asyncio.sleep(_HEARD_S)
+            found &= await self._hanging(admin)
+            if found and self._site.is_quiet() and not self._may_be_lost():
+                raise Violation(f"{found} hang in {self._site.topic} (P49)")
+        for partition, producer_id, first_offset in sorted(found):
+            place = self._site.topic, partition
+            await admin.abort_open_transaction(place, producer_id, first_offset)
+
+    async def _hanging(self, admin: Admin) -> set[tuple[int, int, int]]:
+        """Return partition, producer and first offset of each hanging transaction."""
+        return {
+            (found.partition, found.transaction.producer_id, found.transaction.first_offset)
+            for found in await admin.find_hanging_transactions([self._site.topic])
+        }
 
     async def _delete_records(self, admin: Admin) -> None:
         """Delete records of a partition, up to any offset that is replicated."""
