@@ -185,7 +185,8 @@ class TransactionCoordinator(KeptTransactions):
         Raises:
             ProducerFencedError, TransactionAbortedError, InvalidTransactionStateError: the producer
                 may not write.
-            ConcurrentTransactionsError: the last transaction is not complete.
+            ConcurrentTransactionsError: the last transaction is not complete, or a partition whose
+                topic was deleted and brought back has not got its marker yet (T8).
             TransactionsFullError: there is no room for another partition.
             MalformedRequestError: there is too much in the request.
         """
@@ -207,6 +208,8 @@ class TransactionCoordinator(KeptTransactions):
             return Result([], None)
         if not missing and not missing_groups:
             return Result([], None)
+        if (owed := self._left.of_id(transactional_id, missing)) is not None:
+            raise refusals.owed(transactional_id, owed)
         there = self._participants.count_partitions(transactional_id, producer) if is_open else 0
         self._check_room(there, missing.values(), len(missing_groups))
         records: list[TransactionRecord] = []

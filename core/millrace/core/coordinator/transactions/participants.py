@@ -5,7 +5,7 @@ A part of the coordinator's state that follows from its records. Partitions are 
 an earlier transaction, and count for nothing.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
 from millrace.core.coordinator.transactions.records import (
@@ -135,6 +135,15 @@ class OwedMarkers:
     def of_topic(self, topic_id: TopicId) -> list[OwedRecord]:
         """Return what a topic gets."""
         return list(self._by_topic.get(topic_id, {}).values())
+
+    def of_id(self, transactional_id: str, chunks: Mapping[Chunk, int]) -> TopicPartition | None:
+        """Return one of some partitions that gets a marker of an id; None: none does."""
+        for (topic_id, chunk), bitmap in chunks.items():
+            for record in self.of_topic(topic_id):
+                if record.transactional_id == transactional_id and record.chunk == chunk:
+                    for place in partitions_of((topic_id, chunk), record.bitmap & bitmap):
+                        return place
+        return None
 
     def find(self, record: OwedRecord) -> OwedRecord | None:
         """Return what is still owed of a record; None: nothing."""

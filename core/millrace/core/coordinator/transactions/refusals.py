@@ -13,6 +13,7 @@ from millrace.core.coordinator.transactions.transaction import (
     short_id,
 )
 from millrace.core.errors import (
+    ConcurrentTransactionsError,
     InvalidTransactionStateError,
     MalformedRequestError,
     MillraceError,
@@ -61,6 +62,15 @@ def fenced(transactional_id: str, producer: Producer) -> ProducerFencedError:
         f"producer {producer} does not have the transactional id {short_id(transactional_id)!r}: "
         "another producer has begun with it. Close this one, and give each producer an id of its "
         "own"
+    )
+
+
+def owed(transactional_id: str, place: TopicPartition) -> ConcurrentTransactionsError:
+    """Return why a partition may not join yet: its marker would end an earlier transaction."""
+    return ConcurrentTransactionsError(
+        f"an earlier transaction of {transactional_id!r} has ended, and a partition does not know "
+        "it yet, as its topic was deleted and brought back: try again shortly",
+        topic_partition=place,
     )
 
 

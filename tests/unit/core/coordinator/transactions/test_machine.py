@@ -591,6 +591,22 @@ def test_markers_for_a_deleted_topic_delay_nobody_and_wait_until_it_is_back(
     assert machine.handle_paid(owed, log.now).records == []
 
 
+def test_a_topic_that_is_back_gets_its_marker_before_the_next_transaction_of_the_id(
+    log: TransactionsLog,
+) -> None:
+    """Else the marker of the next one would end the last one there, perhaps otherwise."""
+    writer = log.begun()
+    log.join(writer, at(0), at(1))
+    following = log.commit(writer)
+    log.complete(at(0))
+    log.join(following, at(1), at(0, CLICKS))
+    with pytest.raises(ConcurrentTransactionsError, match="brought back"):
+        log.join(following, at(0), at(2))
+    log.join(log.begun(name="default/other"), at(0), name="default/other")
+    log.take(log.machine.handle_paid(log.machine.owed_to(ORDERS), log.now))
+    log.join(following, at(0), at(2))
+
+
 def test_an_id_that_expires_leaves_what_is_owed_to_deleted_topics() -> None:
     log = TransactionsLog()
     writer = log.begun()
