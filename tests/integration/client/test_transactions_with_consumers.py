@@ -21,6 +21,7 @@ from millrace.client import (
     SyncProducer,
     TransactionAbortedError,
     TransactionInDoubtError,
+    UnknownTopicOrPartitionError,
 )
 
 PLACES = [("orders", 0), ("orders", 1)]
@@ -94,6 +95,28 @@ async def test_positions_count_with_the_transaction() -> None:
         assert it.broker.groups.stable() == {0: 4, 1: 0}
         assert it.broker.transactions.calls == ["init", "positions", "commit"]
         assert await it.read(2) == [(0, 4), (0, 5)]
+
+
+async def test_what_was_read_of_a_topic_that_is_gone_does_not_count() -> None:
+    """Its position cannot be stored: were the topic brought back, it would be copied again."""
+    async with copying() as it:
+
+        async def copy() -> None:
+            async with it.producer.transaction(it.consumer) as t:
+                await it.read(6)
+                t.send("copies", b"6")
+                topic = it.broker.topics.pop("orders")
+                it.broker.deleted[topic.topic_id] = topic
+                gone = UnknownTopicOrPartitionError("no such topic")
+                it.broker.fetch_failures += [gone, gone]
+                async with asyncio.timeout(10):
+                    while not it.consumer.metrics()["jumps"]:
+                        await it.consumer.poll(50)
+                await t.commit_positions(it.consumer)
+
+        with pytest.raises(StaleMemberEpochError, match="was deleted"):
+            await copy()
+        assert it.broker.transactions.calls == ["init", "abort"]
 
 
 async def test_positions_alone_are_a_transaction() -> None:

@@ -297,14 +297,19 @@ class Assignment:
         None: it is not known yet, or the topic is gone.
         """
         offset = self._handing_out.rest_offset(place)
+        if self.is_gone(place):
+            return None
         with self._fetching.lock:
-            if self._fetching.fetcher.untold.is_gone(place):
-                return None
             if offset is None:
                 offset = self._fetching.fetcher.partition(place).known_position
             if offset is None:
                 return None
             return Position(offset, self._fetching.fetcher.partition(place).epoch_before(offset))
+
+    def is_gone(self, place: TopicPartition) -> bool:
+        """Whether the topic of a partition is gone, as far as this consumer has heard."""
+        with self._fetching.lock:
+            return self._fetching.fetcher.untold.is_gone(place)
 
     def wake(self) -> None:
         """Let a poll that waits look again."""

@@ -167,14 +167,17 @@ class MemberCommits:
         return max(self.end_at - host.monotonic_s(), 0)
 
     async def commit_read(
-        self, places: Iterable[TopicPartition], within: Within | None = None
-    ) -> None:
-        """Commit how far owned partitions were handed out, except in topics that are gone.
+        self, places: Collection[TopicPartition], within: Within | None = None
+    ) -> set[TopicPartition]:
+        """Commit how far owned partitions were handed out; return those that are left out.
+
+        Their topics are gone.
 
         Raises:
             MillraceError: as `commit`.
         """
-        await self.commit(self._positions_of(places), within)
+        gone = await self.commit(self._positions_of(places), within)
+        return gone.union(filter(self.assignment.is_gone, places))
 
     def _positions_of(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
         """Return how far owned partitions were handed out, as far as that is known."""

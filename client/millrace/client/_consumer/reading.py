@@ -356,20 +356,26 @@ class ConsumerCore:
 
     async def commit(
         self, positions: Mapping[PartitionName, int] | None, within: Within | None = None
-    ) -> None:
+    ) -> set[TopicPartition]:
         """See `Consumer.commit`.
 
         Args:
             positions: the offset of the next record by partition; None: after all handed out.
             within: the transaction that they are part of; None: they count at once.
+
+        Returns:
+            The partitions that are left out, as their topics are gone.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic of one that was named is gone.
+            MillraceError: they are not stored, or may not be.
         """
         if self.membership is None:
             raise InvalidRequestError("there is no group to commit in: set group=..., subscribe")
         if self.membership.must_put_back:  # What was handed out since is aborted.
             await self.membership.put_back()
         if positions is None:
-            await self.membership.commits.commit_read(self.membership.owned, within)
-            return
+            return await self.membership.commits.commit_read(self.membership.owned, within)
         found = {
             self.assignment.named(place): checked_offset(offset, place)
             for place, offset in positions.items()
@@ -384,6 +390,7 @@ class ConsumerCore:
                 f"the topic of partition {gone.partition} was deleted: its position is not stored, "
                 "and those of the others are"
             )
+        return set()
 
     async def leave(self) -> None:
         """Leave the group, if it is a member."""

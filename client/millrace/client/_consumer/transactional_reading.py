@@ -5,7 +5,8 @@ Invariants, between the moment at which a transaction knows the consumer and its
 - The consumer takes no assignment by which it loses a partition: its group waits for it. So what
   it has handed out, and what the transaction has made of it, count together.
 - If its group gave partitions to others all the same, as its session had ended, the transaction
-  cannot commit: the others have read the same records.
+  cannot commit: the others have read the same records. Nor can it if a topic is gone: a group
+  would read on there without its position, were the topic brought back.
 - After an abort it hands out again what it had handed out: it goes back to where its group has
   committed, and in partitions without a committed position to the first record that it had taken.
   What was prefetched from later positions is dropped.
@@ -87,7 +88,8 @@ class TransactionalReading:
             identity: with which it is written.
 
         Raises:
-            StaleMemberEpochError: the group gave partitions to others within the transaction.
+            StaleMemberEpochError: the group gave partitions to others within the transaction, or
+                their topic is gone: what was made of them would count without their positions.
             MillraceError: the positions are not part of it, or may not be.
         """
         membership = self._core.membership
@@ -99,7 +101,12 @@ class TransactionalReading:
                 "within the transaction: abort it. To hold them, name the consumer when it begins: "
                 "producer.transaction(consumer)"
             )
-        await self._core.commit(positions, Within(transactional_id, *identity))
+        for gone in await self._core.commit(positions, Within(transactional_id, *identity)):
+            raise StaleMemberEpochError(
+                f"the topic of partition {gone.partition} was deleted, and is read no more once "
+                f"the group {self._core.config.group!r} says so: abort the transaction, as it may "
+                "have records of that topic"
+            )
 
     def on_aborted(self) -> None:
         """Go back to where the group has committed, in the next poll."""
