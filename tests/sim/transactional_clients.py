@@ -502,8 +502,9 @@ class Copier(Client):
 
     def _copy(self, read: FetchedRecords) -> Iterator[OutputRecords]:
         self.done += read.records.num_rows
+        keys = None if self._site.marks is None else read.records.column("key")
         yield OutputRecords(
-            self._site.topic, read.records.column("value"), partition=read.partition
+            self._site.topic, read.records.column("value"), keys, partition=read.partition
         )
 
     def _judge(self, error: MillraceError) -> None:
