@@ -1,6 +1,7 @@
 """How many brokers each pool has, and what moves when brokers come or go."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -173,6 +174,26 @@ def test_the_topics_of_the_cluster_itself_are_known_by_their_description() -> No
 def test_internal_topics_are_shared_where_there_are_no_others() -> None:
     crowded = [placed(number, 0, 1, 2, topic="__positions") for number in range(8)]
     assert any(3 in replicas for replicas in scaling([pool(4, 4)], FOUR, crowded).moves.values())
+
+
+def test_the_many_partitions_of_internal_topics_are_not_all_that_new_brokers_get() -> None:
+    zones = "abcab"
+    five = [member(number, zone=zone) for number, zone in enumerate(zones)]
+    sizes = {"__positions": 16, "__transactions": 16, "orders": 6, "payments": 6}
+    partitions = [
+        placed(number, *((number + at) % 3 for at in range(3)), topic=topic)
+        for topic, count in sizes.items()
+        for number in range(count)
+    ]
+    moves = scaling([pool(5, 5)], five, partitions).moves
+    held = Counter(
+        (partition.is_internal, int(broker))
+        for partition in partitions
+        for broker in moves.get(partition.place, partition.replicas)
+    )
+    for is_internal in (False, True):
+        for old, new in ((0, 3), (1, 4)):
+            assert abs(held[is_internal, old] - held[is_internal, new]) <= 1
 
 
 def test_the_plan_is_for_all_that_stay_and_what_goes_to_a_broker_that_is_away_waits() -> None:

@@ -11,9 +11,10 @@ A plan is for all brokers that stay, also for one that is away at that moment, a
 where they are put (P77): what is to be copied to that one waits for it.
 
 New brokers get their share: a broker without replicas, while others hold at least two, causes one
-rebalancing, by the same plan as `millrace reassign plan`. Replicas of internal topics count only
-where there are no others, as the controller puts them on new brokers at once (P77). The rebalancing
-waits for all brokers of the Cluster, except for those that a person drained.
+rebalancing, by the same plan as `millrace reassign plan`, for internal topics and for others apart.
+Replicas of internal topics count only where there are no others, as the controller puts them on new
+brokers at once (P77). The rebalancing waits for all brokers of the Cluster, except for those that a
+person drained.
 
 Every step follows from the present state, so a killed operator continues after any step.
 """
@@ -320,7 +321,8 @@ def _shares(
     Returns:
         The moves, and the work under way; empty: none.
     """
-    counted = [partition for partition in partitions if not partition.is_internal] or partitions
+    of_users = [partition for partition in partitions if not partition.is_internal]
+    counted = of_users or partitions
     loads = {member.broker_id: 0 for member in members}
     for partition in counted:
         for broker in partition.replicas:
@@ -345,7 +347,14 @@ def _shares(
         return {}, ""  # The missing ones are told.
     if all(member.is_fenced for member in new):
         return {}, ""
-    moves, _ = _possible(_planned(partitions, members, needed=()), partitions, members)
+    # Apart, as internal topics have many small partitions: new brokers would get these alone.
+    internal = [partition for partition in partitions if partition.is_internal]
+    plan = {
+        place: replicas
+        for some in (of_users, internal)
+        for place, replicas in _planned(some, members, needed=()).items()
+    }
+    moves, _ = _possible(plan, partitions, members)
     told = f"{_names(new)} {_do(new, 'gets', 'get')} a share of the replicas"
     return moves, told if moves else ""
 
