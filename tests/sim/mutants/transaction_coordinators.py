@@ -54,10 +54,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "    while transactional_id in self._telling.get(place, {}):\n"
            "        await asyncio.sleep(0.01)\n"
            "    return decided"),
-    mutant("the epoch of a fence is given to its producer", "T13", f"{_MACHINE}._fence",
-           "is_fenced=True", "is_fenced=False"),
-    mutant("the last epoch writes, and no epoch is left to fence it", "T13",
-           f"{_MACHINE}._ended", "if following.epoch >= self._config.epoch_max:",
-           "if following.epoch > self._config.epoch_max:"),
+    mutant("epochs that have run out begin again with the same producer id", "T13",
+           f"{_MACHINE}._ended", "following = Producer(next_id(), ProducerEpoch(0))",
+           "following = Producer(marked.producer_id, ProducerEpoch(0))"),
 )
 # fmt: on
