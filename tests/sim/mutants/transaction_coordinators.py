@@ -9,7 +9,6 @@ _MACHINE: Final = f"{_CORE}.machine:TransactionCoordinator"
 _KEPT: Final = f"{_CORE}.kept_transactions:KeptTransactions"
 _SHELL: Final = "millrace.broker.coordinator.transactions:Transactions"
 _DELIVERY: Final = "millrace.broker.coordinator.marker_delivery:MarkerDelivery"
-_STAGED: Final = "millrace.broker.coordinator.staged_commits:StagedCommits"
 _POSITIONS: Final = "millrace.core.coordinator.positions.machine:PositionsMachine"
 
 # fmt: off
@@ -32,8 +31,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "producer_id, epoch = producer\n",
            "return self.handle_commit(name, positions, now, commit)\n"
            "    producer_id, epoch = producer\n"),
-    mutant("positions are stored although the transaction has ended meanwhile", "P56",
-           f"{_STAGED}.end", "guard.is_void = True", "pass"),
     mutant("a marker that was not written is not told again", "T7", f"{_DELIVERY}._retry",
            "if not failed:", "if True:"),
     mutant("markers of a topic that is gone for now are lost", "T8", f"{_MACHINE}.handle_complete",
