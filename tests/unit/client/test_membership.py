@@ -179,6 +179,9 @@ class Reading:
         self.begun: dict[TopicPartition, Begun] = {}
         self.wakes = 0
         self.gone: list[str] = []
+        self.gone_at = 0.0
+        self.unread: set[TopicPartition] = set()
+        """Their topic was gone."""
         self.made_again: list[str] = []
 
     def begin(self, places: Mapping[TopicPartition, Begun]) -> None:
@@ -188,12 +191,13 @@ class Reading:
     def end(self, places: Any) -> None:
         for place in list(places):
             del self.read[place]
+            self.unread.discard(place)
 
     def known_position(self, place: TopicPartition) -> Position | None:
         return self.read.get(place)
 
     def is_gone(self, place: TopicPartition) -> bool:
-        return False
+        return place in self.unread
 
     def tell_gone(self, topic: str, *_: object) -> None:
         self.gone.append(topic)
@@ -257,6 +261,21 @@ async def test_a_member_reads_what_it_is_given_from_where_the_group_has_committe
         await it.until(lambda: it.reading.read, polls=True)
         assert it.reading.read == {place(0): Position(7, 0), place(1): None}
         await it.until(lambda: it.coordinator.heartbeats[-1].confirmed == 1)
+
+
+async def test_a_topic_that_is_gone_for_the_member_alone_is_read_anew() -> None:
+    """It was brought back before the coordinator heard that it was deleted."""
+    async with a_story() as it:
+        it.coordinator.committed = {0: 7}
+        await it.until(lambda: it.reading.read, polls=True)
+        it.coordinator.committed = {0: 9}
+        it.reading.unread = {place(0)}
+        it.reading.gone_at = host.monotonic_s() - 9
+        assert not it.member._is_gone_for_it_alone(host.monotonic_s())
+        it.reading.gone_at -= 2
+        await it.until(lambda: it.reading.read == {place(0): Position(9, 0)}, polls=True)
+        assert not it.reading.unread
+        assert not it.member.is_due
 
 
 async def test_an_assignment_that_is_lost_while_it_is_taken_is_neither_read_nor_confirmed() -> None:

@@ -28,6 +28,7 @@ from millrace.core.errors import (
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.topics import PartitionName, parse_topic_name
 from millrace.proto.v1 import cluster_pb2
+from millrace.runtime import host
 
 _log = Log(__name__)
 
@@ -93,6 +94,8 @@ class Assignment:
         """Names of the topics of assigned partitions."""
         self.topic_ids: dict[str, TopicId] = {}
         """Ids of the topics that are read, by name: another topic may have a name by now."""
+        self.gone_at = 0.0
+        """When the last topic of a group's partition was found to be gone; 0: none that counts."""
         self._told_gone: set[TopicId] = set()
         """Topics of assigned partitions that are gone, as the user was told."""
         self._told_made_again: set[TopicId] = set()
@@ -338,6 +341,7 @@ class Assignment:
         for topic_id, topic in names.items():
             self.tell_gone(topic, topic_id, gone, errors[topic_id].message)
         if self.is_of_group:
+            self.gone_at = host.monotonic_s()
             return
         if is_all and not self._pattern:
             place, error = next(iter(gone.items()))

@@ -43,6 +43,8 @@ _COMMITS_SHARE: Final = 0.6
 session, 10 s by default, at most: then others read again what is not committed."""
 _LEAVE_SHARE: Final = 0.2
 """The share for the request to leave. A coordinator that does not get it waits a session."""
+_TAKEN_AWAY_S: Final = 10.0
+"""Within this time a group takes the partitions of a deleted topic away."""
 
 Callback: TypeAlias = Callable[[list[PartitionName]], Awaitable[None] | None]
 """Called with partitions that were assigned, revoked or lost."""
@@ -133,8 +135,19 @@ class Membership:
             self.heartbeats.has_work
             or self.must_put_back
             or self._is_silent(now)
+            or self._is_gone_for_it_alone(now)
             or self.commits.is_due(now)
         )
+
+    def _is_gone_for_it_alone(self, now: float) -> bool:
+        """Whether the group has had time to take away a topic that was gone."""
+        return 0 < self._assignment.gone_at < now - _TAKEN_AWAY_S
+
+    def _join_again_where_topics_are_back(self) -> None:
+        """Read what the group has not taken away: it was deleted, and brought back soon."""
+        self._assignment.gone_at = 0
+        if any(map(self._assignment.is_gone, self.owned)):
+            self.heartbeats.lose()
 
     def _is_silent(self, now: float) -> bool:
         """Whether others may own its partitions by now."""
@@ -154,6 +167,8 @@ class Membership:
             if self.heartbeats.is_lost:
                 self.heartbeats.is_lost = False
                 await self._give_up()
+            elif self._is_gone_for_it_alone(host.monotonic_s()):
+                self._join_again_where_topics_are_back()
             elif self.must_put_back:
                 await self.put_back()
             elif (
