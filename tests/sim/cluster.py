@@ -11,6 +11,7 @@ import hashlib
 import random
 import re
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -118,6 +119,8 @@ _DELETED_US: Final = 10 * SECOND
 """Brokers have deleted the files of a topic that is gone for good within this time."""
 _PORT: Final = 7092
 _COPIERS: Final = 2
+_COPIED_OF: Final = 50
+"""Some of so many new offsets are copied in quiet."""
 _OPERATES_EVERY_US: Final = 3 * SECOND
 _EPOCHS_MAX: Final = (2, 2, EPOCH_MAX)
 """With 2, epochs run out all the time (T13). The rest keeps its producer ids, as outside of tests:
@@ -282,6 +285,7 @@ class SimulatedCluster:
         self._had_odd_store = False
         self._had_unclean_internal = False
         self._done_before: dict[TransactionalWriter | Copier, int] = {}
+        self._copied_before: Counter[tuple[str, int]] = Counter()
         self._acknowledged_before: dict[tuple[Writer, int], int] = {}
         self._committed_before: dict[TopicPartition, Offset] = {}
         self._is_quiet = False
@@ -500,6 +504,7 @@ class SimulatedCluster:
             for key, count in writer.acknowledged.items()
         }
         self._done_before = {client: client.done for client in self._all_transacting()}
+        self._copied_before = self._copied()
         for topic in self.running.values():
             self._record(topic.recorder, INFO, "swarm", "window", "open")
 
@@ -560,6 +565,36 @@ class SimulatedCluster:
                 raise Violation(
                     f"{client.name} has done {done} in quiet, from "
                     f"{client.doing}; {self.describe()}"
+                )
+        self._judge_copies()
+
+    def _copied(self) -> Counter[tuple[str, int]]:
+        """How many records were given to copiers, by copy and partition."""
+        found: Counter[tuple[str, int]] = Counter()
+        for topic in self.running.values():
+            for client in () if topic.is_gone else topic.transacting:
+                if isinstance(client, Copier):
+                    for partition, count in client.copied.items():
+                        found[topic.plan.name, partition] += count
+        return found
+
+    def _judge_copies(self) -> None:
+        """Check that all partitions were copied that have got records while all was quiet."""
+        copied = self._copied()
+        copies = {
+            topic.plan.copies: topic.plan.name
+            for topic in self.running.values()
+            if not topic.is_gone
+        }
+        for place, before in self._committed_before.items():
+            topic = self.running.get(place.topic_id)
+            copy = "" if topic is None or topic.is_gone else copies.get(topic.plan.name, "")
+            key = copy, place.partition
+            grown = self.witness.replicas.committed.get(place, before) - before
+            if copy and grown > _COPIED_OF and copied[key] == self._copied_before[key]:
+                raise Violation(
+                    f"{place} has {grown} offsets more, and nothing of them is copied; "
+                    f"{self.describe()}"
                 )
 
     def _judge_readers(self, ends: Mapping[TopicPartition, int]) -> None:

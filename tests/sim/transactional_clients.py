@@ -15,6 +15,7 @@ what they see of the original, record by record.
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -438,6 +439,7 @@ class Copier(Client):
 
     Attributes:
         done: how many records it was given to copy.
+        copied: how many of each partition.
         doing: what it does, for a person.
     """
 
@@ -448,6 +450,7 @@ class Copier(Client):
     def __init__(self, job: Job, *, source: str, may_be_lost: Callable[[], bool]) -> None:
         super().__init__(job)
         self.done = 0
+        self.copied: Counter[int] = Counter()
         self._source = source
         self._may_be_lost = may_be_lost
 
@@ -502,6 +505,7 @@ class Copier(Client):
 
     def _copy(self, read: FetchedRecords) -> Iterator[OutputRecords]:
         self.done += read.records.num_rows
+        self.copied[read.partition] += read.records.num_rows
         keys = None if self._site.marks is None else read.records.column("key")
         yield OutputRecords(
             self._site.topic, read.records.column("value"), keys, partition=read.partition
