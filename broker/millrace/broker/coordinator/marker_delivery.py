@@ -8,7 +8,8 @@ what they have (T1).
 The ends that one broker has to write go together in one call, however many transactions they are
 of. A call is answered when all of it is committed. So what has failed before, and all else for the
 same partition, goes in calls of its own, after a pause: a partition that cannot commit holds up
-nobody else's markers.
+nobody else's markers. The same holds for a transaction with many participants: a broker flushes
+each of its partitions, so its ends go a few at a time, and others' records are flushed between.
 
 A topic that this broker does not know is deleted, or this broker has not heard of it yet. Its
 markers are left to the coordinator's record, and delay nobody (T8).
@@ -40,7 +41,10 @@ METHOD: Final = PeerMethod("WriteMarkers", pb.WriteMarkersRequest, pb.WriteMarke
 _ENDS_MAX: Final = 1000
 """Partitions and groups in one call."""
 _CALLS_MAX: Final = 4
-"""Calls under way to one broker with what has not failed before; one more is for what has."""
+"""Calls under way to one broker with what has not failed before; one more is for what has, and one
+for each of both of large transactions."""
+_LARGE: Final = 100
+"""A transaction with more participants is large: so many of its ends are in one call."""
 _PAUSE_MS: Final = 50
 _PAUSE_MS_MAX: Final = 2_000
 _ANSWER_SECONDS: Final = 15.0
@@ -75,6 +79,11 @@ class Telling:
     unknown: list[TopicPartition] = field(default_factory=list)
     is_dropped: bool = False
 
+    @property
+    def is_large(self) -> bool:
+        """Whether so many take part in the transaction that its ends go apart."""
+        return len(self.decision.partitions) + len(self.decision.groups) > _LARGE
+
     async def note(self, ask: Ask, handle: Handle) -> None:
         """Let the coordinator's machine note what was told, unless another broker tells it by now.
 
@@ -100,10 +109,15 @@ class _End(NamedTuple):
 
 
 class _Lane(NamedTuple):
-    """Calls to one broker: with what has not failed before, or with what has."""
+    """Calls to one broker: with what has not failed before, or with what has.
+
+    Attributes:
+        is_large: with ends of large transactions.
+    """
 
     broker_id: BrokerId
     has_failed: bool
+    is_large: bool
 
 
 class MarkerDelivery:
@@ -162,7 +176,8 @@ class MarkerDelivery:
                 telling.owed[participant] = "it has no leader"
                 leaderless.append(end)
             else:
-                lane = _Lane(leader, failures > 0 or participant in self._troubled)
+                has_failed = failures > 0 or participant in self._troubled
+                lane = _Lane(leader, has_failed, telling.is_large)
                 self._waiting.setdefault(lane, []).append(end)
                 lanes[lane] = None
         for lane in lanes:
@@ -185,12 +200,13 @@ class MarkerDelivery:
 
     def _send(self, lane: _Lane) -> None:
         """Call a broker with what waits for it, unless enough calls are under way."""
-        most = 1 if lane.has_failed else _CALLS_MAX
+        most = 1 if lane.has_failed or lane.is_large else _CALLS_MAX
+        ends_max = _LARGE if lane.is_large else _ENDS_MAX
         while lane in self._waiting and self._under_way.get(lane, 0) < most:
             waiting = self._waiting.pop(lane)
-            if len(waiting) > _ENDS_MAX:
-                self._waiting[lane] = waiting[_ENDS_MAX:]
-            ends = [end for end in waiting[:_ENDS_MAX] if not end.telling.is_dropped]
+            if len(waiting) > ends_max:
+                self._waiting[lane] = waiting[ends_max:]
+            ends = [end for end in waiting[:ends_max] if not end.telling.is_dropped]
             if ends:
                 self._under_way[lane] = self._under_way.get(lane, 0) + 1
                 self._tasks.begin(self._call(lane, ends))

@@ -84,9 +84,32 @@ async def test_what_waits_for_a_broker_goes_in_one_call() -> None:
 
 async def test_many_ends_are_divided_over_calls() -> None:
     world = World()
-    world.tell("a", *map(at, range(2500)))
-    await until(lambda: world.over == ["a"])
-    assert [len(call.markers[0].partitions) for call in world.leader.calls] == [1000, 1000, 500]
+    world.leader.slow = {at(0)}
+    for number in range(4):
+        world.tell(f"slow {number}", at(0))
+    for number in range(30):
+        world.tell(f"other {number:02}", *map(at, range(1 + number * 50, 51 + number * 50)))
+    await asyncio.sleep(0.01)
+    world.leader.may_answer.set()
+    await until(lambda: len(world.over) == 34)
+    sizes = [sum(len(marker.partitions) for marker in call.markers) for call in world.leader.calls]
+    assert sizes == [1, 1, 1, 1, 1000, 500]
+
+
+async def test_a_transaction_over_many_partitions_delays_nobody_else() -> None:
+    """An answer means that all of a call is on disk. So its ends go a few at a time, and apart."""
+    world = World()
+    many = [at(number) for number in range(1050)]
+    world.leader.slow = set(many)
+    world.tell("large", *many)
+    world.tell("large, too", *many)
+    await asyncio.sleep(0.01)
+    assert [len(call.markers[0].partitions) for call in world.leader.calls] == [100]
+    world.tell("small", at(2000))
+    await until(lambda: world.over == ["small"])
+    world.leader.may_answer.set()
+    await until(lambda: len(world.over) == 3)
+    assert max(len(call.markers[0].partitions) for call in world.leader.calls) == 100
 
 
 async def test_what_cannot_be_written_is_told_again_until_it_is() -> None:
