@@ -1281,9 +1281,12 @@ def transactional_topics(dice: random.Random) -> list[TopicPlan]:
         reads_followers=dice.random() < 0.5,
         comes_back=comes_back,
     )
-    if dice.random() < 0.5:
-        is_trimmed = not (source.is_compacted or comes_back) and dice.random() < 0.7
-        return [dataclasses.replace(source, is_trimmed=is_trimmed)]
+    if dice.random() < 0.5:  # Nothing is copied, so records may go.
+        if not (source.is_compacted or comes_back):
+            kept = {"retention.bytes": "10000"} if dice.random() < 0.3 else {}
+            is_trimmed = dice.random() < 0.7
+            source = dataclasses.replace(source, config=config | kept, is_trimmed=is_trimmed)
+        return [source]
     copy = TopicPlan(
         name="copy",
         partitions=partitions,

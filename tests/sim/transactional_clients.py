@@ -30,6 +30,7 @@ from millrace.core.errors import (
     Appended,
     FencedError,
     FencedMemberEpochError,
+    LogTruncatedError,
     MillraceError,
     StaleMemberEpochError,
     TransactionInDoubtError,
@@ -520,6 +521,9 @@ class Copier(Client):
             FencedMemberEpochError,
             StaleMemberEpochError,
         )
-        if isinstance(error, expected) or (isinstance(error, FencedError) and self._may_be_lost()):
+        if isinstance(error, expected):
+            return
+        # What an unclean election brings, of the original or of what coordinators keep.
+        if isinstance(error, FencedError | LogTruncatedError) and self._may_be_lost():
             return
         super()._judge(error)
