@@ -6,7 +6,6 @@ from tests.sim.mutants.mutant import Mutant, mutant
 
 _CORE: Final = "millrace.core.coordinator.transactions"
 _MACHINE: Final = f"{_CORE}.machine:TransactionCoordinator"
-_KEPT: Final = f"{_CORE}.kept_transactions:KeptTransactions"
 _SHELL: Final = "millrace.broker.coordinator.transactions:Transactions"
 _DELIVERY: Final = "millrace.broker.coordinator.marker_delivery:MarkerDelivery"
 _POSITIONS: Final = "millrace.core.coordinator.positions.machine:PositionsMachine"
@@ -35,11 +34,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "if not failed:", "if True:"),
     mutant("markers of a topic that is gone for now are lost", "T8", f"{_MACHINE}.handle_complete",
            "bitmaps(deleted).items()", "bitmaps(()).items()"),
-    mutant("markers are told of decisions that may be lost", "T9", f"{_KEPT}.owed",
-           "if offset < high_watermark:", "if True:",
-           also=mutant("markers are told as soon as they are decided", "T9",
-                       f"{_SHELL}._on_committed", "machine.owed(high_watermark, told",
-                       "machine.owed(machine.next_offset, told")),
     mutant("members begin while positions wait for a transaction", "T10",
            "millrace.core.coordinator.groups.coordinator:GroupCoordinator.check_stable",
            "if unstable:", "if False:"),
