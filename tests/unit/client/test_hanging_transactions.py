@@ -12,7 +12,7 @@ from millrace.client._admin.transactions import (
     TransactionStateName,
 )
 from millrace.client._cluster.open_transactions import OpenTransaction
-from millrace.core.errors import MillraceError
+from millrace.core.errors import MillraceError, UnknownTopicOrPartitionError
 from millrace.core.ids import Offset, ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
 from millrace.core.topics import PartitionName
 
@@ -32,7 +32,12 @@ class Cluster(TransactionAdministration):
         looks: the open transactions of the partition, at one look after another.
         listings: of transactional ids.
         ended: of each id, with which its last decided transaction was written.
+
+    Attributes:
+        parts: of coordinators, as far as the broker that is asked has heard.
     """
+
+    parts = 50
 
     def __init__(
         self,
@@ -50,10 +55,10 @@ class Cluster(TransactionAdministration):
         assert list(places) == [PLACE]
         return {PLACE: self._looks.pop(0)}, {}
 
-    async def list_transactions(
-        self, states: Collection[TransactionStateName] = (), *, producer_id: int | None = None
-    ) -> list[TransactionListing]:
-        return [listing for listing in self._listings if listing.state in states]
+    async def _list_all_transactions(
+        self, states: Collection[TransactionStateName], producer_id: int | None = None
+    ) -> tuple[list[TransactionListing], int]:
+        return [listing for listing in self._listings if listing.state in states], self.parts
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription | None:
         (listing,) = [it for it in self._listings if it.transactional_id == transactional_id]
@@ -113,6 +118,14 @@ async def test_one_that_its_coordinator_will_end_does_not_hang(
     there = opened(7, 3)
     cluster = Cluster([[there], [there]], [listing], {"billing": ended})
     assert await cluster.find_hanging_transactions() == []
+
+
+async def test_a_broker_that_has_not_heard_of_coordinators_is_no_word_of_theirs() -> None:
+    there = opened(7, 3)
+    cluster = Cluster([[there], [there]])
+    cluster.parts = 0
+    with pytest.raises(UnknownTopicOrPartitionError, match="not heard"):
+        await cluster.find_hanging_transactions()
 
 
 async def test_one_that_has_ended_meanwhile_does_not_hang() -> None:

@@ -22,6 +22,7 @@ from millrace.core.errors import (
     InvalidRequestError,
     MillraceError,
     TransactionalIdNotFoundError,
+    UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import TopicPartition
 from millrace.core.topics import PartitionName, parse_topic_name
@@ -138,6 +139,12 @@ class TransactionAdministration(Administration):
         Raises:
             InvalidRequestError: there is no such state.
         """
+        return (await self._list_all_transactions(states, producer_id))[0]
+
+    async def _list_all_transactions(
+        self, states: Collection[TransactionStateName], producer_id: int | None = None
+    ) -> tuple[list[TransactionListing], int]:
+        """Return ids, and how many parts there are; 0: a broker has heard of no transactions."""
         request = pb.ListTransactionsRequest(producer_id=producer_id)
         for state in states:
             if state not in _STATE_NUMBERS:
@@ -148,7 +155,7 @@ class TransactionAdministration(Administration):
         listings, parts = await self._list_transactions_of(0, request)
         for part in range(1, parts):
             listings += (await self._list_transactions_of(part, request))[0]
-        return sorted(listings, key=lambda listing: listing.transactional_id)
+        return sorted(listings, key=lambda listing: listing.transactional_id), parts
 
     async def _list_transactions_of(
         self, part: int, wanted: pb.ListTransactionsRequest
@@ -263,7 +270,8 @@ class TransactionAdministration(Administration):
             topics: where to look; None: in all topics.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic.
+            UnknownTopicOrPartitionError: there is no such topic, or a broker has not heard yet that
+                there are transactions.
         """
         names = await self._partitions_of(topics)
         found, _ = await self._open_in(names)
@@ -285,9 +293,18 @@ class TransactionAdministration(Administration):
         """Return the transactions that coordinators will end: the ids and epochs of their batches.
 
         One that is decided may have another id by now.
+
+        Raises:
+            UnknownTopicOrPartitionError: a broker has not heard yet that there are transactions.
         """
         known: set[tuple[int, int]] = set()
-        for listing in await self.list_transactions(_UNDECIDED):
+        listings, parts = await self._list_all_transactions(_UNDECIDED)
+        if not parts:
+            raise UnknownTopicOrPartitionError(
+                "transactions are open, and the broker that was asked has not heard of their "
+                "coordinators yet: try again"
+            )
+        for listing in listings:
             known.add((listing.producer_id, listing.producer_epoch))
             if listing.state != "ongoing":
                 described = await self.describe_transaction(listing.transactional_id)
