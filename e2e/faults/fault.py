@@ -31,11 +31,25 @@ PARTITIONS: Final = 3
 SETTINGS: Final = {"cluster": {"address_settle_ms": 12_000}}
 """Of the brokers: this cluster's DNS caches an address for 10 s."""
 
+_FAILED: Final = '"event": "broker_failed"'
 _WHOLE_SECONDS_MAX: Final = 300.0
 _LOOK_AGAIN_SECONDS: Final = 1.0
 _BROKERS: Final = "--selector=app.kubernetes.io/component=broker"
 _OPERATORS: Final = "--selector=app.kubernetes.io/component=operator"
 _LEASE: Final = "lease/millrace-operator"
+
+
+def failures_of(pod: Document) -> list[str]:
+    """Return what a broker's pod said before it ended by an error, and not by a signal."""
+    ended = (
+        status.get("lastState", {}).get("terminated", {})
+        for status in pod.get("status", {}).get("containerStatuses", ())
+    )
+    return [
+        f"{pod['metadata']['name']} ended at {state['finishedAt']}: {state['message']}"
+        for state in ended
+        if _FAILED in state.get("message", "")
+    ]
 
 
 @dataclass
@@ -46,6 +60,7 @@ class Scene(Seeing):
         home: name of the load's node, which is never broken.
         releases: versions of two images of the product; brokers begin with the first.
         spec: of the Cluster, as it was last applied.
+        told: what `failed_brokers` has returned.
     """
 
     seen_seconds_max: ClassVar[float] = 60.0
@@ -58,6 +73,7 @@ class Scene(Seeing):
     home: str
     releases: list[str]
     spec: dict[str, Any] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
 
     # --- The Cluster -------------------------------------------------------------------------
 
@@ -156,6 +172,13 @@ class Scene(Seeing):
         """The brokers' pods by name."""
         found = self.namespace.get("pods", _BROKERS)["items"]
         return {pod["metadata"]["name"]: pod for pod in found}
+
+    def failed_brokers(self) -> list[str]:
+        """What brokers said that have ended by themselves, each once."""
+        found = [said for pod in self.pods().values() for said in failures_of(pod)]
+        new = [said for said in found if said not in self.told]
+        self.told.update(new)
+        return new
 
     def uids(self) -> dict[str, str]:
         """The brokers' pods' uids by name."""

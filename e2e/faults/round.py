@@ -185,6 +185,7 @@ def _do(name: str, scene: Scene, outcome: Outcome) -> Done:
         seen = str(error)
         outcome.failures.append(f"{name}: {error}")
     scene.wait_until_whole()
+    outcome.failures += [f"{name}: {said}" for said in scene.failed_brokers()]
     if counts:
         scene.load.fault(name, seen)
     scene.load.window("open")
