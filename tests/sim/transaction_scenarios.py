@@ -50,7 +50,7 @@ class Transacting(ScenarioCluster):
 
     def __init__(self, world: World) -> None:
         source = dataclasses.replace(self.source, transactions=self.transactions)
-        copy = dataclasses.replace(self.source, name="copy", loads=(), copies="t")
+        copy = dataclasses.replace(self.source, name="copy", loads=(), copies="t", comes_back=False)
         self.topics = (source, copy) if self.is_copied else (source,)
         epoch_max = 2 if world.seed % 2 else EPOCH_MAX
         self.settings = Settings(
