@@ -9,6 +9,7 @@ from millrace.core.coordinator.transactions.records import TransactionRecord, de
 from millrace.core.coordinator.transactions.transaction import (
     Decision,
     Ending,
+    Over,
     Producer,
     State,
     Transaction,
@@ -120,10 +121,13 @@ class TransactionsLog:
         groups: tuple[str, ...] = (),
         name: str = ID,
         protocol: int = BUMPING,
+        over: Over | None = None,
     ) -> None:
         """Take partitions and groups into the transaction of a producer."""
         self.take(
-            self.machine.handle_join(name, writer, partitions, groups, self.now, protocol=protocol)
+            self.machine.handle_join(
+                name, writer, partitions, groups, self.now, protocol=protocol, over=over
+            )
         )
 
     def end_with(
@@ -167,7 +171,8 @@ class TransactionsLog:
     def complete(self, *deleted: TopicPartition, name: str = ID) -> Decision:
         """Note that all partitions have the marker; return the decision."""
         decision = self.machine.decision(name)
-        self.take(self.machine.handle_complete(name, decision.producer, self.now, deleted))
+        over = Over(decision.decided_at, deleted)
+        self.take(self.machine.handle_complete({name: over}, self.now))
         return decision
 
     # --- What is known -----------------------------------------------------------------------

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from millrace.broker.coordinator.completions import Completions
 from millrace.broker.coordinator.confirmed_answers import ask_confirmed
 from millrace.broker.coordinator.coordinators import (
     Committed,
@@ -154,6 +155,7 @@ class Transactions:
         self._delivery = MarkerDelivery(partitions, peers, on_failure)
         self._owed_topics = OwedTopics(partitions, self._delivery, lambda: self.runtime, self.now)
         self._tasks = Tasks(on_failure)
+        self._completions = Completions(lambda: self.runtime, self.now, self._tasks, self._on_noted)
         self._looking: dict[TopicPartition, asyncio.Task[None]] = {}
         # What is open, with the time at which this coordinator saw it first.
         self._seen: dict[TopicPartition, dict[str, tuple[Producer, MonotonicMs]]] = {}
@@ -229,12 +231,21 @@ class Transactions:
         """
 
         async def ask() -> None:
+            over = self._completions.find(place, transactional_id)
             await self._ask(
                 place,
                 lambda machine: machine.handle_join(
-                    transactional_id, producer, partitions, groups, self.now(), protocol=BUMPING
+                    transactional_id,
+                    producer,
+                    partitions,
+                    groups,
+                    self.now(),
+                    protocol=BUMPING,
+                    over=over,
                 ),
             )
+            if over is not None:
+                self._completions.on_noted(place, transactional_id, over)
 
         await self._when_over(place, transactional_id, ask)
         epoch = self._leader_epochs.get(place)
@@ -379,6 +390,9 @@ class Transactions:
                 try:
                     return await ask()
                 except ConcurrentTransactionsError:
+                    if self._completions.find(place, transactional_id) is not None:
+                        await self._completions.note(place)
+                        continue
                     left = until - host.monotonic_s()
                     if left <= 0:
                         raise
@@ -405,7 +419,7 @@ class Transactions:
             if told_until is not None:  # Else another coordinator has counted it.
                 self._shown.on_decided(machine.get(decision.transactional_id))
             told = telling[decision.transactional_id] = Telling(
-                place, leader_epoch, decision, self._complete
+                place, leader_epoch, decision, self._on_over
             )
             self._delivery.tell(told)
 
@@ -417,26 +431,21 @@ class Transactions:
         for telling in self._telling.pop(place, {}).values():
             telling.is_dropped = True
         self._owed_topics.drop(place)
+        self._completions.drop(place)
         for waited_place, transactional_id in list(self._waiting):
             if waited_place == place:
                 self._wake(place, transactional_id)
 
-    async def _complete(self, telling: Telling) -> None:
-        """Note that all participants have a decision."""
-        decision, place = telling.decision, telling.place
-        transactional_id = decision.transactional_id
+    async def _on_over(self, telling: Telling) -> None:
+        """All participants have a decision."""
+        if not telling.is_dropped:
+            self._completions.add(telling)
+            self._wake(telling.place, telling.decision.transactional_id)
 
-        def complete(machine: TransactionCoordinator, _: WallMs) -> Result[TransactionRecord, None]:
-            # What builds on it need not wait for its commit: its own answer does.
-            asyncio.get_running_loop().call_soon(self._wake, place, transactional_id)
-            return machine.handle_complete(
-                transactional_id, decision.producer, self.now(), telling.unknown
-            )
-
-        await telling.note(self.runtime.ask, complete)
-        told = self._telling.get(place, {})
-        if told.get(transactional_id) is telling:
-            del told[transactional_id]
+    def _on_noted(self, telling: Telling) -> None:
+        told = self._telling.get(telling.place, {})
+        if told.get(telling.decision.transactional_id) is telling:
+            del told[telling.decision.transactional_id]
 
     def _wake(self, place: TopicPartition, transactional_id: str) -> None:
         for over in self._waiting.get((place, transactional_id), ()):

@@ -318,6 +318,46 @@ async def test_a_completion_that_is_not_committed_in_time_is_repeated() -> None:
     await stage.join(following, at(0))
 
 
+async def test_the_next_transaction_notes_the_end_of_the_one_before_in_its_own_request() -> None:
+    stage = Stage()
+    writer = await stage.begin()
+    for _ in range(5):
+        await stage.join(writer, at(0))
+        writer = await stage.end(writer)
+        await until(lambda: stage.transactions._completions.find(PLACE, ID))
+    asked, end = stage.runtime.asked, stage.log.end
+    await stage.join(writer, at(0))
+    assert stage.runtime.asked == asked + 1
+    assert stage.log.end == end + 3, "the participants before, the begin, and the partition"
+    assert stage.log.state() is State.ONGOING
+    assert stage.transactions._completions.find(PLACE, ID) is None
+    assert not stage.transactions._telling[PLACE]
+
+
+async def test_ends_of_transactions_that_do_not_go_on_are_noted_together() -> None:
+    stage = Stage()
+    names = [f"default/{number}" for number in range(20)]
+    for name in names:
+        begun = await stage.transactions.begin(PLACE, name, MINUTE, None, CALLER)
+        await stage.transactions.join(PLACE, name, begun, [at(0)], [])
+        await stage.transactions.end(PLACE, name, begun, CALLER, is_commit=True)
+    asked = stage.runtime.asked
+    await until(lambda: not stage.transactions._telling[PLACE])
+    assert {stage.log.transaction(name).state for name in names} == {State.COMPLETE_COMMIT}
+    assert stage.runtime.asked <= asked + 2
+    assert not stage.failures
+
+
+async def test_a_producer_that_begins_anew_notes_the_end_at_once() -> None:
+    stage = Stage()
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    await stage.end(writer)
+    await until(lambda: stage.transactions._completions.find(PLACE, ID))
+    assert await stage.begin() != writer
+    assert stage.log.state() is State.EMPTY
+
+
 async def test_what_waits_is_refused_when_another_broker_leads() -> None:
     stage = Stage()
     stage.leader.cannot = {at(0)}

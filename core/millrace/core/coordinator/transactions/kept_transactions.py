@@ -18,6 +18,7 @@ from millrace.core.coordinator.transactions.records import (
 )
 from millrace.core.coordinator.transactions.transaction import (
     Decision,
+    Over,
     Producer,
     State,
     Transaction,
@@ -233,6 +234,10 @@ class KeptTransactions:
             if offset < high_watermark:
                 yield self.decision(transactional_id)
 
+    def is_over(self, transactional_id: str, over: Over | None) -> bool:
+        """Whether that is the decision of an id that is not complete, and all have its marker."""
+        return over is not None and self._decided.get(transactional_id) == over.decided_at
+
     def decision(self, transactional_id: str) -> Decision:
         """Return the decision of an id whose transaction is not complete."""
         record = self._ids[transactional_id]
@@ -247,6 +252,7 @@ class KeptTransactions:
             ended.is_commit,
             transaction.protocol,
             *self.participants(transactional_id),
+            self._decided[transactional_id],
         )
 
     def owed_topics(self) -> list[TopicId]:

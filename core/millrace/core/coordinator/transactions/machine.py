@@ -32,13 +32,13 @@ Source: KIP-98, KIP-360, KIP-890, Kafka's TransactionMetadata; KAFKA-20785, KAFK
 KAFKA-18019.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.transactions import refusals
 from millrace.core.coordinator.transactions.kept_transactions import KeptTransactions
-from millrace.core.coordinator.transactions.participants import bitmaps
+from millrace.core.coordinator.transactions.participants import bitmaps, owed_to_deleted
 from millrace.core.coordinator.transactions.records import (
     GroupRecord,
     IdRecord,
@@ -49,6 +49,7 @@ from millrace.core.coordinator.transactions.transaction import (
     NOBODY,
     Ended,
     Ending,
+    Over,
     Producer,
     State,
     Transaction,
@@ -169,6 +170,7 @@ class TransactionCoordinator(KeptTransactions):
         *,
         protocol: int = BUMPING,
         only_verified: bool = False,
+        over: Over | None = None,
     ) -> Result[TransactionRecord, None]:
         """Take partitions and groups into the transaction of a producer; begin it if none is open.
 
@@ -181,6 +183,9 @@ class TransactionCoordinator(KeptTransactions):
             protocol: of the transaction.
             only_verified: take in nothing: with the protocol before KIP-890 the client takes them
                 in, and leaders ask whether it did.
+            over: the id's last transaction, if all participants have its marker and that is not
+                noted yet: it is noted with the begin of this one. One that deleted topics take part
+                in is to be noted before, since they may be back (T8).
 
         Raises:
             ProducerFencedError, TransactionAbortedError, InvalidTransactionStateError: the producer
@@ -191,7 +196,9 @@ class TransactionCoordinator(KeptTransactions):
             MalformedRequestError: there is too much in the request.
         """
         refusals.check_request(partitions, groups)
-        transaction = self._joined(transactional_id, producer, protocol)
+        if over is not None and over.deleted:
+            over = None
+        transaction = self._joined(transactional_id, producer, protocol, over)
         is_open = transaction.state is State.ONGOING
         missing = bitmaps(partitions)
         missing_groups = list(dict.fromkeys(groups))
@@ -207,20 +214,26 @@ class TransactionCoordinator(KeptTransactions):
                 )
             return Result([], None)
         if not missing and not missing_groups:
-            return Result([], None)
+            return self.handle_complete({} if over is None else {transactional_id: over}, now)
         if (owed := self._left.of_id(transactional_id, missing)) is not None:
             raise refusals.owed(transactional_id, owed)
         there = self._participants.count_partitions(transactional_id, producer) if is_open else 0
         self._check_room(there, missing.values(), len(missing_groups))
         records: list[TransactionRecord] = []
+        if over is not None and transaction.state.is_prepared:
+            records += self._participants.forgotten(transactional_id, now)
         if not is_open:
             begun = transaction._replace(state=State.ONGOING, protocol=protocol, began_at=now)
             records.append(IdRecord(transactional_id, begun, now))
-        records += self._participants.added(transactional_id, producer, missing, now)
+        records += self._participants.added(
+            transactional_id, producer, missing, now, is_first=not is_open
+        )
         records += (GroupRecord(transactional_id, group, producer, now) for group in missing_groups)
         return self._stored(records, None)
 
-    def _joined(self, transactional_id: str, producer: Producer, protocol: int) -> Transaction:
+    def _joined(
+        self, transactional_id: str, producer: Producer, protocol: int, over: Over | None
+    ) -> Transaction:
         """Return the transaction that a producer may join or begin.
 
         Raises:
@@ -229,7 +242,7 @@ class TransactionCoordinator(KeptTransactions):
         transaction = self._transaction_of(transactional_id)
         if producer != transaction.producer:
             raise refusals.late(transactional_id, transaction, producer)
-        if transaction.state.is_prepared:
+        if transaction.state.is_prepared and not self.is_over(transactional_id, over):
             raise self._concurrent(transactional_id)
         if transaction.is_fenced:
             raise refusals.unbegun(producer)
@@ -431,47 +444,27 @@ class TransactionCoordinator(KeptTransactions):
     # --- Markers are written -----------------------------------------------------------------
 
     def handle_complete(
-        self,
-        transactional_id: str,
-        marked: Producer,
-        now: WallMs,
-        deleted: Sequence[TopicPartition] = (),
+        self, over: Mapping[str, Over], now: WallMs
     ) -> Result[TransactionRecord, None]:
-        """Note that all partitions and groups have the marker of a decided transaction.
+        """Note that all partitions and groups have the markers of decided transactions.
 
-        Nothing changes if that one is complete already.
+        Nothing changes for an id if that transaction is complete already.
 
         Args:
-            transactional_id: the id, with its namespace.
-            marked: the producer of the marker.
+            over: by id, with its namespace.
             now: the time.
-            deleted: participants that are gone, and may come back (T8).
         """
-        record = self._ids.get(transactional_id)
-        transaction = None if record is None else record.transaction
-        if transaction is None or not transaction.state.is_prepared:
-            return Result([], None)
-        decision = self.decision(transactional_id)
-        if decision.producer != marked:
-            return Result([], None)
-        is_commit = decision.is_commit
-        records: list[TransactionRecord] = [
-            OwedRecord(
-                topic_id,
-                chunk,
-                marked,
-                bitmap,
-                is_commit,
-                decision.protocol,
-                transactional_id,
-                now,
-            )
-            for (topic_id, chunk), bitmap in bitmaps(deleted).items()
-        ]
-        # The record of the id comes last: if only some are stored, the rest is told again.
-        records += self._participants.forgotten(transactional_id, now)
-        state = State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
-        records.append(IdRecord(transactional_id, transaction._replace(state=state), now))
+        records: list[TransactionRecord] = []
+        for transactional_id, one in over.items():
+            if not self.is_over(transactional_id, one):
+                continue
+            transaction = self._transaction_of(transactional_id)
+            records += owed_to_deleted(self.decision(transactional_id), one.deleted, now)
+            records += self._participants.forgotten(transactional_id, now)
+            # The record of the id comes last: if only some are stored, the rest is told again.
+            is_commit = transaction.state is State.PREPARE_COMMIT
+            state = State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
+            records.append(IdRecord(transactional_id, transaction._replace(state=state), now))
         return self._stored(records, None)
 
     def handle_paid(

@@ -14,7 +14,7 @@ from millrace.core.coordinator.transactions.records import (
     OwedRecord,
     PartitionsRecord,
 )
-from millrace.core.coordinator.transactions.transaction import Producer
+from millrace.core.coordinator.transactions.transaction import Decision, Producer
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 
 Chunk: TypeAlias = tuple[TopicId, int]
@@ -22,6 +22,23 @@ Chunk: TypeAlias = tuple[TopicId, int]
 _OwnerT = TypeVar("_OwnerT")
 _KeyT = TypeVar("_KeyT")
 _RecordT = TypeVar("_RecordT", PartitionsRecord, GroupRecord, OwedRecord)
+
+
+def owed_to_deleted(
+    decision: Decision, deleted: Iterable[TopicPartition], now: WallMs
+) -> Iterator[OwedRecord]:
+    """Yield records of the markers that deleted partitions will get when they are back (T8)."""
+    for (topic_id, chunk), bitmap in bitmaps(deleted).items():
+        yield OwedRecord(
+            topic_id,
+            chunk,
+            decision.producer,
+            bitmap,
+            decision.is_commit,
+            decision.protocol,
+            decision.transactional_id,
+            now,
+        )
 
 
 class Participants:
@@ -87,14 +104,29 @@ class Participants:
         return [group for group in dict.fromkeys(groups) if group not in there]
 
     def added(
-        self, transactional_id: str, writer: Producer, missing: dict[Chunk, int], now: WallMs
+        self,
+        transactional_id: str,
+        writer: Producer,
+        missing: dict[Chunk, int],
+        now: WallMs,
+        *,
+        is_first: bool,
     ) -> list[PartitionsRecord]:
-        """Return records that take partitions into a transaction."""
+        """Return records that take partitions into a transaction.
+
+        Args:
+            transactional_id: of the producer.
+            writer: the producer, with its epoch in this transaction.
+            missing: the partitions, as `missing` returns them.
+            now: the time.
+            is_first: the transaction has none yet; those that are kept are of the one before.
+        """
         chunks = self._chunks.get(transactional_id, {})
         records = []
         for (topic_id, number), bitmap in missing.items():
             record = chunks.get((topic_id, number))
-            there = record.bitmap if record is not None and record.writer == writer else 0
+            is_there = record is not None and record.writer == writer and not is_first
+            there = record.bitmap if record is not None and is_there else 0
             records.append(
                 PartitionsRecord(transactional_id, topic_id, number, writer, there | bitmap, now)
             )

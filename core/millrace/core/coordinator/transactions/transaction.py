@@ -1,5 +1,6 @@
 """Transactional ids in their namespaces (T15), and what is known of the transactions of one."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -7,6 +8,8 @@ from millrace.core.errors import InvalidTransactionalIdError
 from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    UNKNOWN_OFFSET,
+    Offset,
     ProducerEpoch,
     ProducerId,
     TopicPartition,
@@ -113,6 +116,7 @@ class Decision(NamedTuple):
         protocol: of the transaction.
         partitions: ascending.
         groups: likewise.
+        decided_at: the offset of its record; -1: it is noted that the transaction is over.
     """
 
     transactional_id: str
@@ -121,6 +125,20 @@ class Decision(NamedTuple):
     protocol: int
     partitions: list[TopicPartition]
     groups: list[str]
+    decided_at: Offset = UNKNOWN_OFFSET
+
+
+class Over(NamedTuple):
+    """A decided transaction of which all participants have the marker.
+
+    Attributes:
+        decided_at: as in `Decision`: without bumps of the epoch (T14) the markers of the next
+            transaction of the id look alike.
+        deleted: participants that are gone, and may come back (T8).
+    """
+
+    decided_at: Offset
+    deleted: Sequence[TopicPartition] = ()
 
 
 def full_id(text: str) -> str:

@@ -18,7 +18,7 @@ from tests.fakes.transactions_log import (
 
 from millrace.core.coordinator.transactions.config import EPOCH_MAX
 from millrace.core.coordinator.transactions.kept_transactions import KnownTransactions
-from millrace.core.coordinator.transactions.transaction import Ending, State
+from millrace.core.coordinator.transactions.transaction import Ending, Over, State
 from millrace.core.errors import (
     ConcurrentTransactionsError,
     InvalidTransactionStateError,
@@ -553,6 +553,66 @@ def test_a_decision_that_is_written_again_stays_committed() -> None:
     assert len(list(log.machine.owed(committed))) == 1
 
 
+@pytest.mark.parametrize("protocol", [BUMPING, NOT_BUMPING])
+def test_the_next_transaction_notes_that_the_last_one_is_over(
+    log: TransactionsLog, protocol: int
+) -> None:
+    writer = log.begun()
+    log.join(writer, at(0), at(1, CLICKS), groups=("g",), protocol=protocol)
+    following = log.commit(writer, protocol=protocol)
+    decision = log.machine.decision(ID)
+    with pytest.raises(ConcurrentTransactionsError):
+        log.join(following, at(2), protocol=protocol, over=Over(Offset(0)))
+    deleted = Over(decision.decided_at, [at(1, CLICKS)])
+    with pytest.raises(ConcurrentTransactionsError):  # A deleted topic may be back (T8).
+        log.join(following, at(2), protocol=protocol, over=deleted)
+    over = Over(decision.decided_at)
+    log.join(following, at(2), protocol=protocol, over=over)
+    assert log.state() is State.ONGOING
+    assert log.machine.participants(ID) == ([at(2)], [])
+    assert not list(log.machine.owed(log.end))
+    log.join(following, at(3), protocol=protocol, over=over)  # Another leader asks.
+    assert log.machine.participants(ID) == ([at(2), at(3)], [])
+    last = log.commit(following, protocol=protocol)
+    with pytest.raises(ConcurrentTransactionsError):  # Though the epochs may be the same.
+        log.join(last, at(2), protocol=protocol, over=over)
+    assert log.machine.handle_complete({ID: over}, log.now).records == []
+
+
+def test_who_joins_with_nothing_notes_all_the_same_that_the_last_one_is_over(
+    log: TransactionsLog,
+) -> None:
+    writer = log.begun()
+    log.join(writer, at(0))
+    following = log.commit(writer)
+    log.join(following, over=Over(log.machine.decision(ID).decided_at))
+    assert log.state() is State.COMPLETE_COMMIT
+
+
+def test_an_epoch_that_only_fences_does_not_join_when_the_aborted_transaction_is_over(
+    log: TransactionsLog,
+) -> None:
+    writer = log.begun()
+    log.join(writer, at(0))
+    log.take(log.machine.handle_abort(ID, log.now))
+    fence = log.transaction().producer
+    with pytest.raises(InvalidTransactionStateError, match="was not begun"):
+        log.join(fence, at(0), over=Over(log.machine.decision(ID).decided_at))
+
+
+def test_transactions_that_are_over_are_noted_together(log: TransactionsLog) -> None:
+    over = {}
+    for name in ("default/a", "default/b"):
+        writer = log.begun(name=name)
+        log.join(writer, at(0), name=name)
+        log.commit(writer, name=name)
+        over[name] = Over(log.machine.decision(name).decided_at)
+    gone = {"default/gone": Over(Offset(0))}
+    log.take(log.machine.handle_complete({**over, **gone}, log.now))
+    assert {log.transaction(name).state for name in over} == {State.COMPLETE_COMMIT}
+    assert log.machine.handle_complete(over, log.now).records == []
+
+
 def test_a_late_answer_about_markers_completes_no_later_transaction(
     log: TransactionsLog,
 ) -> None:
@@ -562,7 +622,7 @@ def test_a_late_answer_about_markers_completes_no_later_transaction(
     decision = log.complete()
     log.join(following, at(0))
     log.commit(following)
-    result = log.machine.handle_complete(ID, decision.producer, log.now)
+    result = log.machine.handle_complete({ID: Over(decision.decided_at)}, log.now)
     assert result.records == []
     assert log.state() is State.PREPARE_COMMIT
 
