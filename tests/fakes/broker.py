@@ -68,7 +68,7 @@ class FakeLog:
     leader_epoch: int = 0
     producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
     refusals: deque[MillraceError] = field(default_factory=deque)
-    """Errors for the next produced batches, which are then not appended."""
+    """Errors for the next produced batches, which are then not appended, and join nothing."""
     has_leader: bool = True
     """False: metadata says that the partition has no leader."""
     damage: MillraceError | None = None
@@ -90,9 +90,12 @@ class FakeLog:
     def end_offset(self) -> int:
         return self.batches[-1][1] if self.batches else self.start_offset
 
-    def append(self, batch: memoryview, *, is_successor: bool = False) -> int:
+    def refuse(self) -> None:
+        """Refuse a batch, as the leader does before it asks whether its transaction is open."""
         if self.refusals:
             raise self.refusals.popleft()
+
+    def append(self, batch: memoryview, *, is_successor: bool = False) -> int:
         ((header, _),) = walk(batch)
         if not header.is_transactional:
             header = check(self.topic_partition, batch, LIMITS)
@@ -414,6 +417,7 @@ class FakeBroker:
                     log = self._find(partition.topic_id, partition.partition)
                     if partition.leader_epoch < log.leader_epoch:
                         raise FencedLeaderEpochError(f"the epoch is {log.leader_epoch} now")
+                    log.refuse()
                     if header.transactional_id:
                         ((found, _),) = walk(batch)
                         written = (found.producer_id, found.producer_epoch)

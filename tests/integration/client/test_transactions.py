@@ -314,6 +314,8 @@ async def test_what_the_coordinator_has_aborted_is_done_again_in_another_one(
         with pytest.raises(AbortedError) as raised:
             await write()
         assert isinstance(raised.value, TransactionAbortedError)
+        refused_by_leader = isinstance(raised.value.__cause__, InvalidProducerEpochError)
+        assert refused_by_leader == (found_by in {"epoch", "delivery"})
         assert await producer.outcome() == "aborted"
         async with producer.transaction() as t:
             t.send("orders", b"again")
