@@ -158,7 +158,7 @@ class TransactionsLog:
         self.now = WallMs(self.now + later_ms)
         records = self.machine.ids_after("", 1000)
         overdue = [
-            (record.transactional_id, found.producer)
+            (record.transactional_id, found)
             for record in records
             if (found := record.transaction) is not None
             and found.state is State.ONGOING
@@ -170,7 +170,7 @@ class TransactionsLog:
 
     def complete(self, *deleted: TopicPartition, name: str = ID) -> Decision:
         """Note that all partitions have the marker; return the decision."""
-        decision = self.machine.decision(name)
+        decision = self.machine.decisions(name)[0]
         over = Over(decision.decided_at, deleted)
         self.take(self.machine.handle_complete({name: over}, self.now))
         return decision

@@ -271,7 +271,7 @@ class OneId(RuleBasedStateMachine):
         assert known.is_commit in (None, ended.is_commit)
         known.is_commit = ended.is_commit
         if transaction.state.is_prepared:
-            decision = self.log.machine.decision(ID)
+            decision = self.log.machine.decisions(ID)[0]
             assert set(decision.partitions) == known.joined
 
     # --- Commits, markers and failover -------------------------------------------------------

@@ -48,6 +48,11 @@ from millrace.client._admin.transactions import (
 )
 from millrace.client._cluster.offsets import AfterBytes, OffsetAndTimestamp
 from millrace.client._cluster.open_transactions import OpenTransaction
+from millrace.client._cluster.shared_transactions import (
+    ApplicationVersion,
+    Participant,
+    SharedTransaction,
+)
 from millrace.client._cluster.wire import BrokerInfo
 from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
@@ -113,6 +118,7 @@ from millrace.core.errors import (
     UnreleasedInstanceIdError,
     UnstablePositionsError,
     UnsupportedFeatureError,
+    VersionConflictError,
 )
 from millrace.core.media import Media, TopicMedia
 from millrace.runtime.software import SOFTWARE_VERSION as _SOFTWARE_VERSION
@@ -174,6 +180,7 @@ __all__ = [
     "AfterBytes",
     "Appended",
     "AppendedRange",
+    "ApplicationVersion",
     "BatchHandle",
     "BatchMetadata",
     "BrokerBusyError",
@@ -234,6 +241,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OpenTransaction",
     "OutputRecords",
+    "Participant",
     "PartitionDescription",
     "PartitionHealth",
     "Position",
@@ -254,6 +262,7 @@ __all__ = [
     "RequestTimedOutError",
     "RetriableError",
     "SerializationError",
+    "SharedTransaction",
     "StaleMemberEpochError",
     "StorageFullError",
     "SyncAdmin",
@@ -278,5 +287,6 @@ __all__ = [
     "UnreleasedInstanceIdError",
     "UnstablePositionsError",
     "UnsupportedFeatureError",
+    "VersionConflictError",
     "plan_reassignment",
 ]

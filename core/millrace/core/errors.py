@@ -616,6 +616,12 @@ class UnstablePositionsError(RetriableError):
     code = 82
 
 
+class VersionConflictError(InvalidRequestError):
+    """An application's version is an old one, or of another query than the last one (T21)."""
+
+    code = 83
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

@@ -24,8 +24,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "if producer != transaction.producer:", "if False:"),
     mutant("a transaction is over before all partitions know it", "P50", f"{_DELIVERY}._done",
            "if not telling.owed and not telling.is_dropped:", "if not telling.is_dropped:"),
-    mutant("a transaction that is open for too long stays open", "P53", f"{_SHELL}._overdue",
-           "if open_ms > transaction.timeout_ms:", "if False:"),
+    mutant("a transaction that is open for too long stays open", "P53",
+           "millrace.broker.coordinator.overdue_transactions:OverdueTransactions.look",
+           "max(open_ms, seen_ms) > transaction.timeout_ms", "False"),
     mutant("positions of a transaction count at once", "P56", f"{_POSITIONS}.handle_stage",
            "producer_id, epoch = producer\n",
            "return self.handle_commit(name, positions, now, commit)\n"
@@ -41,8 +42,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("the next transaction does not wait for the last marker", "T12", f"{_MACHINE}._joined",
            "if transaction.state.is_prepared and", "if False and"),
     mutant("an end is answered when all partitions know it", "T12", f"{_SHELL}.end",
-           "return await self._when_over(place, transactional_id, ask)",
-           "decided = await self._when_over(place, transactional_id, ask)\n"
+           "return await self.when_over(place, transactional_id, ask)",
+           "decided = await self.when_over(place, transactional_id, ask)\n"
            "    while transactional_id in self._telling.get(place, {}):\n"
            "        await asyncio.sleep(0.01)\n"
            "    return decided"),

@@ -390,6 +390,9 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
         "partition_ids_max": 20,
         "partitions_max": 30,
         "partition_participants_max": 40,
+        "participants_max": 50,
+        "lease_ms": "30s",
+        "lease_ms_max": "1h",
     }
     made = objects(config=config)
     found = loaded(tmp_path, made)
@@ -402,6 +405,9 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
         partition_ids_max=20,
         partitions_max=30,
         partition_participants_max=40,
+        participants_max=50,
+        lease_ms=30_000,
+        lease_ms_max=3_600_000,
     )
     stateful_set = made["StatefulSet", "c-b"]
     (container,) = pod_of(stateful_set)["containers"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from millrace.broker import events
-from millrace.broker.coordinator.marker_delivery import Participant, Telling
+from millrace.broker.coordinator.marker_delivery import Participant
 from millrace.broker.telemetry.transactions import TransactionMetrics
 from millrace.core.coordinator.transactions.kept_transactions import (
     KeptTransactions,
@@ -68,14 +68,14 @@ class TransactionWatch:
     def look(
         self,
         machines: Iterable[tuple[TopicPartition, KeptTransactions]],
-        telling: Callable[[TopicPartition, str], Telling | None],
+        owed: Callable[[TopicPartition, str], dict[Participant, str] | None],
         now: WallMs,
     ) -> None:
         """Show what the coordinators here know.
 
         Args:
             machines: the loaded ones, by partition.
-            telling: returns what is told of the decision of an id, of a partition.
+            owed: returns who must still be told the decision of an id, and why it is not told.
             now: the coordinators' time.
         """
         known = KnownTransactions()
@@ -87,7 +87,7 @@ class TransactionWatch:
                 late += ((place, record) for record in machine.owed_since(WallMs(now - LONG_MS)))
         self._metrics.on_known(known)
         if late:
-            self._say_late(late, telling, now)
+            self._say_late(late, owed, now)
         elif self._said_at is not None:
             self._said_at = None
             events.MARKERS_WRITTEN.log(_log)
@@ -95,16 +95,15 @@ class TransactionWatch:
     def _say_late(
         self,
         late: list[tuple[TopicPartition, IdRecord]],
-        telling: Callable[[TopicPartition, str], Telling | None],
+        owed: Callable[[TopicPartition, str], dict[Participant, str] | None],
         now: WallMs,
     ) -> None:
         if self._said_at is not None and now - self._said_at < LONG_MS:
             return
         self._said_at = now
         place, oldest = min(late, key=lambda item: item[1].timestamp)
-        told = telling(place, oldest.transactional_id)
-        owed: dict[Participant, str] = {} if told is None else told.owed
-        participant, problem = next(iter(owed.items()), ("", ""))
+        waited_for = owed(place, oldest.transactional_id) or {}
+        participant, problem = next(iter(waited_for.items()), ("", ""))
         events.MARKERS_OWED.log(
             _log,
             transactions=len(late),

@@ -25,7 +25,8 @@ from millrace.broker.coordinator.coordinators import (
     CoordinatorLimits,
     CoordinatorRuntime,
 )
-from millrace.broker.coordinator.marker_delivery import MarkerDelivery, Telling
+from millrace.broker.coordinator.marker_delivery import MarkerDelivery, Participant, Telling
+from millrace.broker.coordinator.overdue_transactions import OverdueTransactions
 from millrace.broker.coordinator.owed_topics import OwedTopics, TransactionsRuntime
 from millrace.broker.coordinator.transaction_watch import TransactionWatch
 from millrace.broker.replica.partitions import Partitions
@@ -38,14 +39,19 @@ from millrace.core.coordinator.transactions import records
 from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.coordinator.transactions.machine import TransactionCoordinator
 from millrace.core.coordinator.transactions.records import TransactionRecord
-from millrace.core.coordinator.transactions.transaction import Producer, State, short_id
+from millrace.core.coordinator.transactions.transaction import (
+    Producer,
+    State,
+    Transaction,
+    short_id,
+)
 from millrace.core.errors import (
     Appended,
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
     MillraceError,
 )
-from millrace.core.ids import LeaderEpoch, MonotonicMs, Offset, ProducerId, TopicPartition, WallMs
+from millrace.core.ids import LeaderEpoch, Offset, ProducerId, TopicPartition, WallMs
 from millrace.core.records.markers import BUMPING
 from millrace.core.topics import TRANSACTIONS_TOPIC
 from millrace.runtime import host
@@ -94,12 +100,14 @@ class Described(NamedTuple):
             does not have its marker, empty if no attempt has failed; None: it has it, or owes none.
         groups: likewise.
         now: the coordinator's time.
+        participants: the producers of a transaction that has participants.
     """
 
     record: records.IdRecord
     partitions: dict[TopicPartition, str | None]
     groups: dict[str, str | None]
     now: WallMs
+    participants: Sequence[Producer]
 
 
 class Transactions:
@@ -120,6 +128,7 @@ class Transactions:
 
     Attributes:
         runtime: runs the coordinators.
+        overdue: what is open for too long.
     """
 
     def __init__(
@@ -157,10 +166,10 @@ class Transactions:
         self._tasks = Tasks(on_failure)
         self._completions = Completions(lambda: self.runtime, self.now, self._tasks, self._on_noted)
         self._looking: dict[TopicPartition, asyncio.Task[None]] = {}
-        # What is open, with the time at which this coordinator saw it first.
-        self._seen: dict[TopicPartition, dict[str, tuple[Producer, MonotonicMs]]] = {}
+        self.overdue = OverdueTransactions(config.lease_ms_max)
         self._told_until: dict[TopicPartition, Offset] = {}
-        self._telling: dict[TopicPartition, dict[str, Telling]] = {}
+        # By transactional id, and by the producer that the decision is of.
+        self._telling: dict[TopicPartition, dict[str, dict[ProducerId, Telling]]] = {}
         self._leader_epochs: dict[TopicPartition, LeaderEpoch] = {}
         # Events that are set when the last transaction of an id is over.
         self._waiting: dict[_Key, set[asyncio.Event]] = {}
@@ -194,7 +203,7 @@ class Transactions:
         """
 
         async def ask() -> Producer | None:
-            return await self._with_ids(
+            return await self.ask_with_ids(
                 place,
                 caller,
                 lambda machine, next_id: machine.handle_init(
@@ -211,7 +220,7 @@ class Transactions:
                 )
             return begun
 
-        return await self._when_over(place, transactional_id, ask_until_begun)
+        return await self.when_over(place, transactional_id, ask_until_begun)
 
     async def join(
         self,
@@ -232,7 +241,7 @@ class Transactions:
 
         async def ask() -> None:
             over = self._completions.find(place, transactional_id)
-            await self._ask(
+            await self.ask(
                 place,
                 lambda machine: machine.handle_join(
                     transactional_id,
@@ -247,7 +256,7 @@ class Transactions:
             if over is not None:
                 self._completions.on_noted(place, transactional_id, over)
 
-        await self._when_over(place, transactional_id, ask)
+        await self.when_over(place, transactional_id, ask)
         epoch = self._leader_epochs.get(place)
         if epoch is None:
             raise CoordinatorLoadInProgressError(
@@ -273,7 +282,7 @@ class Transactions:
         """
 
         async def ask() -> Producer:
-            return await self._with_ids(
+            return await self.ask_with_ids(
                 place,
                 caller,
                 lambda machine, next_id: machine.handle_end(
@@ -281,7 +290,7 @@ class Transactions:
                 ),
             )
 
-        return await self._when_over(place, transactional_id, ask)
+        return await self.when_over(place, transactional_id, ask)
 
     async def abort(self, place: TopicPartition, transactional_id: str) -> None:
         """Abort the open transaction of an id, for a person; see `handle_abort`.
@@ -289,7 +298,7 @@ class Transactions:
         Raises:
             MillraceError: as `begin`.
         """
-        await self._ask(place, lambda machine: machine.handle_abort(transactional_id, self.now()))
+        await self.ask(place, lambda machine: machine.handle_abort(transactional_id, self.now()))
 
     async def describe(self, place: TopicPartition, transactional_id: str) -> Described:
         """Return what is known of an id.
@@ -304,12 +313,12 @@ class Transactions:
             partitions, groups = machine.participants(transactional_id)
             transaction = record.transaction
             assert transaction is not None
-            telling = self._telling.get(place, {}).get(transactional_id)
+            owed = self._owed(place, transactional_id)
 
             def problem(participant: TopicPartition | str) -> str | None:
                 if transaction is None or not transaction.state.is_prepared:
                     return None
-                return "" if telling is None else telling.owed.get(participant)
+                return "" if owed is None else owed.get(participant)
 
             return Result(
                 [],
@@ -318,10 +327,11 @@ class Transactions:
                     {partition: problem(partition) for partition in partitions},
                     {group: problem(group) for group in groups},
                     self.now(),
+                    machine.shared_by(transactional_id),
                 ),
             )
 
-        return await self._ask(place, look)
+        return await self.ask(place, look)
 
     async def ids_after(
         self,
@@ -337,14 +347,14 @@ class Transactions:
         Raises:
             MillraceError: as `begin`.
         """
-        return await self._ask(
+        return await self.ask(
             place,
             lambda machine: Result(
                 [], machine.ids_after(after, most, states=states, producer_id=producer_id)
             ),
         )
 
-    async def _with_ids(
+    async def ask_with_ids(
         self,
         place: TopicPartition,
         caller: Caller,
@@ -363,18 +373,18 @@ class Transactions:
 
         while True:
             try:
-                return await self._ask(place, lambda machine: handle(machine, next_id))
+                return await self.ask(place, lambda machine: handle(machine, next_id))
             except _OutOfIdsError:
                 await self._producer_ids.fill(caller)
 
-    async def _ask(
+    async def ask(
         self,
         place: TopicPartition,
         handle: Callable[[TransactionCoordinator], Result[TransactionRecord, ResponseT]],
     ) -> ResponseT:
         return await ask_confirmed(self.runtime, place, handle, self.now)
 
-    async def _when_over(
+    async def when_over(
         self,
         place: TopicPartition,
         transactional_id: str,
@@ -414,22 +424,26 @@ class Transactions:
             return
         self._told_until[place] = high_watermark
         self._leader_epochs[place] = leader_epoch
-        telling = self._telling.setdefault(place, {})
+        by_id = self._telling.setdefault(place, {})
+        counted = set()
         for decision in machine.owed(high_watermark, told_until or Offset(0)):
-            if told_until is not None:  # Else another coordinator has counted it.
-                self._shown.on_decided(machine.get(decision.transactional_id))
-            told = telling[decision.transactional_id] = Telling(
-                place, leader_epoch, decision, self._on_over
-            )
-            self._delivery.tell(told)
+            transactional_id = decision.transactional_id
+            # Without a high watermark before, another coordinator has counted it.
+            if told_until is not None and transactional_id not in counted:
+                counted.add(transactional_id)
+                self._shown.on_decided(machine.get(transactional_id))
+            telling = Telling(place, leader_epoch, decision, self._on_over)
+            by_id.setdefault(transactional_id, {})[decision.producer.producer_id] = telling
+            self._delivery.tell(telling)
 
     def _on_ended(self, place: TopicPartition) -> None:
         """This broker stops to serve a partition: the next coordinator tells everything again."""
         self._told_until.pop(place, None)
-        self._seen.pop(place, None)
+        self.overdue.forget(place)
         self._leader_epochs.pop(place, None)
-        for telling in self._telling.pop(place, {}).values():
-            telling.is_dropped = True
+        for tellings in self._telling.pop(place, {}).values():
+            for telling in tellings.values():
+                telling.is_dropped = True
         self._owed_topics.drop(place)
         self._completions.drop(place)
         for waited_place, transactional_id in list(self._waiting):
@@ -437,15 +451,35 @@ class Transactions:
                 self._wake(place, transactional_id)
 
     async def _on_over(self, telling: Telling) -> None:
-        """All participants have a decision."""
-        if not telling.is_dropped:
-            self._completions.add(telling)
-            self._wake(telling.place, telling.decision.transactional_id)
+        """All participants have a decision; an id may have several, which are over together."""
+        if telling.is_dropped:
+            return
+        place, decision = telling.place, telling.decision
+        tellings = self._telling[place][decision.transactional_id]
+        if len(tellings) > 1:
+            del tellings[decision.producer.producer_id]
+            next(iter(tellings.values())).unknown += telling.unknown
+            return
+        self._completions.add(telling)
+        self._wake(place, decision.transactional_id)
 
     def _on_noted(self, telling: Telling) -> None:
-        told = self._telling.get(telling.place, {})
-        if told.get(telling.decision.transactional_id) is telling:
-            del told[telling.decision.transactional_id]
+        decision = telling.decision
+        by_id = self._telling.get(telling.place, {})
+        tellings = by_id.get(decision.transactional_id, {})
+        if tellings.get(decision.producer.producer_id) is telling:
+            del by_id[decision.transactional_id]
+
+    def _owed(self, place: TopicPartition, transactional_id: str) -> dict[Participant, str] | None:
+        """Return who must still be told, with the reason why not yet; None: it is told nobody."""
+        tellings = self._telling.get(place, {}).get(transactional_id)
+        if tellings is None:
+            return None
+        return {
+            participant: problem
+            for telling in tellings.values()
+            for participant, problem in telling.owed.items()
+        }
 
     def _wake(self, place: TopicPartition, transactional_id: str) -> None:
         for over in self._waiting.get((place, transactional_id), ()):
@@ -474,7 +508,7 @@ class Transactions:
             await asyncio.sleep(_LOOK_SECONDS)
             self._shown.look(
                 self.runtime.machines(),
-                lambda place, name: self._telling.get(place, {}).get(name),
+                self._owed,
                 self.now(),
             )
 
@@ -490,7 +524,7 @@ class Transactions:
         self, place: TopicPartition, machine: TransactionCoordinator, *, at_unused: bool
     ) -> None:
         try:
-            overdue = self._overdue(place, machine)
+            overdue = self.overdue.look(place, machine, self.now())
             unused = machine.unused(self.now()) if at_unused else []
             for at in range(0, len(overdue), _AT_ONCE):
                 await self._time_out(place, overdue[at : at + _AT_ONCE])
@@ -504,31 +538,8 @@ class Transactions:
         finally:
             del self._looking[place]
 
-    def _overdue(
-        self, place: TopicPartition, machine: TransactionCoordinator
-    ) -> list[tuple[str, Producer]]:
-        """Return what is open for too long: since it began, or since this coordinator saw it.
-
-        The clock of the coordinator before may have been fast: without the latter, its transactions
-        would stay open for as much longer.
-        """
-        now, seen = self.now(), self._seen.pop(place, {})
-        present = self._seen[place] = {}
-        overdue = []
-        for transactional_id in machine.open_ids():
-            transaction = machine.get(transactional_id).transaction
-            assert transaction is not None
-            writer, since = seen.get(transactional_id, (None, monotonic_now()))
-            if writer != transaction.producer:
-                since = monotonic_now()
-            present[transactional_id] = transaction.producer, since
-            open_ms = max(now - transaction.began_at, monotonic_now() - since)
-            if open_ms > transaction.timeout_ms:
-                overdue.append((transactional_id, transaction.producer))
-        return overdue
-
     async def _time_out(
-        self, place: TopicPartition, overdue: Sequence[tuple[str, Producer]]
+        self, place: TopicPartition, overdue: Sequence[tuple[str, Transaction]]
     ) -> None:
         await self.runtime.ask(
             place, lambda machine, _: machine.handle_time_out(overdue, self.now())

@@ -22,6 +22,7 @@ from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.broker.rpc.positions import PositionsService
 from millrace.broker.rpc.produce import ProduceService
+from millrace.broker.rpc.shared_transactions import SharedTransactionsService
 from millrace.broker.rpc.transactions import TransactionsService
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import BrokerConfig
@@ -56,10 +57,14 @@ class ClientServices:
     ) -> ProduceService:
         """Answer the clients of a listener from now on; return what the caller has to sweep."""
         limits, calls, partitions = self.config.limits, clients.calls, self.partitions
+        ids = NamePartitions(partitions, self.channel, calls.listener, TRANSACTIONS)
         transactions = TransactionsService(
+            transactions=self.transactions, names=ids, partitions=partitions, calls=calls
+        )
+        shared = SharedTransactionsService(
             transactions=self.transactions,
-            names=NamePartitions(partitions, self.channel, calls.listener, TRANSACTIONS),
-            partitions=partitions,
+            names=ids,
+            lease_ms=self.config.transactions.lease_ms,
             calls=calls,
         )
         produce = ProduceService(
@@ -107,6 +112,6 @@ class ClientServices:
         )
         groups = GroupsService(groups=self.groups, names=names, calls=calls)
         await clients.serve(
-            unary=[cluster, positions, groups, transactions], streaming=[produce, fetch]
+            unary=[cluster, positions, groups, transactions, shared], streaming=[produce, fetch]
         )
         return produce

@@ -15,7 +15,7 @@ from millrace.broker.rpc.partition_errors import wire_error
 from millrace.core.callers import Caller
 from millrace.core.coordinator.positions.position import check_name
 from millrace.core.coordinator.transactions.transaction import full_id
-from millrace.core.errors import MillraceError
+from millrace.core.errors import CoordinatorLoadInProgressError, MillraceError
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
 from millrace.core.metadata.broker_levels import check_transactions
 from millrace.core.metadata.model import ClusterState, Listener, Topic
@@ -84,6 +84,19 @@ class NamePartitions:
     def find(self, name: str) -> TopicPartition | None:
         """Return the partition of a name; None: nothing was ever kept."""
         return place_of(self._partitions.image, self._kept.topic, name)
+
+    def place_of_known(self, name: str) -> TopicPartition:
+        """Return the partition of a name that somebody has: so the topic is there.
+
+        Raises:
+            CoordinatorLoadInProgressError: this broker has not heard of it; that fences nobody.
+        """
+        place = self.find(name)
+        if place is None:
+            raise CoordinatorLoadInProgressError(
+                f"this broker does not know {str(self._kept.topic)!r} yet: try again shortly"
+            )
+        return place
 
     async def find_or_make(self, name: str, caller: Caller) -> TopicPartition:
         """Return the partition of a name; create the topic if necessary.

@@ -7,7 +7,7 @@ which no coordinator knows any more holds readers of committed records up for ev
 ends it (P54).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from millrace.broker.coordinator.transactions import Described, Transactions
@@ -23,12 +23,12 @@ from millrace.core.coordinator.transactions.records import IdRecord
 from millrace.core.coordinator.transactions.transaction import (
     Ending,
     Producer,
+    Shared,
     State,
     Transaction,
     full_id,
 )
 from millrace.core.errors import (
-    CoordinatorLoadInProgressError,
     MalformedRequestError,
     MillraceError,
     TransactionalIdNotFoundError,
@@ -132,7 +132,7 @@ class TransactionsService:
         name = request.transactional_id
         try:
             name = full_id(name)
-            place = _place_of_known(self._names, name)
+            place = self._names.place_of_known(name)
             following = await self._transactions.end(
                 place,
                 name,
@@ -201,7 +201,7 @@ class TransactionsService:
                 f"nothing is known of the transactional id {name!r}: no transaction was ever begun "
                 "here"
             )
-        return _place_of_known(self._names, name)
+        return self._names.place_of_known(name)
 
     def _described(self, described: Described) -> pb.DescribeTransactionResponse:
         record = described.record
@@ -241,6 +241,8 @@ class TransactionsService:
             response.ending = _ENDINGS[ended.ending]
             response.ended_producer_id, response.ended_producer_epoch = ended.writer
             response.ended_committed = ended.is_commit
+        if transaction.shared is not None:
+            response.shared.CopyFrom(_shared(transaction.shared, described.participants))
         return response
 
     # --- For a person ------------------------------------------------------------------------
@@ -325,7 +327,7 @@ class JoinAnswers:
         name = request.transactional_id
         try:
             name = full_id(name)
-            place = _place_of_known(self._names, name)
+            place = self._names.place_of_known(name)
             epoch = await self._transactions.join(
                 place,
                 name,
@@ -339,20 +341,6 @@ class JoinAnswers:
         except MillraceError as error:
             return pb.JoinTransactionResponse(error=self._names.error(name, error))
         return pb.JoinTransactionResponse(coordinator_epoch=epoch)
-
-
-def _place_of_known(names: NamePartitions, name: str) -> TopicPartition:
-    """Return the partition of an id that somebody has: so the topic is there.
-
-    Raises:
-        CoordinatorLoadInProgressError: this broker has not heard of it; that fences nobody.
-    """
-    place = names.find(name)
-    if place is None:
-        raise CoordinatorLoadInProgressError(
-            "this broker does not know yet where transactions are kept: try again shortly"
-        )
-    return place
 
 
 def _producer(producer_id: int, epoch: int) -> Producer:
@@ -375,6 +363,25 @@ def _listed(record: IdRecord, now: WallMs) -> pb.ListedTransaction:
         producer_epoch=transaction.producer.epoch,
         state=_STATES[transaction.state],
         open_ms=_open_ms(record, transaction, now),
+        is_shared=transaction.shared is not None,
+    )
+
+
+def _shared(shared: Shared, participants: Sequence[Producer]) -> pb.SharedTransaction:
+    done = shared.done
+    return pb.SharedTransaction(
+        generation=shared.generation,
+        run_id=shared.run_id,
+        number=shared.number,
+        done=None
+        if done is None
+        else pb.ApplicationVersion(
+            number=done.number, query_id=done.origin.query_id, checkpoint=done.origin.checkpoint
+        ),
+        participants=[
+            pb.SharedParticipant(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+            for producer in participants
+        ],
     )
 
 

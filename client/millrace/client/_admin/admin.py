@@ -7,6 +7,7 @@ from millrace.client._admin.groups import GroupAdministration
 from millrace.client._admin.health import HealthAdministration
 from millrace.client._admin.offsets import OffsetAdministration
 from millrace.client._admin.quotas import QuotaAdministration
+from millrace.client._admin.shared_transactions import SharedTransactionAdministration
 from millrace.client._admin.topics import TopicAdministration
 from millrace.client._admin.transactions import TransactionAdministration
 from millrace.client._cluster.coordinators import Coordinators
@@ -23,6 +24,7 @@ class Admin(
     QuotaAdministration,
     GroupAdministration,
     TransactionAdministration,
+    SharedTransactionAdministration,
 ):
     """Creates, describes and changes topics, and looks after the cluster, from an event loop.
 

@@ -17,6 +17,7 @@ from millrace.client._cluster.open_transactions import (
     abort_open_transaction,
     list_open_transactions,
 )
+from millrace.client._cluster.shared_transactions import ApplicationVersion, Participant
 from millrace.core.coordinator.transactions.transaction import short_id
 from millrace.core.errors import (
     InvalidRequestError,
@@ -69,6 +70,8 @@ class TransactionListing:
     producer_epoch: int
     open_ms: int
     """How long its transaction has been open, or decided and not over; 0: none is."""
+    is_shared: bool = False
+    """Its transactions have participants, and `producer_id` is -1."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -105,6 +108,16 @@ class TransactionDescription:
     ended_producer_id: int
     """With which the last decided one was written; -1: none was decided."""
     ended_producer_epoch: int
+    is_shared: bool = False
+    """Its transactions have participants. What follows is about those."""
+    participants: tuple[Participant, ...] = ()
+    """The producers that have joined the last transaction."""
+    run_id: str = ""
+    """Of the run of the application that may open transactions."""
+    number: int = 0
+    """Of the last transaction."""
+    version: ApplicationVersion | None = None
+    """The last one that was committed."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -175,6 +188,7 @@ class TransactionAdministration(Administration):
                     found.producer_id,
                     found.producer_epoch,
                     found.open_ms,
+                    found.is_shared,
                 )
                 for found in answer.transactions
             ]
@@ -217,9 +231,17 @@ class TransactionAdministration(Administration):
             open_ms=answer.open_ms,
             parts=(*partitions, *groups),
             ending=_ENDINGS.get(answer.ending),
-            ended_committed=answer.ended_committed if answer.ended_producer_id >= 0 else None,
+            ended_committed=answer.ended_committed if answer.ending else None,
             ended_producer_id=answer.ended_producer_id,
             ended_producer_epoch=answer.ended_producer_epoch,
+            is_shared=answer.HasField("shared"),
+            participants=tuple(
+                Participant(said.producer_id, said.producer_epoch)
+                for said in answer.shared.participants
+            ),
+            run_id=answer.shared.run_id,
+            number=answer.shared.number,
+            version=_version(answer.shared),
         )
 
     async def abort_transaction(self, transactional_id: str) -> None:
@@ -306,10 +328,14 @@ class TransactionAdministration(Administration):
             )
         for listing in listings:
             known.add((listing.producer_id, listing.producer_epoch))
-            if listing.state != "ongoing":
+            if listing.state != "ongoing" or listing.is_shared:
                 described = await self.describe_transaction(listing.transactional_id)
                 if described is not None:
                     known.add((described.ended_producer_id, described.ended_producer_epoch))
+                    known.update(
+                        (participant.producer_id, participant.producer_epoch)
+                        for participant in described.participants
+                    )
         return known
 
     async def _partitions_of(
@@ -356,3 +382,10 @@ class TransactionAdministration(Administration):
 def _is_among(transaction: OpenTransaction, others: Iterable[OpenTransaction]) -> bool:
     which = (transaction.producer_id, transaction.first_offset)
     return any((other.producer_id, other.first_offset) == which for other in others)
+
+
+def _version(shared: pb.SharedTransaction) -> ApplicationVersion | None:
+    if not shared.HasField("done"):
+        return None
+    done = shared.done
+    return ApplicationVersion(done.number, done.query_id, done.checkpoint)

@@ -19,6 +19,7 @@ from millrace.proto.v1 import (
     groups_pb2_grpc,
     positions_pb2_grpc,
     produce_pb2_grpc,
+    shared_transactions_pb2_grpc,
     transactions_pb2_grpc,
 )
 from millrace.runtime.transport.calls import CallError, ClientStream
@@ -64,6 +65,9 @@ class Connection:
     positions = _service(positions_pb2_grpc.PositionsStub, "Positions kept under names.")
     groups = _service(groups_pb2_grpc.GroupsStub, "Consumer groups.")
     transactions = _service(transactions_pb2_grpc.TransactionsStub, "Transactions.")
+    shared_transactions = _service(
+        shared_transactions_pb2_grpc.SharedTransactionsStub, "Transactions with participants."
+    )
     fetch = _service(fetch_pb2_grpc.FetchStub, "Offsets; the stream has its own codec.")
 
     async def open_stream(self, method: str) -> ClientStream:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Unpack
 
+from millrace.client._cluster.shared_transactions import Participant, SharedTransaction
 from millrace.client._producer.pipeline import Pipeline
 from millrace.client._producer.record_sink import RecordSink
 from millrace.client._producer.settings import (
@@ -203,6 +204,38 @@ class Producer(RecordSink, AsyncClient):
             MillraceError: the coordinator could not be asked.
         """
         return await self._transactions().outcome()
+
+    async def join_transaction(self, shared: SharedTransaction) -> None:
+        """Take part in a transaction that an application has opened, and that it will end.
+
+            async with Producer("localhost:7092", transactional_id="etl@orders") as producer:
+                await producer.join_transaction(shared)
+                producer.send_batch("orders", table)
+                participant = await producer.leave_transaction()
+
+        The producer keeps the transaction open until it is over, or the producer is closed.
+
+        Args:
+            shared: of `Admin.open_shared_transaction`. Its transactional id is the producer's.
+
+        Raises:
+            TransactionAbortedError, InvalidTransactionStateError: it is over, or the producer has
+                another transaction open.
+            ProducerFencedError: another run of the application has replaced that one.
+            TransactionsFullError: it has too many participants.
+            MillraceError: the coordinator could not be asked in `request_timeout_ms`.
+        """
+        await self._transactions().join(shared)
+
+    async def leave_transaction(self) -> Participant:
+        """Deliver all records, and return what the application names when it commits.
+
+        They count if it does. A producer that does not leave is not named: its records never count.
+
+        Raises:
+            MillraceError: the first failure of its records: they never count.
+        """
+        return await self._transactions().leave()
 
     @property
     def _on_loop(self) -> "Producer":

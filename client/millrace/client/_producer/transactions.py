@@ -14,10 +14,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from millrace.client._cluster import wire
+from millrace.client._cluster import shared_transactions, wire
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.coordinators import Coordinators
+from millrace.client._cluster.shared_transactions import Participant, SharedTransaction
 from millrace.client._producer.counters import ProducerCounters
 from millrace.client._producer.room import Room
 from millrace.core.client.producer.sender import Sender
@@ -28,6 +29,7 @@ from millrace.core.client.producer.transaction import (
     ProducerTransactions,
     TransactionState,
 )
+from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import (
     AbortedError,
     Appended,
@@ -55,6 +57,9 @@ _COMMITTING: Final = InvalidTransactionStateError(
 )
 _ABORTING: Final = InvalidTransactionStateError(
     "the transaction is being aborted: send what follows in the next one"
+)
+_LEAVING: Final = InvalidTransactionStateError(
+    "the producer leaves the transaction: send what follows in the next one"
 )
 
 
@@ -128,6 +133,7 @@ class Transactions:
         """The consumers that the open transaction, or the one in doubt, commits for."""
         self._began_at = 0.0
         self._turn = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
         self._set_gate()
 
     @property
@@ -266,6 +272,43 @@ class Transactions:
         async with self._turn:
             await self._abort()
 
+    # Transactions that others end.
+
+    async def join(self, shared: SharedTransaction) -> None:
+        """See `Producer.join_transaction`."""
+        async with self._turn:
+            self._machine.check_ready()
+            if full_id(shared.transactional_id) != full_id(self._id):
+                raise InvalidTransactionStateError(
+                    f"the transaction is of {shared.transactional_id!r}: make the producer with "
+                    "that as its transactional_id"
+                )
+            identity = await shared_transactions.join(self._coordinators, shared)
+            self._records.begin_transaction(self._machine.take_part(identity))
+            self._records.counters.begun_transactions += 1
+            self._renew(shared)
+            self._set_gate()
+
+    async def leave(self) -> Participant:
+        """See `Producer.leave_transaction`."""
+        async with self._turn:
+            machine = self._machine
+            machine.check_open()
+            self._records.room.refuse(_LEAVING)
+            try:
+                await self._records.settle()
+                return Participant(*machine.leave())
+            finally:
+                self._set_gate()
+
+    def _renew(self, shared: SharedTransaction) -> None:
+        """Renew the lease until the transaction is over, though this part may be written before."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+        self._renewing = asyncio.get_running_loop().create_task(
+            shared_transactions.renew_until_over(self._coordinators, shared)
+        )
+
     async def give_up(self) -> None:
         """Abort what is open; let consumers go back in any case, unless a commit is in doubt.
 
@@ -398,6 +441,8 @@ class Transactions:
                             "commit it before"
                         )
             finally:
+                if self._renewing is not None:
+                    self._renewing.cancel()
                 self._machine.close()
                 self._set_gate()
                 await self._let_readings_go(put_back=False)

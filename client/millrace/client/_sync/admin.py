@@ -61,6 +61,11 @@ class SyncAdmin(SyncClient[Admin]):
     list_open_transactions = blocking(Admin.list_open_transactions)
     find_hanging_transactions = blocking(Admin.find_hanging_transactions)
     abort_open_transaction = blocking(Admin.abort_open_transaction)
+    open_shared_transaction = blocking(Admin.open_shared_transaction)
+    commit_shared_transaction = blocking(Admin.commit_shared_transaction)
+    abort_shared_transaction = blocking(Admin.abort_shared_transaction)
+    renew_shared_transaction = blocking(Admin.renew_shared_transaction)
+    forget_version = blocking(Admin.forget_version)
 
     def close(self) -> None:
         """Close the connections; closing twice is harmless."""

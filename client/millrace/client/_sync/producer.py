@@ -53,6 +53,8 @@ class SyncProducer(RecordSink, SyncClient[Producer]):
     commit_transaction = blocking(Producer.commit_transaction)
     abort_transaction = blocking(Producer.abort_transaction)
     outcome = blocking(Producer.outcome)
+    join_transaction = blocking(Producer.join_transaction)
+    leave_transaction = blocking(Producer.leave_transaction)
 
     @property
     def _on_loop(self) -> Producer:

@@ -48,6 +48,9 @@ LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {
         "partition_ids_max",
         "partitions_max",
         "partition_participants_max",
+        "participants_max",
+        "lease_ms",
+        "lease_ms_max",
     ),
 }
 """Settings of `spec.config` that brokers of the last release lack, by section."""

@@ -84,6 +84,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_TRANSACTIONS_FULL: _ClassVar[ErrorCode]
     ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND: _ClassVar[ErrorCode]
     ERROR_CODE_UNSTABLE_POSITIONS: _ClassVar[ErrorCode]
+    ERROR_CODE_VERSION_CONFLICT: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -178,6 +179,7 @@ ERROR_CODE_TRANSACTION_COORDINATOR_FENCED: ErrorCode
 ERROR_CODE_TRANSACTIONS_FULL: ErrorCode
 ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND: ErrorCode
 ERROR_CODE_UNSTABLE_POSITIONS: ErrorCode
+ERROR_CODE_VERSION_CONFLICT: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended

@@ -73,18 +73,20 @@ class ListTransactionsRequest(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., after: _Optional[str] = ..., states: _Optional[_Iterable[_Union[TransactionState, str]]] = ..., producer_id: _Optional[int] = ...) -> None: ...
 
 class ListedTransaction(_message.Message):
-    __slots__ = ("transactional_id", "producer_id", "producer_epoch", "state", "open_ms")
+    __slots__ = ("transactional_id", "producer_id", "producer_epoch", "state", "open_ms", "is_shared")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     OPEN_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_SHARED_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     producer_id: int
     producer_epoch: int
     state: TransactionState
     open_ms: int
-    def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., state: _Optional[_Union[TransactionState, str]] = ..., open_ms: _Optional[int] = ...) -> None: ...
+    is_shared: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., state: _Optional[_Union[TransactionState, str]] = ..., open_ms: _Optional[int] = ..., is_shared: _Optional[bool] = ...) -> None: ...
 
 class ListTransactionsResponse(_message.Message):
     __slots__ = ("error", "transactions", "has_more", "partitions")
@@ -105,7 +107,7 @@ class DescribeTransactionRequest(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ...) -> None: ...
 
 class DescribeTransactionResponse(_message.Message):
-    __slots__ = ("error", "state", "producer_id", "producer_epoch", "timeout_ms", "open_ms", "partitions", "groups", "ending", "ended_producer_id", "ended_producer_epoch", "ended_committed")
+    __slots__ = ("error", "state", "producer_id", "producer_epoch", "timeout_ms", "open_ms", "partitions", "groups", "ending", "ended_producer_id", "ended_producer_epoch", "ended_committed", "shared")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +120,7 @@ class DescribeTransactionResponse(_message.Message):
     ENDED_PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     ENDED_PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENDED_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
     state: TransactionState
     producer_id: int
@@ -130,7 +133,40 @@ class DescribeTransactionResponse(_message.Message):
     ended_producer_id: int
     ended_producer_epoch: int
     ended_committed: bool
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., state: _Optional[_Union[TransactionState, str]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., open_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[TransactionPartition, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[TransactionGroup, _Mapping]]] = ..., ending: _Optional[_Union[TransactionEnding, str]] = ..., ended_producer_id: _Optional[int] = ..., ended_producer_epoch: _Optional[int] = ..., ended_committed: _Optional[bool] = ...) -> None: ...
+    shared: SharedTransaction
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., state: _Optional[_Union[TransactionState, str]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., open_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[TransactionPartition, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[TransactionGroup, _Mapping]]] = ..., ending: _Optional[_Union[TransactionEnding, str]] = ..., ended_producer_id: _Optional[int] = ..., ended_producer_epoch: _Optional[int] = ..., ended_committed: _Optional[bool] = ..., shared: _Optional[_Union[SharedTransaction, _Mapping]] = ...) -> None: ...
+
+class SharedTransaction(_message.Message):
+    __slots__ = ("generation", "run_id", "number", "done", "participants")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    PARTICIPANTS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    run_id: str
+    number: int
+    done: ApplicationVersion
+    participants: _containers.RepeatedCompositeFieldContainer[SharedParticipant]
+    def __init__(self, generation: _Optional[int] = ..., run_id: _Optional[str] = ..., number: _Optional[int] = ..., done: _Optional[_Union[ApplicationVersion, _Mapping]] = ..., participants: _Optional[_Iterable[_Union[SharedParticipant, _Mapping]]] = ...) -> None: ...
+
+class ApplicationVersion(_message.Message):
+    __slots__ = ("number", "query_id", "checkpoint")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    query_id: str
+    checkpoint: str
+    def __init__(self, number: _Optional[int] = ..., query_id: _Optional[str] = ..., checkpoint: _Optional[str] = ...) -> None: ...
+
+class SharedParticipant(_message.Message):
+    __slots__ = ("producer_id", "producer_epoch")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    producer_epoch: int
+    def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
 
 class TransactionPartition(_message.Message):
     __slots__ = ("topic_partition", "topic", "is_owed", "problem")

@@ -7,12 +7,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.fakes.transactions_log import MINUTE, TransactionsLog, at
 
-from millrace.broker.coordinator.marker_delivery import Telling
+from millrace.broker.coordinator.marker_delivery import Participant
 from millrace.broker.coordinator.transaction_watch import LONG_MS, TransactionWatch
 from millrace.broker.telemetry.topic_labels import TopicLabels
 from millrace.broker.telemetry.transactions import TransactionMetrics
 from millrace.core.events import NAME_ATTRIBUTE
-from millrace.core.ids import LeaderEpoch, TopicId, TopicPartition, WallMs
+from millrace.core.ids import TopicId, TopicPartition, WallMs
 
 PLACE = TopicPartition(TopicId(b"transactions".ljust(16)), 0)
 
@@ -25,7 +25,7 @@ class Stage:
         self.registry = CollectorRegistry()
         metrics = TransactionMetrics(self.registry, TopicLabels(10))
         self.watch = TransactionWatch(metrics, lambda place: f"orders-{place.partition}")
-        self.tellings: dict[str, Telling] = {}
+        self.owed: dict[str, dict[Participant, str]] = {}
 
     def decide(self, name: str, *, is_commit: bool = True) -> None:
         """Decide a transaction of one partition, which has no leader."""
@@ -33,23 +33,17 @@ class Stage:
         writer = log.begun(name=name)
         log.join(writer, at(4), name=name)
         log.end_with(writer, is_commit=is_commit, name=name)
-        told = Telling(PLACE, LeaderEpoch(1), log.machine.decision(name), _nobody)
-        told.owed = {at(4): "it has no leader"}
-        self.tellings[name] = told
+        self.owed[name] = {at(4): "it has no leader"}
 
     def look(self, later_ms: int = 0) -> None:
         """Look, so much later."""
         self.log.now = WallMs(self.log.now + later_ms)
         machines = [(PLACE, self.log.machine)]
-        self.watch.look(machines, lambda _, name: self.tellings.get(name), self.log.now)
+        self.watch.look(machines, lambda _, name: self.owed.get(name), self.log.now)
 
     def shown(self, name: str, **labels: str) -> float | None:
         """A metric."""
         return self.registry.get_sample_value(f"millrace_transactions_{name}", labels)
-
-
-async def _nobody(_: Telling) -> None:
-    pass
 
 
 @pytest.fixture

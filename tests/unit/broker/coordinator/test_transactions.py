@@ -234,7 +234,7 @@ async def test_a_request_that_waits_for_too_long_is_told_for_which_partition(
     await until(lambda: stage.leader.has(at(1)))
     described = await stage.transactions.describe(PLACE, ID)
     assert described.partitions[at(1)] is None
-    await until(lambda: bool(stage.transactions._telling[PLACE][ID].owed[at(0)]))
+    await until(lambda: bool((stage.transactions._owed(PLACE, ID) or {}).get(at(0))))
     described = await stage.transactions.describe(PLACE, ID)
     assert "too few replicas" in (described.partitions[at(0)] or "")
 
@@ -394,8 +394,8 @@ async def test_a_coordinator_with_a_slower_clock_counts_from_where_it_saw_the_tr
     stage.transactions._clock_offset -= 100 * MINUTE
     await stage.look()
     assert stage.log.state() is State.ONGOING
-    seen = stage.transactions._seen[PLACE]
-    seen[ID] = writer, MonotonicMs(seen[ID][1] - MINUTE - 1)
+    seen = stage.transactions.overdue._seen[PLACE]
+    seen[ID] = seen[ID][0], MonotonicMs(seen[ID][1] - MINUTE - 1)
     await stage.look()
     await until(lambda: stage.log.state() is State.COMPLETE_ABORT)
 

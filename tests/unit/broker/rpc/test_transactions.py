@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.broker.rpc.transactions import JoinAnswers, TransactionsService
 from millrace.core.metadata.model import Listener
 from millrace.proto.errors import error_to_wire
@@ -12,8 +13,11 @@ from millrace.proto.v1 import common_pb2 as E
 from millrace.proto.v1 import transactions_pb2 as pb
 
 
-class Names:
+class Names(NamePartitions):
     """The broker has not heard of `__transactions`."""
+
+    def __init__(self) -> None:
+        self._kept = TRANSACTIONS
 
     def topic(self) -> None:
         return None

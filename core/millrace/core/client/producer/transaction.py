@@ -29,6 +29,8 @@ written (KIP-890). What is late of an earlier one is refused by its epoch. Invar
   another one may begin: that ends the last one first.
 - A transaction that no broker has heard of ends without a call (librdkafka#4849).
 - To initialise within a transaction aborts it, and a commit then fails (librdkafka#3575).
+- A producer may take part in a transaction that others end (D30): it gets an id and an epoch for
+  that, and leaves when its records are delivered.
 
 Pure: a method says what to ask of the coordinator, and others take the answers.
 
@@ -116,6 +118,8 @@ class TransactionEvent(Enum):
     """The coordinator has told what became of an end in doubt."""
     FENCED = auto()
     """Another producer began with the id."""
+    LEFT = auto()
+    """The producer has done its part in a transaction that others end."""
     CLOSED = auto()
     """The producer is closed."""
 
@@ -142,6 +146,7 @@ TRANSITIONS: Final[dict[TransactionState, dict[TransactionEvent, TransactionStat
         TransactionEvent.ABORT: TransactionState.ABORTING,
         TransactionEvent.ENDED: TransactionState.READY,
         TransactionEvent.ABORTED: TransactionState.OVER,
+        TransactionEvent.LEFT: TransactionState.OVER,
     },
     TransactionState.FAILED: {
         **_ALWAYS,
@@ -149,6 +154,7 @@ TRANSITIONS: Final[dict[TransactionState, dict[TransactionEvent, TransactionStat
         TransactionEvent.ABORT: TransactionState.ABORTING,
         TransactionEvent.ENDED: TransactionState.READY,
         TransactionEvent.ABORTED: TransactionState.OVER,
+        TransactionEvent.LEFT: TransactionState.OVER,
     },
     TransactionState.COMMITTING: {
         **_ALWAYS,
@@ -228,6 +234,7 @@ class ProducerTransactions:
             before the first.
         problem: the first failure of the open transaction, or why the last one was aborted.
         is_joined: something of the open transaction may have reached a broker.
+        is_shared: others end the open transaction.
     """
 
     def __init__(self, transactional_id: str) -> None:
@@ -236,6 +243,7 @@ class ProducerTransactions:
         self.identity: ProducerIdentity | None = None
         self.problem: MillraceError | None = None
         self.is_joined = False
+        self.is_shared = False
         self._was_in_doubt = False
         """An earlier attempt of the end that is under way may have decided it."""
         self._last: tuple[ProducerIdentity, Outcome] | None = None
@@ -323,7 +331,37 @@ class ProducerTransactions:
         assert self.identity is not None, "there is one once it is initialised"
         self._on(TransactionEvent.BEGUN)
         self.problem = None
-        self.is_joined = False
+        self.is_joined = self.is_shared = False
+        return self.identity
+
+    def take_part(self, identity: ProducerIdentity) -> ProducerIdentity:
+        """Begin to write a transaction that others end, with this id and epoch.
+
+        Raises:
+            MillraceError: no transaction can begin now.
+        """
+        self.check_ready()
+        if self.state is TransactionState.ABORT_IN_DOUBT:
+            self._on(TransactionEvent.ABORTED)
+        self._on(TransactionEvent.INITIALISED)
+        self.identity, self._last = identity, None
+        self.begin()
+        self.is_shared = True
+        return identity
+
+    def leave(self) -> ProducerIdentity:
+        """Note that its part is written; return with which id and epoch.
+
+        Raises:
+            MillraceError: the first failure, if there was one: the part does not count.
+        """
+        self.check_open()
+        assert self.identity is not None, "a transaction is open"
+        if not self.is_shared:
+            raise InvalidTransactionStateError(
+                "the transaction is this producer's own: commit or abort it"
+            )
+        self._on(TransactionEvent.LEFT)
         return self.identity
 
     def on_failed(self, error: MillraceError) -> None:
@@ -391,6 +429,14 @@ class ProducerTransactions:
 
     def _end(self, *, committed: bool) -> End | None:
         assert self.identity is not None, "a transaction is open"
+        if self.is_shared:
+            if committed:
+                raise InvalidTransactionStateError(
+                    "the producer takes part in a transaction that its application commits: leave "
+                    "it by leave_transaction()"
+                )
+            self._on(TransactionEvent.LEFT)
+            return None
         if not self.is_joined:
             self._on(TransactionEvent.ENDED)
             self.problem = None

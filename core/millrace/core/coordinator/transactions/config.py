@@ -58,6 +58,28 @@ class TransactionsConfig:
         minimum=1,
         maximum=10_000_000,
     )
+    participants_max: int = setting(
+        10_000,
+        "Most [participants](clusters.md#participants) in one transaction; another one is refused.",
+        minimum=1,
+        maximum=100_000,
+    )
+    lease_ms: int = setting(
+        60_000,
+        "A transaction with participants is aborted when neither its application nor one of them "
+        "has renewed it for this long. Clients renew it three times as often.",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+        maximum=3_600_000,
+    )
+    lease_ms_max: int = setting(
+        86_400_000,
+        "Longest time that a transaction with participants is open, however often it is renewed. "
+        "Readers of committed records wait for it.",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+        maximum=INT64_MAX,
+    )
     epoch_max: int = constant(EPOCH_MAX)
     """The largest epoch of a producer. It fences only: records have smaller ones."""
 

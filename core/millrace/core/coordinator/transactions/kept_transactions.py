@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
+from millrace.core.coordinator.contract import ResponseT, Result
 from millrace.core.coordinator.kept_records import SLACK_RECORDS, KeptRecords
 from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.coordinator.transactions.participants import OwedMarkers, Participants
@@ -24,8 +25,20 @@ from millrace.core.coordinator.transactions.transaction import (
     Transaction,
     short_id,
 )
-from millrace.core.errors import TransactionalIdNotFoundError
-from millrace.core.ids import Offset, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.errors import (
+    ConcurrentTransactionsError,
+    MillraceError,
+    TransactionalIdNotFoundError,
+    TransactionsFullError,
+)
+from millrace.core.ids import (
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+    WallMs,
+)
 
 _START: Final = Offset(0)
 
@@ -166,9 +179,21 @@ class KeptTransactions:
         found = (
             transactional_id
             for transactional_id, record in self._ids.items()
-            if transactional_id > after and _is_listed(record.transaction, states, producer_id)
+            if transactional_id > after and self._is_listed(record, states, producer_id)
         )
         return [self._ids[found_id] for found_id in nsmallest(count, found)]
+
+    def _is_listed(
+        self, record: IdRecord, states: Collection[State], producer_id: ProducerId | None
+    ) -> bool:
+        transaction = record.transaction
+        if transaction is None or (states and transaction.state not in states):
+            return False
+        if producer_id in (None, transaction.producer.producer_id):
+            return True
+        assert producer_id is not None
+        joined = self._participants.find_joined(record.transactional_id, producer_id)
+        return joined is not None
 
     def open_ids(self) -> list[str]:
         """Return the ids whose transaction is open."""
@@ -185,6 +210,7 @@ class KeptTransactions:
             if now - record.timestamp > expiration_ms
             and transactional_id not in self._open
             and transactional_id not in self._decided
+            and not is_kept(record.transaction)
         ]
 
     def known(self, now: WallMs) -> KnownTransactions:
@@ -215,11 +241,30 @@ class KeptTransactions:
         transaction = None if record is None else record.transaction
         if transaction is None:
             return [], []
-        writer = writer_of(transaction)
-        return (
-            self._participants.partitions(transactional_id, writer),
-            self._participants.groups(transactional_id, writer),
+        partitions: set[TopicPartition] = set()
+        groups: set[str] = set()
+        for name, writer in self._writers(transactional_id, transaction):
+            partitions.update(self._participants.partitions(name, writer))
+            groups.update(self._participants.groups(name, writer))
+        return sorted(partitions), sorted(groups)
+
+    def _writers(
+        self, transactional_id: str, transaction: Transaction
+    ) -> list[tuple[str, Producer]]:
+        """Return who has written the transaction that is open or not complete, and under which
+        name its partitions and groups are."""
+        if transaction.shared is None:
+            ended = transaction.ended if transaction.state.is_prepared else None
+            return [(transactional_id, transaction.producer if ended is None else ended.writer)]
+        joined = (
+            self._participants.find_joined(transactional_id, producer_id)
+            for producer_id in self._participants.writing(transactional_id)
         )
+        return [
+            (record.name, Producer(record.producer_id, record.epoch))
+            for record in joined
+            if record is not None and record.epoch is not None
+        ]
 
     def owed(self, high_watermark: Offset, since: Offset = _START) -> Iterator[Decision]:
         """Yield the committed decisions to tell, the last one first (T9).
@@ -232,28 +277,36 @@ class KeptTransactions:
             if offset < since:
                 break
             if offset < high_watermark:
-                yield self.decision(transactional_id)
+                yield from self.decisions(transactional_id)
 
     def is_over(self, transactional_id: str, over: Over | None) -> bool:
         """Whether that is the decision of an id that is not complete, and all have its marker."""
         return over is not None and self._decided.get(transactional_id) == over.decided_at
 
-    def decision(self, transactional_id: str) -> Decision:
-        """Return the decision of an id whose transaction is not complete."""
+    def decisions(self, transactional_id: str) -> list[Decision]:
+        """Return what is decided of an id whose transaction is not complete: for each producer."""
         record = self._ids[transactional_id]
         transaction = record.transaction
         assert transaction is not None
         assert transaction.state.is_prepared
-        ended = transaction.ended
+        ended, shared = transaction.ended, transaction.shared
         assert ended is not None
-        return Decision(
-            transactional_id,
-            Producer(ended.writer.producer_id, ended.marker_epoch),
-            ended.is_commit,
-            transaction.protocol,
-            *self.participants(transactional_id),
-            self._decided[transactional_id],
-        )
+        listed = frozenset(() if shared is None else shared.listed)
+        return [
+            Decision(
+                transactional_id,
+                Producer(
+                    writer.producer_id,
+                    ended.marker_epoch if shared is None else ProducerEpoch(writer.epoch + 1),
+                ),
+                ended.is_commit and (shared is None or writer.producer_id in listed),
+                transaction.protocol,
+                self._participants.partitions(name, writer),
+                self._participants.groups(name, writer),
+                self._decided[transactional_id],
+            )
+            for name, writer in self._writers(transactional_id, transaction)
+        ]
 
     def owed_topics(self) -> list[TopicId]:
         """Return the deleted topics to which markers are owed (T8)."""
@@ -263,18 +316,46 @@ class KeptTransactions:
         """Return the markers that are owed to a deleted topic."""
         return self._left.of_topic(topic_id)
 
+    # --- What the parts of the machine share -------------------------------------------------
 
-def writer_of(transaction: Transaction) -> Producer:
-    """Return the producer, with its epoch then, of the transaction that is open or not complete."""
-    ended = transaction.ended
-    return ended.writer if transaction.state.is_prepared and ended else transaction.producer
+    def _concurrent(self, transactional_id: str) -> MillraceError:
+        transaction = self.get(transactional_id).transaction
+        is_commit = transaction is not None and transaction.state is State.PREPARE_COMMIT
+        state = "committed" if is_commit else "aborted"
+        partitions, groups = self.participants(transactional_id)
+        place = next(iter(partitions), None)
+        what = f"the group {groups[0]!r}" if groups and place is None else ""
+        return ConcurrentTransactionsError(
+            f"the last transaction of {short_id(transactional_id)!r} is {state}, and "
+            f"{what or 'a partition'} may not know it yet: try again shortly. "
+            "`millrace transaction describe` shows what it waits for",
+            topic_partition=place,
+        )
+
+    def _stored(
+        self, records: list[TransactionRecord], response: ResponseT
+    ) -> Result[TransactionRecord, ResponseT]:
+        return Result(self._kept.with_repetitions(records), response)
+
+    def _check_room_for_id(self) -> None:
+        if len(self._ids) >= self._config.partition_ids_max:
+            raise TransactionsFullError(
+                f"the partition of this id has {len(self._ids)} transactional ids, as many as the "
+                "setting transactions.partition_ids_max allows: use ids again, or raise it"
+            )
+
+    def _check_room_for_participants(self, more: int) -> None:
+        if len(self._participants) + more > self._config.partition_participants_max:
+            raise TransactionsFullError(
+                "the open transactions in the partition of this id have "
+                f"{len(self._participants)} topics, groups and participants, and the setting "
+                "transactions.partition_participants_max allows "
+                f"{self._config.partition_participants_max}: try again when some have ended, or "
+                "raise it"
+            )
 
 
-def _is_listed(
-    transaction: Transaction | None, states: Collection[State], producer_id: ProducerId | None
-) -> bool:
-    return (
-        transaction is not None
-        and (not states or transaction.state in states)
-        and producer_id in (None, transaction.producer.producer_id)
-    )
+def is_kept(transaction: Transaction | None) -> bool:
+    """Whether an id is never forgotten by its age (T24)."""
+    shared = None if transaction is None else transaction.shared
+    return shared is not None and shared.done is not None

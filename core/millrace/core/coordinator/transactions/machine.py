@@ -32,12 +32,12 @@ Source: KIP-98, KIP-360, KIP-890, Kafka's TransactionMetadata; KAFKA-20785, KAFK
 KAFKA-18019.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.transactions import refusals
-from millrace.core.coordinator.transactions.kept_transactions import KeptTransactions
+from millrace.core.coordinator.transactions.kept_transactions import is_kept
 from millrace.core.coordinator.transactions.participants import bitmaps, owed_to_deleted
 from millrace.core.coordinator.transactions.records import (
     GroupRecord,
@@ -45,6 +45,7 @@ from millrace.core.coordinator.transactions.records import (
     OwedRecord,
     TransactionRecord,
 )
+from millrace.core.coordinator.transactions.shared import SharedTransactions
 from millrace.core.coordinator.transactions.transaction import (
     NOBODY,
     Ended,
@@ -56,10 +57,8 @@ from millrace.core.coordinator.transactions.transaction import (
     short_id,
 )
 from millrace.core.errors import (
-    ConcurrentTransactionsError,
     InvalidTransactionStateError,
     InvalidTransactionTimeoutError,
-    MillraceError,
     TransactionalIdNotFoundError,
     TransactionsFullError,
 )
@@ -73,8 +72,8 @@ _NO_ID: Final = ""
 """Nobody's: names of ids have a namespace."""
 
 
-class TransactionCoordinator(KeptTransactions):
-    """The machine of one partition; see `KeptTransactions`."""
+class TransactionCoordinator(SharedTransactions):
+    """The machine of one partition; see `KeptTransactions`, and `shared` for its other ids."""
 
     # --- A producer begins -------------------------------------------------------------------
 
@@ -108,6 +107,8 @@ class TransactionCoordinator(KeptTransactions):
         transaction = None if record is None else record.transaction
         if transaction is None:
             return self._new_id(transactional_id, timeout_ms, now, next_id, expected)
+        if transaction.shared is not None:
+            raise refusals.has_participants(short_id(transactional_id))
         if expected is not None and not _may_begin(transaction, expected):
             raise refusals.fenced(transactional_id, expected)
         if transaction.state.is_prepared:
@@ -141,11 +142,7 @@ class TransactionCoordinator(KeptTransactions):
     ) -> Result[TransactionRecord, Producer | None]:
         if expected is not None:
             raise refusals.expired(transactional_id)
-        if len(self._ids) >= self._config.partition_ids_max:
-            raise TransactionsFullError(
-                f"the partition of this id has {len(self._ids)} transactional ids, as many as the "
-                "setting transactions.partition_ids_max allows: use ids again, or raise it"
-            )
+        self._check_room_for_id()
         producer = Producer(next_id(), ProducerEpoch(0))
         new = Transaction(producer, timeout_ms, State.EMPTY, BUMPING, now)
         return self._stored([IdRecord(transactional_id, new, now)], producer)
@@ -199,14 +196,15 @@ class TransactionCoordinator(KeptTransactions):
         if over is not None and over.deleted:
             over = None
         transaction = self._joined(transactional_id, producer, protocol, over)
+        name = transactional_id
+        if transaction.shared is not None:
+            name = self._participant(transactional_id, transaction.shared, producer)
         is_open = transaction.state is State.ONGOING
         missing = bitmaps(partitions)
         missing_groups = list(dict.fromkeys(groups))
         if is_open:
-            missing = self._participants.missing(transactional_id, producer, partitions)
-            missing_groups = self._participants.missing_groups(
-                transactional_id, producer, missing_groups
-            )
+            missing = self._participants.missing(name, producer, partitions)
+            missing_groups = self._participants.missing_groups(name, producer, missing_groups)
         if only_verified:
             if missing or missing_groups or not is_open:
                 raise InvalidTransactionStateError(
@@ -217,7 +215,7 @@ class TransactionCoordinator(KeptTransactions):
             return self.handle_complete({} if over is None else {transactional_id: over}, now)
         if (owed := self._left.of_id(transactional_id, missing)) is not None:
             raise refusals.owed(transactional_id, owed)
-        there = self._participants.count_partitions(transactional_id, producer) if is_open else 0
+        there = self._participants.count_partitions(name, producer) if is_open else 0
         self._check_room(there, missing.values(), len(missing_groups))
         records: list[TransactionRecord] = []
         if over is not None and transaction.state.is_prepared:
@@ -225,10 +223,8 @@ class TransactionCoordinator(KeptTransactions):
         if not is_open:
             begun = transaction._replace(state=State.ONGOING, protocol=protocol, began_at=now)
             records.append(IdRecord(transactional_id, begun, now))
-        records += self._participants.added(
-            transactional_id, producer, missing, now, is_first=not is_open
-        )
-        records += (GroupRecord(transactional_id, group, producer, now) for group in missing_groups)
+        records += self._participants.added(name, producer, missing, now, is_first=not is_open)
+        records += (GroupRecord(name, group, producer, now) for group in missing_groups)
         return self._stored(records, None)
 
     def _joined(
@@ -240,7 +236,9 @@ class TransactionCoordinator(KeptTransactions):
             MillraceError: it may not.
         """
         transaction = self._transaction_of(transactional_id)
-        if producer != transaction.producer:
+        if transaction.shared is not None and transaction.state is State.ONGOING:
+            return transaction
+        if transaction.shared is not None or producer != transaction.producer:
             raise refusals.late(transactional_id, transaction, producer)
         if transaction.state.is_prepared and not self.is_over(transactional_id, over):
             raise self._concurrent(transactional_id)
@@ -261,16 +259,7 @@ class TransactionCoordinator(KeptTransactions):
                 f"{self._config.partitions_max} may be, by the setting "
                 "transactions.partitions_max. Write to fewer in one transaction, or raise it"
             )
-        if len(self._participants) + len(missing) + groups > (
-            self._config.partition_participants_max
-        ):
-            raise TransactionsFullError(
-                "the open transactions in the partition of this id have "
-                f"{len(self._participants)} topics and groups, and the setting "
-                "transactions.partition_participants_max allows "
-                f"{self._config.partition_participants_max}: try again when some have ended, or "
-                "raise it"
-            )
+        self._check_room_for_participants(len(missing) + groups)
 
     def handle_end(
         self,
@@ -291,6 +280,8 @@ class TransactionCoordinator(KeptTransactions):
             ConcurrentTransactionsError: the one before it is not complete.
         """
         transaction = self._transaction_of(transactional_id)
+        if transaction.shared is not None:
+            raise refusals.has_participants(short_id(transactional_id))
         ended = transaction.ended
         if (
             ended is not None
@@ -362,19 +353,18 @@ class TransactionCoordinator(KeptTransactions):
     # --- Ends that the producer does not choose ----------------------------------------------
 
     def handle_time_out(
-        self, overdue: Iterable[tuple[str, Producer]], now: WallMs
+        self, overdue: Iterable[tuple[str, Transaction]], now: WallMs
     ) -> Result[TransactionRecord, None]:
         """Abort transactions that are open for longer than their time-out (P53).
 
         Args:
-            overdue: ids, each with the producer whose transaction it is; what is over is skipped.
+            overdue: ids, each with its open transaction; what is over is skipped.
             now: the time.
         """
         records: list[TransactionRecord] = []
-        for transactional_id, writer in overdue:
+        for transactional_id, transaction in overdue:
             record = self._ids.get(transactional_id)
-            transaction = None if record is None else record.transaction
-            if transaction is not None and _is_open_to(transaction, writer):
+            if record is not None and record.transaction == transaction:
                 records.append(self._fence(transactional_id, transaction, Ending.TIMEOUT, now))
         return self._stored(records, None)
 
@@ -401,7 +391,8 @@ class TransactionCoordinator(KeptTransactions):
     def _is_unused(self, record: IdRecord, transaction: Transaction, now: WallMs) -> bool:
         expiration_ms = self._config.id_expiration_ms
         is_idle = not (transaction.state.is_prepared or transaction.state is State.ONGOING)
-        return is_idle and expiration_ms != -1 and now - record.timestamp > expiration_ms
+        is_old = expiration_ms != -1 and now - record.timestamp > expiration_ms
+        return is_idle and is_old and not is_kept(transaction)
 
     def handle_abort(self, transactional_id: str, now: WallMs) -> Result[TransactionRecord, None]:
         """Abort the open transaction of an id, for a person.
@@ -430,6 +421,8 @@ class TransactionCoordinator(KeptTransactions):
         self, transactional_id: str, transaction: Transaction, ending: Ending, now: WallMs
     ) -> IdRecord:
         """Abort an open transaction with an epoch that nobody gets before the next `init` (T13)."""
+        if transaction.shared is not None:
+            return self._decided_shared(transactional_id, transaction, (), ending, now)
         writer = transaction.producer
         fence = _bumped(writer)
         aborted = transaction._replace(
@@ -456,16 +449,28 @@ class TransactionCoordinator(KeptTransactions):
         """
         records: list[TransactionRecord] = []
         for transactional_id, one in over.items():
-            if not self.is_over(transactional_id, one):
-                continue
-            transaction = self._transaction_of(transactional_id)
-            records += owed_to_deleted(self.decision(transactional_id), one.deleted, now)
-            records += self._participants.forgotten(transactional_id, now)
-            # The record of the id comes last: if only some are stored, the rest is told again.
-            is_commit = transaction.state is State.PREPARE_COMMIT
-            state = State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
-            records.append(IdRecord(transactional_id, transaction._replace(state=state), now))
+            if self.is_over(transactional_id, one):
+                records += self._completed(transactional_id, one, now)
         return self._stored(records, None)
+
+    def _completed(
+        self, transactional_id: str, over: Over, now: WallMs
+    ) -> Iterator[TransactionRecord]:
+        transaction = self._transaction_of(transactional_id)
+        for decision in self.decisions(transactional_id):
+            written = frozenset(decision.partitions)
+            deleted = [place for place in over.deleted if place in written]
+            yield from owed_to_deleted(decision, deleted, now)
+        shared = transaction.shared
+        if shared is None:
+            yield from self._participants.forgotten(transactional_id, now)
+        else:
+            yield from self._participants.ended(transactional_id, shared.number, now)
+            transaction = transaction._replace(shared=shared._replace(listed=()))
+        # The record of the id comes last: if only some are stored, the rest is told again.
+        is_commit = transaction.state is State.PREPARE_COMMIT
+        state = State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
+        yield IdRecord(transactional_id, transaction._replace(state=state), now)
 
     def handle_paid(
         self, paid: Iterable[OwedRecord], now: WallMs
@@ -494,23 +499,6 @@ class TransactionCoordinator(KeptTransactions):
         if record is None or record.transaction is None:
             raise refusals.expired(transactional_id)
         return record.transaction
-
-    def _concurrent(self, transactional_id: str) -> MillraceError:
-        decision = self.decision(transactional_id)
-        state = "committed" if decision.is_commit else "aborted"
-        place: TopicPartition | None = next(iter(decision.partitions), None)
-        what = f"the group {decision.groups[0]!r}" if decision.groups and place is None else ""
-        return ConcurrentTransactionsError(
-            f"the last transaction of {short_id(transactional_id)!r} is {state}, and "
-            f"{what or 'a partition'} may not know it yet: try again shortly. "
-            "`millrace transaction describe` shows what it waits for",
-            topic_partition=place,
-        )
-
-    def _stored(
-        self, records: list[TransactionRecord], response: ResponseT
-    ) -> Result[TransactionRecord, ResponseT]:
-        return Result(self._kept.with_repetitions(records), response)
 
 
 def _is_open_to(transaction: Transaction, producer: Producer) -> bool:

@@ -3,6 +3,9 @@
 A part of the coordinator's state that follows from its records. Partitions are bits of chunks (see
 `records`). Participants of another producer or epoch than the transaction's are void: they are of
 an earlier transaction, and count for nothing.
+
+A transaction may also be written by several producers, its participants (see `shared`). Then each
+of them has partitions and groups under its `participant_name`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -12,10 +15,13 @@ from millrace.core.coordinator.transactions.records import (
     CHUNK_PARTITIONS,
     GroupRecord,
     OwedRecord,
+    ParticipantRecord,
     PartitionsRecord,
+    participant_name,
+    participant_of,
 )
 from millrace.core.coordinator.transactions.transaction import Decision, Producer
-from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.ids import ProducerId, TopicId, TopicPartition, WallMs
 
 Chunk: TypeAlias = tuple[TopicId, int]
 
@@ -47,19 +53,38 @@ class Participants:
     def __init__(self) -> None:
         self._chunks: dict[str, dict[Chunk, PartitionsRecord]] = {}
         self._groups: dict[str, dict[str, GroupRecord]] = {}
+        self._joined: dict[str, _Joined] = {}
         self._count = 0
 
     def __len__(self) -> int:
         """The number of records."""
         return self._count
 
-    def replay(self, record: PartitionsRecord | GroupRecord) -> None:
+    def replay(self, record: PartitionsRecord | GroupRecord | ParticipantRecord) -> None:
         """Apply a record of the log."""
+        name = record.transactional_id
+        if isinstance(record, ParticipantRecord):
+            self._count += self._joined.setdefault(name, _Joined()).replay(record)
+            self._drop_empty(name)
+            return
         if isinstance(record, GroupRecord):
-            self._count += _put(self._groups, record.transactional_id, record.group, record)
+            self._count += _put(self._groups, name, record.group, record)
         else:
             chunk = record.topic_id, record.chunk
-            self._count += _put(self._chunks, record.transactional_id, chunk, record)
+            self._count += _put(self._chunks, name, chunk, record)
+        owner, producer_id = participant_of(name)
+        if producer_id is not None:
+            writing = self._joined.setdefault(owner, _Joined()).writing
+            if name in self._chunks or name in self._groups:
+                writing[producer_id] = None
+            else:
+                writing.pop(producer_id, None)
+            self._drop_empty(owner)
+
+    def _drop_empty(self, transactional_id: str) -> None:
+        joined = self._joined[transactional_id]
+        if not joined.records and not joined.writing:
+            del self._joined[transactional_id]
 
     def partitions(self, transactional_id: str, writer: Producer) -> list[TopicPartition]:
         """Return the partitions of a transaction, ascending."""
@@ -132,14 +157,89 @@ class Participants:
             )
         return records
 
+    # --- Of transactions that several producers write ----------------------------------------
+
+    def joined(self, transactional_id: str) -> list[ParticipantRecord]:
+        """Return the producers that have joined the last transactions of an id."""
+        joined = self._joined.get(transactional_id)
+        return [] if joined is None else list(joined.records.values())
+
+    def find_joined(
+        self, transactional_id: str, producer_id: ProducerId
+    ) -> ParticipantRecord | None:
+        """Return what is known of one of them; None: nothing."""
+        joined = self._joined.get(transactional_id)
+        return None if joined is None else joined.records.get(producer_id)
+
+    def count_joined(self, transactional_id: str, number: int) -> int:
+        """Return how many have joined a transaction, the last one."""
+        joined = self._joined.get(transactional_id)
+        return joined.count if joined is not None and joined.number == number else 0
+
+    def idle(self, transactional_id: str, number: int) -> ParticipantRecord | None:
+        """Return one that joined an earlier transaction than this one; None: there is none."""
+        joined = self._joined.get(transactional_id)
+        oldest = None if joined is None else next(iter(joined.records.values()), None)
+        return oldest if oldest is not None and oldest.number != number else None
+
+    def ended(
+        self, transactional_id: str, number: int, now: WallMs
+    ) -> Iterator[PartitionsRecord | GroupRecord | ParticipantRecord]:
+        """Yield records that end a transaction.
+
+        They forget what its producers have written to, and the producers that it did not need.
+        """
+        for record in self.joined(transactional_id):
+            yield from self.forgotten(record.name, now)
+            if record.number != number:
+                yield record._replace(epoch=None, timestamp=now)
+
+    def writing(self, transactional_id: str) -> list[ProducerId]:
+        """Return the producers that partitions or groups know, in the last transaction."""
+        joined = self._joined.get(transactional_id)
+        return [] if joined is None else list(joined.writing)
+
     def forgotten(
         self, transactional_id: str, now: WallMs
-    ) -> Iterator[PartitionsRecord | GroupRecord]:
+    ) -> Iterator[PartitionsRecord | GroupRecord | ParticipantRecord]:
         """Yield records that forget all participants of an id."""
+        for joined in self.joined(transactional_id):
+            yield joined._replace(epoch=None, timestamp=now)
+            yield from self.forgotten(participant_name(transactional_id, joined.producer_id), now)
         for topic_id, chunk in self._chunks.get(transactional_id, ()):
             yield PartitionsRecord(transactional_id, topic_id, chunk, None, 0, now)
         for group in self._groups.get(transactional_id, ()):
             yield GroupRecord(transactional_id, group, None, now)
+
+
+class _Joined:
+    """The producers that have joined the transactions of one id.
+
+    Attributes:
+        records: of each; those that joined last come last.
+        number: of the last transaction that one has joined.
+        count: of those that have joined it.
+        writing: those of which partitions or groups know.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[ProducerId, ParticipantRecord] = {}
+        self.number = 0
+        self.count = 0
+        self.writing: dict[ProducerId, None] = {}
+
+    def replay(self, record: ParticipantRecord) -> int:
+        """Apply a record of the log; return by how many records there are more."""
+        before = self.records.pop(record.producer_id, None)
+        if before is not None and before.number == self.number:
+            self.count -= 1
+        if record.is_deletion:
+            return 0 if before is None else -1
+        if record.number > self.number:
+            self.number, self.count = record.number, 0
+        self.count += record.number == self.number
+        self.records[record.producer_id] = record
+        return int(before is None)
 
 
 class OwedMarkers:

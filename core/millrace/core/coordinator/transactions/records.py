@@ -22,6 +22,20 @@ its key. The record's timestamp says when it was made.
 |     46 |    2 | marker epoch      | int16                                                        |
 |     48 |    1 | ending            | who ended it, as `transaction.Ending`                        |
 
+An id whose transactions have participants (`transaction.Shared`) has version 2, and more after
+this. A text is a length (uint16) and UTF-8. A version is its number (int64; -1: there is none) and
+two texts, the query id and the checkpoint.
+
+| field      | meaning                                                     |
+|------------|-------------------------------------------------------------|
+| generation | int64                                                       |
+| number     | int64                                                       |
+| run_id     | text                                                        |
+| wanted     | version                                                     |
+| done       | version                                                     |
+| replaced   | count (uint16), texts                                       |
+| listed     | count (uint32), producer ids (int64)                        |
+
 **Kind 2: partitions of one topic in a transaction.** The key is the kind, a chunk (uint32: the
 partitions from 1024 times it on), the topic id (16 bytes) and the transactional id. The value is
 the version, the producer id and the epoch of the transaction, and a bitmap of the chunk's
@@ -35,6 +49,11 @@ alone takes a byte, and 10,000 of them, added one by one, never write more than 
 chunk, the topic id, the producer id and the epoch of the marker. The value is the version, the
 protocol, 1 for a commit or 0 for an abort, the length of the bitmap (uint8), the bitmap, and the
 transactional id.
+
+**Kind 5: a participant of a transaction.** The key is the kind, its producer id (int64) and the
+transactional id. The value is the version, its epoch (int16) and the number of the transaction that
+it joined last (int64). Its partitions and groups are of kinds 2 and 3, with `participant_name` as
+their transactional id.
 """
 
 import struct
@@ -44,18 +63,23 @@ from millrace.core.coordinator.transactions.transaction import (
     NOBODY,
     Ended,
     Ending,
+    Origin,
     Producer,
+    Shared,
     State,
     Transaction,
+    Version,
 )
 from millrace.core.errors import UnsupportedFormatError
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, WallMs
 from millrace.core.records.markers import BUMPING, NOT_BUMPING
 
 VERSION: Final = 1
+SHARED_VERSION: Final = 2
+"""Of the value of an id whose transactions have participants."""
 CHUNK_PARTITIONS: Final = 1024
 """Partitions of a topic that share a record."""
-ID, PARTITIONS, GROUP, OWED = 1, 2, 3, 4
+ID, PARTITIONS, GROUP, OWED, PARTICIPANT = 1, 2, 3, 4, 5
 _FENCED: Final = 1
 _COMMITTED: Final = 2
 _ID_VALUE: Final = struct.Struct("<BBBBqhIqqhqhhB")
@@ -64,6 +88,19 @@ _GROUP_KEY: Final = struct.Struct("<BH")
 _PRODUCER: Final = struct.Struct("<qh")
 _MEMBER_VALUE: Final = struct.Struct("<Bqh")
 _OWED_VALUE: Final = struct.Struct("<BBBB")
+_PARTICIPANT_KEY: Final = struct.Struct("<Bq")
+_PARTICIPANT_VALUE: Final = struct.Struct("<Bhq")
+_SHARED: Final = struct.Struct("<qq")
+_INT64: Final = struct.Struct("<q")
+_LENGTH: Final = struct.Struct("<H")
+_COUNT: Final = struct.Struct("<I")
+_NO_VERSION: Final = -1
+_UNPRINTABLE: Final = "\x1f"
+_VERSIONS: Final = (bytes([VERSION]),), (bytes([VERSION]), bytes([SHARED_VERSION]))
+"""Of values: of all other kinds, and of ids."""
+
+
+_NOTHING: Final = Version(_NO_VERSION, Origin("", ""))
 
 
 class IdRecord(NamedTuple):
@@ -156,7 +193,50 @@ class OwedRecord(NamedTuple):
         return not self.bitmap
 
 
-TransactionRecord: TypeAlias = IdRecord | PartitionsRecord | GroupRecord | OwedRecord
+class ParticipantRecord(NamedTuple):
+    """Kind 5.
+
+    Attributes:
+        epoch: with which the participant writes; None: it is forgotten.
+        number: of the transaction that it joined.
+    """
+
+    transactional_id: str
+    producer_id: ProducerId
+    epoch: ProducerEpoch | None
+    number: int
+    timestamp: WallMs
+
+    @property
+    def name(self) -> str:
+        """Of the records of its partitions and groups."""
+        return participant_name(self.transactional_id, self.producer_id)
+
+    @property
+    def key(self) -> tuple[int, str, ProducerId]:
+        """What it is about."""
+        return PARTICIPANT, self.transactional_id, self.producer_id
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether it forgets."""
+        return self.epoch is None
+
+
+TransactionRecord: TypeAlias = (
+    IdRecord | PartitionsRecord | GroupRecord | OwedRecord | ParticipantRecord
+)
+
+
+def participant_name(transactional_id: str, producer_id: ProducerId) -> str:
+    """Return the name of a participant's records; no transactional id is like it."""
+    return f"{transactional_id}{_UNPRINTABLE}{producer_id}"
+
+
+def participant_of(name: str) -> tuple[str, ProducerId | None]:
+    """Return the id and the producer of a participant's name; None: it is an id itself."""
+    transactional_id, separator, producer_id = name.partition(_UNPRINTABLE)
+    return transactional_id, ProducerId(int(producer_id)) if separator else None
 
 
 def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
@@ -179,6 +259,9 @@ def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
             bits = _bytes_of(bitmap)
             fixed = _OWED_VALUE.pack(VERSION, protocol, is_commit, len(bits))
             return key, fixed + bits + of_id.encode()
+        case ParticipantRecord(transactional_id, producer_id, epoch, number, _):
+            key = _PARTICIPANT_KEY.pack(PARTICIPANT, producer_id) + transactional_id.encode()
+            return key, None if epoch is None else _PARTICIPANT_VALUE.pack(VERSION, epoch, number)
 
 
 def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> TransactionRecord:
@@ -189,7 +272,7 @@ def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> Transac
     """
     try:
         kind = (key or b"\0")[0]
-        if value is not None and value[:1] != bytes([VERSION]):
+        if value is not None and value[:1] not in _VERSIONS[kind == ID]:
             raise ValueError(f"version {value[:1].hex()}")
         if key is not None and kind == ID:
             transaction = None if value is None else _transaction(value)
@@ -202,6 +285,8 @@ def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> Transac
             return GroupRecord(transactional_id, group, writer, timestamp)
         if key is not None and kind in (PARTITIONS, OWED):
             return _of_topic(key, value, timestamp)
+        if key is not None and kind == PARTICIPANT:
+            return _participant(key, value, timestamp)
         raise ValueError(f"kind {kind}")
     except (struct.error, ValueError, IndexError) as error:
         raise UnsupportedFormatError(
@@ -214,8 +299,9 @@ def _id_value(transaction: Transaction) -> bytes:
     ended = transaction.ended
     flags = _FENCED * transaction.is_fenced | _COMMITTED * (ended is not None and ended.is_commit)
     writer, marker_epoch = (NOBODY, -1) if ended is None else (ended.writer, ended.marker_epoch)
-    return _ID_VALUE.pack(
-        VERSION,
+    shared = transaction.shared
+    fixed = _ID_VALUE.pack(
+        VERSION if shared is None else SHARED_VERSION,
         transaction.state,
         transaction.protocol,
         flags,
@@ -227,10 +313,76 @@ def _id_value(transaction: Transaction) -> bytes:
         marker_epoch,
         0 if ended is None else ended.ending,
     )
+    return fixed if shared is None else fixed + _shared_value(shared)
+
+
+def _shared_value(shared: Shared) -> bytes:
+    parts = [_SHARED.pack(shared.generation, shared.number), _text(shared.run_id)]
+    for version in (shared.wanted, shared.done):
+        if version is None:
+            version = _NOTHING
+        parts += _INT64.pack(version.number), *map(_text, version.origin)
+    parts += _LENGTH.pack(len(shared.replaced)), *map(_text, shared.replaced)
+    parts += _COUNT.pack(len(shared.listed)), struct.pack(f"<{len(shared.listed)}q", *shared.listed)
+    return b"".join(parts)
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return _LENGTH.pack(len(encoded)) + encoded
+
+
+class _Values:
+    """Reads values one after the other."""
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self._data = data
+        self.position = position
+
+    def take(self, form: struct.Struct) -> tuple[int, ...]:
+        values = form.unpack_from(self._data, self.position)
+        self.position += form.size
+        return values
+
+    def text(self) -> str:
+        (length,) = self.take(_LENGTH)
+        (encoded,) = struct.unpack_from(f"{length}s", self._data, self.position)
+        self.position += length
+        return bytes(encoded).decode()
+
+    def version(self) -> Version | None:
+        (number,) = self.take(_INT64)
+        version = Version(number, Origin(self.text(), self.text()))
+        return None if number == _NO_VERSION else version
+
+
+def _shared(value: bytes) -> Shared:
+    values = _Values(value, _ID_VALUE.size)
+    generation, number = values.take(_SHARED)
+    run_id = values.text()
+    wanted, done = values.version(), values.version()
+    (count,) = values.take(_LENGTH)
+    replaced = tuple(values.text() for _ in range(count))
+    (count,) = values.take(_COUNT)
+    listed = tuple(map(ProducerId, values.take(struct.Struct(f"<{count}q"))))
+    if values.position != len(value):
+        raise ValueError(f"{len(value)} bytes")
+    return Shared(run_id, generation, number, wanted, done, replaced, listed)
+
+
+def _participant(key: bytes, value: bytes | None, timestamp: WallMs) -> ParticipantRecord:
+    _, producer_id = _PARTICIPANT_KEY.unpack_from(key)
+    transactional_id = key[_PARTICIPANT_KEY.size :].decode()
+    epoch, number = None, 0
+    if value is not None:
+        _, said, number = _PARTICIPANT_VALUE.unpack(value)
+        epoch = ProducerEpoch(said)
+    return ParticipantRecord(transactional_id, ProducerId(producer_id), epoch, number, timestamp)
 
 
 def _transaction(value: bytes) -> Transaction:
-    if len(value) != _ID_VALUE.size:
+    is_shared = value[0] == SHARED_VERSION
+    if len(value) != _ID_VALUE.size and not is_shared:
         raise ValueError(f"{len(value)} bytes")
     (
         _,
@@ -247,7 +399,7 @@ def _transaction(value: bytes) -> Transaction:
         ended_epoch,
         marker_epoch,
         ending,
-    ) = _ID_VALUE.unpack(value)
+    ) = _ID_VALUE.unpack_from(value)
     ended = None
     if ending:
         writer = _producer(ended_id, ended_epoch)
@@ -266,6 +418,7 @@ def _transaction(value: bytes) -> Transaction:
         ended,
         _producer(previous_id, previous_epoch),
         bool(flags & _FENCED),
+        _shared(value) if is_shared else None,
     )
 
 

@@ -10,6 +10,7 @@ from millrace.core.coordinator.transactions.transaction import (
     Ending,
     Producer,
     Transaction,
+    Version,
     short_id,
 )
 from millrace.core.errors import (
@@ -19,6 +20,8 @@ from millrace.core.errors import (
     MillraceError,
     ProducerFencedError,
     TransactionAbortedError,
+    TransactionalIdNotFoundError,
+    VersionConflictError,
 )
 from millrace.core.ids import TopicPartition
 
@@ -86,4 +89,54 @@ def unbegun(producer: Producer) -> InvalidTransactionStateError:
     """Return the error for an epoch that only fences."""
     return InvalidTransactionStateError(
         f"producer {producer} was not begun: ask for a producer id with the transactional id"
+    )
+
+
+def has_participants(name: str) -> InvalidTransactionStateError:
+    """Return the error for a producer that wants an id whose transactions have participants."""
+    return InvalidTransactionStateError(
+        f"the transactions of {name!r} have participants: join an open one, or choose "
+        "another transactional id"
+    )
+
+
+def unopened(name: str) -> TransactionalIdNotFoundError:
+    """Return the error for an id of which no transaction with participants was opened."""
+    return TransactionalIdNotFoundError(
+        f"no transaction with participants was opened under {name!r}, or it is long "
+        "ago and has no version: open one"
+    )
+
+
+def replaced(name: str, run: str) -> ProducerFencedError:
+    """Return the error for a run that another one has replaced (T20)."""
+    return ProducerFencedError(
+        f"another run of the application {name!r} has begun, and replaces the run "
+        f"{run}: stop this one, and let one run at a time write under an application id"
+    )
+
+
+def not_open(name: str, number: int, present: int) -> InvalidTransactionStateError:
+    """Return the error for a transaction that is not the last one that was opened (T19)."""
+    return InvalidTransactionStateError(
+        f"transaction {number} of {name!r} is over, or was never opened: the last one "
+        f"is {present}. What belongs to {number} and is not committed never counts"
+    )
+
+
+def version_conflict(name: str, done: Version, wanted: Version) -> VersionConflictError:
+    """Return the error for a version that does not follow the last one (T21)."""
+    there, here = done.origin, wanted.origin
+    if there == here:
+        what = f"version {done.number} is committed, so version {wanted.number} is an old one"
+    else:
+        what = (
+            f"version {done.number} is of query {there.query_id!r} with the checkpoint "
+            f"{there.checkpoint!r}, and version {wanted.number} of query {here.query_id!r} with "
+            f"{here.checkpoint!r}"
+        )
+    return VersionConflictError(
+        f"the application {name!r}: {what}. Give each query and checkpoint an "
+        "application id of its own; or, if this one goes on for the other, forget its version by "
+        f"`millrace transaction forget-version {name}`"
     )

@@ -81,6 +81,47 @@ class Ended(NamedTuple):
     ending: Ending
 
 
+class Origin(NamedTuple):
+    """Where the versions of an application come from, so that another one's do not count (T21).
+
+    Attributes:
+        query_id: of the query, or whatever writes.
+        checkpoint: where it keeps how far it is.
+    """
+
+    query_id: str
+    checkpoint: str
+
+
+class Version(NamedTuple):
+    """What one transaction of an application writes, such as a micro-batch."""
+
+    number: int
+    origin: Origin
+
+
+class Shared(NamedTuple):
+    """What a transaction with participants has beside the others (D30): see `shared`.
+
+    Attributes:
+        run_id: of the run that may open transactions.
+        generation: of that run; each run has a larger one than those before (T20).
+        replaced: the last runs that it replaced, the newest last; none of them comes back.
+        number: of the last transaction that was opened; each has a larger one (T19).
+        wanted: what that one writes; None: it has no version.
+        done: the last version that was committed; None: there is none.
+        listed: the participants that were committed, ascending, by their producer ids.
+    """
+
+    run_id: str
+    generation: int
+    number: int = 0
+    wanted: Version | None = None
+    done: Version | None = None
+    replaced: tuple[str, ...] = ()
+    listed: tuple[ProducerId, ...] = ()
+
+
 class Transaction(NamedTuple):
     """A transactional id.
 
@@ -94,6 +135,8 @@ class Transaction(NamedTuple):
         previous: the identity that the same producer had before; `NOBODY`: another one began with
             the id since. Requests of that identity are late or repeated, and its bearer may go on.
         is_fenced: the epoch of `producer` was taken to fence the one before it, and nobody has it.
+        shared: its transactions have participants, and `producer` is `NOBODY`; None: a producer
+            has the id.
     """
 
     producer: Producer
@@ -104,6 +147,7 @@ class Transaction(NamedTuple):
     ended: Ended | None = None
     previous: Producer = NOBODY
     is_fenced: bool = False
+    shared: Shared | None = None
 
 
 class Decision(NamedTuple):

@@ -398,3 +398,76 @@ def test_what_fails_after_the_end_was_asked_changes_nothing() -> None:
     machine = committing()
     machine.on_failed(MessageTooLargeError("late"))
     assert machine.state is S.COMMITTING
+
+
+def taking_part() -> ProducerTransactions:
+    machine = ProducerTransactions("etl@orders")
+    assert machine.take_part(identity(0)) == identity(0)
+    machine.is_joined = True
+    return machine
+
+
+def committed_once() -> ProducerTransactions:
+    machine = begun()
+    machine.commit()
+    machine.on_ended(identity(1))
+    return machine
+
+
+def test_a_producer_takes_part_in_one_transaction_after_another() -> None:
+    machine = taking_part()
+    with pytest.raises(InvalidTransactionStateError, match="is open"):
+        machine.take_part(identity(1))
+    assert machine.leave() == identity(0)
+    assert machine.state is S.OVER
+    with pytest.raises(InvalidTransactionStateError):
+        machine.check_open()
+    machine.take_part(identity(1))
+    assert machine.leave() == identity(1)
+
+
+@pytest.mark.parametrize("before", [ready, committed_once, taking_part])
+def test_who_has_left_may_begin_its_own_transaction(
+    before: Callable[[], ProducerTransactions],
+) -> None:
+    machine = before()
+    if machine.is_open:
+        machine.leave()
+    machine.take_part(identity(3))
+    machine.leave()
+    assert machine.must_initialise
+    machine.initialise()
+    machine.on_initialised(identity(5))
+    machine.begin()
+    assert not machine.is_shared
+    with pytest.raises(InvalidTransactionStateError, match="commit or abort it"):
+        machine.leave()
+
+
+def test_a_participant_neither_commits_nor_asks_for_an_abort() -> None:
+    machine = taking_part()
+    with pytest.raises(InvalidTransactionStateError, match="leave_transaction"):
+        machine.commit()
+    assert machine.is_open
+    assert machine.abort() is None
+    assert machine.state is S.OVER
+
+
+def test_a_part_in_which_something_failed_cannot_be_named() -> None:
+    machine = taking_part()
+    machine.on_failed(MessageTooLargeError("too large"))
+    with pytest.raises(MessageTooLargeError):
+        machine.leave()
+    assert machine.abort() is None
+    machine = taking_part()
+    machine.on_failed(TransactionAbortedError("its lease ran out"))
+    with pytest.raises(TransactionAbortedError):
+        machine.leave()
+    machine.take_part(identity(7))
+
+
+def test_what_became_of_a_shared_transaction_is_not_this_producers_to_tell() -> None:
+    machine = committed_once()
+    machine.take_part(identity(3))
+    machine.leave()
+    assert (machine.outcome, machine.must_ask) == (None, False)

@@ -443,7 +443,7 @@ def test_ten_thousand_partitions_added_one_by_one_keep_the_log_short() -> None:
         assert len(log.records) <= 2 * 12 + 10 + 4
     assert written < 10_000 * 2 * 256
     log.commit(writer)
-    assert log.replayed().decision(ID).partitions == list(map(at, range(10_000)))
+    assert log.replayed().decisions(ID)[0].partitions == list(map(at, range(10_000)))
 
 
 def test_a_transaction_without_data_expires(log: TransactionsLog) -> None:
@@ -487,10 +487,12 @@ def test_what_is_over_or_another_one_does_not_time_out() -> None:
     log = TransactionsLog()
     writer = log.begun()
     log.join(writer, at(0))
-    for overdue in ((ID, producer(100, 7)), ("default/nobody", writer)):
+    is_open = log.transaction()
+    another = is_open._replace(producer=producer(100, 7))
+    for overdue in ((ID, another), ("default/nobody", is_open)):
         assert log.machine.handle_time_out([overdue], log.now).records == []
     log.commit(writer)
-    assert log.machine.handle_time_out([(ID, writer)], log.now).records == []
+    assert log.machine.handle_time_out([(ID, is_open)], log.now).records == []
     assert log.machine.handle_expire([ID, "default/nobody"], log.now).records == []
 
 
@@ -560,7 +562,7 @@ def test_the_next_transaction_notes_that_the_last_one_is_over(
     writer = log.begun()
     log.join(writer, at(0), at(1, CLICKS), groups=("g",), protocol=protocol)
     following = log.commit(writer, protocol=protocol)
-    decision = log.machine.decision(ID)
+    decision = log.machine.decisions(ID)[0]
     with pytest.raises(ConcurrentTransactionsError):
         log.join(following, at(2), protocol=protocol, over=Over(Offset(0)))
     deleted = Over(decision.decided_at, [at(1, CLICKS)])
@@ -585,7 +587,7 @@ def test_who_joins_with_nothing_notes_all_the_same_that_the_last_one_is_over(
     writer = log.begun()
     log.join(writer, at(0))
     following = log.commit(writer)
-    log.join(following, over=Over(log.machine.decision(ID).decided_at))
+    log.join(following, over=Over(log.machine.decisions(ID)[0].decided_at))
     assert log.state() is State.COMPLETE_COMMIT
 
 
@@ -597,7 +599,7 @@ def test_an_epoch_that_only_fences_does_not_join_when_the_aborted_transaction_is
     log.take(log.machine.handle_abort(ID, log.now))
     fence = log.transaction().producer
     with pytest.raises(InvalidTransactionStateError, match="was not begun"):
-        log.join(fence, at(0), over=Over(log.machine.decision(ID).decided_at))
+        log.join(fence, at(0), over=Over(log.machine.decisions(ID)[0].decided_at))
 
 
 def test_transactions_that_are_over_are_noted_together(log: TransactionsLog) -> None:
@@ -606,7 +608,7 @@ def test_transactions_that_are_over_are_noted_together(log: TransactionsLog) -> 
         writer = log.begun(name=name)
         log.join(writer, at(0), name=name)
         log.commit(writer, name=name)
-        over[name] = Over(log.machine.decision(name).decided_at)
+        over[name] = Over(log.machine.decisions(name)[0].decided_at)
     gone = {"default/gone": Over(Offset(0))}
     log.take(log.machine.handle_complete({**over, **gone}, log.now))
     assert {log.transaction(name).state for name in over} == {State.COMPLETE_COMMIT}
@@ -726,6 +728,6 @@ def test_handling_changes_nothing() -> None:
     log.machine.handle_join(ID, writer, [at(1)], ["g"], log.now)
     log.machine.handle_end(ID, writer, log.now, log.next_id, is_commit=True)
     log.machine.handle_abort(ID, log.now)
-    log.machine.handle_time_out([(ID, writer)], log.now)
+    log.machine.handle_time_out([(ID, log.transaction())], log.now)
     log.machine.handle_expire([ID], WallMs(log.now + 10 * MINUTE))
     assert (log.transaction(), log.machine.participants(ID), log.machine.next_offset) == before

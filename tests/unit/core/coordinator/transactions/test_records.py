@@ -11,6 +11,7 @@ from millrace.core.coordinator.transactions.records import (
     GroupRecord,
     IdRecord,
     OwedRecord,
+    ParticipantRecord,
     PartitionsRecord,
     TransactionRecord,
     decode,
@@ -20,9 +21,12 @@ from millrace.core.coordinator.transactions.transaction import (
     NOBODY,
     Ended,
     Ending,
+    Origin,
     Producer,
+    Shared,
     State,
     Transaction,
+    Version,
 )
 from millrace.core.errors import UnsupportedFormatError
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, WallMs
@@ -39,6 +43,18 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
 times = st.integers(0, 2**62).map(WallMs)
 bitmaps = st.integers(1, 2**1024 - 1)
 chunks = st.integers(0, 2**21)
+texts = st.text(st.characters(codec="utf-8"), max_size=60)
+versions = st.builds(Version, st.integers(0, 2**63 - 1), st.builds(Origin, texts, texts))
+shared = st.builds(
+    Shared,
+    texts,
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**63 - 1),
+    st.none() | versions,
+    st.none() | versions,
+    st.lists(texts, max_size=5).map(tuple),
+    st.lists(st.integers(0, 2**63 - 1).map(ProducerId), max_size=5).map(tuple),
+)
 ended = st.builds(Ended, producers, epochs, st.booleans(), st.sampled_from(Ending))
 transactions = st.builds(
     Transaction,
@@ -50,6 +66,7 @@ transactions = st.builds(
     ended,
     producers | st.just(NOBODY),
     st.booleans(),
+    st.none() | shared,
 ) | st.builds(
     Transaction,
     producers,
@@ -60,6 +77,7 @@ transactions = st.builds(
     st.none(),
     producers | st.just(NOBODY),
     st.booleans(),
+    st.none() | shared,
 )
 records = st.one_of(
     st.builds(IdRecord, names, st.none() | transactions, times),
@@ -77,6 +95,15 @@ records = st.one_of(
         names,
         times,
     ),
+    st.builds(
+        ParticipantRecord,
+        names,
+        st.integers(0, 2**63 - 1).map(ProducerId),
+        epochs,
+        st.integers(0, 2**63 - 1),
+        times,
+    ),
+    st.builds(ParticipantRecord, names, st.just(ProducerId(7)), st.none(), st.just(0), times),
 )
 
 
@@ -87,7 +114,7 @@ def test_a_record_is_read_as_it_was_written(record: TransactionRecord) -> None:
 
 def test_the_document_has_the_table_of_the_code() -> None:
     lines = [line for line in (records_module.__doc__ or "").splitlines() if line.startswith("|")]
-    assert len(lines) == 16
+    assert len(lines) == 25
     assert all(line in DOCUMENT for line in lines)
 
 

@@ -1,0 +1,68 @@
+"""Which open transactions are open for too long (P53), and the leases of those with participants.
+
+A transaction is as old as its record says, or as this coordinator has seen it, whichever is more:
+the clock of the coordinator before may have been fast, and its transactions would stay open for as
+much longer. A lease goes by the latter alone (T23): nobody stores when it was renewed, so it begins
+anew at the next coordinator. It begins when the first participant has joined, as readers wait for
+nobody before that: the tasks of an application may begin long after it has opened a transaction.
+"""
+
+from millrace.core.coordinator.transactions.machine import TransactionCoordinator
+from millrace.core.coordinator.transactions.transaction import Transaction
+from millrace.core.ids import MonotonicMs, TopicPartition, WallMs
+from millrace.runtime.clock import monotonic_now
+
+
+class OverdueTransactions:
+    """What this broker's coordinators have seen open.
+
+    Args:
+        lease_ms_max: how long a transaction is open, however often its lease is renewed.
+    """
+
+    def __init__(self, lease_ms_max: int) -> None:
+        self._lease_ms_max = lease_ms_max
+        # With the time at which it was seen first, or renewed.
+        self._seen: dict[TopicPartition, dict[str, tuple[Transaction, MonotonicMs]]] = {}
+
+    def renew(self, place: TopicPartition, transactional_id: str) -> None:
+        """Let the lease of an open transaction begin anew."""
+        seen = self._seen.get(place, {})
+        if transactional_id in seen:
+            transaction, _ = seen[transactional_id]
+            seen[transactional_id] = transaction, monotonic_now()
+
+    def forget(self, place: TopicPartition) -> None:
+        """Forget what was seen in a partition: this broker does not coordinate it any more."""
+        self._seen.pop(place, None)
+
+    def look(
+        self, place: TopicPartition, machine: TransactionCoordinator, now: WallMs
+    ) -> list[tuple[str, Transaction]]:
+        """Return the ids of a partition whose transaction is open for too long.
+
+        Args:
+            place: the partition.
+            machine: its coordinator.
+            now: the coordinators' time.
+        """
+        seen = self._seen.pop(place, {})
+        present = self._seen[place] = {}
+        overdue = []
+        for transactional_id in machine.open_ids():
+            transaction = machine.get(transactional_id).transaction
+            assert transaction is not None
+            before, since = seen.get(transactional_id, (None, monotonic_now()))
+            if before != transaction:
+                since = monotonic_now()
+            present[transactional_id] = transaction, since
+            open_ms, seen_ms = now - transaction.began_at, monotonic_now() - since
+            if transaction.shared is None:
+                is_overdue = max(open_ms, seen_ms) > transaction.timeout_ms
+            else:
+                has_lease = machine.has_participants(transactional_id)
+                is_overdue = has_lease and seen_ms > transaction.timeout_ms
+                is_overdue = is_overdue or open_ms > self._lease_ms_max
+            if is_overdue:
+                overdue.append((transactional_id, transaction))
+        return overdue

@@ -1,0 +1,174 @@
+"""Transactions with participants, with real brokers: T19 to T24 as programs meet them."""
+
+import pickle
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.integration.conftest import StartBroker
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.client import (
+    ApplicationVersion,
+    InvalidTransactionStateError,
+    MillraceError,
+    Participant,
+    ProducerFencedError,
+    SharedTransaction,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+    TransactionAbortedError,
+    VersionConflictError,
+)
+
+ID = "etl@orders"
+TOPIC = "orders"
+
+
+class Stage:
+    """A broker, an application, and processes of it."""
+
+    def __init__(self, broker: RunningBroker, stack: ExitStack) -> None:
+        self.broker, self._stack = broker, stack
+        self.admin = stack.enter_context(SyncAdmin(broker.address))
+
+    def open(self, number: int, run: str = "run", checkpoint: str = "here") -> SharedTransaction:
+        """Open a transaction, as another process gets it."""
+        version = ApplicationVersion(number, "query", checkpoint)
+        shared = self.admin.open_shared_transaction(ID, run, version)
+        copied: SharedTransaction = pickle.loads(pickle.dumps(shared))
+        return copied
+
+    def producer(self) -> SyncProducer:
+        """Return the producer of another process."""
+        producer = SyncProducer(self.broker.address, transactional_id=ID)
+        return self._stack.enter_context(producer)
+
+    def write(self, shared: SharedTransaction, *values: str) -> Participant:
+        """Write a part, in a process of its own."""
+        with SyncProducer(self.broker.address, transactional_id=ID) as producer:
+            producer.join_transaction(shared)
+            for value in values:
+                producer.send(TOPIC, value.encode())
+            return producer.leave_transaction()
+
+    def is_over(self) -> bool:
+        """Whether all partitions know what was decided."""
+        described = self.admin.describe_transaction(ID)
+        return described is not None and described.state in ("complete_commit", "complete_abort")
+
+    def committed(self) -> list[str]:
+        """Return what readers see, sorted."""
+        wait_until(self.is_over, "the transaction is over")
+        found: list[str] = []
+        with SyncConsumer(self.broker.address) as consumer:
+            consumer.assign([TOPIC], start="beginning")
+            while any(consumer.lag().values()):
+                for batch in consumer.poll_batches(1000):
+                    found += [value.decode() for value in batch.records["value"].to_pylist()]
+        return sorted(found)
+
+
+@pytest.fixture
+def stage(start_broker: StartBroker) -> Iterator[Stage]:
+    with ExitStack() as stack:
+        broker = start_broker({"transactions.lease_ms": 1500})
+        broker.create_topic(TOPIC, partitions=3)
+        yield Stage(broker, stack)
+
+
+def test_the_parts_that_are_named_count_and_no_others(stage: Stage) -> None:
+    shared = stage.open(0)
+    parts = [stage.write(shared, f"{number}") for number in range(3)]
+    stage.write(shared, "tried again")
+    late = stage.producer()
+    late.join_transaction(shared)
+    late.send(TOPIC, b"too slow").result()
+    stage.admin.commit_shared_transaction(shared, parts)
+    stage.admin.commit_shared_transaction(shared, parts)
+    with pytest.raises(MillraceError):  # noqa: PT012  # Whichever of the two is refused.
+        late.send(TOPIC, b"later").result()
+        late.leave_transaction()
+    assert stage.committed() == ["0", "1", "2"]
+    assert stage.admin.find_hanging_transactions() == []
+
+
+def test_a_version_is_written_once_whichever_run_asks(stage: Stage) -> None:
+    shared = stage.open(0)
+    stage.admin.commit_shared_transaction(shared, [stage.write(shared, "0")])
+    again = stage.open(0, "another run")
+    assert again.is_done
+    with pytest.raises(ProducerFencedError):
+        stage.open(1, "run")
+    with pytest.raises(VersionConflictError, match="forget-version"):
+        stage.open(1, "another run", "elsewhere")
+    following = stage.open(1, "another run")
+    stage.admin.commit_shared_transaction(following, [stage.write(following, "1")])
+    assert stage.committed() == ["0", "1"]
+
+
+def test_a_run_that_slept_cannot_commit_what_another_one_writes(stage: Stage) -> None:
+    slept = stage.open(0, "slept")
+    part = stage.write(slept, "slept")
+    awake = stage.open(0, "awake")
+    other = stage.write(awake, "awake")
+    with pytest.raises(ProducerFencedError):
+        stage.admin.commit_shared_transaction(slept, [part])
+    with pytest.raises(InvalidTransactionStateError, match="has not joined"):
+        stage.admin.commit_shared_transaction(awake, [part])
+    with pytest.raises(ProducerFencedError):
+        stage.write(slept, "late")
+    stage.admin.commit_shared_transaction(awake, [other])
+    with pytest.raises(InvalidTransactionStateError, match="a decision stands"):
+        stage.admin.abort_shared_transaction(awake)
+    assert stage.committed() == ["awake"]
+
+
+def test_a_producer_writes_one_part_after_another(stage: Stage) -> None:
+    producer = stage.producer()
+    for number in range(4):
+        shared = stage.open(number)
+        producer.join_transaction(shared)
+        with pytest.raises(InvalidTransactionStateError, match="leave_transaction"):
+            producer.commit_transaction()
+        producer.send_batch(TOPIC, [b"%d" % number])
+        part = producer.leave_transaction()
+        with pytest.raises(InvalidTransactionStateError):
+            producer.send(TOPIC, b"between two transactions")
+        if number == 2:
+            stage.admin.abort_shared_transaction(shared)
+        else:
+            stage.admin.commit_shared_transaction(shared, [part])
+    assert stage.committed() == ["0", "1", "3"]
+
+
+def test_a_lease_lasts_while_a_producer_is_there(stage: Stage) -> None:
+    """T23: also when its part is written, and readers wait no longer than it for a lost one."""
+    shared = stage.open(0)
+    with SyncProducer(stage.broker.address, transactional_id=ID) as producer:
+        producer.join_transaction(shared)
+        producer.send(TOPIC, b"kept").result()
+        part = producer.leave_transaction()
+        longest = 3 * shared.renew_ms * 3 / 1000
+        with pytest.raises(AssertionError, match="not within"):
+            wait_until(stage.is_over, "nobody aborts it", longest)
+        stage.admin.commit_shared_transaction(shared, [part])
+    lost = stage.open(1)
+    stage.write(lost, "lost")
+    wait_until(stage.is_over, "its lease runs out")
+    with pytest.raises(TransactionAbortedError, match="lease"):
+        stage.admin.commit_shared_transaction(lost, [])
+    assert stage.committed() == ["kept"]
+
+
+def test_what_was_written_and_decided_survives_kill_9(stage: Stage) -> None:
+    shared = stage.open(0)
+    part = stage.write(shared, "before")
+    stage.broker.kill()
+    stage.broker.start()
+    stage.admin.commit_shared_transaction(shared, [part])
+    stage.broker.kill()
+    stage.broker.start()
+    assert stage.open(0).is_done
+    assert stage.committed() == ["before"]
