@@ -8,7 +8,12 @@ from tests.integration.cli.command_line import CommandLine
 from tests.integration.running_broker import wait_until
 
 from millrace.cli.console.failures import ExitCode
-from millrace.client import SyncProducer, TransactionAbortedError
+from millrace.client import (
+    ApplicationVersion,
+    SyncAdmin,
+    SyncProducer,
+    TransactionAbortedError,
+)
 
 
 def values(millrace: CommandLine, topic: str, *words: str) -> list[str]:
@@ -89,3 +94,31 @@ def test_what_is_unknown_is_not_found(millrace: CommandLine) -> None:
     assert json.loads(millrace.ok("transaction", "hanging", "-o", "json")) == []
     result = millrace.run("transaction", "hanging", "no-such-topic")
     assert result.exit_code == ExitCode.NOT_FOUND
+
+
+def test_an_applications_version_is_shown_and_forgotten(millrace: CommandLine, topic: str) -> None:
+    name = f"etl@{topic}"
+    with SyncAdmin(millrace.address) as admin:
+        shared = admin.open_shared_transaction(name, "run 1", ApplicationVersion(7, "query", "s3:"))
+        with SyncProducer(millrace.address, transactional_id=name) as producer:
+            producer.join_transaction(shared)
+            producer.send(topic, b"1")
+            part = producer.leave_transaction()
+            table = millrace.ok("transaction", "describe", name)
+            assert "transaction 1 of run run 1, 1 participant, no version" in table
+            assert "no transaction hangs" in millrace.run("transaction", "hanging", topic).stderr
+            refused = millrace.run("transaction", "forget-version", name, "--yes")
+            assert refused.exit_code == ExitCode.FAILED
+            assert "has no version" in refused.stderr
+            admin.commit_shared_transaction(shared, [part])
+    wait_until(
+        lambda: "complete_commit" in millrace.ok("transaction", "describe", name),
+        "the commit to be written",
+    )
+    assert "version 7 (query, s3:)" in millrace.ok("transaction", "describe", name)
+    assert name in millrace.ok("transaction", "list")
+    assert "--yes" in millrace.run("transaction", "forget-version", name).stderr
+    forgotten = millrace.ok("transaction", "forget-version", name, "--yes", "-o", "json")
+    assert json.loads(forgotten) == {"forgotten": name}
+    assert "no version" in millrace.ok("transaction", "describe", name)
+    assert values(millrace, topic) == ["1"]

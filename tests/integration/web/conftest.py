@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.client import ApplicationVersion, SyncAdmin, SyncConsumer, SyncProducer
 
 LARGE = 10_000_000
 """Bytes of the largest value."""
@@ -115,3 +115,12 @@ def fill(bootstrap: str) -> None:
         producer.transaction() as t,
     ):
         t.send(PAYMENTS, b"paid")
+    with (
+        SyncAdmin(bootstrap) as admin,
+        SyncProducer(bootstrap, transactional_id="shop/etl@payments") as producer,
+    ):
+        version = ApplicationVersion(7, "billing query", "s3:checkpoints")
+        shared = admin.open_shared_transaction("shop/etl@payments", "run 1", version)
+        producer.join_transaction(shared)
+        producer.send(PAYMENTS, b"paid")
+        admin.commit_shared_transaction(shared, [producer.leave_transaction()])

@@ -58,6 +58,11 @@ def shown(page: WebPage, path: str, **query: object) -> str:
         ("/transactions", {}, ["No transaction hangs", "all that is decided is written"]),
         ("/transactions", {"all": "yes"}, ["shop/checkout", "committed"]),
         ("/transaction", {"id": "shop/checkout"}, ["committed by its producer", "1 m 0 s"]),
+        (
+            "/transaction",
+            {"id": "shop/etl@payments"},
+            ["committed by its application", "run 1", "billing query", "s3:checkpoints", "Lease"],
+        ),
         ("/quotas", {}, ["reports", "9.5 MiB", "client id report"]),
     ],
 )

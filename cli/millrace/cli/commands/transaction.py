@@ -85,8 +85,8 @@ def list_(states: tuple[str, ...], producer_id: int | None, bootstrap: str, outp
         [
             listing.transactional_id,
             listing.state,
-            listing.producer_id,
-            listing.producer_epoch,
+            None if listing.is_shared else listing.producer_id,
+            None if listing.is_shared else listing.producer_epoch,
             _time(listing.open_ms),
         ]
         for listing in listings
@@ -116,10 +116,7 @@ def describe(transactional_id: str, bootstrap: str, output: str) -> None:
     if output == "json":
         print_json(document_of(found))
         return
-    put(
-        f"{found.transactional_id}: {found.state}, producer {found.producer_id} epoch "
-        f"{found.producer_epoch}, time-out {duration(found.timeout_ms)}"
-    )
+    put(f"{found.transactional_id}: {found.state}, {_owner(found)}")
     if found.open_ms:
         put(f"  open for {duration(found.open_ms)}")
     if found.ended_committed is not None:
@@ -141,11 +138,28 @@ def describe(transactional_id: str, bootstrap: str, output: str) -> None:
     print_table(["KIND", "NAME", "PARTITION", "PENDING", "PROBLEM"], rows)
 
 
+def _owner(found: "TransactionDescription") -> str:
+    if not found.is_shared:
+        return (
+            f"producer {found.producer_id} epoch {found.producer_epoch}, time-out "
+            f"{duration(found.timeout_ms)}"
+        )
+    version = found.version
+    done = "no version"
+    if version is not None:
+        origin = ", ".join(text for text in (version.query_id, version.checkpoint) if text)
+        done = f"version {version.number}" + (f" ({origin})" if origin else "")
+    return (
+        f"transaction {found.number} of run {found.run_id}, "
+        f"{count(len(found.participants), 'participant')}, {done}"
+    )
+
+
 def _who(found: "TransactionDescription") -> str:
     return {
-        "producer": "its producer",
-        "timeout": "its time-out",
-        "fenced": "another producer that began with the id",
+        "producer": "its application" if found.is_shared else "its producer",
+        "timeout": "the end of its lease" if found.is_shared else "its time-out",
+        "fenced": f"another {'run' if found.is_shared else 'producer'} that began with the id",
         "operator": "a person",
     }.get(found.ending or "", "somebody")
 
@@ -193,6 +207,40 @@ def abort(transactional_id: str, yes: bool, bootstrap: str, output: str) -> None
     if output == "json":
         print_json({"aborted": transactional_id})
     say(f"aborted the transaction of {transactional_id}")
+
+
+@command.command(
+    "forget-version",
+    writes=True,
+    examples="""
+    millrace transaction forget-version etl@orders
+    millrace transaction forget-version etl@orders --yes
+    """,
+)
+@click.argument("transactional_id", metavar="ID", shell_complete=_complete_id)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@output_option
+def forget_version(transactional_id: str, yes: bool, bootstrap: str, output: str) -> None:
+    """Forget the last version of an application, which writes with many processes.
+
+    After that another query, or one with a new checkpoint, may go on under the ID. A version that
+    was committed before may then be written again.
+    """
+    with connect_admin(bootstrap) as admin:
+        found = _found(admin, transactional_id)
+        if found.version is None:
+            raise Failure(f"{transactional_id} has no version")
+        if not yes:
+            confirm(
+                f"Forget that {transactional_id} has committed version {found.version.number}?",
+                "forgetting a version",
+                "forgotten",
+            )
+        admin.forget_version(transactional_id)
+    if output == "json":
+        print_json({"forgotten": transactional_id})
+    say(f"forgot version {found.version.number} of {transactional_id}")
 
 
 @command.command(

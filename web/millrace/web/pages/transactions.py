@@ -48,6 +48,12 @@ _ENDINGS: Final = {
     "fenced": "another producer that began with the id",
     "operator": "a person",
 }
+_ENDINGS_OF_RUNS: Final = {
+    "producer": "its application",
+    "timeout": "the end of its lease",
+    "fenced": "another run that began with the id",
+}
+"""Where the transactions have participants."""
 _UNDECIDED: Final = ("ongoing", "prepare_commit", "prepare_abort")
 
 
@@ -94,7 +100,11 @@ def _row(visit: Visit, listing: TransactionListing, problem: Child) -> list[Chil
         visit.link(listing.transactional_id, "/transaction", id=listing.transactional_id),
         _STATES[listing.state],
         age_of(listing.open_ms) if listing.open_ms else None,
-        *(str(listing.producer_id), listing.producer_epoch),
+        *(
+            (None, None)
+            if listing.is_shared
+            else (str(listing.producer_id), listing.producer_epoch)
+        ),
         problem,
     ]
 
@@ -183,9 +193,8 @@ async def transaction(visit: Visit) -> Page:
             facts(
                 ("State", _STATES[found.state]),
                 ("For", age_of(found.open_ms) if found.open_ms else None),
-                ("Time-out", age_of(found.timeout_ms)),
-                ("Producer", str(found.producer_id)),
-                ("Epoch", found.producer_epoch),
+                ("Lease" if found.is_shared else "Time-out", age_of(found.timeout_ms)),
+                *_owner(found),
                 ("Last end", _last_end(found)),
             ),
             table(
@@ -204,7 +213,10 @@ def _last_end(found: TransactionDescription) -> str | None:
     if found.ended_committed is None:
         return None
     outcome = "committed" if found.ended_committed else "aborted"
-    return f"{outcome} by {_ENDINGS.get(found.ending or '', 'somebody')}"
+    who = _ENDINGS.get(found.ending or "", "somebody")
+    if found.is_shared:
+        who = _ENDINGS_OF_RUNS.get(found.ending or "", who)
+    return f"{outcome} by {who}"
 
 
 def _part(visit: Visit, part: TransactionPart, found: TransactionDescription) -> list[Child]:
@@ -225,3 +237,18 @@ def _named(part: TransactionPart) -> str:
     else:
         name = f"{part.name or 'a deleted topic'}-{part.partition}"
     return f"{name}: {part.problem}" if part.problem else name
+
+
+def _owner(found: TransactionDescription) -> list[tuple[str, Child]]:
+    """Return who writes the transactions of an id: a producer, or a run of an application."""
+    if not found.is_shared:
+        return [("Producer", str(found.producer_id)), ("Epoch", found.producer_epoch)]
+    version = found.version
+    return [
+        ("Run", found.run_id),
+        ("Transaction", found.number),
+        ("Participants", len(found.participants)),
+        ("Version", None if version is None else version.number),
+        ("Query", None if version is None else version.query_id or None),
+        ("Checkpoint", None if version is None else version.checkpoint or None),
+    ]
