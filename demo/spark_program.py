@@ -19,6 +19,7 @@ JAVA_VERSION_MIN = 17
 _KILL_SECONDS_MAX = 20.0
 _KILL_POLL_SECONDS = 0.002
 _LOG_LINES_SHOWN = 60
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
 _SETTINGS = {
     "SPARK_CONF_DIR": str(JOBS / "conf"),  # For one machine.
     "PYSPARK_PYTHON": sys.executable,
@@ -139,10 +140,34 @@ class SparkProgram:
         assert self._scratch is not None
         self._scratch.cleanup()
 
+    def executors(self) -> list[list[int]]:
+        """Return the processes of each executor that is no thread of the driver."""
+        assert self._process is not None
+        parents = {pid: _parent(pid) for pid in of_session(self._process.pid)}
+        found = []
+        for executor in (pid for pid in parents if _EXECUTOR in _command(pid)):
+            family = [executor]
+            for pid in family:
+                family += [child for child, parent in parents.items() if parent == pid]
+            found.append(family)
+        return found
+
     def log_end(self) -> str:
         """Return the last lines of its output."""
         lines = self._log.read_text(errors="replace").splitlines()
         return "\n".join(lines[-_LOG_LINES_SHOWN:])
+
+
+def _command(pid: int) -> bytes:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _parent(pid: int) -> int:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def of_session(session: int) -> list[int]:

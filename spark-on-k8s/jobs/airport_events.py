@@ -6,8 +6,9 @@ and so a partition. A record that is no flight, or no weather, goes unchanged to
 with the header `error.reason`: the query does not stop, and nothing is lost. The headers
 `source.topic`, `source.partition` and `source.offset` of all rows name their source.
 
-A driver that is killed and restarted with the same checkpoint continues: no record is left out.
-Rows may be duplicated, with the same three headers.
+A driver that is killed and restarted with the same checkpoint continues: no record is left out, and
+none is there twice. A micro-batch is one transaction in both topics: who reads an event sees what
+was rejected beside it.
 """
 
 import argparse

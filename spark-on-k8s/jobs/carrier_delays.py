@@ -5,8 +5,8 @@ hour is written once, when the watermark shows that no more flights of it will c
 behind the latest flight so far. So the last hours are not written before later flights come.
 
 A driver that is killed and restarted with the same checkpoint continues: no flight is left out, and
-none counts twice. Parquet files (`--output`) are the same then; in a topic (`--output-topic`) rows
-may be duplicated, with the same key: keep the last one of each.
+none counts twice. Parquet files (`--output`) are the same then, and so are the rows of a topic
+(`--output-topic`), each of them once.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def delays(flights: DataFrame, length: str, lateness: str) -> DataFrame:
 
 
 def records(rows: DataFrame) -> DataFrame:
-    """Return rows as records; the key identifies a row over repeated writes."""
+    """Return rows as records; the key says which carrier's and which hour's it is."""
     return columns_to_json(rows.withColumn("key", concat_ws("/", "carrier", "start")))
 
 

@@ -135,6 +135,20 @@ def routes(flights: pa.Table) -> pa.Table:
     )
 
 
+def shuffled(bootstrap: str, output: str) -> pa.Table:
+    """Return each flight that was sent, and to which topic it goes."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "to": f"{output}-b" if record.offset % 3 else f"{output}-a",
+                "source": f"{record.topic}/{record.partition}/{record.offset}".encode(),
+                "value": record.value,
+            }
+            for record in read_all(bootstrap, FLIGHTS)
+        ]
+    )
+
+
 def difference(found: pa.Table, wanted: pa.Table) -> str:
     """Return how two tables differ, whatever the order of their rows; empty: not at all."""
     if sorted(found.column_names) != sorted(wanted.column_names):

@@ -1,17 +1,21 @@
-"""A job on real flights; drivers and brokers are killed on the way, then its output is judged.
+"""A job on real flights; what it needs is killed on the way, then its output is judged.
 
-For each kill a portion of the flights is sent. While the job reads it, either a broker that leads
-one of the topic's partitions is killed, and started again once the job has gone on without it; or
-the driver is killed with all its processes, at a chosen moment of a micro-batch, and started again
-with the same checkpoint. At the end a last portion is sent, and a last run reads what is left. Then
-the Parquet files that Spark lists must hold exactly what is computed without Spark, and so must
-topics when of each row that is there twice the last one is kept.
+For each kill a portion of the flights is sent. While the job reads it, something is killed at a
+chosen moment of a micro-batch: a broker that leads one of the topic's partitions, or coordinates
+the query's transactions, which is started again once the job has gone on without it; an executor,
+which Spark replaces; or the driver with all its processes, which is started again with the same
+checkpoint. At the end a last portion is sent, and a last run reads what is left. Then the Parquet
+files that Spark lists must hold exactly what is computed without Spark, and so must the committed
+records of topics.
 """
 
+import os
 import random
+import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -20,10 +24,13 @@ from demo.spark_program import JOBS, SparkProgram
 from tests.integration.running_cluster import RunningCluster
 from tests.spark_jobs import expected
 from tests.spark_jobs.flights import FLIGHTS, REPLICAS, Feed, Source
-from tests.spark_jobs.topics import WrittenToTopics, delay, event
+from tests.spark_jobs.topics import WrittenToTopics, delay, event, shuffled
 from tests.spark_jobs.written import Written
 
 from millrace.client import SyncAdmin
+from millrace.core.client.producer.murmur2 import partition_of
+from millrace.core.coordinator.transactions.transaction import full_id
+from millrace.core.topics import TRANSACTIONS_TOPIC
 
 
 @dataclass(frozen=True)
@@ -31,16 +38,18 @@ class Run:
     """How a job runs.
 
     Attributes:
-        program: of `spark-on-k8s/jobs`.
+        program: of `spark-on-k8s/jobs`, or of `folder`.
         topics: that it writes, and the options that name them; none: Parquet files.
         with_bad: whether there are values that are no flights among those that it reads.
         until_the_end: whether it ends when it has read what is there, and has to run again.
+        folder: where the program is.
     """
 
     program: str
     topics: tuple[tuple[str, str], ...] = ()
     with_bad: bool = False
     until_the_end: bool = False
+    folder: Path = JOBS
 
 
 RUNS = {
@@ -53,12 +62,28 @@ RUNS = {
         topics=(("--events-topic", "airport-events"), ("--rejected-topic", "rejected")),
         with_bad=True,
     ),
+    "shuffled": Run(
+        "shuffled",
+        topics=(("--output", "shuffled"),),
+        folder=Path(__file__).parent,
+    ),
     "ingest_flights": Run("ingest_flights", with_bad=True, until_the_end=True),
 }
 BATCHES_A_PORTION = 6
 SECONDS_MAX = 240.0
 """For one thing to happen, on a machine that has others to serve."""
 _POLL_S = 0.002
+
+
+class Victim(StrEnum):
+    """What is killed."""
+
+    DRIVER = "driver"
+    BROKER = "broker"
+    """That leads a partition which the job reads."""
+    COORDINATOR = "coordinator"
+    """The broker that decides the query's transactions."""
+    EXECUTOR = "executor"
 
 
 class Moment(StrEnum):
@@ -72,9 +97,9 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True)
 class Kill:
-    """What is killed: the driver, or a partition's leader; and when."""
+    """What is killed, and when."""
 
-    who: str
+    who: Victim
     moment: Moment
     partition: int = 0
 
@@ -86,33 +111,44 @@ class Outcome:
     job: str
     driver_kills: int = 0
     broker_kills: int = 0
+    coordinator_kills: int = 0
+    executor_kills: int = 0
     driver_starts: int = 0
     interrupted: dict[str, int] = field(default_factory=dict)
     """How far the last batch was when the driver was dead."""
     batches: int = 0
     rows: int = 0
     leftovers: int = 0
-    """Parquet files that killed tasks have left, and nobody lists; rows that a topic has again."""
+    """Parquet files that killed tasks have left, and nobody lists; records and markers in topics
+    that do not count."""
     difference: str = ""
     seconds: float = 0.0
 
     @property
     def kills(self) -> int:
-        """Of drivers and brokers."""
-        return self.driver_kills + self.broker_kills
+        """Of everything."""
+        return self.driver_kills + self.broker_kills + self.coordinator_kills + self.executor_kills
 
 
-def plan_of(kills: int, seed: int) -> list[Kill]:
-    """Return kills of drivers and brokers in turn, the last of a driver, at moments by the dice."""
+def plan_of(
+    kills: int, seed: int, victims: Sequence[Victim] = (Victim.DRIVER, Victim.BROKER)
+) -> list[Kill]:
+    """Return kills of all victims in turn, the last of the first one, at moments by the dice."""
     dice = random.Random(seed)
     return [
         Kill(
-            "driver" if (kills - number) % 2 else "broker",
+            victims[(kills - 1 - number) % len(victims)],
             dice.choice(list(Moment)),
             dice.randrange(4),
         )
         for number in range(kills)
     ]
+
+
+def victims_of(job: str) -> list[Victim]:
+    """Return what can be killed of a job that writes to topics."""
+    victims = [Victim.DRIVER, Victim.BROKER, Victim.COORDINATOR]
+    return [*victims, Victim.EXECUTOR] if job == "shuffled" else victims
 
 
 def run(
@@ -158,16 +194,16 @@ class _Story:
         self._job, self._cluster, self._source, self._folder = job, cluster, source, folder
         self._run = RUNS[job]
         self._feed = Feed(cluster.bootstrap, source, portions, with_bad=self._run.with_bad)
-        self._written = (
-            WrittenToTopics(
-                folder,
-                cluster.bootstrap,
-                [topic for _, topic in self._run.topics],
-                event if job == "airport_events" else delay,
-            )
-            if self._run.topics
-            else Written(folder)
-        )
+        self._written: Written = Written(folder)
+        if self._run.topics:
+            topics = [topic for _, topic in self._run.topics]
+            row_of = delay
+            if job == "airport_events":
+                row_of = event
+            elif job == "shuffled":
+                (name,), row_of = topics, shuffled
+                topics = [f"{name}-a", f"{name}-b"]
+            self._written = WrittenToTopics(folder, cluster.bootstrap, topics, row_of)
         self._sender = ThreadPoolExecutor(1)
         self._driver: SparkProgram | None = None
         self._say = say
@@ -178,10 +214,17 @@ class _Story:
         if self._run.until_the_end:
             sending.result()  # A run reads what is there when it begins.
         self._reach(kill.moment)
-        if kill.who == "driver":
-            self._kill_driver()
-        else:
-            self._kill_leader(kill.partition)
+        match kill.who:
+            case Victim.DRIVER:
+                self._kill_driver()
+            case Victim.BROKER:
+                self._kill_leader(FLIGHTS, kill.partition)
+                self.outcome.broker_kills += 1
+            case Victim.COORDINATOR:
+                self._kill_leader(str(TRANSACTIONS_TOPIC), None)
+                self.outcome.coordinator_kills += 1
+            case Victim.EXECUTOR:
+                self._kill_executor()
         sending.result()
         self._say(f"{self._job}: a {kill.who} was killed, {kill.moment} {self._written.planned()}")
 
@@ -207,6 +250,8 @@ class _Story:
             case "flights_with_weather":
                 weather = self._source.weather.table
                 wanted = expected.flights_with_weather(flights, weather)
+            case "shuffled":
+                wanted = expected.shuffled(self._cluster.bootstrap, self._run.topics[0][1])
             case "airport_events":
                 wanted = expected.airport_events(self._feed.bad, self._cluster.bootstrap)
             case _:
@@ -239,7 +284,7 @@ class _Story:
             *limits,
             *filter(None, others),
         ]
-        program = JOBS / f"{self._run.program}.py"
+        program = self._run.folder / f"{self._run.program}.py"
         self._driver = SparkProgram(program, *arguments, log=self._folder / "driver.log").start()
         self.outcome.driver_starts += 1
         return self._driver
@@ -276,22 +321,43 @@ class _Story:
             state = "planned, not listed"
         self.outcome.interrupted[state] = self.outcome.interrupted.get(state, 0) + 1
 
-    def _kill_leader(self, partition: int) -> None:
-        """Kill a leader; it is started again when a batch was read that was planned without it."""
+    def _kill_executor(self) -> None:
+        """Kill one executor with its Python workers; Spark starts another one."""
+        assert self._driver is not None
+        executors = self._driver.executors()
+        assert executors, "no executor runs"
+        for pid in executors[0]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.outcome.executor_kills += 1
+        planned = self._written.planned()
+        self._wait(lambda: self._written.committed() > planned, "a batch without an executor")
+
+    def _kill_leader(self, topic: str, partition: int | None) -> None:
+        """Kill a leader; it is started again when a batch was read that was planned without it.
+
+        Args:
+            topic: which.
+            partition: which; None: that which keeps the query's transactions.
+        """
         with SyncAdmin(self._cluster.bootstrap) as admin:
 
             def is_healed() -> bool:
                 return all(
                     len(partition.isr) == REPLICAS
-                    for partition in admin.describe_topic(FLIGHTS).partitions
+                    for name in (FLIGHTS, topic)
+                    for partition in admin.describe_topic(name).partitions
                 )
 
             self._wait(is_healed, "all replicas in sync")
-            leader = admin.describe_topic(FLIGHTS).partitions[partition].leader_address
+            partitions = admin.describe_topic(topic).partitions
+            if partition is None:
+                (known,) = WrittenToTopics.transactional_ids(admin)
+                partition = partition_of(full_id(known).encode(), len(partitions))
+        leader = partitions[partition].leader_address
         assert leader is not None
         broker = self._cluster.at(leader)
         broker.kill()
-        self.outcome.broker_kills += 1
         planned = self._written.planned()
         self._wait(lambda: self._written.committed() > planned, "a batch without a broker")
         broker.start()

@@ -9,6 +9,7 @@
         ├── ReadStalledError       a range gave nothing for `pollTimeoutMs`
         ├── InvalidColumnsError    rows have columns or types that cannot be written
         ├── InvalidRowError        one row cannot be written
+        ├── IncompleteWriteError   not all tasks have written the same transaction
         └── InvalidValueError      a record's value is not what it is read as
 
 Each says what was wrong and what to do. An error of a read means that nothing was skipped, and
@@ -48,6 +49,10 @@ class InvalidColumnsError(SparkSourceError):
 
 class InvalidRowError(SparkSourceError):
     """A row cannot be a record; the message names it."""
+
+
+class IncompleteWriteError(SparkSourceError):
+    """Not all tasks of a write have written, or not the same transaction: nothing counts."""
 
 
 class InvalidValueError(SparkSourceError):

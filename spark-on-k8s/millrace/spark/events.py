@@ -10,34 +10,65 @@ from millrace.core.events import Event, Level
 ROWS_WRITTEN: Final = Event(
     name="rows_written",
     level=Level.INFO,
-    text="rows written: %(rows)d",
+    text="rows written: %(rows)d (%(bytes)d bytes, in %(ms)d ms, of which the commit "
+    "%(commit_ms)d)",
     meaning="A batch query has written its rows, which are readable.",
-    fields=("rows",),
+    fields=("bytes", "commit_ms", "ms", "rows"),
 )
 ROWS_STAY: Final = Event(
     name="rows_stay",
     level=Level.WARNING,
     text="the batch failed: what ended tasks have written stays, and a repeat writes it again "
     "(rows: %(rows)d)",
-    meaning="A batch query failed after some of its tasks had written their rows.",
+    meaning="A batch query with `delivery=at-least-once` failed after some of its tasks had "
+    "written their rows.",
     action="Look at the error of the query.",
     fields=("rows",),
 )
 BATCH_ROWS_WRITTEN: Final = Event(
     name="batch_rows_written",
     level=Level.INFO,
-    text="micro-batch %(batch)d: rows written: %(rows)d",
+    text="micro-batch %(batch)d: rows written: %(rows)d (%(bytes)d bytes, in %(ms)d ms, of which "
+    "the commit %(commit_ms)d)",
     meaning="A streaming query has written the rows of a micro-batch, which are readable.",
-    fields=("batch", "rows"),
+    fields=("batch", "bytes", "commit_ms", "ms", "rows"),
 )
 BATCH_ROWS_STAY: Final = Event(
     name="batch_rows_stay",
     level=Level.WARNING,
     text="micro-batch %(batch)d failed: what ended tasks have written stays, and its repeat writes "
     "it again (rows: %(rows)d)",
-    meaning="A micro-batch failed after some of its tasks had written their rows.",
+    meaning="A micro-batch with `delivery=at-least-once` failed after some of its tasks had "
+    "written their rows.",
     action="Look at the error of the query.",
     fields=("batch", "rows"),
+)
+WRITE_SKIPPED: Final = Event(
+    name="write_skipped",
+    level=Level.INFO,
+    text="%(write)s was written before, to %(application)s: nothing is written again",
+    meaning="A micro-batch, or a version of a batch, was committed before, and is repeated: as "
+    "after a crash between its commit and Spark's note of it.",
+    fields=("application", "write"),
+)
+WRITE_UNDONE: Final = Event(
+    name="write_undone",
+    level=Level.WARNING,
+    text="%(write)s failed: nothing of it counts (rows that were written: %(rows)d)",
+    meaning="The transaction of a micro-batch or a batch was aborted, as a task, or the commit, "
+    "has failed.",
+    action="Look at the error of the query.",
+    fields=("rows", "write"),
+)
+ABORT_FAILED: Final = Event(
+    name="abort_failed",
+    level=Level.WARNING,
+    text="%(write)s failed, and its transaction was not aborted: %(error)s",
+    meaning="The coordinator did not abort the transaction of a failed write. If it is open, it is "
+    "aborted when the query begins again, or after its lease, and readers of its partitions wait "
+    "for that. If it is committed, it stays so: a repeat writes nothing.",
+    action="Do what the error says. `millrace transaction describe` shows its state.",
+    fields=("error", "write"),
 )
 RANGE_SHORTENED: Final = Event(
     name="range_shortened",
@@ -81,8 +112,13 @@ LOOKUP_POSTPONED: Final = Event(
 )
 
 FIELDS: Final = {
+    "application": "its id and that of its target",
     "batch": "number of the micro-batch",
+    "bytes": "of the rows' columns, as Spark has handed them over",
+    "commit_ms": "how long the coordinator took to decide",
+    "ms": "from the beginning of the first task to the decision",
     "query": "the name of a Spark query",
     "rows": "how many rows",
+    "write": "which micro-batch, or that it is a batch",
 }
 """The meaning of each field that only these events have. `millrace.core.events` has the others."""

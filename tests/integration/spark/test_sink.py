@@ -1,5 +1,10 @@
-"""What Spark writes is in the topics: every row with all that it has, at least once."""
+"""What Spark writes is in the topics: every row with all that it has.
 
+`test_sink_transactions` has how often.
+"""
+
+import re
+import shutil
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,35 +13,12 @@ from typing import Any
 import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.spark.written import create, records, write
 
-from millrace.client import Record, SyncAdmin, SyncConsumer
+from millrace.client import SyncAdmin
 from millrace.core.client.producer.murmur2 import partition_of
 
 COUNT = 5000
-
-
-def create(broker: RunningBroker, *topics: str, partitions: int = 3, **config: str) -> None:
-    settings = {name.replace("_", "."): value for name, value in config.items()}
-    with SyncAdmin(broker.address) as admin:
-        for topic in topics:
-            admin.create_topic(topic, partitions, config=settings)
-
-
-def records(broker: RunningBroker, topic: str) -> list[Record]:
-    """Return all records, by partition and offset."""
-    with SyncAdmin(broker.address) as admin, SyncConsumer(broker.address) as consumer:
-        left = sum(offset.offset for offset in admin.list_offsets(topic).values())
-        consumer.subscribe([topic])
-        found: list[Record] = []
-        while len(found) < left:
-            found += consumer.poll(1000)
-    return sorted(found, key=lambda record: (record.partition, record.offset))
-
-
-def write(frame: Any, broker: RunningBroker, **options: str) -> None:
-    frame.write.format("millrace").option("kafka.bootstrap.servers", broker.address).options(
-        **options
-    ).mode("append").save()
 
 
 def test_rows_have_their_keys_headers_times_partitions_and_topics(
@@ -159,22 +141,100 @@ class Copying:
         return sorted(int(record.value) for record in records(self.broker, "out"))
 
 
-def test_a_stream_writes_what_it_reads_and_a_repeated_micro_batch_is_written_again(
-    spark: Any, start_broker: StartBroker, tmp_path: Path
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_stream_writes_what_it_reads_and_a_repeated_micro_batch_once_or_again(
+    spark: Any, start_broker: StartBroker, tmp_path: Path, delivery: str
 ) -> None:
     copying = Copying(spark, start_broker(), tmp_path)
-    copying.send(range(1000))
-    copying.run()
-    copying.send(range(1000, 1500))
-    copying.run()
-    copying.run()
+    for numbers in (range(1000), range(1000, 1500)):
+        copying.send(numbers)
+        copying.run(delivery=delivery)
+    copying.run(delivery=delivery)
     assert copying.numbers() == list(range(1500))
     # As after a crash when batch 1 was written, and not yet noted as done.
     (tmp_path / "checkpoint" / "commits" / "1").unlink()
     (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink(missing_ok=True)
     copying.send(range(1500, 1600))
-    copying.run()
-    assert copying.numbers() == sorted([*range(1600), *range(1000, 1500)])
+    copying.run(delivery=delivery)
+    again = range(1000, 1500) if delivery == "at-least-once" else ()
+    assert copying.numbers() == sorted([*range(1600), *again])
+
+
+def test_the_lines_of_the_documents_write_exactly_once(
+    spark: Any, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    copying = Copying(spark, start_broker(), tmp_path)
+    create(copying.broker, "pages")
+    pages = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
+    (lines,) = (
+        block
+        for block in re.findall("```python\n(.*?)```", pages, re.S)
+        if "checkpoints/pages" in block
+    )
+    lines = lines.replace("localhost:7092", copying.broker.address)
+    lines = lines.replace("checkpoints/pages", str(tmp_path / "checkpoint"))
+    for numbers in (range(10), range(10, 20)):
+        copying.send(numbers)
+        exec(lines, {"clicks": copying.read()})
+    found = sorted(int(record.value) for record in records(copying.broker, "pages"))
+    assert found == list(range(20))
+
+
+def test_foreach_batch_writes_each_target_once_when_its_call_is_repeated(
+    spark: Any, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """It fails between the two targets the first time, and Spark calls it again with the batch."""
+    copying = Copying(spark, start_broker(), tmp_path)
+    copying.send(range(100))
+    failed: list[int] = []
+
+    def write_both(frame: Any, batch_id: int) -> None:
+        version = {"txnAppId": "both", "txnVersion": str(batch_id)}
+        numbers = frame.selectExpr("CAST(value AS STRING) AS value").repartition(2)
+        write(numbers.selectExpr("'out' AS topic", "*"), copying.broker, txnTarget="all", **version)
+        if not failed:
+            failed.append(batch_id)
+            raise RuntimeError("between the two")
+        write(numbers.where("INT(value) < 50"), copying.broker, topic="out", **version)
+
+    def run() -> None:
+        query = copying.read().writeStream.foreachBatch(write_both)
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(Exception, match="between the two"):
+        run()
+    assert copying.numbers() == list(range(100))
+    run()
+    assert copying.numbers() == sorted([*range(100), *range(50)])
+
+
+def test_a_copied_checkpoint_and_a_new_one_under_an_old_application_id_are_refused(
+    spark: Any, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    copying = Copying(spark, start_broker(), tmp_path / "first")
+    for application in ({}, {"applicationId": "copying"}):
+        copying.send(range(10))
+        copying.run(**application)
+        before = copying.numbers()
+        copying.send(range(10))
+        if application:
+            copying.folder = tmp_path / "new"
+            forget = "millrace transaction forget-version copying@out"
+        else:
+            shutil.copytree(copying.folder, tmp_path / "copied")
+            copying.folder = tmp_path / "copied"
+            forget = "millrace transaction forget-version "
+        with pytest.raises(Exception, match="VersionConflictError") as raised:
+            copying.run(**application)
+        assert forget in str(raised.value)
+        assert copying.numbers() == before
+        copying.folder = tmp_path / "first"
+    with SyncAdmin(copying.broker.address) as admin:
+        admin.forget_version("copying@out")
+    copying.folder = tmp_path / "new"
+    copying.run(applicationId="copying")
+    assert copying.numbers() == sorted([*before, *range(10), *range(10), *range(10), *range(10)])
 
 
 def test_output_mode_complete_writes_all_rows_in_every_micro_batch(
@@ -207,7 +267,7 @@ def test_a_stream_that_cannot_be_written_fails_before_it_writes(
     copying = Copying(spark, start_broker(), tmp_path)
     copying.send(range(10))
     for columns, options, told in (
-        (["value"], {"deliveryGuarantee": "exactly-once"}, "it needs transactions"),
+        (["value"], {"delivery": "twice"}, "must be exactly-once or at-least-once"),
         (
             ["offset AS value"],
             {},
@@ -274,7 +334,7 @@ def test_a_broker_that_is_killed_loses_no_row(
         ),
         ("value", {"topic": "spark-bad", "kafka.acks": "1"}, "acks is not an option"),
         ("value", {"topic": "spark-bad", "subscribe": "x"}, "it is for reading"),
-        ("value", {"topic": "spark-bad", "deliveryguarantee": "exactly-once"}, "transactions"),
+        ("value", {"topic": "spark-bad", "txnVersion": "1"}, "txnVersion=1 is without txnAppId"),
         (
             "value",
             {"topic": "spark-bad", "kafka.bootstrap.servers": "127.0.0.1:1"},
@@ -316,7 +376,7 @@ def test_an_oversized_record_is_named(
     assert f"row 700 of task 0 (key '700') for topic '{topic_name}' was not wri" in str(
         raised.value
     )
-    assert len(records(shared_broker, topic_name)) == 999
+    assert records(shared_broker, topic_name) == []
 
 
 def test_rows_without_a_time_have_that_of_their_writing(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 from tests.spark_jobs.expected import difference
-from tests.spark_jobs.kills import plan_of
+from tests.spark_jobs.kills import plan_of, victims_of
 from tests.spark_jobs.written import Written
 
 ROWS = pa.table({"carrier": ["UA", "AA", "AA"], "delay": [1, None, None]})
@@ -49,4 +49,6 @@ def test_only_files_that_spark_lists_count(tmp_path: Path) -> None:
 def test_drivers_and_brokers_are_killed_in_turn_and_a_driver_last() -> None:
     assert [kill.who for kill in plan_of(4, seed=1)] == ["broker", "driver", "broker", "driver"]
     assert [kill.who for kill in plan_of(3, seed=1)] == ["driver", "broker", "driver"]
+    four = ["coordinator", "broker", "driver", "executor", "coordinator", "broker", "driver"]
+    assert [kill.who for kill in plan_of(7, 1, victims_of("shuffled"))] == four
     assert plan_of(8, seed=1) == plan_of(8, seed=1) != plan_of(8, seed=2)

@@ -115,14 +115,25 @@ class Part:
             )
 
 
-def not_written(part: Part, errors: Mapping[int, MillraceError]) -> MillraceError:
-    """Return the error of records that were not written, which names the first of them."""
+def not_written(
+    part: Part, errors: Mapping[int, MillraceError], *, is_undone: bool
+) -> MillraceError:
+    """Return the error of records that were not written, which names the first of them.
+
+    Args:
+        part: of the rows.
+        errors: by the number of the record.
+        is_undone: what the task had written does not count.
+    """
     index = min(errors)
     error = errors[index]
     others = f" and {len(errors) - 1} more of its batch were" if len(errors) > 1 else " was"
+    rest = "before stays, and a repeat writes it again"
+    if is_undone:
+        rest = "before does not count"
     return type(error)(
         f"{part.name_row(index)}{others} not written: {error.message}. What the task had written "
-        "before stays, and a repeat writes it again",
+        f"{rest}",
         appended=error.appended,
     )
 

@@ -1,40 +1,27 @@
-"""The sink: rows of a batch or a stream become records, at least once.
+"""The sink: rows of a batch or a stream become records, exactly once, or at least once.
 
-A task passes its Arrow batches to a producer and ends when all in-sync replicas have acknowledged
-all its rows. Columns are passed on unchanged: Python touches no row. The producer's buffer bounds
-the rows under way, and twice its size the rows held to name them in errors; when either is full,
-the task waits, and Spark with it.
-
-Spark repeats failed tasks, and a micro-batch that was not committed; their rows stay and are
-written again. An exactly-once sink would stage rows in `write`, invisible to readers, list them in
-its `Written`, and publish them in `commit`. Here there is nothing to do in `commit`, and nothing to
-undo in `abort`.
+Exactly once, each micro-batch and each batch is a transaction: see `transactions`. With
+`delivery=at-least-once` rows are readable when they are acknowledged. Spark repeats failed tasks,
+and a micro-batch that was not committed; their rows stay and are written again. There is nothing to
+do in `commit` then, and nothing to undo in `abort`.
 
 The driver creates the writer of a stream for every micro-batch, and once more to commit: so only
-tasks ask brokers. A batch asks before its first task.
+tasks ask brokers, and the commit. A batch asks before its first task, and opens its transaction.
 """
 
 import logging
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
 from millrace.client import (
-    BatchHandle,
-    ConnectionFailedError,
-    MillraceError,
+    SharedTransaction,
     SyncAdmin,
     SyncProducer,
     UnknownTopicOrPartitionError,
@@ -45,22 +32,23 @@ from millrace.spark.cluster.worker_clients import IdleClient
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.options.option import Use
 from millrace.spark.options.sink_options import SinkOptions, parse_sink_options
-from millrace.spark.sink.rows import Part, RowsOfTask, check_columns, not_written
+from millrace.spark.sink import transactions
+from millrace.spark.sink.rows import check_columns
+from millrace.spark.sink.transactions import Written
+from millrace.spark.sink.writing import Writing, no_topic, with_rows
 
-_HELD_BUFFERS: Final = 2
-"""Sent rows that a task holds, in `bufferBytes`: not all are under way."""
-_PAUSE_S: Final = 0.05
-_NEW_TOPIC_S: Final = 1.0
-"""How long a topic may be unknown: a broker may know a new one later than its creator."""
+_BATCH: Final = "the batch"
+_CHECKPOINT: Final = "checkpointlocation"
 
 _log = logging.getLogger(__name__)
+_log.setLevel(logging.INFO)  # Of processes of Spark's alone, which can show it in a table.
 
 
-@dataclass
-class Written(WriterCommitMessage):
-    """A task's message to the driver."""
-
+class _Committed(NamedTuple):
     rows: int
+    bytes: int
+    ms: int
+    commit_ms: int
 
 
 class _Sink:
@@ -75,32 +63,152 @@ class _Sink:
         Raises:
             MillraceError: a row was not written; the message names it.
         """
-        with _idle_producer.lent(self._options) as producer:
-            return Written(_Writing(producer, self._options).write(iterator))
+        began_at = time.time()
+        shared = self._transaction()
+        if shared is not None and shared.is_done:
+            return Written(0, 0, began_at, shared)
+        with self._kept_open(shared):
+            rows = with_rows(iterator)
+        if rows is None:
+            return Written(0, 0, began_at, shared)
+        # A version is written once, and the producer is kept for the next one.
+        options = replace(self._options, txn_app_id=None, txn_version=None)
+        transactional_id = "" if shared is None else shared.transactional_id
+        with _idle_producer.lent(_ProducerKind(options, transactional_id)) as producer:
+            written = Writing(producer, self._options, shared).write(rows)
+        return Written(written.rows, written.bytes, began_at, shared, written.participant)
+
+    def _kept_open(self, shared: SharedTransaction | None) -> AbstractContextManager[None]:
+        """Keep a transaction open while the task waits for its first row."""
+        if shared is None:
+            return nullcontext()
+        return transactions.kept_open(shared, lambda: _open_admin(_admin_kind(self._options)))
+
+    def _transaction(self) -> SharedTransaction | None:
+        """Return the transaction that has the rows; None: none, they count at once."""
+        raise NotImplementedError
+
+    def _commit(
+        self, write: str, shared: SharedTransaction | None, messages: Sequence[Written | None]
+    ) -> _Committed | None:
+        """Commit; return what is to tell of it, or None: it was done before.
+
+        Args:
+            write: which one, for a person.
+            shared: the transaction; None: the rows count already.
+            messages: of the tasks.
+        """
+        begun = time.monotonic()
+        if shared is not None:
+            if shared.is_done:
+                events.WRITE_SKIPPED.log(_log, write=write, application=shared.transactional_id)
+                return None
+            with _admin(self._options) as admin:
+                transactions.commit(admin, shared, messages)
+        told = [message for message in messages if message is not None]
+        now = time.time()
+        return _Committed(
+            sum(message.rows for message in told),
+            sum(message.bytes for message in told),
+            max(0, round((now - min((each.began_at for each in told), default=now)) * 1000)),
+            round((time.monotonic() - begun) * 1000),
+        )
+
+    def _abort(
+        self, write: str, shared: set[SharedTransaction], messages: Sequence[Written | None]
+    ) -> None:
+        with _admin(self._options) as admin:
+            failure = transactions.abort(admin, {each for each in shared if not each.is_done})
+        if failure is None:
+            events.WRITE_UNDONE.log(_log, write=write, rows=_rows(messages))
+        else:
+            events.ABORT_FAILED.log(_log, write=write, error=str(failure))
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
-    """Writes a batch."""
+    """Writes a batch.
+
+    Args:
+        options: of the query.
+        shared: its transaction; None: at least once.
+    """
+
+    def __init__(self, options: SinkOptions, shared: SharedTransaction | None) -> None:
+        super().__init__(options)
+        self._shared = shared
+
+    def _transaction(self) -> SharedTransaction | None:
+        return self._shared
 
     def commit(self, messages: Sequence[Written | None]) -> None:
-        """Log the written rows: they are readable since they were acknowledged."""
-        events.ROWS_WRITTEN.log(_log, rows=_rows(messages))
+        """Commit the transaction, and log the written rows; a query that follows reads them.
+
+        Raises:
+            MillraceError: nothing counts, or that is in doubt.
+        """
+        if self._shared is not None:
+            transactions.transaction_of(messages)
+        if told := self._commit(_BATCH, self._shared, messages):
+            events.ROWS_WRITTEN.log(
+                _log, rows=told.rows, bytes=told.bytes, ms=told.ms, commit_ms=told.commit_ms
+            )
+        if self._shared is not None:
+            with _admin(self._options) as admin:
+                limit_s = self._options.request_timeout_ms / 1000
+                transactions.wait_until_over(admin, self._shared, limit_s)
 
     def abort(self, messages: Sequence[Written | None]) -> None:
-        """Log the rows that stay of a failed batch."""
-        events.ROWS_STAY.log(_log, rows=_rows(messages))
+        """Abort the transaction; log the rows that stay of a failed batch without one."""
+        if self._shared is None:
+            events.ROWS_STAY.log(_log, rows=_rows(messages))
+        else:
+            self._abort(_BATCH, {self._shared}, messages)
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream."""
+    """Writes the micro-batches of a stream.
+
+    Args:
+        options: of the query.
+        checkpoint: where it keeps how far it is; empty: Spark's configuration says it.
+    """
+
+    def __init__(self, options: SinkOptions, checkpoint: str) -> None:
+        super().__init__(options)
+        self._checkpoint = checkpoint
+
+    def _transaction(self) -> SharedTransaction | None:
+        if not self._options.is_exactly_once:
+            return None
+        with _admin(self._options) as admin:
+            return transactions.open_for_micro_batch(admin, self._options, self._checkpoint)
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # Spark's.
-        """Log the written rows: they are readable since they were acknowledged."""
-        events.BATCH_ROWS_WRITTEN.log(_log, batch=batchId, rows=_rows(messages))
+        """Commit the transaction that the tasks have named, and log the written rows.
+
+        Raises:
+            MillraceError: nothing counts, or that is in doubt.
+        """
+        shared = None
+        if self._options.is_exactly_once:
+            shared = transactions.transaction_of(messages)
+        if told := self._commit(f"micro-batch {batchId}", shared, messages):
+            events.BATCH_ROWS_WRITTEN.log(
+                _log,
+                batch=batchId,
+                rows=told.rows,
+                bytes=told.bytes,
+                ms=told.ms,
+                commit_ms=told.commit_ms,
+            )
 
     def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # Spark's.
-        """Log the rows that stay of a failed micro-batch."""
-        events.BATCH_ROWS_STAY.log(_log, batch=batchId, rows=_rows(messages))
+        """Abort the transaction, if a task has named it; log rows that stay without one."""
+        if not self._options.is_exactly_once:
+            events.BATCH_ROWS_STAY.log(_log, batch=batchId, rows=_rows(messages))
+            return
+        named = {message.shared for message in messages if message and message.shared}
+        self._abort(f"micro-batch {batchId}", named, messages)
 
 
 def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: bool) -> BatchSink:
@@ -111,6 +219,7 @@ def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: boo
         InvalidColumnsError: the columns cannot be written.
         UnknownTopicOrPartitionError: there is no such topic.
         ConnectionFailedError: no broker answers.
+        VersionConflictError: a later version of the application was written.
     """
     if overwrite:
         raise InvalidOptionError(
@@ -119,15 +228,16 @@ def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: boo
         )
     options = parse_sink_options(given, Use.BATCH)
     _check_columns(schema, options)
-    with _idle_admin.lent((options.bootstrap_servers, options.request_timeout_ms)) as admin:
+    with _admin(options) as admin:
         if options.topic is None:
             admin.describe_cluster()
         else:
             try:
                 admin.describe_topic(options.topic)
             except UnknownTopicOrPartitionError as error:
-                raise _no_topic(options.topic, error) from error
-    return BatchSink(options)
+                raise no_topic(options.topic, error) from error
+        shared = transactions.open_for_batch(admin, options) if options.is_exactly_once else None
+    return BatchSink(options, shared)
 
 
 def _open_admin(kind: tuple[str, int]) -> SyncAdmin:
@@ -136,6 +246,14 @@ def _open_admin(kind: tuple[str, int]) -> SyncAdmin:
 
 
 _idle_admin: Final = IdleClient(_open_admin)
+
+
+def _admin(options: SinkOptions) -> AbstractContextManager[SyncAdmin]:
+    return _idle_admin.lent(_admin_kind(options))
+
+
+def _admin_kind(options: SinkOptions) -> tuple[str, int]:
+    return options.bootstrap_servers, options.request_timeout_ms
 
 
 def make_stream_sink(given: dict[str, str], schema: StructType) -> StreamSink:
@@ -147,7 +265,8 @@ def make_stream_sink(given: dict[str, str], schema: StructType) -> StreamSink:
     """
     options = parse_sink_options(given, Use.STREAM)
     _check_columns(schema, options)
-    return StreamSink(options)
+    checkpoint = next((text for name, text in given.items() if name.lower() == _CHECKPOINT), "")
+    return StreamSink(options, checkpoint)
 
 
 def _check_columns(schema: StructType, options: SinkOptions) -> None:
@@ -161,92 +280,17 @@ def _rows(messages: Sequence[Written | None]) -> int:
 # On executors.
 
 
-class _Writing:
-    """One task under way."""
-
-    def __init__(self, producer: SyncProducer, options: SinkOptions) -> None:
-        self._producer = producer
-        self._options = options
-        self._partition_counts: dict[str, int] = {}
-        self._under_way: deque[tuple[BatchHandle, Part]] = deque()
-        self._held_bytes = 0
-
-    def write(self, batches: Iterator[pa.RecordBatch]) -> int:
-        """Write all rows; return how many they are."""
-        context = TaskContext.get()
-        task = "a task" if context is None else f"task {context.partitionId()}"
-        options = self._options
-        rows = RowsOfTask(options.topic, options.namespace, task, options.buffer_bytes)
-        for batch in batches:
-            parts = rows.parts(batch, time.time_ns() // 1_000_000)
-            for part in parts:
-                self._check(part)
-            for part in parts:
-                handle = self._producer.send_batch(part.topic, part.records)
-                self._under_way.append((handle, part))
-                self._held_bytes += part.records.nbytes
-            self._settle(is_end=False)
-        with suppress(MillraceError):  # The handles report it, with the rows.
-            self._producer.flush()
-        self._settle(is_end=True)
-        return rows.count
-
-    def _check(self, part: Part) -> None:
-        """Refuse rows for a topic or partition that does not exist, before they are sent."""
-        if part.topic not in self._partition_counts:
-            self._partition_counts[part.topic] = self._partition_count(part)
-        part.check_partitions(self._partition_counts[part.topic])
-
-    def _partition_count(self, part: Part) -> int:
-        begun_at = time.monotonic()
-        while True:
-            waited_s = time.monotonic() - begun_at
-            try:
-                return len(self._producer.partitions_for(part.topic))
-            except UnknownTopicOrPartitionError as error:
-                if waited_s > _NEW_TOPIC_S:
-                    raise _no_topic(part.topic, error, part.name_row(0)) from error
-            except ConnectionFailedError:
-                if waited_s * 1000 > self._options.request_timeout_ms:
-                    raise
-            time.sleep(_PAUSE_S)
-
-    def _settle(self, *, is_end: bool) -> None:
-        """Release acknowledged rows, in their order; at the end, wait for all.
-
-        Also wait if rows wait for a leader and too many later ones are acknowledged: the producer's
-        buffer has room then, and the held rows would have no bound.
-
-        Raises:
-            MillraceError: a row was not written.
-        """
-        held_max = _HELD_BUFFERS * self._options.buffer_bytes
-        while self._under_way and (
-            is_end or self._held_bytes > held_max or self._under_way[0][0].done()
-        ):
-            handle, part = self._under_way.popleft()
-            self._held_bytes -= part.records.nbytes
-            try:
-                handle.result()
-            except MillraceError as error:
-                raise not_written(part, handle.errors()) from error
+class _ProducerKind(NamedTuple):
+    options: SinkOptions
+    transactional_id: str
 
 
-def _no_topic(
-    topic: str, error: UnknownTopicOrPartitionError, row: str = ""
-) -> UnknownTopicOrPartitionError:
-    of_row = f" ({row})" if row else ""
-    return UnknownTopicOrPartitionError(
-        f"there is no topic {topic!r}{of_row}: create it (millrace topic create {topic}), or "
-        "correct the name. Nothing was sent to it",
-        appended=error.appended,
-    )
-
-
-def _open_producer(options: SinkOptions) -> SyncProducer:
+def open_producer(options: SinkOptions, transactional_id: str = "") -> SyncProducer:
+    """Return a producer for the tasks of a query."""
     return SyncProducer(
         options.bootstrap_servers,
         client_id=CLIENT_ID,
+        transactional_id=transactional_id,
         linger_ms=options.linger_ms,
         batch_size=options.batch_bytes,
         buffer_memory=options.buffer_bytes,
@@ -257,6 +301,10 @@ def _open_producer(options: SinkOptions) -> SyncProducer:
         tracing=options.tracing,
         partitioner="round_robin" if options.partitioner == "round_robin" else "keyed",
     )
+
+
+def _open_producer(kind: _ProducerKind) -> SyncProducer:
+    return open_producer(*kind)
 
 
 _idle_producer: Final = IdleClient(_open_producer)

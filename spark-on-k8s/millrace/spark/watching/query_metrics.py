@@ -42,6 +42,11 @@ def query_metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
             gauge.add_metric([query.name], value(query))
         yield gauge
     rows = CounterMetricFamily(f"{_PREFIX}_rows", "Rows read.", labels=["query"])
+    written = CounterMetricFamily(
+        f"{_PREFIX}_written_rows",
+        "Rows written, as far as the sink tells.",
+        labels=["query"],
+    )
     batches = CounterMetricFamily(f"{_PREFIX}_batches", "Micro-batches done.", labels=["query"])
     age = GaugeMetricFamily(
         f"{_PREFIX}_last_progress_age_seconds",
@@ -60,6 +65,7 @@ def query_metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
     )
     for query in known:
         rows.add_metric([query.name], query.rows)
+        written.add_metric([query.name], query.written_rows)
         batches.add_metric([query.name], query.batches)
         if query.is_active:
             age.add_metric([query.name], now - query.heard_at)
@@ -67,7 +73,7 @@ def query_metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
             took.add_metric([query.name, phase], seconds)
         for topic, records in query.lag.items():
             lag.add_metric([query.name, topic], records)
-    yield from (rows, batches, age, took, lag)
+    yield from (rows, written, batches, age, took, lag)
 
 
 def report_failures(failures: int) -> Metric:

@@ -27,6 +27,7 @@ class QueryState:
     """Why it has failed, if it has."""
     batches: int = 0
     rows: int = 0
+    written_rows: int = 0
     input_rows_per_second: float = 0.0
     processed_rows_per_second: float = 0.0
     phases_s: dict[str, float] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class QueryStates:
         state = self._states[name] = QueryState(name, run_id, now)
         if before is not None:
             state.batches, state.rows = before.batches, before.rows
+            state.written_rows = before.written_rows
             self._names.pop(before.run_id, None)
         self._names[run_id] = name
         ended = [state for state in self._states.values() if not state.is_active]
@@ -82,6 +84,8 @@ class QueryStates:
             state.heard_at = now
             state.batches += 1
             state.rows += _number(progress.get("numInputRows"))
+            written = progress.get("sink", {}).get("numOutputRows")
+            state.written_rows += max(0, _number(written))  # -1: the sink does not count.
             state.input_rows_per_second = _rate(progress.get("inputRowsPerSecond"))
             state.processed_rows_per_second = _rate(progress.get("processedRowsPerSecond"))
             state.phases_s = {

@@ -33,7 +33,7 @@ def test_a_user_of_kafka_s_sink_changes_the_format_only() -> None:
         compression="zstd",
         delivery_timeout_ms=60_000,
     )
-    assert options.delivery_guarantee == "at-least-once"
+    assert options.delivery == "exactly-once"
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,14 @@ def test_a_user_of_kafka_s_sink_changes_the_format_only() -> None:
     [
         ("topc", "x", "topc: there is no such setting; did you mean 'topic'?"),
         ("topic", "a b", "topic='a b': topic 'a b': the name must be"),
-        ("deliveryGuarantee", "exactly-once", "it needs transactions, which are not there yet"),
-        ("deliveryGuarantee", "at-most-once", "must be at-least-once"),
-        ("transactionalIdPrefix", "x", "the sink writes without transactions"),
+        ("delivery", "at-most-once", "must be exactly-once or at-least-once"),
+        ("transactionalIdPrefix", "x", "give it an applicationId"),
+        ("kafka.transactional.id", "x", "an application id and a target make it"),
+        ("txnAppId", "loads", "txnAppId=loads is without txnVersion: give both, or none"),
+        ("txnVersion", "7", "txnVersion=7 is without txnAppId: give both, or none"),
+        ("txnVersion", "-1", "txnVersion = '-1'"),
+        ("txnTarget", " ", "txnTarget = ' ': must not be empty"),
+        ("applicationId", "loads", "applicationId has no meaning in a batch: leave it out"),
         ("kafka.acks", "1", "acks is not an option: a row counts as written when all in-sync"),
         ("kafka.enable.idempotence", "true", "never duplicated"),
         ("startingOffsets", "earliest", "startingOffsets is not an option: it is for reading"),
@@ -76,3 +81,52 @@ def test_what_is_missing_or_contradicts_is_told() -> None:
     with pytest.raises(InvalidOptionError, match="batchBytes=2MiB is more than bufferBytes=1MiB"):
         parse_sink_options({**LEAST, "batchBytes": "2MiB", "bufferBytes": "1MiB"}, Use.BATCH)
     assert parse_sink_options({"bootstrap.servers": "a:1"}, Use.BATCH).topic is None
+
+
+STREAM = {"bootstrap.servers": "a:1"}
+
+
+def test_an_application_and_a_target_are_a_transactional_id() -> None:
+    def made(use: Use = Use.STREAM, **given: str) -> str:
+        options = parse_sink_options({**STREAM, **given}, use)
+        return options.transactional_id("query")
+
+    assert made(topic="clicks") == "default/query@clicks"
+    assert made() == "default/query@all-topics"
+    assert made(topic="t" * 249) == f"default/query@{'t' * 200}"
+    assert made(topic="clicks", txnTarget="good") == "default/query@good"
+    assert made(topic="clicks", applicationId="etl", namespace="shop") == "shop/etl@shop/clicks"
+    assert made(topic="clicks", applicationId="shop/etl") == "shop/etl@clicks"
+    version = {"txnAppId": "etl", "txnVersion": "0"}
+    assert made(Use.BATCH, topic="clicks", **version) == "default/etl@clicks"
+    assert made(Use.BATCH, txnTarget="both", **version) == "default/etl@both"
+
+
+@pytest.mark.parametrize(
+    ("use", "given", "told"),
+    [
+        (Use.STREAM, {"applicationId": "etl"}, "applicationId=etl is without a target"),
+        (Use.BATCH, {"txnAppId": "etl", "txnVersion": "1"}, "txnAppId=etl is without a target"),
+        (Use.STREAM, {"txnVersion": "1", "topic": "t"}, "txnVersion has no meaning in a stream"),
+        (
+            Use.STREAM,
+            {"applicationId": "etl", "topic": "t", "delivery": "At-Least-Once"},
+            "applicationId=etl needs delivery=exactly-once",
+        ),
+        (Use.STREAM, {"applicationId": "Shop/etl", "topic": "t"}, "its namespace"),
+        (
+            Use.STREAM,
+            {"applicationId": "x" * 200, "topic": "t" * 100},
+            "choose one of 1 to 255 bytes. The id is that of the application, @, and",
+        ),
+    ],
+)
+def test_what_a_transaction_lacks_is_told(use: Use, given: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidOptionError) as raised:
+        parse_sink_options({**STREAM, **given}, use)
+    assert told in raised.value.message
+
+
+def test_the_former_name_of_delivery_still_works() -> None:
+    options = parse_sink_options({**LEAST, "deliveryGuarantee": "at-least-once"}, Use.BATCH)
+    assert not options.is_exactly_once

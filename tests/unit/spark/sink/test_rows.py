@@ -180,11 +180,14 @@ def test_a_partition_that_the_topic_does_not_have_is_told() -> None:
 
 def test_an_error_keeps_its_class_and_names_the_first_row() -> None:
     part = Part("clicks", batch(value=["1", "2"]), "task 3", np.array([10, 20]))
-    error = not_written(part, {1: NotEnoughReplicasError("one of two")})
+    error = not_written(part, {1: NotEnoughReplicasError("one of two")}, is_undone=False)
     assert isinstance(error, NotEnoughReplicasError)
     assert error.message.startswith("row 20 of task 3 for topic 'clicks' was not written: one of")
     both = dict.fromkeys((0, 1), NotEnoughReplicasError("one of two"))
-    assert "row 10 of task 3 for topic 'clicks' and 1 more of" in not_written(part, both).message
+    undone = not_written(part, both, is_undone=True).message
+    assert "row 10 of task 3 for topic 'clicks' and 1 more of" in undone
+    assert "stays" in error.message
+    assert "before does not count" in undone
 
 
 def test_a_topic_without_a_namespace_is_of_that_of_the_sink() -> None:

@@ -16,6 +16,7 @@ def states() -> QueryStates:
             "runId": "r1",
             "numInputRows": 100,
             "durationMs": {"triggerExecution": 500},
+            "sink": {"numOutputRows": 40},
             "sources": [{"endOffset": end, "latestOffset": latest}],
         },
         101.0,
@@ -39,6 +40,7 @@ def test_a_query_shows_its_rows_phases_lag_and_age() -> None:
     found = shown(103.5)
     assert found["active,etl"] == 1
     assert found["rows_total,etl"] == 100
+    assert found["written_rows_total,etl"] == 40
     assert found["batches_total,etl"] == 1
     assert found["batch_duration_seconds,etl,triggerExecution"] == 0.5
     assert found["lag_records,etl,clicks"] == 5

@@ -19,6 +19,7 @@ def progress(run: str = "r1", **others: Any) -> dict[str, Any]:
         "inputRowsPerSecond": 50.0,
         "processedRowsPerSecond": 200.0,
         "durationMs": {"addBatch": 400, "triggerExecution": 500},
+        "sink": {"numOutputRows": 40},
         "stateOperators": [{"numRowsTotal": 3, "memoryUsedBytes": 70}, {"numRowsTotal": 4}],
         "sources": [
             {"endOffset": offsets(p0=10, p1=20), "latestOffset": offsets(p0=15, p1=20, p2=7)},
@@ -47,7 +48,9 @@ def test_a_micro_batch_says_rates_phases_lag_and_how_far_it_has_read() -> None:
         ("clicks", 1): LogPosition(20, 3),
     }
     state = only(found)
-    assert (state.batches, state.rows) == (1, 100)
+    assert (state.batches, state.rows, state.written_rows) == (1, 100, 40)
+    found.on_progress(progress(sink={"numOutputRows": -1}), 101.0)
+    assert state.written_rows == 40
     assert (state.input_rows_per_second, state.processed_rows_per_second) == (50.0, 200.0)
     assert state.phases_s == {"addBatch": 0.4, "triggerExecution": 0.5}
     assert state.lag == {"clicks": 5}  # A partition that has just come is not behind yet.

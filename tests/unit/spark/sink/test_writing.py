@@ -8,10 +8,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
 
-from millrace.client import DeliveryTimedOutError, MillraceError
+from millrace.client import AbortedError, DeliveryTimedOutError, MessageTooLargeError, MillraceError
 from millrace.spark.options.option import Use
 from millrace.spark.options.sink_options import parse_sink_options
-from millrace.spark.sink.writer import _open_producer, _Writing
+from millrace.spark.sink.writer import open_producer
+from millrace.spark.sink.writing import Writing
 
 MIB = 1 << 20
 OPTIONS = parse_sink_options(
@@ -62,9 +63,9 @@ def batches(count: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"key": [f"k{number}"] * 16, "value": values})
 
 
-def writing(producer: Producer) -> _Writing:
+def writing(producer: Producer) -> Writing:
     given: Any = producer
-    return _Writing(given, OPTIONS)
+    return Writing(given, OPTIONS)
 
 
 def test_acknowledged_rows_after_one_that_waits_for_its_leader_are_not_held_without_bound() -> None:
@@ -76,7 +77,7 @@ def test_acknowledged_rows_after_one_that_waits_for_its_leader_are_not_held_with
             held.append(pa.total_allocated_bytes() - before)
             yield batch
 
-    assert writing(Producer()).write(watched()) == 40 * 16
+    assert writing(Producer()).write(watched()).rows == 40 * 16
     assert 3 * MIB < max(held) < 7 * MIB  # Twice bufferBytes, and what Spark hands over.
 
 
@@ -85,6 +86,19 @@ def test_the_row_that_was_waited_for_is_named() -> None:
     with pytest.raises(DeliveryTimedOutError, match=r"row 0 of a task \(key 'k0'\) for topic 'cl"):
         writing(producer).write(batches(40))
     assert producer.sent < 8
+
+
+def test_the_row_with_which_a_transaction_failed_is_named_and_not_one_that_failed_with_it() -> None:
+    with_it = AbortedError("another record of the transaction failed")
+
+    class Failing(Producer):
+        def send_batch(self, topic: str, records: pa.RecordBatch) -> Handle:
+            self.sent += 1
+            error = MessageTooLargeError("too large") if self.sent == 3 else with_it
+            return Handle(is_late=self.sent < 3, error=error)
+
+    with pytest.raises(MessageTooLargeError, match=r"row 32 of a task \(key 'k2'\)"):
+        writing(Failing()).write(batches(3))
 
 
 def test_the_client_takes_the_largest_options() -> None:
@@ -99,4 +113,4 @@ def test_the_client_takes_the_largest_options() -> None:
         },
         Use.BATCH,
     )
-    _open_producer(options).close()
+    open_producer(options).close()

@@ -1,0 +1,95 @@
+"""A query whose driver is killed in the commit of its second micro-batch, the first time.
+
+Arguments: the brokers, a folder, and whether the commit is done before (`after`) or not (`before`).
+It passes numbers on from `in` to `out`, shuffled by chance.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from millrace.spark.data_source import MillraceDataSource
+from millrace.spark.sink.transactions import Written
+from millrace.spark.sink.writer import StreamSink, make_stream_sink
+
+KILLED_BATCH = 1
+OWN = ("killed", "moment")
+
+
+class KillingSink(StreamSink):
+    """Kills its driver."""
+
+    killed: Path
+    moment: str
+
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # Spark's.
+        """Commit, or be killed before."""
+        is_due = batchId == KILLED_BATCH and not self.killed.exists()
+        if is_due and self.moment == "before":
+            self._kill()
+        super().commit(messages, batchId)
+        if is_due:
+            self._kill()
+
+    def _kill(self) -> None:
+        """Kill the JVM: it has made this process, or the process that has."""
+        self.killed.touch()
+        pid = os.getppid()
+        while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(pid, signal.SIGKILL)
+        signal.pause()
+
+
+class KillingDataSource(MillraceDataSource):
+    """As the format `millrace`, with such a sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "killing"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # Spark's.
+        """Return the sink."""
+        given = {name: text for name, text in self.options.items() if name not in OWN}
+        sink = make_stream_sink(given, schema)
+        sink.__class__ = KillingSink
+        assert isinstance(sink, KillingSink)
+        sink.killed, sink.moment = Path(self.options["killed"]), self.options["moment"]
+        return sink
+
+
+def main() -> None:
+    """Read what is there, then end."""
+    brokers, folder, moment = sys.argv[1:]
+    spark = SparkSession.builder.appName("killed_in_commit").getOrCreate()
+    spark.dataSource.register(KillingDataSource)
+    query = (
+        spark.readStream.format("millrace")
+        .option("bootstrap.servers", brokers)
+        .option("subscribe", "in")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 100)
+        .load()
+        .selectExpr("value", "rand() AS place")
+        .repartition(3, "place")
+        .select("value")
+        .writeStream.format("killing")
+        .option("bootstrap.servers", brokers)
+        .option("topic", "out")
+        .option("killed", f"{folder}/killed")
+        .option("moment", moment)
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

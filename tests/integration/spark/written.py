@@ -1,0 +1,44 @@
+"""What tests of the sink need: topics, rows that are written, and the records that count."""
+
+from typing import Any
+from uuid import uuid4
+
+from tests.integration.running_broker import RunningBroker
+
+from millrace.client import Record, SyncAdmin, SyncConsumer, SyncProducer
+
+END = b"the end "
+"""Of what `records` reads."""
+
+
+def create(broker: RunningBroker, *topics: str, partitions: int = 3, **config: str) -> None:
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    with SyncAdmin(broker.address) as admin:
+        for topic in topics:
+            admin.create_topic(topic, partitions, config=settings)
+
+
+def records(broker: RunningBroker, topic: str) -> list[Record]:
+    """Return all records that count, by partition and offset, once it is decided which do."""
+    mark = END + uuid4().bytes
+    found: list[Record] = []
+    with (
+        SyncAdmin(broker.address) as admin,
+        SyncProducer(broker.address) as producer,
+        SyncConsumer(broker.address) as consumer,
+    ):
+        partitions = admin.list_offsets(topic)
+        for _, partition in partitions:
+            producer.send(topic, mark, partition=partition)
+        producer.flush()
+        consumer.assign([topic], start="beginning")
+        while sum(record.value == mark for record in found) < len(partitions):
+            found += consumer.poll(1000)
+    found = [record for record in found if not (record.value or b"").startswith(END)]
+    return sorted(found, key=lambda record: (record.partition, record.offset))
+
+
+def write(frame: Any, broker: RunningBroker, **options: str) -> None:
+    frame.write.format("millrace").option("kafka.bootstrap.servers", broker.address).options(
+        **options
+    ).mode("append").save()
