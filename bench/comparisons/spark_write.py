@@ -1,4 +1,6 @@
-"""Spark writes the same rows to either system, in one session on two cores, both at least once.
+"""Spark writes the same rows to either system, in one session on two cores.
+
+Here exactly once, each write as one transaction: its sink for Kafka can write at least once only.
 
 The rows, with keys, lie in Spark's memory. A run writes all of them to a new topic, over and over;
 planning and start count. Before the clock starts, both write the rows once, and the topic must then

@@ -7,7 +7,8 @@ its input.
 Orders: `write` rows to a topic, and `read` a topic in batches, over and over; `stream` a topic's
 present content, as one query that ends; `count` a topic's records, by reading every value; `follow`
 a topic until the order `stop`, which answers with the time of each micro-batch; `sent`: the due
-times of a topic's records, from their values (`bench.loads.paced`).
+times of a topic's records, from their values (`bench.loads.paced`); `copy` the present content of a
+topic to another one, by a query that ends: the time of each micro-batch.
 """
 
 import json
@@ -80,6 +81,25 @@ class Orders:
             reads += 1
         return {"times": reads, "seconds": seconds}
 
+    def copy(self, order: Order) -> dict[str, Any]:
+        """Copy the present content to a topic; return the time of each micro-batch and its rows."""
+        stream = self._spark.readStream.format(order["format"]).options(**order["options"]).load()
+        query = (
+            stream.select("key", "value")
+            .repartition(order["tasks"])
+            .writeStream.format(order["format"])
+            .options(**order["sink"])
+            .option("checkpointLocation", tempfile.mkdtemp(dir=order["directory"]))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        told = [json.loads(progress.json) for progress in query.recentProgress]
+        return {
+            "rows": [each["numInputRows"] for each in told],
+            "ms": [each["durationMs"]["triggerExecution"] for each in told],
+        }
+
     def follow(self, order: Order) -> dict[str, Any]:
         """Begin a query that follows the topic."""
         self._query = self._to_noop(order, {"processingTime": "0 seconds"})
@@ -144,7 +164,7 @@ def main() -> None:
         order.__name__: order
         for order in (
             orders.count, orders.write, orders.read, orders.stream, orders.follow, orders.stop,
-            orders.sent,
+            orders.sent, orders.copy,
         )
     }  # fmt: skip
     print(ANSWER + "{}", flush=True)
