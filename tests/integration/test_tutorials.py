@@ -252,14 +252,14 @@ def test_members_that_are_killed_count_each_record_once(
 SHOP, INVOICES = 0, 1
 
 
-def keys_of(bootstrap: str, topic: str) -> list[str]:
-    """Return the keys of all committed records of a topic, sorted."""
+def committed(bootstrap: str, topic: str, column: str) -> list[str]:
+    """Return the keys or the values of all committed records of a topic, sorted."""
     found: list[str] = []
     with SyncConsumer(bootstrap) as consumer:
         consumer.assign([topic], start="beginning")
         while any(consumer.lag().values()):
             for batch in consumer.poll_batches(1000):
-                found += [key.decode() for key in batch.records["key"].to_pylist()]
+                found += [text.decode() for text in batch.records[column].to_pylist()]
     return sorted(found)
 
 
@@ -311,15 +311,33 @@ def test_orders_have_a_payment_and_one_invoice_whichever_program_or_broker_is_ki
         assert shop.stop() == ""
         printed.update(shop.lines(10))
         wait_until(lambda: is_over(cluster.bootstrap, "shop-0"), "the last sale is over everywhere")
-        orders = keys_of(cluster.bootstrap, "orders")
+        orders = committed(cluster.bootstrap, "orders", "key")
         assert printed <= set(orders)
-        assert keys_of(cluster.bootstrap, "payments") == orders
+        assert committed(cluster.bootstrap, "payments", "key") == orders
         wait_until(
-            lambda: len(keys_of(cluster.bootstrap, "invoices")) >= len(orders),
+            lambda: len(committed(cluster.bootstrap, "invoices", "key")) >= len(orders),
             "each order has an invoice",
             START_SECONDS_MAX,
         )
         first.stop()
         second.stop()
-        assert keys_of(cluster.bootstrap, "invoices") == orders
+        assert committed(cluster.bootstrap, "invoices", "key") == orders
         assert len(set(orders)) == len(orders)
+
+
+def test_many_processes_write_each_batch_once_however_often_they_are_killed(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("numbers", partitions=3)
+    printed = 0
+    for round_ in range(4):
+        with running("shared-transactions", tmp_path / f"{round_}", broker.address) as it:
+            it.lines(3 + round_)
+            if round_ < 3:
+                it.kill()
+            else:
+                it.stop()
+                printed = int(it.lines(1)[-1])
+    wait_until(lambda: is_over(broker.address, "counting@numbers"), "readers see all of it")
+    numbers = sorted(map(int, committed(broker.address, "numbers", "value")))
+    assert numbers == list(range(1000 * (printed + 1)))
