@@ -252,3 +252,18 @@ TestTransactionsWithTwoEpochs.settings = TestTransactions.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+def test_producers_of_deleted_records_are_known_after_a_loss_of_power() -> None:
+    """P45: a snapshot within a segment is a cache, and that at its begin is all there is."""
+    machine = TransactionMachine()
+    machine.begin(seed=0)
+    machine.append(in_transaction=True, producer=0, records=1)
+    machine.roll()
+    machine.append(in_transaction=True, producer=0, records=1)
+    machine.checkpoint()
+    machine.commit(part=1.0)
+    machine.delete_records(part=1.0)
+    machine.reopen(is_clean=False)
+    machine.states_are_those_of_a_replay()
+    assert machine.start == machine.end == 2

@@ -213,6 +213,7 @@ def test_commands_that_change_something_say_so() -> None:
         "group forget",
         "group delete",
         "transaction abort",
+        "transaction forget-version",
         "transaction hanging",
         "quota set",
         "quota delete",

@@ -95,7 +95,8 @@ class LogRetention:
             state.segments = state.segments[1:]
             found.file.retire()  # A reader that opened it again would keep its bytes on the disk.
         with state.flush_lock:
-            state.snapshots.remove_before(offset)
+            # That of the first segment stays: a later one need not survive a power cut.
+            state.snapshots.remove_before(state.segments[0].base_offset)
         state.epochs.truncate_from_start(offset)
         state.files.fsync_directory(state.directory)
 
