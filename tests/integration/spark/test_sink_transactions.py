@@ -6,6 +6,7 @@ is done here in order. A writer of a stream is another object in each process of
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -52,10 +53,15 @@ class Run:
 
     def task(self, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
         """Run one attempt of a task, in a process of its own."""
+        with self.told_to_tasks(batch):
+            return self._query.sink().write(rows)
+
+    @contextmanager
+    def told_to_tasks(self, batch: int) -> Iterator[None]:
         told = {**self._told, "streaming.sql.batchId": str(batch)}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(TaskContext, "get", staticmethod(lambda: Task(told)))
-            return self._query.sink().write(rows)
+            yield
 
     def commit(self, batch: int, *messages: Written | None) -> None:
         self._query.sink().commit(messages, batch)
@@ -411,7 +417,32 @@ def test_a_version_of_an_application_is_written_once_to_each_target(query: Query
     with pytest.raises(
         VersionConflictError, match="version 1 is committed, so version 0 is an old"
     ):
-        batches.sink(txnAppId=application, txnVersion="0", txnTarget="one")
+        batches.write("0", txnAppId=application, txnVersion="0", txnTarget="one")
+
+
+def test_in_foreach_batch_a_version_is_of_its_query_and_of_the_run(query: Query) -> None:
+    batches = Batches(query)
+    version = {"txnAppId": query.topic[:100], "txnVersion": "0"}
+    asleep, again = batches.sink(**version), batches.sink(**version)
+    of_asleep = in_task(query.run("run 1"), asleep, rows("a"))
+    of_again = in_task(query.run("run 2"), again, rows("a"))
+    for late in (
+        lambda: asleep.commit([of_asleep]),
+        lambda: in_task(query.run("run 1"), batches.sink(**version), rows("x")),
+    ):
+        with pytest.raises(ProducerFencedError, match="another run of the application"):
+            late()
+    again.commit([of_again])
+    query.query_id = "another"
+    with pytest.raises(VersionConflictError, match="of query 'another'"):
+        in_task(query.run("run 3"), batches.sink(**version), rows("x"))
+    assert query.values() == ["a"]
+
+
+def in_task(run: Run, sink: BatchSink, batch: Iterator[pa.RecordBatch]) -> Written:
+    """Write a batch in a task of a call to `foreachBatch`."""
+    with run.told_to_tasks(0):
+        return sink.write(batch)
 
 
 def test_of_two_writers_of_one_version_the_later_one_counts(query: Query) -> None:

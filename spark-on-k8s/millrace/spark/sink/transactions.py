@@ -4,7 +4,8 @@ Spark says nothing to the driver's side of a sink in Python but the batch's numb
 and makes another writer for it. What a micro-batch is, its tasks know: the query, the run and the
 number are local properties of Spark's jobs. So each task opens the transaction of its micro-batch,
 or attaches to the one that another task has opened; the coordinator gives all the same answer
-(T22). It says whether the micro-batch was committed before, and then nobody writes. A batch has one
+(T22). It says whether the micro-batch was committed before, and then nobody writes. A batch with a
+version does the same, as in `foreachBatch` its tasks alone know the query. One without has the same
 writer for planning, tasks and commit, so planning opens its transaction. Each task that ends names
 the transaction and its participant in its message to the driver, which commits what the messages
 name (T19): a task that was tried again, was slow, or ran twice has no message, so its rows never
@@ -13,7 +14,8 @@ count.
 | | transactional id | run (T20) | version and origin (T21) |
 |---|---|---|---|
 | micro-batch | `applicationId`, else the query's id; the target | the query's run | number of the micro-batch; query, checkpoint |
-| batch, `foreachBatch` | `txnAppId`; the target | each write | `txnVersion` |
+| batch in `foreachBatch` | `txnAppId`; the target | the query's run | `txnVersion`; query |
+| other batch | `txnAppId`; the target | each write | `txnVersion` |
 | batch without `txnAppId` | a new one | each write | none |
 
 The target is `txnTarget`, else the topic. A transaction that the driver cannot end, because no task
@@ -65,21 +67,53 @@ class Written(WriterCommitMessage):
 
 
 def open_for_batch(admin: SyncAdmin, options: SinkOptions) -> SharedTransaction:
-    """Open the transaction of a batch; on the driver.
+    """Open the transaction of a batch without a version; on the driver.
 
     Raises:
-        VersionConflictError: a later version was committed.
         MillraceError: the coordinator could not be asked.
     """
-    run_id = str(uuid.uuid4())
-    if options.txn_app_id is None:
-        return admin.open_shared_transaction(options.transactional_id(f"batch-{run_id}"), run_id)
+    run_id = new_run_id()
+    return admin.open_shared_transaction(options.transactional_id(f"batch-{run_id}"), run_id)
+
+
+def new_run_id() -> str:
+    """Return the run of a batch that belongs to no stream."""
+    return str(uuid.uuid4())
+
+
+def open_for_version(admin: SyncAdmin, options: SinkOptions, run_id: str) -> SharedTransaction:
+    """Open the transaction of a version of a batch, or attach to it; in a task.
+
+    In `foreachBatch` it is of the query, and of its run.
+
+    Args:
+        admin: asks the coordinator.
+        options: of the batch.
+        run_id: where there is no stream.
+
+    Raises:
+        VersionConflictError: another query has written, or a later version.
+        ProducerFencedError: another run of the query has begun, or another batch.
+        MillraceError: the coordinator could not be asked.
+    """
     assert options.txn_version is not None, "the options were checked"
+    told = _told()
+    query_id = told[_QUERY] or ""
     return admin.open_shared_transaction(
         options.transactional_id(),
-        run_id,
-        ApplicationVersion(options.txn_version),
+        (query_id and told[_RUN]) or run_id,
+        ApplicationVersion(options.txn_version, query_id),
+        may_attach=True,
     )
+
+
+def _told() -> dict[str, str | None]:
+    """Return what Spark tells a task of its micro-batch."""
+    context = TaskContext.get()
+    return {
+        name: None if context is None else context.getLocalProperty(name)
+        for name in (_RUN, _QUERY, _BATCH)
+    }
 
 
 def open_for_micro_batch(
@@ -93,8 +127,7 @@ def open_for_micro_batch(
         IncompleteWriteError: Spark does not say which micro-batch it is.
         MillraceError: the coordinator could not be asked.
     """
-    context = TaskContext.get()
-    told = {name: context and context.getLocalProperty(name) for name in (_RUN, _QUERY, _BATCH)}
+    told = _told()
     run_id, query_id, batch = told.values()
     if not run_id or not query_id or not batch:
         lacks = ", ".join(name for name, value in told.items() if not value)

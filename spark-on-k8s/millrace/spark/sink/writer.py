@@ -130,15 +130,19 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
     Args:
         options: of the query.
-        shared: its transaction; None: at least once.
+        shared: its transaction; None: it is at least once, or has a version, and tasks open it.
     """
 
     def __init__(self, options: SinkOptions, shared: SharedTransaction | None) -> None:
         super().__init__(options)
         self._shared = shared
+        self._run_id = transactions.new_run_id()
 
     def _transaction(self) -> SharedTransaction | None:
-        return self._shared
+        if self._shared is not None or not self._options.is_exactly_once:
+            return self._shared
+        with _admin(self._options) as admin:
+            return transactions.open_for_version(admin, self._options, self._run_id)
 
     def commit(self, messages: Sequence[Written | None]) -> None:
         """Commit the transaction, and log the written rows; a query that follows reads them.
@@ -146,23 +150,25 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         Raises:
             MillraceError: nothing counts, or that is in doubt.
         """
-        if self._shared is not None:
-            transactions.transaction_of(messages)
-        if told := self._commit(_BATCH, self._shared, messages):
+        shared = None
+        if self._options.is_exactly_once:
+            shared = transactions.transaction_of(messages)
+        if told := self._commit(_BATCH, shared, messages):
             events.ROWS_WRITTEN.log(
                 _log, rows=told.rows, bytes=told.bytes, ms=told.ms, commit_ms=told.commit_ms
             )
-        if self._shared is not None:
+        if shared is not None:
             with _admin(self._options) as admin:
                 limit_s = self._options.request_timeout_ms / 1000
-                transactions.wait_until_over(admin, self._shared, limit_s)
+                transactions.wait_until_over(admin, shared, limit_s)
 
     def abort(self, messages: Sequence[Written | None]) -> None:
         """Abort the transaction; log the rows that stay of a failed batch without one."""
-        if self._shared is None:
+        if not self._options.is_exactly_once:
             events.ROWS_STAY.log(_log, rows=_rows(messages))
-        else:
-            self._abort(_BATCH, {self._shared}, messages)
+            return
+        known = set() if self._shared is None else {self._shared}
+        self._abort(_BATCH, known | _named(messages), messages)
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
@@ -207,8 +213,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         if not self._options.is_exactly_once:
             events.BATCH_ROWS_STAY.log(_log, batch=batchId, rows=_rows(messages))
             return
-        named = {message.shared for message in messages if message and message.shared}
-        self._abort(f"micro-batch {batchId}", named, messages)
+        self._abort(f"micro-batch {batchId}", _named(messages), messages)
 
 
 def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: bool) -> BatchSink:
@@ -219,7 +224,6 @@ def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: boo
         InvalidColumnsError: the columns cannot be written.
         UnknownTopicOrPartitionError: there is no such topic.
         ConnectionFailedError: no broker answers.
-        VersionConflictError: a later version of the application was written.
     """
     if overwrite:
         raise InvalidOptionError(
@@ -236,7 +240,9 @@ def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: boo
                 admin.describe_topic(options.topic)
             except UnknownTopicOrPartitionError as error:
                 raise no_topic(options.topic, error) from error
-        shared = transactions.open_for_batch(admin, options) if options.is_exactly_once else None
+        shared = None
+        if options.is_exactly_once and options.txn_app_id is None:
+            shared = transactions.open_for_batch(admin, options)
     return BatchSink(options, shared)
 
 
@@ -271,6 +277,11 @@ def make_stream_sink(given: dict[str, str], schema: StructType) -> StreamSink:
 
 def _check_columns(schema: StructType, options: SinkOptions) -> None:
     check_columns({field.name: field.dataType.simpleString() for field in schema}, options.topic)
+
+
+def _named(messages: Sequence[Written | None]) -> set[SharedTransaction]:
+    """Return the transactions that tasks have named."""
+    return {message.shared for message in messages if message and message.shared}
 
 
 def _rows(messages: Sequence[Written | None]) -> int:
