@@ -97,6 +97,9 @@ def test_a_topic_can_be_copied_as_it_is_read(
 def test_no_rows_are_nothing(spark: Any, shared_broker: RunningBroker, topic_name: str) -> None:
     create(shared_broker, topic_name)
     write(spark.range(0).selectExpr("'' AS value"), shared_broker, topic=topic_name)
+    without_tasks = spark.createDataFrame([], "value string")
+    write(without_tasks, shared_broker, topic=topic_name)
+    write(without_tasks, shared_broker, topic=topic_name, txnAppId=topic_name, txnVersion="1")
     assert records(shared_broker, topic_name) == []
 
 
