@@ -140,6 +140,13 @@ class SparkProgram:
         assert self._scratch is not None
         self._scratch.cleanup()
 
+    def wake(self) -> None:
+        """Let its processes go on that were stopped."""
+        assert self._process is not None
+        for pid in of_session(self._process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
     def executors(self) -> list[list[int]]:
         """Return the processes of each executor that is no thread of the driver."""
         assert self._process is not None

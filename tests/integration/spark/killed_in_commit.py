@@ -1,6 +1,7 @@
-"""A query whose driver is killed in the commit of its second micro-batch, the first time.
+"""A query whose driver is killed, or falls asleep, in the commit of its second micro-batch, once.
 
-Arguments: the brokers, a folder, and whether the commit is done before (`after`) or not (`before`).
+Arguments: the brokers, a folder, and the moment: it is killed `before` or `after` the commit is
+done, or is `asleep` before it until somebody wakes its processes.
 It passes numbers on from `in` to `out`, shuffled by chance.
 """
 
@@ -22,7 +23,7 @@ OWN = ("killed", "moment")
 
 
 class KillingSink(StreamSink):
-    """Kills its driver."""
+    """Kills its driver, or lets it sleep."""
 
     killed: Path
     moment: str
@@ -31,19 +32,21 @@ class KillingSink(StreamSink):
         """Commit, or be killed before."""
         is_due = batchId == KILLED_BATCH and not self.killed.exists()
         if is_due and self.moment == "before":
-            self._kill()
+            self._kill(signal.SIGKILL)
+        if is_due and self.moment == "asleep":
+            self._kill(signal.SIGSTOP)
         super().commit(messages, batchId)
-        if is_due:
-            self._kill()
+        if is_due and self.moment == "after":
+            self._kill(signal.SIGKILL)
 
-    def _kill(self) -> None:
-        """Kill the JVM: it has made this process, or the process that has."""
+    def _kill(self, how: signal.Signals) -> None:
+        """Kill the JVM, which has made this process, or the process that has; end likewise."""
         self.killed.touch()
         pid = os.getppid()
         while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        os.kill(pid, signal.SIGKILL)
-        signal.pause()
+        os.kill(pid, how)
+        os.kill(os.getpid(), how)
 
 
 class KillingDataSource(MillraceDataSource):
