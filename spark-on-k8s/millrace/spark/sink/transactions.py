@@ -223,11 +223,15 @@ def wait_until_over(admin: SyncAdmin, shared: SharedTransaction, limit_s: float)
 
 
 def abort(admin: SyncAdmin, transactions: set[SharedTransaction]) -> MillraceError | None:
-    """Abort what is open of these; return why one may stay open until its lease has run out."""
+    """Abort what is open of these, the last one if any; return why that may stay open.
+
+    It does until its lease has run out, or is committed.
+    """
     failure = None
-    for shared in transactions:
+    for shared in sorted(transactions, key=lambda each: (each.generation, each.number)):
         try:
             admin.abort_shared_transaction(shared)
+            failure = None
         except MillraceError as error:
             failure = error
     return failure
