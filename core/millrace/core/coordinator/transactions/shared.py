@@ -154,7 +154,9 @@ class SharedTransactions(KeptTransactions):
         if transaction.state.is_prepared:
             raise self._concurrent(transactional_id)
         shared = shared._replace(number=shared.number + 1, wanted=wanted, listed=())
-        opened = transaction._replace(state=State.ONGOING, began_at=now, shared=shared)
+        opened = transaction._replace(
+            state=State.ONGOING, timeout_ms=self._config.lease_ms, began_at=now, shared=shared
+        )
         return self._stored(
             [IdRecord(transactional_id, opened, now)],
             Opened(shared.generation, shared.number, False),

@@ -1,5 +1,7 @@
 """Transactions with participants: T19 to T24, each as the interleaving that it is about."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -288,6 +290,14 @@ def test_a_time_out_aborts_and_says_why(app: Application) -> None:
     app.decide(opened, is_commit=False)
     with pytest.raises(ConcurrentTransactionsError):
         app.ask_to_open(7)
+
+
+def test_a_lease_is_as_long_as_the_setting_says_when_it_begins(app: Application) -> None:
+    app.decide(app.open(0))
+    app.config = replace(app.config, lease_ms=7_000)
+    app.machine = app.replayed()
+    app.open(1)
+    assert app.transaction(NAME).timeout_ms == 7_000
 
 
 def test_producer_ids_are_used_again_with_larger_epochs(app: Application) -> None:
