@@ -255,7 +255,8 @@ class SharedTransactions(KeptTransactions):
 
         Raises:
             TransactionalIdNotFoundError: nothing is known of the id, or it has no version.
-            InvalidTransactionStateError: a transaction of it is open, or not over.
+            InvalidTransactionStateError: a transaction of it is open.
+            ConcurrentTransactionsError: the last one is not complete.
         """
         transaction = self.get(transactional_id).transaction
         assert transaction is not None
@@ -264,7 +265,9 @@ class SharedTransactions(KeptTransactions):
             raise TransactionalIdNotFoundError(
                 f"the transactional id {short_id(transactional_id)} has no version"
             )
-        if transaction.state is State.ONGOING or transaction.state.is_prepared:
+        if transaction.state.is_prepared:
+            raise self._concurrent(transactional_id)
+        if transaction.state is State.ONGOING:
             raise InvalidTransactionStateError(
                 f"a transaction of {short_id(transactional_id)} is open: stop its application, and "
                 "abort it by `millrace transaction abort`, before its version is forgotten"

@@ -253,9 +253,13 @@ def test_a_version_is_forgotten_by_a_person_alone(app: Application) -> None:
     with pytest.raises(TransactionalIdNotFoundError, match="no version"):
         app.take(app.machine.handle_forget_version(NAME, app.now))
     app.decide(opened, app.participate(opened, 0))
-    with pytest.raises(InvalidTransactionStateError, match="is open"):
+    with pytest.raises(ConcurrentTransactionsError, match="is committed"):
         app.take(app.machine.handle_forget_version(NAME, app.now))
     app.tell()
+    following = app.open(8)
+    with pytest.raises(InvalidTransactionStateError, match="is open"):
+        app.take(app.machine.handle_forget_version(NAME, app.now))
+    app.decide(following, is_commit=False)
     app.expire(10 * app.config.id_expiration_ms)
     assert app.open(7).is_done
     app.take(app.machine.handle_forget_version(NAME, app.now))
