@@ -174,6 +174,7 @@ AUDITED = {
     "Positions.CommitPositions": "commit_positions",
     "Positions.DeletePositions": "delete_positions",
     "Positions.ForgetTopics": "forget_topics",
+    "SharedTransactions.ForgetVersion": "forget_version",
     "Transactions.AbortTransaction": "abort_transaction",
     "Transactions.AbortOpenTransaction": "abort_open_transaction",
 }
@@ -202,6 +203,10 @@ NOT_AUDITED = {
     "Replica.DescribeLags": "a broker reads",
     "Replica.JoinTransaction": "a broker, for a producer that writes",
     "Replica.WriteMarkers": "a broker, for a transaction that is decided",
+    "SharedTransactions.OpenSharedTransaction": "an application begins to write",
+    "SharedTransactions.JoinSharedTransaction": "a producer of an application begins",
+    "SharedTransactions.RenewSharedTransaction": "an application is alive",
+    "SharedTransactions.EndSharedTransaction": "an application ends what it has written",
     "Transactions.EndTransaction": "a producer ends what it has written",
     "Transactions.ListTransactions": "reads",
     "Transactions.DescribeTransaction": "reads",
