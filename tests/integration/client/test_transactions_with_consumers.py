@@ -303,6 +303,24 @@ async def test_a_doubt_moves_the_consumer_only_when_it_is_settled() -> None:
         assert await it.read(6) == [(0, number) for number in range(6)]
 
 
+async def test_what_was_read_for_one_that_a_doubt_keeps_from_beginning_is_read_again() -> None:
+    """Else it would be left out: the next transaction commits positions behind it."""
+    async with copying() as it:
+        await it.producer.begin_transaction(it.consumer)
+        await it.read(2)
+        await it.producer.send("copies", b"2")
+        await it.producer.send_offsets_to_transaction(None, it.consumer)
+        it.broker.transactions.lost_requests = 100
+        with pytest.raises(TransactionInDoubtError):
+            await it.producer.commit_transaction()
+        assert await it.read(2) == [(0, 2), (0, 3)]
+        with pytest.raises(TransactionInDoubtError):
+            await it.producer.begin_transaction(it.consumer)
+        it.broker.transactions.lost_requests = 0
+        await it.producer.commit_transaction()
+        assert await it.read(4) == [(0, number) for number in range(2, 6)]
+
+
 async def test_positions_are_not_read_while_a_transaction_commits_them() -> None:
     """The next owner waits for the end of the transaction (KIP-447)."""
     async with copying() as it:

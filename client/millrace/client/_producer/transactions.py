@@ -40,6 +40,7 @@ from millrace.core.errors import (
     ProducerFencedError,
     TransactionAbortedError,
     TransactionalIdNotFoundError,
+    TransactionInDoubtError,
 )
 from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
@@ -219,7 +220,12 @@ class Transactions:
         async with self._turn:
             if self._machine.must_initialise:
                 await self._initialise_for(reading)
-            self._machine.check_ready()
+            try:
+                self._machine.check_ready()
+            except TransactionInDoubtError:
+                if reading is not None:
+                    reading.on_aborted()  # It was read for this one, which does not begin.
+                raise
             if reading is not None:
                 self._hold(reading)  # First: it may refuse.
             self._began_at = host.monotonic_s()
