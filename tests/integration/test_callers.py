@@ -261,6 +261,8 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
             producer.send("t", b"secret value", partition=1).result(10)
             with pytest.raises(TransactionalIdNotFoundError):
                 admin.abort_open_transaction(("t", 1), 7, 0)
+            with pytest.raises(TransactionalIdNotFoundError):
+                admin.forget_version("sales/copy")
             admin.abort_transaction("sales/copy")
             with pytest.raises(TransactionAbortedError):
                 producer.commit_transaction()
@@ -307,6 +309,12 @@ def test_each_kind_of_administrative_act_is_in_the_audit_log(start_broker: Start
             "t-1: producer 7",
             "refused",
             "t-1: producer 7: TRANSACTIONAL_ID_NOT_FOUND",
+        ),
+        (
+            "forget_version",
+            "sales/copy",
+            "refused",
+            "sales/copy: TRANSACTIONAL_ID_NOT_FOUND",
         ),
         ("abort_transaction", "sales/copy", "done", ""),
         ("alter_topics", "t (retention.ms)", "done", ""),
