@@ -90,6 +90,7 @@ def test_the_parts_that_are_named_count_and_no_others(stage: Stage) -> None:
     with pytest.raises(MillraceError):  # noqa: PT012  # Whichever of the two is refused.
         late.send(TOPIC, b"later").result()
         late.leave_transaction()
+    late.abort_transaction()
     assert stage.committed() == ["0", "1", "2"]
     assert stage.admin.find_hanging_transactions() == []
 

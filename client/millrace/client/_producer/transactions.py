@@ -435,6 +435,7 @@ class Transactions:
             try:
                 if self._machine.is_open:
                     records = self._records
+                    before = "leave" if self._machine.is_shared else "commit"
                     is_empty = not (
                         self._machine.is_joined
                         or records.sender.may_have_joined
@@ -444,7 +445,7 @@ class Transactions:
                     if not is_empty:
                         raise AbortedError(
                             "the producer was closed within a transaction, which is aborted: "
-                            "commit it before"
+                            f"{before} it before"
                         )
             finally:
                 if self._renewing is not None:
