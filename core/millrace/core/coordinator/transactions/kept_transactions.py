@@ -201,17 +201,25 @@ class KeptTransactions:
 
     def unused(self, now: WallMs) -> list[str]:
         """Return the ids that were unused for so long that they are forgotten."""
-        expiration_ms = self._config.id_expiration_ms
-        if expiration_ms == -1:
+        if self._config.id_expiration_ms == -1:
             return []
         return [
             transactional_id
             for transactional_id, record in self._ids.items()
-            if now - record.timestamp > expiration_ms
+            if self._is_unused(record, now)
+        ]
+
+    def _is_unused(self, record: IdRecord, now: WallMs) -> bool:
+        transactional_id, transaction, _ = record
+        shared = None if transaction is None else transaction.shared
+        expiration_ms = self._config.id_expiration_ms
+        return (
+            expiration_ms != -1
+            and now - record.timestamp > expiration_ms
             and transactional_id not in self._open
             and transactional_id not in self._decided
-            and not is_kept(record.transaction)
-        ]
+            and (shared is None or shared.done is None)  # T24
+        )
 
     def known(self, now: WallMs) -> KnownTransactions:
         """Return how many transactions are known, and how old the oldest ones are."""
@@ -251,8 +259,10 @@ class KeptTransactions:
     def _writers(
         self, transactional_id: str, transaction: Transaction
     ) -> list[tuple[str, Producer]]:
-        """Return who has written the transaction that is open or not complete, and under which
-        name its partitions and groups are."""
+        """Return the producers of the transaction that is open or not complete.
+
+        Each comes with the name under which its partitions and groups are kept.
+        """
         if transaction.shared is None:
             ended = transaction.ended if transaction.state.is_prepared else None
             return [(transactional_id, transaction.producer if ended is None else ended.writer)]
@@ -353,9 +363,3 @@ class KeptTransactions:
                 f"{self._config.partition_participants_max}: try again when some have ended, or "
                 "raise it"
             )
-
-
-def is_kept(transaction: Transaction | None) -> bool:
-    """Whether an id is never forgotten by its age (T24)."""
-    shared = None if transaction is None else transaction.shared
-    return shared is not None and shared.done is not None

@@ -37,7 +37,6 @@ from typing import Final, TypeVar
 
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.transactions import refusals
-from millrace.core.coordinator.transactions.kept_transactions import is_kept
 from millrace.core.coordinator.transactions.participants import bitmaps, owed_to_deleted
 from millrace.core.coordinator.transactions.records import (
     GroupRecord,
@@ -380,19 +379,10 @@ class TransactionCoordinator(SharedTransactions):
         records: list[TransactionRecord] = []
         for transactional_id in transactional_ids:
             record = self._ids.get(transactional_id)
-            transaction = None if record is None else record.transaction
-            if record is None or transaction is None:
-                continue
-            if self._is_unused(record, transaction, now):
+            if record is not None and self._is_unused(record, now):
                 records += self._participants.forgotten(transactional_id, now)
                 records.append(IdRecord(transactional_id, None, now))
         return self._stored(records, None)
-
-    def _is_unused(self, record: IdRecord, transaction: Transaction, now: WallMs) -> bool:
-        expiration_ms = self._config.id_expiration_ms
-        is_idle = not (transaction.state.is_prepared or transaction.state is State.ONGOING)
-        is_old = expiration_ms != -1 and now - record.timestamp > expiration_ms
-        return is_idle and is_old and not is_kept(transaction)
 
     def handle_abort(self, transactional_id: str, now: WallMs) -> Result[TransactionRecord, None]:
         """Abort the open transaction of an id, for a person.

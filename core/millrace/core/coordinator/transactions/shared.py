@@ -146,11 +146,10 @@ class SharedTransactions(KeptTransactions):
             shared = _replaced_by(shared, run_id)
         if is_done:
             registered = transaction._replace(shared=shared)
-            is_same = registered == transaction
-            records: list[TransactionRecord] = []
-            if not is_same:
-                records.append(IdRecord(transactional_id, registered, now))
-            return self._stored(records, Opened(shared.generation, shared.number, True))
+            return self._stored(
+                [] if registered == transaction else [IdRecord(transactional_id, registered, now)],
+                Opened(shared.generation, shared.number, True),
+            )
         if transaction.state.is_prepared:
             raise self._concurrent(transactional_id)
         shared = shared._replace(number=shared.number + 1, wanted=wanted, listed=())
@@ -225,9 +224,7 @@ class SharedTransactions(KeptTransactions):
             InvalidTransactionStateError: it was decided otherwise, is not the open one, or has not
                 all of these participants.
         """
-        transaction, shared = self._shared_of(transactional_id, generation)
-        if number != shared.number:
-            raise refusals.not_open(short_id(transactional_id), number, shared.number)
+        transaction = self._numbered(transactional_id, generation, number)
         if transaction.state is not State.ONGOING:
             _check_decision(transactional_id, transaction, number, is_commit=is_commit)
             return Result([], None)
@@ -337,11 +334,12 @@ class SharedTransactions(KeptTransactions):
 
     # --- Private -----------------------------------------------------------------------------
 
-    def _shared_of(self, transactional_id: str, generation: int) -> tuple[Transaction, Shared]:
-        """Return a transaction with participants, for the run of a generation.
+    def _numbered(self, transactional_id: str, generation: int, number: int) -> Transaction:
+        """Return the last transaction of a run, if that has this number (T19, T20).
 
         Raises:
-            MillraceError: there is none, or another run has replaced this one.
+            MillraceError: there is none, another run has replaced this one, or it has another
+                number.
         """
         record = self._ids.get(transactional_id)
         transaction = None if record is None else record.transaction
@@ -350,12 +348,12 @@ class SharedTransactions(KeptTransactions):
             raise refusals.unopened(short_id(transactional_id))
         if generation != shared.generation:
             raise refusals.replaced(short_id(transactional_id), f"of generation {generation}")
-        return transaction, shared
-
-    def _check_open(self, transactional_id: str, generation: int, number: int) -> None:
-        transaction, shared = self._shared_of(transactional_id, generation)
         if number != shared.number:
             raise refusals.not_open(short_id(transactional_id), number, shared.number)
+        return transaction
+
+    def _check_open(self, transactional_id: str, generation: int, number: int) -> None:
+        transaction = self._numbered(transactional_id, generation, number)
         if transaction.state is not State.ONGOING:
             raise _over(transactional_id, transaction, number)
 
