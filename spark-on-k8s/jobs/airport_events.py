@@ -7,8 +7,8 @@ with the header `error.reason`: the query does not stop, and nothing is lost. Th
 `source.topic`, `source.partition` and `source.offset` of all rows name their source.
 
 A driver that is killed and restarted with the same checkpoint continues: no record is left out, and
-none is there twice. A micro-batch is one transaction in both topics: who reads an event sees what
-was rejected beside it.
+none is there twice. A micro-batch is one transaction in both topics. A reader sees its events and
+its rejected rows together.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""At each step of a transaction, whoever takes part is killed, or stands still beyond its time-out.
+"""Each process that takes part in a transaction is killed, or paused for too long, at each step.
 
 A member copies a topic exactly once, by transactions over three partitions and its group's
 positions. One message of a step is held (`held_broker`). Once it is seen to be held, somebody is
@@ -192,7 +192,7 @@ class Copying:
         return self._brokers[who]
 
     def present_leader(self, who: Who) -> int:
-        """Return who has the job of a broker now."""
+        """Return the broker that leads the partition of a job now."""
         topic, partition = {
             "coordinator": (_TRANSACTIONS, self.id_place),
             "groups": (_POSITIONS, self._group_place),

@@ -165,7 +165,7 @@ async def test_a_consumer_that_was_named_by_its_commit_alone_goes_back_as_well()
 async def test_what_was_read_for_a_transaction_that_cannot_begin_is_read_again(
     had_one: bool,
 ) -> None:
-    """Else it would be left out: the next transaction commits positions behind it."""
+    """The next transaction commits positions behind these records, and would leave them out."""
     async with copying() as it:
         committed = 0
         if had_one:  # The coordinator has aborted one, and another identity is needed.
@@ -304,7 +304,7 @@ async def test_a_doubt_moves_the_consumer_only_when_it_is_settled() -> None:
 
 
 async def test_what_was_read_for_one_that_a_doubt_keeps_from_beginning_is_read_again() -> None:
-    """Else it would be left out: the next transaction commits positions behind it."""
+    """The next transaction commits positions behind these records, and would leave them out."""
     async with copying() as it:
         await it.producer.begin_transaction(it.consumer)
         await it.read(2)

@@ -2,9 +2,9 @@
 
 A transaction is as old as its record says, or as this coordinator has seen it, whichever is more:
 the clock of the coordinator before may have been fast, and its transactions would stay open for as
-much longer. A lease goes by the latter alone (T23): nobody stores when it was renewed, so it begins
-anew at the next coordinator. It begins when the first participant has joined, as readers wait for
-nobody before that: the tasks of an application may begin long after it has opened a transaction.
+much longer. For a lease only the latter counts (T23). Nobody stores when it was renewed, so the
+next coordinator starts it again. A lease starts when the first participant joins. No reader waits
+before that, and the tasks of an application may start long after it has opened the transaction.
 """
 
 from millrace.core.coordinator.transactions.machine import TransactionCoordinator
@@ -26,7 +26,7 @@ class OverdueTransactions:
         self._seen: dict[TopicPartition, dict[str, tuple[Transaction, MonotonicMs]]] = {}
 
     def renew(self, place: TopicPartition, transactional_id: str) -> None:
-        """Let the lease of an open transaction begin anew."""
+        """Start the lease of an open transaction again."""
         seen = self._seen.get(place, {})
         if transactional_id in seen:
             transaction, _ = seen[transactional_id]

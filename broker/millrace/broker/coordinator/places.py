@@ -1,7 +1,7 @@
 """Where an internal topic keeps what belongs to one name: in the partition of the name's hash.
 
-The leader of that partition coordinates the name, whoever asks: clients' requests, the leaders of
-partitions in a transaction, and coordinators that have to tell each other.
+The leader of that partition coordinates the name. Clients ask it, and so do the leaders of
+partitions that join a transaction, and other coordinators.
 """
 
 from millrace.core.client.producer.murmur2 import partition_of

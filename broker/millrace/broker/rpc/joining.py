@@ -1,8 +1,8 @@
 """Holds transactional batches until their partition has joined their transaction (P49).
 
 A transaction's first batch in a partition waits until the coordinator agrees. Later batches of the
-same producer wait behind it. Then each is judged, in the order of arrival: the first one opens the
-transaction here, and the others belong to it.
+same producer wait behind it. Then the leader judges them in the order of their arrival. The first
+one opens the transaction here, and the others belong to it.
 
 While the producer's transaction of an earlier epoch is still open here (T2), the coordinator is
 asked, too. It agrees when that one is over in all its partitions. Then all batches are judged

@@ -95,4 +95,4 @@ async def renew_until_over(coordinators: Coordinators, shared: SharedTransaction
         except _FINAL_ERRORS:
             return
         except MillraceError:
-            continue  # The coordinator is away: the next one begins the lease anew.
+            continue  # The coordinator is away. The next one starts the lease again.

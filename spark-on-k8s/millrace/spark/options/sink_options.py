@@ -117,7 +117,7 @@ class SinkOptions:
         """Return the id of the transactions: the application's own, and the target's.
 
         Args:
-            made: the application id of a query or a batch that was given none: nobody else has it.
+            made: the application id, if the options have none. No other query or batch has it.
         """
         application_id = self.application_id or self.txn_app_id
         target = self.txn_target or self.topic or _ALL_TOPICS
