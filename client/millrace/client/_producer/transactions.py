@@ -40,7 +40,6 @@ from millrace.core.errors import (
     ProducerFencedError,
     TransactionAbortedError,
     TransactionalIdNotFoundError,
-    TransactionInDoubtError,
 )
 from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
@@ -206,25 +205,16 @@ class Transactions:
             self._set_gate()
             await self._let_readings_go(put_back=was_open)
 
-    async def _initialise_for(self, reading: Reading | None) -> None:
-        """As `_initialise`; if it fails, a consumer hands out again what it did for this (T18)."""
-        try:
-            await self._initialise()
-        except BaseException:
-            if reading is not None:
-                await reading.put_back()
-            raise
-
     async def begin(self, reading: Reading | None = None) -> None:
         """See `Producer.begin_transaction`."""
         async with self._turn:
-            if self._machine.must_initialise:
-                await self._initialise_for(reading)
             try:
+                if self._machine.must_initialise:
+                    await self._initialise()
                 self._machine.check_ready()
-            except TransactionInDoubtError:
-                if reading is not None:
-                    reading.on_aborted()  # It was read for this one, which does not begin.
+            except BaseException:
+                if reading is not None and not self._machine.is_open:
+                    reading.on_aborted()  # What it has handed out was for this one (T18).
                 raise
             if reading is not None:
                 self._hold(reading)  # First: it may refuse.
