@@ -8,6 +8,7 @@ from millrace.client._cluster.shared_transactions import (
     ApplicationVersion,
     Participant,
     SharedTransaction,
+    named,
     renew,
 )
 from millrace.proto.v1 import shared_transactions_pb2 as pb
@@ -105,9 +106,7 @@ class SharedTransactionAdministration(Administration):
         self, shared: SharedTransaction, participants: Iterable[Participant], *, committed: bool
     ) -> None:
         request = pb.EndSharedTransactionRequest(
-            transactional_id=shared.transactional_id,
-            generation=shared.generation,
-            number=shared.number,
+            **named(shared),
             committed=committed,
             participants=[
                 transactions_pb2.SharedParticipant(

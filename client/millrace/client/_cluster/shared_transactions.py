@@ -6,7 +6,7 @@ Those that have joined renew its lease until it is over (T23).
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.core.client.producer.transaction import ProducerIdentity
@@ -51,17 +51,30 @@ class Participant:
     producer_epoch: int
 
 
+class Named(TypedDict):
+    """The fields by which requests name a transaction."""
+
+    transactional_id: str
+    generation: int
+    number: int
+
+
+def named(shared: SharedTransaction) -> Named:
+    """Return the fields of a transaction."""
+    return Named(
+        transactional_id=shared.transactional_id,
+        generation=shared.generation,
+        number=shared.number,
+    )
+
+
 async def join(coordinators: Coordinators, shared: SharedTransaction) -> ProducerIdentity:
     """Return what a participant writes with.
 
     Raises:
         MillraceError: it cannot take part.
     """
-    request = pb.JoinSharedTransactionRequest(
-        transactional_id=shared.transactional_id,
-        generation=shared.generation,
-        number=shared.number,
-    )
+    request = pb.JoinSharedTransactionRequest(**named(shared))
     answer: pb.JoinSharedTransactionResponse = await coordinators.ask(
         shared.transactional_id,
         lambda connection: connection.shared_transactions.JoinSharedTransaction(request),
@@ -75,11 +88,7 @@ async def renew(coordinators: Coordinators, shared: SharedTransaction) -> None:
     Raises:
         MillraceError: it is over, or nobody could be asked.
     """
-    request = pb.RenewSharedTransactionRequest(
-        transactional_id=shared.transactional_id,
-        generation=shared.generation,
-        number=shared.number,
-    )
+    request = pb.RenewSharedTransactionRequest(**named(shared))
     await coordinators.ask(
         shared.transactional_id,
         lambda connection: connection.shared_transactions.RenewSharedTransaction(request),
