@@ -91,7 +91,7 @@ def copy_exactly_once(cluster: ClusterProcess, source: str, partitions: int) -> 
                 members.kill(number)
                 members.start()
             last = wait(_LAST_SHARE_LEFT)
-            coordinator = _kill_coordinator(cluster, admin)
+            coordinator = kill_coordinator(cluster, admin)
             print(
                 f"copy     {MEMBERS} members; kill -9 of one at a lag of {lags[0]:,}, of another "
                 f"at {lags[1]:,}, and of {coordinator}, which coordinates them, at {last:,}"
@@ -99,9 +99,9 @@ def copy_exactly_once(cluster: ClusterProcess, source: str, partitions: int) -> 
             wait(0)
         finally:
             members.stop()
-        _wait_until_decided(admin)
+        wait_until_decided(admin)
         print(f"copy     lag 0 after {time.monotonic() - started:.1f} s")
-    return _count(address, READ_UNCOMMITTED) - _count(address, READ_COMMITTED)
+    return count_aborted(address, DELAYS)
 
 
 def check_copy(flights: Records, came: Consumed, left_out: int) -> Iterator[Check]:
@@ -140,6 +140,31 @@ def sums(rows: pa.Table) -> Sums:
     }
 
 
+def kill_coordinator(cluster: ClusterProcess, admin: SyncAdmin) -> str:
+    """Kill the broker that coordinates all transactions; return its name."""
+    leader = admin.describe_topic(_COORDINATORS).partitions[0].leader
+    brokers = admin.describe_cluster().brokers
+    return cluster.kill_named(next(found.name for found in brokers if found.broker_id == leader))
+
+
+def wait_until_decided(admin: SyncAdmin) -> None:
+    """Wait until no transaction is open, so that readers see all that is committed.
+
+    Raises:
+        RuntimeError: something stays open.
+    """
+    deadline = time.monotonic() + QUIET_SECONDS_MAX
+    while left := admin.list_transactions(["ongoing", "prepare_commit", "prepare_abort"]):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the transaction of {left[0].transactional_id} is still open")
+        time.sleep(_POLL_SECONDS)
+
+
+def count_aborted(address: str, topic: str) -> int:
+    """Return how many records of a topic belong to no committed transaction."""
+    return _count(address, topic, READ_UNCOMMITTED) - _count(address, topic, READ_COMMITTED)
+
+
 def _rows(values: pa.Array) -> pa.Table:
     """Parse the JSON rows of flights or delays; only carrier and delay are read."""
     if not len(values):
@@ -162,31 +187,11 @@ def _by_key(keys: pa.Array, values: pa.Array) -> dict[bytes, list[bytes]]:
     return sequences
 
 
-def _kill_coordinator(cluster: ClusterProcess, admin: SyncAdmin) -> str:
-    """Kill the broker that coordinates all transactions; return its name."""
-    leader = admin.describe_topic(_COORDINATORS).partitions[0].leader
-    brokers = admin.describe_cluster().brokers
-    return cluster.kill_named(next(found.name for found in brokers if found.broker_id == leader))
-
-
-def _wait_until_decided(admin: SyncAdmin) -> None:
-    """Wait until nothing of the members' transactions is open, so that readers see all of it.
-
-    Raises:
-        RuntimeError: something stays open.
-    """
-    deadline = time.monotonic() + QUIET_SECONDS_MAX
-    while left := admin.list_transactions(["ongoing", "prepare_commit", "prepare_abort"]):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the transaction of {left[0].transactional_id} is still open")
-        time.sleep(_POLL_SECONDS)
-
-
-def _count(address: str, isolation: Isolation) -> int:
-    """Return how many records readers of the copy get."""
+def _count(address: str, topic: str, isolation: Isolation) -> int:
+    """Return how many records readers of a topic get."""
     count = 0
     with SyncConsumer(address, isolation=isolation) as consumer:
-        consumer.assign([DELAYS], start="beginning")
+        consumer.assign([topic], start="beginning")
         while any(consumer.lag().values()):
             count += sum(batch.records.num_rows for batch in consumer.poll_batches(1000))
     return count

@@ -7,7 +7,9 @@ with the weather, and writes the sums to a topic and to Parquet. Meanwhile a lea
 SIGKILL, and later the program itself; it is started again and continues. Both outputs are compared
 with the same sums computed by pyarrow. At its end the program reads a compacted topic, with the
 latest flight of each aircraft, as a table, and counts where they are; that is compared with a dict.
-It exits with 1 if anything differs. Without Java for Spark it says so and exits with 0.
+Then another program writes the departures to a topic exactly once, while an executor of it, a
+broker and its driver are killed (`departures`). It exits with 1 if anything differs. Without Java
+for Spark it says so and exits with 0.
 """
 
 import json
@@ -31,6 +33,7 @@ from demo.aircraft import (
 )
 from demo.checks import Check
 from demo.dataset import DatasetError, Records, data_folder, read_flights, read_weather
+from demo.departures import Came, check_departures, write_exactly_once
 from demo.flights import (
     DELIVERY_TIMEOUT_MS,
     FLIGHTS,
@@ -81,6 +84,7 @@ def main() -> int:
             found.places,
             "airports",
         ),
+        *check_departures(flights, found.departures),
     ]
     if not report(checks):
         return 1
@@ -100,11 +104,12 @@ def _check(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The results: the sums of delays in topic and table, and where the aircraft are."""
+    """The results: sums of delays in topic and table, where the aircraft are, and departures."""
 
     in_topic: delays.Table
     in_parquet: delays.Table
     places: Places
+    departures: Came
 
 
 def run(place: Path, flights: Records, weather: Records) -> Found:
@@ -160,8 +165,15 @@ def run(place: Path, flights: Records, weather: Records) -> Found:
                     f"of the Spark program at {program_killed_at:,}, which was started again"
                 )
             wait_until_compacted(admin)
-        stop(program, cluster)
-        return Found(latest.table, _read_table(place / "table"), _read_places(place / "places"))
+        program.end()
+        departures = write_exactly_once(cluster, flights, FLIGHTS, place)
+        stop(cluster)
+        return Found(
+            latest.table,
+            _read_table(place / "table"),
+            _read_places(place / "places"),
+            departures,
+        )
     finally:
         try:
             if program is not None:
@@ -170,17 +182,12 @@ def run(place: Path, flights: Records, weather: Records) -> Found:
             cluster.abandon()
 
 
-def stop(program: SparkProgram, cluster: ClusterProcess) -> None:
-    """Tell Spark and then the brokers to end.
+def stop(cluster: ClusterProcess) -> None:
+    """Tell the brokers to end.
 
     Raises:
-        RuntimeError: one of them did not end cleanly.
+        RuntimeError: they did not end cleanly.
     """
-    if code := program.stop():
-        raise RuntimeError(
-            f"the Spark program ended with {code} instead of 0; its log ends with\n"
-            f"{program.log_end()}"
-        )
     if code := cluster.stop():
         raise RuntimeError(f"the brokers ended with {code} instead of 0")
 

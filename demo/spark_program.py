@@ -119,6 +119,18 @@ class SparkProgram:
         self._process.send_signal(signal.SIGTERM)
         return self.wait(STOP_SECONDS_MAX)
 
+    def end(self) -> None:
+        """End it by SIGTERM.
+
+        Raises:
+            RuntimeError: it did not end cleanly; the message holds the end of its log.
+        """
+        if code := self.stop():
+            raise RuntimeError(
+                f"the Spark program ended with {code} instead of 0; its log ends with\n"
+                f"{self.log_end()}"
+            )
+
     def kill(self) -> None:
         """Kill all its processes at once, as when its machine is lost.
 
@@ -147,17 +159,23 @@ class SparkProgram:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def executors(self) -> list[list[int]]:
-        """Return the processes of each executor that is no thread of the driver."""
+    def kill_executor(self) -> None:
+        """Kill an executor with its Python workers; Spark starts another one.
+
+        Raises:
+            RuntimeError: none runs that is no thread of the driver.
+        """
         assert self._process is not None
         parents = {pid: _parent(pid) for pid in of_session(self._process.pid)}
-        found = []
-        for executor in (pid for pid in parents if _EXECUTOR in _command(pid)):
-            family = [executor]
-            for pid in family:
-                family += [child for child, parent in parents.items() if parent == pid]
-            found.append(family)
-        return found
+        executors = [pid for pid in parents if _EXECUTOR in _command(pid)]
+        if not executors:
+            raise RuntimeError("no executor of Spark runs: nothing is left to kill")
+        family = executors[:1]
+        for pid in family:
+            family += [child for child, parent in parents.items() if parent == pid]
+        for pid in family:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def log_end(self) -> str:
         """Return the last lines of its output."""

@@ -9,13 +9,10 @@ files that Spark lists must hold exactly what is computed without Spark, and so 
 records of topics.
 """
 
-import os
 import random
-import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -324,11 +321,7 @@ class _Story:
     def _kill_executor(self) -> None:
         """Kill one executor with its Python workers; Spark starts another one."""
         assert self._driver is not None
-        executors = self._driver.executors()
-        assert executors, "no executor runs"
-        for pid in executors[0]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._driver.kill_executor()
         self.outcome.executor_kills += 1
         planned = self._written.planned()
         self._wait(lambda: self._written.committed() > planned, "a batch without an executor")

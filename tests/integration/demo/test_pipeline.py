@@ -7,6 +7,7 @@ import pytest
 from demo import delays, pipeline
 from demo.aircraft import expected_places
 from demo.dataset import read_flights, read_weather
+from demo.departures import check_departures
 from demo.spark_program import SparkProgram, missing
 from demo.up_process import ClusterProcess
 from tests.integration.running_broker import wait_until
@@ -51,6 +52,8 @@ def test_what_spark_writes_is_exact_although_a_broker_and_the_program_are_killed
     assert found.in_topic == found.in_parquet == expected
     assert found.places == expected_places(flights)
     assert sum(aircraft for aircraft, _ in found.places.values()) == AIRCRAFT
+    checks = list(check_departures(flights, found.departures))
+    assert [check for check in checks if not check.holds] == []
     delays.draw(found.in_topic, folder / "picture.png")
     assert (folder / "picture.png").stat().st_size > 10_000
 
@@ -86,9 +89,14 @@ def test_an_end_that_is_not_clean_is_told(
     try:
         wait_until(lambda: "ready" in program.log_end(), "it waits for its end")
         if not told:
-            pipeline.stop(program, Cluster(of_brokers))
+            end(program, of_brokers)
         else:
             with pytest.raises(RuntimeError, match=told):
-                pipeline.stop(program, Cluster(of_brokers))
+                end(program, of_brokers)
     finally:
         program.kill()
+
+
+def end(program: SparkProgram, of_brokers: int) -> None:
+    program.end()
+    pipeline.stop(Cluster(of_brokers))
