@@ -20,11 +20,15 @@ from typing import Any
 from bench.directories import run_directory
 from bench.loads.spec import Moved
 from bench.peers.maven import PeerMissingError
-from bench.processes import LoadFailedError, Usage, unwind_on_terminate
+from bench.processes import LoadFailedError, Usage, until, unwind_on_terminate
 
 ROUNDS_MIN = 5
 SECONDS_MIN = 10.0
 WARM_UP_SECONDS_MAX = 5.0
+DELETED = (".deleted", "-delete")
+"""Ends of the names of Millrace's and Kafka's folders with the files of deleted topics."""
+RENAMED_S = 1
+GONE_S = 60
 NOT_MEASURED = 3
 """Exit code of a figure's program where the figure could not be measured."""
 
@@ -107,6 +111,7 @@ class Bench:
             names = list(sides)
             first = number % len(names)
             for name in names[first:] + names[:first]:
+                until_files_are_gone(self.directory)
                 settle()
                 if number == 0:
                     sides[name](self.warm_up_seconds)
@@ -280,6 +285,23 @@ def rounded(value: Any) -> Any:
 def say(line: str) -> None:
     """Report progress on standard error; standard output is only for the figure."""
     print(line, file=sys.stderr, flush=True)
+
+
+def until_files_are_gone(directory: Path) -> None:
+    """Wait until brokers with their data below `directory` have removed deleted topics' files.
+
+    They rename the folders, and remove them a second later. To free some gigabytes takes a disk a
+    second, for which the next run would wait: always the same side, that after the fastest one.
+
+    Raises:
+        LoadFailedError: they are still there.
+    """
+
+    def are_gone() -> bool | None:
+        return not any(any(directory.rglob(f"*{end}")) for end in DELETED) or None
+
+    time.sleep(RENAMED_S)
+    until(are_gone, "the end of deleted topics' files", GONE_S)
 
 
 def settle() -> None:

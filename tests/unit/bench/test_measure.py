@@ -1,6 +1,8 @@
 """The frame of all figures: turns, bounds, and the line that is printed."""
 
 import json
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +31,7 @@ HOLDING = Outcome(values={"times": 3.14159265})
 @pytest.fixture(autouse=True)
 def _without_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "settle", lambda: None)
+    monkeypatch.setattr(measure, "RENAMED_S", 0)
 
 
 def run_of(records: int, seconds: float) -> Run:
@@ -171,3 +174,25 @@ def test_each_set_of_connections_that_a_side_had_is_told_once() -> None:
         for connections in (by_drpc, by_both, by_drpc)
     ]
     assert summary(runs)["client_connections"] == [by_drpc, by_both]
+
+
+def test_a_run_begins_when_the_files_of_deleted_topics_are_gone(tmp_path: Path) -> None:
+    trash = [tmp_path / "millrace" / "log" / "a-0.1.deleted", tmp_path / "kafka" / "b-0.1-delete"]
+    for folder in trash:
+        folder.mkdir(parents=True)
+    seen: list[bool] = []
+
+    def remove_them() -> None:
+        time.sleep(0.2)
+        for folder in trash:
+            folder.rmdir()
+
+    def side(seconds: float) -> Run:
+        seen.append(any(folder.exists() for folder in trash))
+        return run_of(1, seconds)
+
+    removing = threading.Thread(target=remove_them)
+    removing.start()
+    Bench(rounds=1, seconds=1, directory=tmp_path).interleave({"a": side})
+    removing.join()
+    assert seen == [False, False]

@@ -2,7 +2,7 @@
 
 Each duty is a loop with its own interval, and one for each log directory that it touches: a disk
 that hangs delays only its own duties. Files are touched on the append thread of their directory
-(retention, trash), or on another thread if a long flush must not hold up appends (checkpoints).
+(retention), or on another thread where that would hold up appends (checkpoints, trash, scrubbing).
 Metrics wait for no disk at all.
 """
 
@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 
 from millrace.broker import events
 from millrace.broker.replica.counts import count_replicas, measure_sizes
@@ -106,7 +107,9 @@ class Housekeeping:
         """Delete old segments and empty the trash."""
         now = wall_now()
         await self._retain_logs_of(opened, now)
-        await opened.appender.call(opened.directory.retired.empty_trash, now)
+        retired = opened.directory.retired
+        await opened.appender.call(retired.look_again_for_damaged)
+        await self._do_beside(opened, retired.empty_trash, now)
         await opened.appender.call(opened.directory.ballast.take)
 
     async def _retain_logs_of(self, opened: OpenDirectory, now: WallMs) -> None:
@@ -156,12 +159,16 @@ class Housekeeping:
     async def scrub(self, opened: OpenDirectory) -> None:
         """Read some stored batches again."""
         directory, max_bytes = opened.directory, self._config.scrub_bytes_per_second
+        await self._do_beside(opened, directory.scrub, max_bytes)
+        self._take_corrupt_offline(opened)
+
+    async def _do_beside(self, opened: OpenDirectory, job: Callable[..., Any], *args: Any) -> None:
+        """Do what takes long on a thread that reads: neither appends nor flushes wait for it."""
         try:
-            await self._reader.call(directory.path, directory.scrub, max_bytes)
-        except LogDirFailedError as error:  # It may be a new index that was not written.
+            await self._reader.call(opened.directory.path, job, *args)
+        except LogDirFailedError as error:
             opened.appender.fail(error)
             raise
-        self._take_corrupt_offline(opened)
 
     def _take_corrupt_offline(self, opened: OpenDirectory) -> None:
         for topic_partition, error in list(opened.directory.corrupt.items()):

@@ -68,6 +68,7 @@ def test_what_is_refused_changes_nothing_and_succeeds_later(code: int) -> None:
         partial(log.reader.offset_for_timestamp, WallMs(0)),
         partial(directory.checkpoint, MonotonicMs(10**6)),
         partial(directory.retired.empty_trash, NOW),
+        directory.retired.look_again_for_damaged,
         partial(directory.retired.set_aside, TOPIC_PARTITION, NOW),
     ]
     for job in jobs:

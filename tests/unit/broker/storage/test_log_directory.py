@@ -1,6 +1,7 @@
 """Whose a log directory is, how it was left, and what happens to deleted partitions."""
 
 import contextlib
+from functools import partial
 
 import pytest
 from tests.fakes.disk import Disk, PowerCut
@@ -498,8 +499,12 @@ def test_a_damaged_log_that_somebody_removes_meanwhile_does_not_hold_a_deletion_
 def test_a_log_directory_that_is_gone_has_failed_when_its_trash_is_to_be_emptied() -> None:
     opened = LogOnDisk(Disk())
     opened.disk.remove(ROOT)
-    with pytest.raises(LogDirFailedError):
-        opened.directory.retired.empty_trash(NOW)
+    for look in (
+        partial(opened.directory.retired.empty_trash, NOW),
+        opened.directory.retired.look_again_for_damaged,
+    ):
+        with pytest.raises(LogDirFailedError):
+            look()
 
 
 def test_directories_that_nobody_knows_are_left_alone() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -124,6 +124,9 @@ class Directory:
 
     def checkpoint(self, now: MonotonicMs) -> None:
         self._do("checkpoint")
+
+    def look_again_for_damaged(self) -> None:
+        self._do("look_again_for_damaged")
 
     def empty_trash(self, now: WallMs) -> None:
         self._do("empty_trash")
@@ -263,16 +266,37 @@ def test_a_log_that_moves_to_another_directory_meanwhile_is_left_to_that_one() -
     assert held[-1].log.limits == []
 
 
-def test_a_disk_that_fails_under_the_scrub_fails_its_directory() -> None:
-    async def scrub() -> None:
-        with pytest.raises(LogDirFailedError):
-            await keeping(partitions).scrub(opened)
+@pytest.mark.parametrize("job", ["scrub", "empty_trash"])
+def test_a_disk_that_fails_under_a_thread_that_reads_fails_its_directory(job: str) -> None:
+    class Failing(Directory):
+        def _do(self, what: str) -> None:
+            if what == job:
+                raise error
 
-    appender, error = AppendThread(), LogDirFailedError("it takes no new index")
-    partitions = Partitions([], appender, Directory(error))
-    opened: Any = partitions.directories[0]
-    asyncio.run(scrub())
+    async def keep() -> None:
+        with pytest.raises(LogDirFailedError):
+            await (housekeeping.scrub if job == "scrub" else housekeeping.retain)(opened)
+
+    appender, error = AppendThread(), LogDirFailedError("it refused")
+    partitions = Partitions([], appender, Failing())
+    housekeeping, opened = keeping(partitions), cast("Any", partitions.directories[0])
+    asyncio.run(keep())
     assert appender.failures == [error]
+
+
+def test_appends_and_flushes_do_not_wait_until_the_files_of_a_deleted_topic_are_gone() -> None:
+    class Threads(AppendThread):
+        async def call(self, job: Callable[..., Any], *args: Any) -> Any:
+            jobs.append(job)
+            return await super().call(job, *args)
+
+        call_beside = call
+
+    jobs: list[Callable[..., Any]] = []
+    directory = Directory()
+    retain(Partitions([], Threads(), directory))
+    assert "empty_trash" in directory.done
+    assert directory.empty_trash not in jobs
 
 
 @pytest.mark.parametrize("error", [StorageFullError("full"), LogDirFailedError("failed")])
