@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,8 @@ import pyarrow.compute as pc
 from demo.flights import consume
 from tests.spark_jobs.flights import FLIGHTS, WEATHER
 from tests.spark_jobs.topics import in_one_way, read_all
+
+from millrace.client import Record
 
 LATENESS = timedelta(days=7)
 """As by default in the jobs."""
@@ -93,12 +96,12 @@ def ingest_flights(flights: pa.Table, bad: Counter[str], bootstrap: str, topic: 
     return log
 
 
-def airport_events(bad: Counter[str], bootstrap: str) -> pa.Table:
+def airport_events(bad: Counter[str], read: Callable[[str], list[Record]]) -> pa.Table:
     """Return the events of both topics and what is none, as `topics.event` reads them.
 
     Args:
         bad: values that were sent and are no flights.
-        bootstrap: where the brokers are.
+        read: returns all records of a topic.
     """
     taken = {
         FLIGHTS: ("a flight", "carrier", "flight", "origin", "dest", "time_hour", "dep_delay"),
@@ -107,7 +110,7 @@ def airport_events(bad: Counter[str], bootstrap: str) -> pa.Table:
     rows: list[dict[str, Any]] = []
     rejected: Counter[str] = Counter()
     for topic, (kind, *names) in taken.items():
-        for record in read_all(bootstrap, topic):
+        for record in read(topic):
             text = record.value.decode()
             row: dict[str, Any] = {"source": f"{topic}/{record.partition}/{record.offset}"}
             if bad[text]:

@@ -9,6 +9,7 @@ files that Spark lists must hold exactly what is computed without Spark, and so 
 records of topics.
 """
 
+import functools
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from demo.spark_program import JOBS, SparkProgram
 from tests.integration.running_cluster import RunningCluster
 from tests.spark_jobs import expected
 from tests.spark_jobs.flights import FLIGHTS, REPLICAS, Feed, Source
-from tests.spark_jobs.topics import WrittenToTopics, delay, event, shuffled
+from tests.spark_jobs.topics import WrittenToTopics, delay, event, read_all, shuffled
 from tests.spark_jobs.written import Written
 
 from millrace.client import SyncAdmin
@@ -40,6 +41,7 @@ class Run:
         with_bad: whether there are values that are no flights among those that it reads.
         until_the_end: whether it ends when it has read what is there, and has to run again.
         folder: where the program is.
+        options: others.
     """
 
     program: str
@@ -47,6 +49,7 @@ class Run:
     with_bad: bool = False
     until_the_end: bool = False
     folder: Path = JOBS
+    options: tuple[str, ...] = ()
 
 
 RUNS = {
@@ -58,6 +61,7 @@ RUNS = {
         "airport_events",
         topics=(("--events-topic", "airport-events"), ("--rejected-topic", "rejected")),
         with_bad=True,
+        options=("--by-airport",),
     ),
     "shuffled": Run(
         "shuffled",
@@ -250,7 +254,8 @@ class _Story:
             case "shuffled":
                 wanted = expected.shuffled(self._cluster.bootstrap, self._run.topics[0][1])
             case "airport_events":
-                wanted = expected.airport_events(self._feed.bad, self._cluster.bootstrap)
+                read = functools.partial(read_all, self._cluster.bootstrap)
+                wanted = expected.airport_events(self._feed.bad, read)
             case _:
                 found = found.drop_columns(["timestamp"])
                 wanted = expected.ingest_flights(
@@ -279,6 +284,7 @@ class _Story:
             *("--bootstrap", self._cluster.bootstrap, "--checkpoint", str(written.checkpoint)),
             *(output or ["--output", str(written.output)]),
             *limits,
+            *self._run.options,
             *filter(None, others),
         ]
         program = self._run.folder / f"{self._run.program}.py"
