@@ -119,9 +119,8 @@ def describe(transactional_id: str, bootstrap: str, output: str) -> None:
     put(f"{found.transactional_id}: {found.state}, {_owner(found)}")
     if found.open_ms:
         put(f"  open for {duration(found.open_ms)}")
-    if found.ended_committed is not None:
-        outcome = "committed" if found.ended_committed else "aborted"
-        put(f"  the last one that was decided: {outcome} by {_who(found)}")
+    if found.last_end is not None:
+        put(f"  the last one that was decided: {found.last_end}")
     if not found.parts:
         return
     put()
@@ -153,15 +152,6 @@ def _owner(found: "TransactionDescription") -> str:
         f"transaction {found.number} of run {found.run_id}, "
         f"{count(len(found.participants), 'participant')}, {done}"
     )
-
-
-def _who(found: "TransactionDescription") -> str:
-    return {
-        "producer": "its application" if found.is_shared else "its producer",
-        "timeout": "the end of its lease" if found.is_shared else "its time-out",
-        "fenced": f"another {'run' if found.is_shared else 'producer'} that began with the id",
-        "operator": "a person",
-    }.get(found.ending or "", "somebody")
 
 
 def _found(admin: "SyncAdmin", transactional_id: str) -> "TransactionDescription":

@@ -53,6 +53,18 @@ _ENDINGS: Final[Mapping[int, TransactionEndingName | None]] = {
     pb.TRANSACTION_ENDING_FENCED: "fenced",
     pb.TRANSACTION_ENDING_OPERATOR: "operator",
 }
+_ENDINGS_OF_PRODUCERS: Final[Mapping[TransactionEndingName, str]] = {
+    "producer": "its producer",
+    "timeout": "its time-out",
+    "fenced": "another producer that began with the id",
+    "operator": "a person",
+}
+_ENDINGS_OF_RUNS: Final[Mapping[TransactionEndingName, str]] = {
+    "producer": "its application",
+    "timeout": "the end of its lease",
+    "fenced": "another run that began with the id",
+    "operator": "a person",
+}
 _UNDECIDED: Final[tuple[TransactionStateName, ...]] = (
     "ongoing",
     "prepare_commit",
@@ -118,6 +130,15 @@ class TransactionDescription:
     """Of the last transaction."""
     version: ApplicationVersion | None = None
     """The last one that was committed."""
+
+    @property
+    def last_end(self) -> str | None:
+        """What became of the last decided transaction, and by whom, in words; None: none was."""
+        if self.ended_committed is None:
+            return None
+        outcome = "committed" if self.ended_committed else "aborted"
+        endings = _ENDINGS_OF_RUNS if self.is_shared else _ENDINGS_OF_PRODUCERS
+        return f"{outcome} by {endings[self.ending] if self.ending else 'somebody'}"
 
 
 @dataclass(slots=True, frozen=True)

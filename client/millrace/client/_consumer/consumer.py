@@ -13,6 +13,7 @@ from millrace.client._consumer.exactly_once import (
     LoopProducer,
     TransactionalProducer,
     Transform,
+    loop_producer_of,
     process_exactly_once,
 )
 from millrace.client._consumer.handing_out import HandingOut, check_max_records
@@ -341,9 +342,11 @@ class Consumer(AsyncClient):
         Raises:
             ProducerFencedError: another producer has the transactional id.
             MillraceError: what another attempt cannot cure.
-            InvalidRequestError: the consumer commits by itself, or is in no group.
+            InvalidRequestError: the consumer commits by itself, or is in no group; or the arguments
+                are not a function and a producer.
         """
-        await self._process_exactly_once(transform, producer._on_loop, interval_ms, bytes_max)
+        loop_producer = loop_producer_of(transform, producer)
+        await self._process_exactly_once(transform, loop_producer, interval_ms, bytes_max)
 
     async def _process_exactly_once(
         self, transform: Transform, producer: LoopProducer, interval_ms: int, bytes_max: int

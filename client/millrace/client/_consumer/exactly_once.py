@@ -113,6 +113,21 @@ class Reader(Protocol):
     ) -> list[FetchedRecords]: ...
 
 
+def loop_producer_of(transform: object, producer: TransactionalProducer) -> LoopProducer:
+    """Return what `process_exactly_once` sends with, for the arguments that a caller gave.
+
+    Raises:
+        InvalidRequestError: they are not a function and a producer.
+    """
+    if not callable(transform) or not hasattr(producer, "_on_loop"):
+        given = ", ".join(type(argument).__name__ for argument in (transform, producer))
+        raise InvalidRequestError(
+            f"process_exactly_once({given}): give it a function that makes of records what is to "
+            "be sent, and then the producer that sends it"
+        )
+    return producer._on_loop
+
+
 async def process_exactly_once(
     consumer: Reader,
     transform: Transform,

@@ -114,7 +114,9 @@ class Producer(RecordSink, AsyncClient):
                 on the consumer gives no partition up. After an abort, and if no transaction can
                 begin, it goes back.
         """
-        return Transaction(self, self._transactions(), reading_of(consumer))
+        return Transaction(
+            self, self._transactions(), None if consumer is None else reading_of(consumer)
+        )
 
     async def init_transactions(self) -> None:
         """Begin with the transactional id: fence producers that had it, and end what they left.
@@ -140,7 +142,7 @@ class Producer(RecordSink, AsyncClient):
             TransactionInDoubtError: the commit of the last one is in doubt.
             ProducerFencedError: another producer has the id.
         """
-        await self._transactions().begin(reading_of(consumer))
+        await self._transactions().begin(None if consumer is None else reading_of(consumer))
 
     async def send_offsets_to_transaction(
         self, positions: Mapping[PartitionName, int] | None, consumer: AnyConsumer
@@ -162,7 +164,7 @@ class Producer(RecordSink, AsyncClient):
                 maybe within the transaction: it can only be aborted.
             MillraceError: the positions are not part of the transaction, which can only be aborted.
         """
-        await self._transactions().stage(consumer._reading, positions)
+        await self._transactions().stage(reading_of(consumer), positions)
 
     async def commit_transaction(self) -> None:
         """Deliver all records of the transaction, and commit it; return when that is decided.

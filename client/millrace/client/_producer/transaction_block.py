@@ -9,7 +9,7 @@ import pyarrow as pa
 from millrace.client._producer.given_records import Headers
 from millrace.client._producer.handles import BatchHandle, RecordHandle
 from millrace.client._producer.record_sink import RecordSink
-from millrace.client._producer.transactions import AnyConsumer, Reading, Transactions
+from millrace.client._producer.transactions import AnyConsumer, Reading, Transactions, reading_of
 from millrace.client._with_blocks import note
 from millrace.core.errors import (
     InvalidProducerEpochError,
@@ -96,7 +96,7 @@ class Transaction(TransactionRecords):
         See `Producer.send_offsets_to_transaction`.
         """
         self._check_open()
-        await self._transactions.stage(consumer._reading, positions)
+        await self._transactions.stage(reading_of(consumer), positions)
 
     async def abort(self) -> None:
         """Abort the transaction now; the block may go on without it."""

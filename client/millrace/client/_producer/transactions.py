@@ -35,6 +35,7 @@ from millrace.core.errors import (
     Appended,
     ConnectionFailedError,
     InvalidProducerEpochError,
+    InvalidRequestError,
     InvalidTransactionStateError,
     MillraceError,
     ProducerFencedError,
@@ -101,9 +102,18 @@ class AnyConsumer(Protocol):
         """What a transaction needs of it."""
 
 
-def reading_of(consumer: AnyConsumer | None) -> Reading | None:
-    """Return what a transaction needs of a consumer, if there is one."""
-    return None if consumer is None else consumer._reading
+def reading_of(consumer: AnyConsumer) -> Reading:
+    """Return what a transaction needs of a consumer.
+
+    Raises:
+        InvalidRequestError: it is no consumer.
+    """
+    if not hasattr(consumer, "_reading"):
+        raise InvalidRequestError(
+            f"{type(consumer).__name__} is no consumer: give the transaction the Consumer or "
+            "SyncConsumer for whose group it commits"
+        )
+    return consumer._reading
 
 
 class Records(Protocol):

@@ -16,6 +16,7 @@ from millrace.client._consumer.exactly_once import (
     OutputRecords,
     TransactionalProducer,
     Transform,
+    loop_producer_of,
 )
 from millrace.client._consumer.handing_out import HandingOut, check_max_records
 from millrace.client._consumer.records import FetchedRecords, Record, Records, parts
@@ -161,6 +162,7 @@ class SyncConsumer(SyncClient[Consumer]):
 
         The function runs in this thread. Ctrl-C ends it, and aborts the open transaction.
         """
+        loop_producer = loop_producer_of(transform, producer)
         made: list[Iterable[OutputRecords]] = []
 
         def call(records: FetchedRecords) -> None:
@@ -176,9 +178,7 @@ class SyncConsumer(SyncClient[Consumer]):
             return made.pop()
 
         self._thread.call(
-            self._client._process_exactly_once(
-                transformed, producer._on_loop, interval_ms, bytes_max
-            )
+            self._client._process_exactly_once(transformed, loop_producer, interval_ms, bytes_max)
         )
 
     seek = direct(Consumer.seek)

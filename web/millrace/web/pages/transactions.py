@@ -42,18 +42,6 @@ _STATES: Final = {
     "complete_commit": "committed",
     "complete_abort": "aborted",
 }
-_ENDINGS: Final = {
-    "producer": "its producer",
-    "timeout": "its time-out",
-    "fenced": "another producer that began with the id",
-    "operator": "a person",
-}
-_ENDINGS_OF_RUNS: Final = {
-    "producer": "its application",
-    "timeout": "the end of its lease",
-    "fenced": "another run that began with the id",
-}
-"""Where the transactions have participants."""
 _UNDECIDED: Final = ("ongoing", "prepare_commit", "prepare_abort")
 
 
@@ -195,7 +183,7 @@ async def transaction(visit: Visit) -> Page:
                 ("For", age_of(found.open_ms) if found.open_ms else None),
                 ("Lease" if found.is_shared else "Time-out", age_of(found.timeout_ms)),
                 *_owner(found),
-                ("Last end", _last_end(found)),
+                ("Last end", found.last_end),
             ),
             table(
                 "What takes part",
@@ -207,16 +195,6 @@ async def transaction(visit: Visit) -> Page:
         ],
         above="/transactions",
     )
-
-
-def _last_end(found: TransactionDescription) -> str | None:
-    if found.ended_committed is None:
-        return None
-    outcome = "committed" if found.ended_committed else "aborted"
-    who = _ENDINGS.get(found.ending or "", "somebody")
-    if found.is_shared:
-        who = _ENDINGS_OF_RUNS.get(found.ending or "", who)
-    return f"{outcome} by {who}"
 
 
 def _part(visit: Visit, part: TransactionPart, found: TransactionDescription) -> list[Child]:

@@ -68,6 +68,15 @@ def fenced(transactional_id: str, producer: Producer) -> ProducerFencedError:
     )
 
 
+def takes_no_part(transactional_id: str, producer: Producer) -> ProducerFencedError:
+    """Return the error for a participant whose transaction is over, and its id given away."""
+    return ProducerFencedError(
+        f"producer {producer} takes no part in a transaction of {short_id(transactional_id)!r} any "
+        "more: the one that it had joined is over, and what is not committed never counts. Close "
+        "this producer, and let another one join the transaction that is open now"
+    )
+
+
 def owed(transactional_id: str, place: TopicPartition) -> ConcurrentTransactionsError:
     """Return why a partition may not join yet: its marker would end an earlier transaction."""
     return ConcurrentTransactionsError(

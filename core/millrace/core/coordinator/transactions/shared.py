@@ -301,7 +301,7 @@ class SharedTransactions(KeptTransactions):
         """
         record = self._participants.find_joined(transactional_id, producer.producer_id)
         if record is None or record.epoch != producer.epoch:
-            raise refusals.fenced(transactional_id, producer)
+            raise refusals.takes_no_part(transactional_id, producer)
         if record.number != shared.number:
             raise refusals.not_open(short_id(transactional_id), record.number, shared.number)
         return record.name

@@ -269,7 +269,8 @@ class ProducerStates:
         if batch.producer_epoch < entry.epoch:
             raise InvalidProducerEpochError(
                 f"producer {batch.producer_id} wrote with epoch {entry.epoch} already, this batch "
-                f"is of epoch {batch.producer_epoch}: a newer incarnation took its place"
+                f"is of epoch {batch.producer_epoch}: its transaction is over, or a newer "
+                "incarnation took its place"
             )
         if entry.first_offset != UNKNOWN_OFFSET:
             if not batch.attributes & _TRANSACTIONAL:

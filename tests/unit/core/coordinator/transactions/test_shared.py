@@ -422,3 +422,14 @@ def test_the_state_follows_from_the_records_that_count(
         assert list(again.owed(app.end)) == app.told()
         assert len(again._participants) == len(app.machine._participants)
         assert again.next_offset == app.machine.next_offset
+
+
+def test_a_late_participant_is_told_that_its_transaction_is_over(app: Application) -> None:
+    opened = app.open(0)
+    late = app.participate(opened, 0)
+    app.decide(opened, late)
+    app.tell()
+    following = app.participate(app.open(1), 0)
+    assert following.producer_id == late.producer_id
+    with pytest.raises(ProducerFencedError, match="let another one join"):
+        app.join(late, at(0), name=NAME)
