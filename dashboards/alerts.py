@@ -141,7 +141,10 @@ BROKERS: Final = (
         name="HangingTransaction",
         severity=Severity.PAGE,
         expr=f"max by ({_BROKER}) (millrace_partition_transaction_open_seconds_max - "
-        "millrace_transaction_timeout_max_seconds) > 5 * 60",
+        "millrace_transaction_timeout_max_seconds) > 5 * 60 unless "
+        f"max by ({_BROKER}) (millrace_partition_transaction_open_seconds_max) - "
+        f"on ({_CLUSTER}) group_left "
+        f"max by ({_CLUSTER}) (millrace_transactions_shared_open_seconds_max) <= 5 * 60",
         hold="5m",
         summary=f"Readers of committed records wait {_OF_BROKER} for a transaction that nobody "
         "ends.",

@@ -111,8 +111,9 @@ BOARD: Final = Board(
             ),
             Panel(
                 title="Partitions with a hanging transaction",
-                description="Readers of committed records wait there for a transaction that "
-                "nobody will end: `millrace transaction hanging` names it.",
+                description="Readers of committed records wait there for a transaction that is "
+                "open for too long. Nobody will end it, and `millrace transaction hanging` names "
+                "it; or it is one of many producers, such as tasks of Spark, that keep it open.",
                 queries={"hanging": "sum(millrace_hanging_transaction_partitions)"},
                 kind=Kind.NUMBER,
                 steps=ANY_IS_BAD,
@@ -127,11 +128,13 @@ BOARD: Final = Board(
             ),
             Panel(
                 title="Age of the oldest open transaction in partitions",
-                description="Since its first batch in the partition, by the broker that leads it, "
-                "and the longest time-out that a producer may choose.",
+                description="Since its first batch in the partition, by the broker that leads it; "
+                "the longest time-out that a producer may choose; and the age of the oldest one "
+                "of many producers, which they keep open.",
                 queries={
                     "{{instance}}": "millrace_partition_transaction_open_seconds_max",
                     "time-out": "max(millrace_transaction_timeout_max_seconds)",
+                    "with participants": "max(millrace_transactions_shared_open_seconds_max)",
                 },
                 unit=Unit.SECONDS,
                 runbook="hanging-transaction",

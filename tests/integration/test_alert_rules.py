@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(not prometheus.is_there(), reason=prometheus.WHY
 
 CLUSTER = {"namespace": "shop", "millrace_cluster": "logs"}
 BROKER = {**CLUSTER, "instance": "logs-b-0"}
+OTHER_BROKER = {**CLUSTER, "instance": "logs-b-1"}
 LOG_DIR = {**BROKER, "log_dir": "/data/log", "media": "ssd"}
 HDD = {**BROKER, "log_dir": "/data/hdd"}
 GROUP = {**CLUSTER, "group": "billing", "topic": "orders"}
@@ -174,7 +175,8 @@ CASES: dict[str, Case] = {
                 "0+60x100",
                 "1150x100",
             ),
-            series("millrace_transaction_timeout_max_seconds", **BROKER): "900x100",
+            series("millrace_transaction_timeout_max_seconds", **BROKER): "900x300",
+            series("millrace_transactions_shared_open_seconds_max", **OTHER_BROKER): "600x100",
         },
         minutes=(25, 26),
         labels=BROKER,
@@ -380,6 +382,30 @@ def test_an_unclean_election_of_a_broker_that_was_long_away_is_told(tmp_path: Pa
     values = {counted: "0x5 stale _x30 1x60"}
     test = rule_test("RecordsLost", values, [(4, []), (40, [lost]), (70, [])])
     assert said_of([test], tmp_path) == ""
+
+
+def test_a_long_write_of_many_tasks_is_no_hanging_transaction_and_hides_no_older_one(
+    tmp_path: Path,
+) -> None:
+    """Another broker coordinates it. It ends after two hours, and what hangs is told then."""
+    case = CASES["HangingTransaction"]
+    fires = told("HangingTransaction", case.labels, case.summary)
+    shared = series("millrace_transactions_shared_open_seconds_max", **OTHER_BROKER)
+    ends = {**all_well(case), shared: "0+60x120 0x100"}
+    waited = series("millrace_partition_transaction_open_seconds_max", **BROKER)
+    at = (30, 120)
+    quiet = [(minutes, []) for minutes in at]
+    tests = [
+        rule_test("HangingTransaction", ends | {waited: "0+60x120 0x100"}, [*quiet, (150, [])]),
+        rule_test("HangingTransaction", ends | {waited: "0+60x220"}, [*quiet, (150, [fires])]),
+        rule_test("HangingTransaction", ends | {waited: "600+60x220"}, [(30, [fires])]),
+    ]
+    assert said_of(tests, tmp_path) == ""
+
+
+def all_well(case: Case) -> dict[str, str]:
+    """Return the series of a case as they are where all is well."""
+    return {one: both if isinstance(both, str) else both[1] for one, both in case.series.items()}
 
 
 def test_prometheus_takes_the_rules() -> None:

@@ -3,7 +3,8 @@
 A coordinator counts each transaction once. The leader of a partition knows those that are open
 there, by producer id alone, so a transaction is counted in each of its partitions. A transaction
 that a partition has and no coordinator knows is *hanging* (P54, KIP-664). What shows it without a
-question to coordinators: it is open for longer than any transaction may be.
+question to coordinators: it is open for longer than any transaction of one producer may be, and for
+longer than any of many producers is, as their coordinators say.
 
 All gauges are set once a second. Labels are bounded: topics by `metrics.topics_max`.
 """
@@ -65,7 +66,12 @@ class TransactionMetrics:
         )
         self._open_seconds = gauge(
             "transactions_open_seconds_max",
-            "For how long the oldest of them has been open. Its time-out ends it.",
+            "For how long the oldest of them has been open. Its time-out, or its lease, ends it.",
+        )
+        self._shared_seconds = gauge(
+            "transactions_shared_open_seconds_max",
+            "For how long the oldest open transaction has been open that participants have joined, "
+            "such as tasks of Spark. They keep it open; transactions.lease_ms_max ends it.",
         )
         self._owed = gauge(
             "transactions_owed",
@@ -111,9 +117,9 @@ class TransactionMetrics:
         )
         self._hanging = gauge(
             "hanging_transaction_partitions",
-            "Led partitions in which readers of committed records wait for a transaction that "
-            "nobody will end: it is open for longer than transactions.timeout_ms_max, and five "
-            "minutes more. Should be 0.",
+            "Led partitions in which readers of committed records wait for a transaction that is "
+            "open for longer than transactions.timeout_ms_max, and five minutes more. Nobody will "
+            "end it, unless one with participants is as old: transactions_shared_open_seconds_max.",
         )
         self.timeout_max_seconds = gauge(
             "transaction_timeout_max_seconds", "The setting transactions.timeout_ms_max."
@@ -133,6 +139,7 @@ class TransactionMetrics:
         self._ids.set(known.ids)
         self._open.set(known.open)
         self._open_seconds.set(known.open_ms / 1000)
+        self._shared_seconds.set(known.shared_ms / 1000)
         self._owed.set(known.owed)
         self._owed_seconds.set(known.owed_ms / 1000)
         self._left.set(known.left)

@@ -33,11 +33,12 @@ class Shown:
 
 def test_what_coordinators_know_is_shown_with_the_age_of_the_oldest() -> None:
     shown = Shown()
-    shown.metrics.on_known(KnownTransactions(9, 4, 2500, 2, 61_000, 5))
+    shown.metrics.on_known(KnownTransactions(9, 4, 2500, 2, 61_000, 5, 1500))
     assert shown("transactional_ids") == 9
     assert (shown("transactions_open"), shown("transactions_open_seconds_max")) == (4, 2.5)
     assert (shown("transactions_owed"), shown("transactions_owed_seconds_max")) == (2, 61)
     assert shown("deleted_topic_markers_owed") == 5
+    assert shown("transactions_shared_open_seconds_max") == 1.5
 
 
 @pytest.mark.parametrize(

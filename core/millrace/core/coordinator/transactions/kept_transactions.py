@@ -53,6 +53,8 @@ class KnownTransactions(NamedTuple):
         owed: those whose transaction is decided, and not told to all participants.
         owed_ms: how long ago the oldest one was decided.
         left: markers that deleted topics get when they are brought back (T8).
+        shared_ms: for how long the oldest open one is that a participant has joined: readers wait
+            for it as long as its lease is kept (T23).
     """
 
     ids: int = 0
@@ -61,6 +63,7 @@ class KnownTransactions(NamedTuple):
     owed: int = 0
     owed_ms: int = 0
     left: int = 0
+    shared_ms: int = 0
 
     def __or__(self, other: "KnownTransactions") -> "KnownTransactions":
         """Return what two coordinators know together."""
@@ -71,6 +74,7 @@ class KnownTransactions(NamedTuple):
             self.owed + other.owed,
             max(self.owed_ms, other.owed_ms),
             self.left + other.left,
+            max(self.shared_ms, other.shared_ms),
         )
 
 
@@ -223,11 +227,15 @@ class KeptTransactions:
 
     def known(self, now: WallMs) -> KnownTransactions:
         """Return how many transactions are known, and how old the oldest ones are."""
-        began = [
-            transaction.began_at
-            for transactional_id in self._open
-            if (transaction := self._ids[transactional_id].transaction) is not None
-        ]
+        began, shared = [], []
+        for transactional_id in self._open:
+            transaction = self._ids[transactional_id].transaction
+            assert transaction is not None
+            began.append(transaction.began_at)
+            if transaction.shared is not None and self._participants.count_joined(
+                transactional_id, transaction.shared.number
+            ):
+                shared.append(transaction.began_at)
         decided = [self._ids[transactional_id].timestamp for transactional_id in self._decided]
         return KnownTransactions(
             len(self._ids),
@@ -236,6 +244,7 @@ class KeptTransactions:
             len(decided),
             max(now - min(decided, default=now), 0),
             self._left.count,
+            max(now - min(shared, default=now), 0),
         )
 
     def owed_since(self, before: WallMs) -> list[IdRecord]:

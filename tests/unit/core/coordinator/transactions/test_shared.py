@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.transactions_log import MINUTE, ORDERS, TransactionsLog, at
 
+from millrace.core.coordinator.transactions.kept_transactions import KnownTransactions
 from millrace.core.coordinator.transactions.shared import REPLACED_RUNS_MAX, Opened
 from millrace.core.coordinator.transactions.transaction import (
     Decision,
@@ -294,6 +295,19 @@ def test_a_time_out_aborts_and_says_why(app: Application) -> None:
     app.decide(opened, is_commit=False)
     with pytest.raises(ConcurrentTransactionsError):
         app.ask_to_open(7)
+
+
+def test_one_that_readers_may_wait_for_is_told_with_its_age(app: Application) -> None:
+    """Before a producer has joined, and after the decision, none does: it hides nothing (P54)."""
+    opened = app.open()
+    app.now = WallMs(app.now + MINUTE)
+    assert app.machine.known(app.now).shared_ms == 0
+    writer = app.participate(opened, 1)
+    assert app.machine.known(app.now).shared_ms == MINUTE
+    known = app.machine.known(app.now) | KnownTransactions(shared_ms=2 * MINUTE)
+    assert known.shared_ms == 2 * MINUTE
+    app.decide(opened, writer)
+    assert app.machine.known(app.now).shared_ms == 0
 
 
 def test_a_lease_is_as_long_as_the_setting_says_when_it_begins(app: Application) -> None:
