@@ -393,8 +393,7 @@ def test_a_long_write_of_many_tasks_is_no_hanging_transaction_and_hides_no_older
     shared = series("millrace_transactions_shared_open_seconds_max", **OTHER_BROKER)
     ends = {**all_well(case), shared: "0+60x120 0x100"}
     waited = series("millrace_partition_transaction_open_seconds_max", **BROKER)
-    at = (30, 120)
-    quiet = [(minutes, []) for minutes in at]
+    quiet: list[tuple[int, list[Any]]] = [(30, []), (120, [])]
     tests = [
         rule_test("HangingTransaction", ends | {waited: "0+60x120 0x100"}, [*quiet, (150, [])]),
         rule_test("HangingTransaction", ends | {waited: "0+60x220"}, [*quiet, (150, [fires])]),

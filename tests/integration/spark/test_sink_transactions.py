@@ -298,6 +298,31 @@ def test_a_task_says_it_when_spark_does_not_tell_its_micro_batch(query: Query) -
         query.sink().write(rows("a"))
 
 
+def test_a_micro_batch_of_which_no_task_has_written_holds_no_reader_back(query: Query) -> None:
+    """The driver does not hear which transaction its tasks have opened. The next run ends it."""
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from rows()
+        raise OSError("the rows cannot be computed")
+
+    run = query.run()
+    for _ in range(2):
+        with pytest.raises(OSError, match="computed"):
+            run.task(0, failing())
+    run.abort(0, None, None)
+    transactional_id = f"{query.query_id}@{query.topic}"
+    with SyncAdmin(query.broker.address) as admin:
+        found = admin.describe_transaction(transactional_id)
+        assert found is not None
+        assert (found.state, found.participants, found.parts) == ("ongoing", (), ())
+        before = found.number
+        query.run("run 2").write(0, "a")
+        found = admin.describe_transaction(transactional_id)
+        assert found is not None
+        assert (found.number, found.ended_committed) == (before + 1, True)
+    assert query.values() == ["a"]
+
+
 def test_a_driver_that_sleeps_for_longer_than_the_lease_commits_nothing(
     start_broker: StartBroker,
 ) -> None:

@@ -66,7 +66,8 @@ class TransactionMetrics:
         )
         self._open_seconds = gauge(
             "transactions_open_seconds_max",
-            "For how long the oldest of them has been open. Its time-out, or its lease, ends it.",
+            "For how long the oldest of them has been open that a producer has joined. Its "
+            "time-out, or its lease, ends it.",
         )
         self._shared_seconds = gauge(
             "transactions_shared_open_seconds_max",

@@ -49,7 +49,8 @@ class KnownTransactions(NamedTuple):
     Attributes:
         ids: transactional ids.
         open: those whose transaction is open.
-        open_ms: for how long the oldest one is.
+        open_ms: for how long the oldest one is; one that waits for its participants does not count,
+            as no reader waits for it.
         owed: those whose transaction is decided, and not told to all participants.
         owed_ms: how long ago the oldest one was decided.
         left: markers that deleted topics get when they are brought back (T8).
@@ -231,15 +232,15 @@ class KeptTransactions:
         for transactional_id in self._open:
             transaction = self._ids[transactional_id].transaction
             assert transaction is not None
-            began.append(transaction.began_at)
-            if transaction.shared is not None and self._participants.count_joined(
-                transactional_id, transaction.shared.number
-            ):
+            if transaction.shared is None:
+                began.append(transaction.began_at)
+            elif self._participants.count_joined(transactional_id, transaction.shared.number):
+                began.append(transaction.began_at)
                 shared.append(transaction.began_at)
         decided = [self._ids[transactional_id].timestamp for transactional_id in self._decided]
         return KnownTransactions(
             len(self._ids),
-            len(began),
+            len(self._open),
             max(now - min(began, default=now), 0),
             len(decided),
             max(now - min(decided, default=now), 0),

@@ -301,9 +301,10 @@ def test_one_that_readers_may_wait_for_is_told_with_its_age(app: Application) ->
     """Before a producer has joined, and after the decision, none does: it hides nothing (P54)."""
     opened = app.open()
     app.now = WallMs(app.now + MINUTE)
-    assert app.machine.known(app.now).shared_ms == 0
+    assert app.machine.known(app.now) == KnownTransactions(ids=1, open=1)
     writer = app.participate(opened, 1)
-    assert app.machine.known(app.now).shared_ms == MINUTE
+    known = app.machine.known(app.now)
+    assert known == KnownTransactions(ids=1, open=1, open_ms=MINUTE, shared_ms=MINUTE)
     known = app.machine.known(app.now) | KnownTransactions(shared_ms=2 * MINUTE)
     assert known.shared_ms == 2 * MINUTE
     app.decide(opened, writer)
