@@ -4,7 +4,6 @@
 """
 
 import re
-import shutil
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import Any
 import pytest
 from tests.integration.conftest import StartBroker
 from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.spark.copying import Copying
 from tests.integration.spark.written import create, records, write
 
-from millrace.client import SyncAdmin
 from millrace.core.client.producer.murmur2 import partition_of
 
 COUNT = 5000
@@ -103,47 +102,6 @@ def test_no_rows_are_nothing(spark: Any, shared_broker: RunningBroker, topic_nam
     assert records(shared_broker, topic_name) == []
 
 
-class Copying:
-    """A query that copies numbers from a topic to another one, with a checkpoint of its own."""
-
-    def __init__(self, spark: Any, broker: RunningBroker, folder: Path) -> None:
-        self.spark, self.broker, self.folder = spark, broker, folder
-        create(broker, "in", "out", partitions=2)
-
-    def send(self, numbers: range) -> None:
-        frame = self.spark.range(numbers.start, numbers.stop).selectExpr(
-            "CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition"
-        )
-        write(frame, self.broker, topic="in")
-
-    def read(self) -> Any:
-        return (
-            self.spark.readStream.format("millrace")
-            .option("bootstrap.servers", self.broker.address)
-            .option("subscribe", "in")
-            .option("startingOffsets", "earliest")
-            .load()
-        )
-
-    def run(self, *columns: str, topic: str = "out", **options: str) -> None:
-        (
-            self.read()
-            .selectExpr(*(columns or ("value",)))
-            .writeStream.format("millrace")
-            .queryName("copying")
-            .option("bootstrap.servers", self.broker.address)
-            .option("topic", topic)
-            .options(**options)
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-            .awaitTermination()
-        )
-
-    def numbers(self) -> list[int]:
-        return sorted(int(record.value) for record in records(self.broker, "out"))
-
-
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_a_stream_writes_what_it_reads_and_a_repeated_micro_batch_once_or_again(
     spark: Any, start_broker: StartBroker, tmp_path: Path, delivery: str
@@ -212,34 +170,6 @@ def test_foreach_batch_writes_each_target_once_when_its_call_is_repeated(
     assert copying.numbers() == sorted([*range(100), *range(50)])
 
 
-def test_a_copied_checkpoint_and_a_new_one_under_an_old_application_id_are_refused(
-    spark: Any, start_broker: StartBroker, tmp_path: Path
-) -> None:
-    copying = Copying(spark, start_broker(), tmp_path / "first")
-    for application in ({}, {"applicationId": "copying"}):
-        copying.send(range(10))
-        copying.run(**application)
-        before = copying.numbers()
-        copying.send(range(10))
-        if application:
-            copying.folder = tmp_path / "new"
-            forget = "millrace transaction forget-version copying@out"
-        else:
-            shutil.copytree(copying.folder, tmp_path / "copied")
-            copying.folder = tmp_path / "copied"
-            forget = "millrace transaction forget-version "
-        with pytest.raises(Exception, match="VersionConflictError") as raised:
-            copying.run(**application)
-        assert forget in str(raised.value)
-        assert copying.numbers() == before
-        copying.folder = tmp_path / "first"
-    with SyncAdmin(copying.broker.address) as admin:
-        admin.forget_version("copying@out")
-    copying.folder = tmp_path / "new"
-    copying.run(applicationId="copying")
-    assert copying.numbers() == sorted([*before, *range(10), *range(10), *range(10), *range(10)])
-
-
 def test_output_mode_complete_writes_all_rows_in_every_micro_batch(
     spark: Any, start_broker: StartBroker, tmp_path: Path
 ) -> None:
@@ -262,27 +192,6 @@ def test_output_mode_complete_writes_all_rows_in_every_micro_batch(
         )
     counts = sorted((record.key, record.value) for record in records(copying.broker, "out"))
     assert counts == [(b"0", b"2"), (b"0", b"3"), (b"1", b"2"), (b"1", b"3")]
-
-
-def test_a_stream_that_cannot_be_written_fails_before_it_writes(
-    spark: Any, start_broker: StartBroker, tmp_path: Path
-) -> None:
-    copying = Copying(spark, start_broker(), tmp_path)
-    copying.send(range(10))
-    for columns, options, told in (
-        (["value"], {"delivery": "twice"}, "must be exactly-once or at-least-once"),
-        (
-            ["offset AS value"],
-            {},
-            "InvalidColumnsError: these rows cannot be written: column value",
-        ),
-        (["value"], {"topic": "not-there"}, "UnknownTopicOrPartitionError: there is no topic"),
-    ):
-        with pytest.raises(Exception, match="Python") as raised:
-            copying.run(*columns, **options)
-        assert told in str(raised.value)
-    copying.run()
-    assert copying.numbers() == list(range(10))
 
 
 def test_a_broker_that_is_killed_loses_no_row(
@@ -317,69 +226,6 @@ def test_a_broker_that_is_killed_loses_no_row(
     finally:
         restarter.join()
     assert sorted(int(record.value) for record in records(broker, "clicks")) == list(range(50_000))
-
-
-@pytest.mark.parametrize(
-    ("columns", "options", "told"),
-    [
-        ("value", {}, "InvalidColumnsError: these rows cannot be written: there is neither a col"),
-        ("value", {"topic": "not-there"}, "UnknownTopicOrPartitionError: there is no topic 'not-"),
-        ("value, 'not-there' AS topic", {}, "there is no topic 'not-there' (row 0 of task"),
-        ("value, IF(id = 7, NULL, 'spark-bad') AS topic", {}, "has no topic: fill the column"),
-        ("value, 'a b' AS topic", {}, "InvalidTopicError: row 0 of task"),
-        ("value, id", {"topic": "spark-bad"}, "there is no place for column id"),
-        ("id AS value", {"topic": "spark-bad"}, "column value is bigint, not binary or string"),
-        ("value, 3 AS partition", {"topic": "spark-bad"}, "names partition 3, and the topic has"),
-        (
-            "value",
-            {"topic": "spark-bad", "topc": "x"},
-            "topc: there is no such setting; did you mean 'top",
-        ),
-        ("value", {"topic": "spark-bad", "kafka.acks": "1"}, "acks is not an option"),
-        ("value", {"topic": "spark-bad", "subscribe": "x"}, "it is for reading"),
-        ("value", {"topic": "spark-bad", "txnVersion": "1"}, "txnVersion=1 is without txnAppId"),
-        (
-            "value",
-            {"topic": "spark-bad", "kafka.bootstrap.servers": "127.0.0.1:1"},
-            "ConnectionFailedError: no broker can be reached",
-        ),
-    ],
-)
-def test_what_cannot_be_written_is_told_before_anything_is(
-    spark: Any, bad: RunningBroker, columns: str, options: dict[str, str], told: str
-) -> None:
-    frame = spark.range(10, numPartitions=1).selectExpr("CAST(id AS STRING) AS value", "id")
-    with pytest.raises(Exception, match="ython") as raised:
-        write(frame.selectExpr(*columns.split(", ", 1)), bad, **options)
-    assert told in str(raised.value)
-    assert records(bad, "spark-bad") == []
-
-
-@pytest.fixture(scope="module")
-def bad(shared_broker: RunningBroker) -> RunningBroker:
-    create(shared_broker, "spark-bad")
-    return shared_broker
-
-
-def test_a_log_is_not_overwritten(spark: Any, bad: RunningBroker) -> None:
-    writer = spark.range(1).selectExpr("'' AS value").write.format("millrace")
-    with pytest.raises(Exception, match="a log cannot be overwritten"):
-        writer.option("topic", "spark-bad").mode("overwrite").save()
-
-
-def test_an_oversized_record_is_named(
-    spark: Any, shared_broker: RunningBroker, topic_name: str
-) -> None:
-    create(shared_broker, topic_name, max_message_bytes="20000")
-    frame = spark.range(1000, numPartitions=1).selectExpr(
-        "CAST(id AS STRING) AS key", "IF(id = 700, repeat('x', 30000), 'x') AS value"
-    )
-    with pytest.raises(Exception, match="MessageTooLargeError") as raised:
-        write(frame, shared_broker, topic=topic_name)
-    assert f"row 700 of task 0 (key '700') for topic '{topic_name}' was not wri" in str(
-        raised.value
-    )
-    assert records(shared_broker, topic_name) == []
 
 
 def test_rows_without_a_time_have_that_of_their_writing(
