@@ -152,12 +152,19 @@ class SparkProgram:
         assert self._scratch is not None
         self._scratch.cleanup()
 
+    def sleep(self) -> None:
+        """Stop all its processes, as when its machine is suspended."""
+        self._signal(signal.SIGSTOP)
+
     def wake(self) -> None:
         """Let its processes go on that were stopped."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, how: signal.Signals) -> None:
         assert self._process is not None
         for pid in of_session(self._process.pid):
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+                os.kill(pid, how)
 
     def kill_executor(self) -> None:
         """Kill an executor with its Python workers; Spark starts another one.

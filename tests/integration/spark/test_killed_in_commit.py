@@ -11,6 +11,7 @@ from tests.integration.spark.written import create, records
 from millrace.client import SyncProducer
 
 ROWS = 300
+FIRST_BATCH = 100
 SECONDS_MAX = 150.0
 
 
@@ -52,8 +53,36 @@ def test_a_driver_that_sleeps_in_its_commit_is_refused_when_it_wakes_up(
         asleep.kill()
 
 
-def broker_with_numbers(start_broker: StartBroker) -> RunningBroker:
-    broker = start_broker()
+@pytest.mark.nightly
+@pytest.mark.usefixtures("has_spark")
+@pytest.mark.timeout(400)
+def test_a_machine_that_sleeps_beyond_the_lease_commits_nothing_when_it_wakes_up(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Nobody has taken its place: readers go on meanwhile, and the next run writes it again."""
+    broker = broker_with_numbers(start_broker, {"transactions.lease_ms": 2000})
+    asleep = program_of(broker, tmp_path, "asleep", "asleep.log").start()
+    try:
+        wait_until((tmp_path / "killed").exists, "its driver sleeps", SECONDS_MAX)
+        asleep.sleep()
+        assert numbers(broker) == list(range(FIRST_BATCH)), "readers do not wait for it"
+        asleep.wake()
+        assert asleep.wait(SECONDS_MAX) != 0
+    finally:
+        asleep.kill()
+    told = (tmp_path / "asleep.log").read_text(errors="replace")
+    assert "TransactionAbortedError: transaction 2 of " in told
+    assert "because nobody renewed its lease, or it was open for too long: open anoth" in told
+    assert numbers(broker) == list(range(FIRST_BATCH))
+    again = program_of(broker, tmp_path, "asleep", "again.log")
+    assert again.start().wait(SECONDS_MAX) == 0, again.log_end()
+    assert numbers(broker) == list(range(ROWS))
+
+
+def broker_with_numbers(
+    start_broker: StartBroker, settings: dict[str, object] | None = None
+) -> RunningBroker:
+    broker = start_broker(settings)
     create(broker, "in", partitions=1)
     create(broker, "out")
     with SyncProducer(broker.address) as producer:
