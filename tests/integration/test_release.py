@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from demo.spark_program import missing
 from tests.arch.repository import ROOT, files
 from tests.integration.running_broker import STOP_SECONDS_MAX
 
 INSTALL: Final = "pip install ."
+SPARK_INSTALL: Final = "pip install '.[spark]'"
 START: Final = "millrace up"
 DEFAULT_ADDRESS: Final = "localhost:7092"
 NOT_IN_SOURCES: Final = ("docs", "bench")
@@ -29,6 +31,15 @@ class Distributions:
 
     wheel: Path
     sources: Path
+
+    def installed(self, *groups: str) -> list[str]:
+        """Return how the wheel is installed, and what it needs, in the versions that are locked."""
+        locked = " ".join(f"-r '{ROOT / 'requirements' / f'{group}.txt'}'" for group in groups)
+        return [
+            f"pip install --require-hashes {locked}",
+            f"pip install '{self.wheel}'",
+            "pip check",
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -128,17 +139,7 @@ def test_the_five_minutes_of_the_readme_pass_with_the_wheel_in_an_empty_environm
     [up_three], cluster_commands = blocks(cluster)
     reader = Reader(tmp_path)
 
-    # The wheel instead of the checkout, and what it needs in the versions that are locked.
-    requirements = ROOT / "requirements" / "runtime.txt"
-    reader.types(
-        *replaced(
-            install,
-            INSTALL,
-            f"pip install --require-hashes -r '{requirements}'",
-            f"pip install '{built.wheel}'",
-            "pip check",
-        )
-    )
+    reader.types(*replaced(install, INSTALL, *built.installed("runtime")))
     version = built.wheel.name.split("-")[1]
     activate = ". venv/bin/activate"
     assert reader.types(activate, "millrace --version") == f"millrace, version {version}\n"
@@ -151,3 +152,38 @@ def test_the_five_minutes_of_the_readme_pass_with_the_wheel_in_an_empty_environm
     with reader.leaves_running(up_three) as addresses:
         assert len(addresses) == 3
         assert "orders" in reader.types(activate, *cluster_commands)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_the_lines_of_spark_md_pass_with_the_wheel_in_an_empty_environment(
+    built: Distributions, tmp_path: Path
+) -> None:
+    """It takes half a gigabyte. The lines that write are run again, and write nothing then."""
+    if lacks := missing():
+        pytest.skip(lacks)
+    page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    (begin,) = re.findall(r"^## From nothing.*?^```python\n", page, re.MULTILINE | re.DOTALL)
+    [install, commands] = blocks(begin)
+    reads, *others = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (writes,) = (block for block in others if '"checkpoints/pages"' in block)
+    reader = Reader(tmp_path)
+
+    export = install.pop()
+    assert export.startswith("export PYSPARK_PYTHON=")
+    reader.types(*replaced(install, SPARK_INSTALL, *built.installed("runtime", "spark")))
+    activate = ". venv/bin/activate"
+    with reader.leaves_running(START) as (address,):
+        reader.types(activate, *commands, "millrace topic create pages")
+        reads, writes = (text.replace(DEFAULT_ADDRESS, address) for text in (reads, writes))
+        said = reader.types(activate, export, "python", program=reads)
+        assert re.search(r"home\| +2\|", said), said
+        assert re.search(r"cart\| +1\|", said), said
+        as_stream = reads.partition("clicks.selectExpr")[0].replace(
+            "spark.read.", "spark.readStream."
+        )
+        as_stream = as_stream.replace(".load()", '.option("startingOffsets", "earliest").load()')
+        for _ in range(2):
+            reader.types(activate, export, "python", program=as_stream + writes)
+        written = reader.types(activate, "millrace consume pages")
+        assert sorted(re.findall("HOME|CART", written)) == ["CART", "HOME", "HOME"], written
