@@ -20,13 +20,16 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from http import HTTPStatus
+from operator import add
 from typing import Final, Self
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -37,13 +40,41 @@ from pyspark.sql.streaming.listener import (
 
 from millrace.core.addresses import parse_addresses
 from millrace.runtime.telemetry_server import TelemetryServer, names_in
-from millrace.spark.errors import InvalidOptionError
+from millrace.spark.errors import InvalidColumnsError, InvalidOptionError
 from millrace.spark.watching.position_reports import PositionReporter
 from millrace.spark.watching.query_metrics import query_metrics, report_failures
-from millrace.spark.watching.query_states import QueryStates
+from millrace.spark.watching.query_states import OBSERVED, QueryStates
 
 _LAST_EVENTS_S: Final = 5.0
 """How long `close` waits for the events of ended queries: Spark sends them later."""
+
+
+def with_written_bytes(rows: DataFrame) -> DataFrame:
+    """Return rows that are about to be written, and let the query's progress tell their bytes.
+
+        with_written_bytes(pages).writeStream.format("millrace")...
+
+    Spark tells nothing of a sink in Python but the number of rows. So Spark counts the bytes of
+    keys and values before that: `observedMetrics` of each progress has them, and so has `/metrics`.
+
+    Args:
+        rows: of a stream, as the sink takes them.
+
+    Raises:
+        InvalidColumnsError: there is no column `value`.
+    """
+    if "value" not in rows.columns:
+        raise InvalidColumnsError(
+            "there is no column value whose bytes could be counted: call this last, before "
+            "writeStream"
+        )
+    sizes = (
+        F.coalesce(F.octet_length(name), F.lit(0)).cast("long")
+        for name in ("key", "value")
+        if name in rows.columns
+    )
+    bytes_of_all = F.coalesce(F.sum(reduce(add, sizes)), F.lit(0))
+    return rows.observe(OBSERVED, bytes_of_all.alias("bytes"))
 
 
 class QueryWatch:

@@ -16,8 +16,8 @@ from millrace.client import Position, SyncAdmin, SyncProducer
 pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
 
 from millrace.spark.cluster.offsets import LogPosition
-from millrace.spark.errors import InvalidOptionError
-from millrace.spark.progress import QueryWatch, watch_queries
+from millrace.spark.errors import InvalidColumnsError, InvalidOptionError
+from millrace.spark.progress import QueryWatch, watch_queries, with_written_bytes
 from millrace.spark.watching.position_reports import PositionReporter
 
 REPORTS = "millrace.spark.watching.position_reports"
@@ -42,9 +42,7 @@ def send(broker: RunningBroker, count: int) -> None:
             producer.send("clicks", b"%d" % number, partition=number % 2)
 
 
-def start(
-    spark: Any, broker: RunningBroker, folder: Path, sink: str = "noop", **options: str
-) -> Any:
+def source(spark: Any, broker: RunningBroker, **options: str) -> Any:
     return (
         spark.readStream.format("millrace")
         .option("bootstrap.servers", broker.address)
@@ -52,6 +50,14 @@ def start(
         .option("startingOffsets", "earliest")
         .options(**options)
         .load()
+    )
+
+
+def start(
+    spark: Any, broker: RunningBroker, folder: Path, sink: str = "noop", **options: str
+) -> Any:
+    return (
+        source(spark, broker, **options)
         .writeStream.format(sink)
         .queryName("etl")
         .option("checkpointLocation", str(folder / "checkpoint"))
@@ -105,6 +111,37 @@ def test_metrics_health_and_positions_of_a_running_query(
         query.stop()
     wait_until(lambda: metrics(watch)["millrace_spark_active,etl"] == 0, "its end is heard of")
     assert health(watch) == (200, "ok\n")
+
+
+def test_progress_and_metrics_of_a_query_that_writes_have_rows_bytes_and_the_time(
+    spark: Any, broker: RunningBroker, watch: QueryWatch, tmp_path: Path
+) -> None:
+    send(broker, 100)
+    broker.create_topic("copy", 2)
+    rows = source(spark, broker, maxOffsetsPerTrigger="60").select("key", "value")
+    query = (
+        with_written_bytes(rows)
+        .writeStream.format("millrace")
+        .queryName("etl")
+        .option("bootstrap.servers", broker.address)
+        .option("topic", "copy")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    done = [progress for progress in query.recentProgress if progress.numInputRows]
+    assert [progress.sink.numOutputRows for progress in done] == [60, 40]
+    counted = [progress.observedMetrics["millrace_written"].bytes for progress in done]
+    assert counted == [60 * 2 - 10, 40 * 2], "numbers below 100 have two digits, or one"
+    assert all(progress.durationMs["addBatch"] > 0 for progress in done)
+    wait_until(lambda: metrics(watch)["millrace_spark_active,etl"] == 0, "its end is heard of")
+    found = metrics(watch)
+    assert found["millrace_spark_written_rows_total,etl"] == 100
+    assert found["millrace_spark_written_bytes_total,etl"] == 190
+    assert found["millrace_spark_batch_duration_seconds,addBatch,etl"] > 0
+    with pytest.raises(InvalidColumnsError, match="call this last"):
+        with_written_bytes(rows.drop("value"))
 
 
 def test_the_last_batch_of_a_query_that_ends_is_reported(

@@ -251,3 +251,24 @@ def test_options_that_a_stream_cannot_have_are_told_when_it_starts(
     told = str(raised.value)
     assert "InvalidOptionError: a stream begins at the latest offset by default, which" in told
     assert "UnboundLocalError" not in told
+
+
+def test_spark_still_has_no_real_time_mode_for_sources_in_python(
+    spark: Any, shared_broker: RunningBroker, topic_name: str, tmp_path: Path
+) -> None:
+    """When it has, docs/spark.md is to be corrected, and the source to be made for it."""
+    shared_broker.create_topic(topic_name, 1)
+    stream = (
+        spark.readStream.format("millrace")
+        .option("bootstrap.servers", shared_broker.address)
+        .option("subscribe", topic_name)
+        .option("startingOffsets", "earliest")
+        .load()
+        .writeStream.format("console")
+        .outputMode("update")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(realTime="5 seconds")
+    )
+    with pytest.raises(Exception, match="INPUT_STREAM_NOT_SUPPORTED") as raised:
+        stream.start().awaitTermination(60)
+    assert "PythonMicroBatchStream" in str(raised.value)

@@ -47,6 +47,11 @@ def query_metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
         "Rows written, as far as the sink tells.",
         labels=["query"],
     )
+    written_bytes = CounterMetricFamily(
+        f"{_PREFIX}_written_bytes",
+        "Bytes of written keys and values. Absent for queries without `with_written_bytes`.",
+        labels=["query"],
+    )
     batches = CounterMetricFamily(f"{_PREFIX}_batches", "Micro-batches done.", labels=["query"])
     age = GaugeMetricFamily(
         f"{_PREFIX}_last_progress_age_seconds",
@@ -66,6 +71,8 @@ def query_metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
     for query in known:
         rows.add_metric([query.name], query.rows)
         written.add_metric([query.name], query.written_rows)
+        if query.written_bytes is not None:
+            written_bytes.add_metric([query.name], query.written_bytes)
         batches.add_metric([query.name], query.batches)
         if query.is_active:
             age.add_metric([query.name], now - query.heard_at)
@@ -73,7 +80,7 @@ def query_metrics(states: Iterable[QueryState], now: float) -> Iterator[Metric]:
             took.add_metric([query.name, phase], seconds)
         for topic, records in query.lag.items():
             lag.add_metric([query.name, topic], records)
-    yield from (rows, written, batches, age, took, lag)
+    yield from (rows, written, written_bytes, batches, age, took, lag)
 
 
 def report_failures(failures: int) -> Metric:

@@ -11,6 +11,8 @@ from millrace.core.topics import PartitionName
 from millrace.spark.cluster.offsets import LogPosition, Offsets
 from millrace.spark.errors import CheckpointError
 
+OBSERVED: Final = "millrace_written"
+"""Name of the observed metric with the bytes that a micro-batch has written."""
 _ENDED_MAX: Final = 100
 """Ended queries that are still shown."""
 
@@ -28,6 +30,8 @@ class QueryState:
     batches: int = 0
     rows: int = 0
     written_rows: int = 0
+    written_bytes: int | None = None
+    """Of keys and values; None: the query does not count them."""
     input_rows_per_second: float = 0.0
     processed_rows_per_second: float = 0.0
     phases_s: dict[str, float] = field(default_factory=dict)
@@ -63,6 +67,7 @@ class QueryStates:
         if before is not None:
             state.batches, state.rows = before.batches, before.rows
             state.written_rows = before.written_rows
+            state.written_bytes = before.written_bytes
             self._names.pop(before.run_id, None)
         self._names[run_id] = name
         ended = [state for state in self._states.values() if not state.is_active]
@@ -86,6 +91,9 @@ class QueryStates:
             state.rows += _number(progress.get("numInputRows"))
             written = progress.get("sink", {}).get("numOutputRows")
             state.written_rows += max(0, _number(written))  # -1: the sink does not count.
+            observed = progress.get("observedMetrics", {}).get(OBSERVED)
+            if observed is not None:
+                state.written_bytes = (state.written_bytes or 0) + _number(observed.get("bytes"))
             state.input_rows_per_second = _rate(progress.get("inputRowsPerSecond"))
             state.processed_rows_per_second = _rate(progress.get("processedRowsPerSecond"))
             state.phases_s = {

@@ -17,6 +17,7 @@ def states() -> QueryStates:
             "numInputRows": 100,
             "durationMs": {"triggerExecution": 500},
             "sink": {"numOutputRows": 40},
+            "observedMetrics": {"millrace_written": {"bytes": 900}},
             "sources": [{"endOffset": end, "latestOffset": latest}],
         },
         101.0,
@@ -41,6 +42,8 @@ def test_a_query_shows_its_rows_phases_lag_and_age() -> None:
     assert found["active,etl"] == 1
     assert found["rows_total,etl"] == 100
     assert found["written_rows_total,etl"] == 40
+    assert found["written_bytes_total,etl"] == 900
+    assert "written_bytes_total,other" not in found
     assert found["batches_total,etl"] == 1
     assert found["batch_duration_seconds,etl,triggerExecution"] == 0.5
     assert found["lag_records,etl,clicks"] == 5

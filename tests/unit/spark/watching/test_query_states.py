@@ -57,6 +57,18 @@ def test_a_micro_batch_says_rates_phases_lag_and_how_far_it_has_read() -> None:
     assert (state.state_rows, state.state_bytes) == (7, 70)
 
 
+def test_written_bytes_are_added_up_over_runs_where_a_query_counts_them() -> None:
+    found = states()
+    found.on_progress(progress(observedMetrics={"other": {"bytes": 5}}), 101.0)
+    assert only(found).written_bytes is None
+    for run in ("r1", "r2"):
+        found.on_started("etl", run, 102.0)
+        counted = {"millrace_written": {"bytes": 70}}
+        found.on_progress(progress(run, observedMetrics=counted), 103.0)
+    found.on_progress(progress("r2", observedMetrics={"millrace_written": {"bytes": None}}), 104.0)
+    assert only(found).written_bytes == 140
+
+
 def test_the_lag_of_topics_that_are_no_longer_read_is_not_told() -> None:
     found = states()
     found.on_progress(progress(), 101.0)
