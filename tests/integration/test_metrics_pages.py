@@ -64,6 +64,11 @@ def test_promtool_has_nothing_to_say_of_a_page(pages: dict[str, bytes], name: st
     assert said_of(pages[name]) == ""
 
 
+def test_a_broker_that_serves_is_ready(shared_broker: RunningBroker) -> None:
+    with urlopen(f"http://{shared_broker.metrics_address}/ready", timeout=10) as page:
+        assert page.read() == b"ready\n"
+
+
 def test_promtool_would_say_something() -> None:
     page = b"# HELP a_total A counter.\n# TYPE a_total gauge\na_total 1\n"
     assert "non-counter metrics should not have" in said_of(page)

@@ -173,7 +173,7 @@ class Broker:
             MillraceError: the start failed.
         """
         listeners = self._listen()
-        metrics_address = self._serve_metrics()
+        metrics_address = self._serve_metrics(listeners)
         cache = MetadataCache(self._directories.cluster_id, self._directories.seen)
         controller = await self._take_part_in_elections(listeners.replica, cache)
         self._endings.push_async_callback(self._close_logs)
@@ -252,11 +252,16 @@ class Broker:
             begin=self._duties.begin,
         )
 
-    def _serve_metrics(self) -> str:
+    def _serve_metrics(self, listeners: Listeners) -> str:
         if self._config.metrics.port < 0:
             return ""
         config = self._config
-        page = serve_metrics(config.metrics, self._metrics.registry, config.listeners.hosts)
+        page = serve_metrics(
+            config.metrics,
+            self._metrics.registry,
+            config.listeners.hosts,
+            is_ready=lambda: listeners.are_serving,
+        )
         self._endings.push_async_callback(asyncio.to_thread, page.close)
         return str(Address(config.metrics.host, page.port))
 

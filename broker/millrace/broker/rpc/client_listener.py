@@ -56,6 +56,7 @@ class ClientListener:
         port: that it is bound to.
         address: the address for clients, unless another one is known.
         twin: serves the same by DRPC; None: there is none.
+        is_serving: whether it answers, and the broker is not about to stop.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class ClientListener:
         quotas: Quotas,
     ) -> None:
         self.twin: DrpcListener | None = None
+        self.is_serving = False
         self._server = make_server(limits, watch)
         self.calls = Calls(entry.side, limits, refusals, turns, quotas)
         self.port, self.address = bind(self._server, entry)
@@ -94,9 +96,11 @@ class ClientListener:
         await self._server.start()
         if self.twin is not None:
             await self.twin.serve()
+        self.is_serving = True
 
     async def report_stopping(self) -> None:
         """Report in health checks that this broker is about to stop; it still serves."""
+        self.is_serving = False
         await self._health.enter_graceful_shutdown()
 
     async def stop(self, grace_seconds: float) -> None:

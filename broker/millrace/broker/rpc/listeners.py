@@ -173,6 +173,11 @@ class Listeners:
         """The one for clients inside of the broker's network."""
         return self.of_clients[0]
 
+    @property
+    def are_serving(self) -> bool:
+        """Whether clients are served, and the broker is not about to stop."""
+        return all(listener.is_serving for listener in self.of_clients)
+
     def follow_addresses(self) -> Addresses:
         """Return the addresses of all listeners, which from now on follow their files."""
         return Addresses(self._bound, self._begin)

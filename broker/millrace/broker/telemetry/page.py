@@ -1,6 +1,8 @@
-"""The page `/metrics` of a broker for Prometheus."""
+"""The pages of a broker: `/metrics` for Prometheus, `/ready` for probes."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from http import HTTPStatus
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -8,20 +10,32 @@ from millrace.broker.address import Address, not_served
 from millrace.core.broker_config import MetricsConfig
 from millrace.runtime.telemetry_server import TelemetryServer, names_in
 
+READY_PATH: Final = "/ready"
+_NOT_READY: Final = HTTPStatus.SERVICE_UNAVAILABLE
+
 
 def serve_metrics(
-    config: MetricsConfig, registry: CollectorRegistry, names: Collection[str] = ()
+    config: MetricsConfig,
+    registry: CollectorRegistry,
+    names: Collection[str] = (),
+    *,
+    is_ready: Callable[[], bool],
 ) -> TelemetryServer:
-    """Serve the page.
+    """Serve the pages.
 
     Args:
         config: where it is.
         registry: holds the metrics.
         names: of this machine that are configured elsewhere.
+        is_ready: whether the broker serves clients; called on the pages' thread.
 
     Raises:
         InvalidConfigError: the address cannot be bound.
     """
+
+    def ready() -> tuple[HTTPStatus, str]:
+        return (HTTPStatus.OK, "ready") if is_ready() else (_NOT_READY, "not ready")
+
     try:
         return TelemetryServer(
             (config.host, config.port),
@@ -29,6 +43,7 @@ def serve_metrics(
             thread_name="metrics-page",
             names=frozenset({*names, config.host, *names_in(config.names)}),
             names_setting="the broker's setting metrics.names",
+            pages={READY_PATH: ready},
         )
     except OSError as error:
         address = Address(config.host, config.port)
