@@ -569,7 +569,7 @@ async def test_messages_that_wait_for_memory_all_arrive() -> None:
 
 
 async def test_a_slow_sender_is_cut_while_others_wait_for_memory_and_they_are_not() -> None:
-    tight = replace(LIMITS, received_bytes_max=256 << 10)
+    tight = replace(LIMITS, received_bytes_max=256 << 10, message_ms_max=600_000)
     async with serving(tight) as the:
         slow = await the.by_hand()
         slow.send(invoke("/t.T/Echo"), frame(Kind.MESSAGE, 1, 2, bytes(1 << 20))[: 130 << 10])
@@ -613,6 +613,19 @@ async def test_a_machine_that_lives_and_does_not_read_for_long_keeps_its_connect
         connection.abort("the test ends it")
 
 
+async def test_a_machine_that_acknowledges_nothing_is_given_up() -> None:
+    class Nothing:
+        def is_dead(self, now_ms: int) -> bool:
+            return True
+
+    async with serving() as the:
+        connection = await the.connect(replace(CONNECTION, dead_after_ms=300))
+        connection._acknowledgements = Nothing()  # type: ignore[assignment]
+        stream = connection.stream("/t.T/Wait", {})
+        with pytest.raises(CallError, match="acknowledges nothing"):
+            await asyncio.wait_for(stream.read(), DEADLINE_S)
+
+
 async def test_who_reads_nothing_of_its_answers_for_long_is_cut() -> None:
     async with serving() as the:
         peer = await the.by_hand()
@@ -633,6 +646,20 @@ async def test_a_message_whose_frames_end_and_which_does_not_is_cut_as_well() ->
         peer.send(invoke("/t.T/Echo"), unfinished(Kind.MESSAGE, 1, 2, bytes(5000)))
         await peer.end()
         assert [reason for _, reason in the.ended] == ["a message arrives too slowly"]
+
+
+async def test_a_large_message_has_the_time_of_its_bytes_at_64_kib_a_second() -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        sent = 640 << 10
+        peer.send(invoke("/t.T/Echo"), frame(Kind.MESSAGE, 1, 2, bytes(1 << 20))[:sent])
+        await until(lambda: the.server.memory.used > sent - 100)
+        (served,) = the.server.connections
+        now_ms = monotonic_now()
+        allowed_ms = LIMITS.message_ms_max + 10_000
+        assert served.reason_to_close(now_ms + allowed_ms - 2000, LIMITS) == ""
+        assert "too slowly" in served.reason_to_close(now_ms + allowed_ms + 2000, LIMITS)
+        peer.abort()
 
 
 async def test_a_connection_that_ignores_its_greatest_age_is_cut() -> None:
@@ -777,6 +804,20 @@ async def test_a_process_that_stands_still_is_noticed_though_its_machine_answers
         await until(lambda: awake.is_closed)
         with pytest.raises(CallError):
             await stream.read()
+
+
+async def test_every_byte_is_a_sign_of_life_and_the_end_of_all_is_noticed() -> None:
+    often = replace(CONNECTION, keepalive_ms=200, dead_after_ms=500)
+    async with serving(replace(LIMITS, connection=often)) as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Echo"), frame(Kind.KEEP_ALIVE, 1, 2, b"200", is_ignorable=True))
+        message = frame(Kind.MESSAGE, 1, 3, bytes(100))
+        for at in range(15):  # For twice as long as silence is allowed.
+            peer.send(message[at : at + 1])
+            await asyncio.sleep(0.1)
+        assert the.server.connections
+        await until(lambda: not the.server.connections)
+        peer.close()
 
 
 async def test_a_caller_may_ask_for_a_sign_of_life_more_often_than_the_server_gives_it() -> None:
