@@ -29,7 +29,7 @@ from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector
 from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
 from millrace.runtime.transport.drpc.wire import Kind
-from millrace.runtime.transport.frames import ReadAhead
+from millrace.runtime.transport.frames import Hold, ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
 
 CONNECTION = ConnectionLimits(message_bytes_max=1 << 20, keepalive_ms=0, dead_after_ms=5000)
@@ -351,6 +351,20 @@ async def test_a_new_call_ends_the_one_before_and_begins_after_its_handler() -> 
         peer.send(invoke("/t.T/Wait"), frame(Kind.MESSAGE, 1, 2, b"lost"))
         peer.send(invoke("/t.T/Echo", 2), frame(Kind.MESSAGE, 2, 2, b"kept"))
         assert await peer.packet() == (Kind.MESSAGE, 2, b"kept")
+        peer.close()
+
+
+@pytest.mark.parametrize("kind", [Kind.CANCEL, Kind.CLOSE])
+async def test_a_call_that_is_given_up_ends_at_once_and_its_connection_goes_on(kind: Kind) -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Wait"))
+        await until(lambda: any(served.call for served in the.server.connections))
+        peer.send(frame(kind, 1, 2))
+        (served,) = the.server.connections
+        await until(lambda: served.call is None)
+        peer.send(invoke("/t.T/Echo", 2), frame(Kind.MESSAGE, 2, 2, b"x"))
+        assert await peer.packet() == (Kind.MESSAGE, 2, b"x")
         peer.close()
 
 
@@ -804,6 +818,21 @@ async def test_a_process_that_stands_still_is_noticed_though_its_machine_answers
         await until(lambda: awake.is_closed)
         with pytest.raises(CallError):
             await stream.read()
+
+
+async def test_who_does_not_read_does_not_miss_signs_of_life() -> None:
+    often = replace(CONNECTION, keepalive_ms=200, dead_after_ms=200)
+    async with serving(replace(LIMITS, connection=often)) as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Echo"), frame(Kind.KEEP_ALIVE, 1, 2, b"200", is_ignorable=True))
+        await until(lambda: any(served._peer_keepalive_ms for served in the.server.connections))
+        (served,) = the.server.connections
+        served.hold_frames(Hold.MESSAGES)
+        await asyncio.sleep(1)
+        assert not served.is_closed
+        served.take_frames(Hold.MESSAGES)
+        await until(lambda: served.is_closed)
+        peer.close()
 
 
 async def test_every_byte_is_a_sign_of_life_and_the_end_of_all_is_noticed() -> None:
