@@ -6,6 +6,7 @@ accepted and not enforced, and there are no load balancers. It needs root and Li
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -30,6 +31,8 @@ NODES = 3
 _MANIFESTS = sorted(Path(__file__).parents[1].joinpath("manifests").glob("*.yaml"))
 # `PREROUTING` does not see packets of the control plane's own loopback, so kubectl still works.
 _AWAY = ("PREROUTING", "-t", "raw", "-i", "nodes", "-p", "tcp", "--dport", str(control_plane.PORT))
+_FROM_PODS = ("PREROUTING", "-t", "raw", "-p")
+_DNS = ("--namespace=kube-system", "--selector=k8s-app=kube-dns")
 
 
 class NativeCluster:
@@ -217,6 +220,29 @@ class NativeCluster:
             self._control_plane.run("iptables", "-D", *_AWAY, "-j", "DROP")
 
     @contextlib.contextmanager
+    def names_away(self) -> Iterator[None]:
+        """Leave pods' questions to DNS without an answer during the block."""
+        with contextlib.ExitStack() as undo:
+            for node, protocol in itertools.product(self.nodes, ("udp", "tcp")):
+                undo.enter_context(_dropped(node, protocol, "--dport", "53"))
+            yield
+
+    @contextlib.contextmanager
+    def names_late(self, but: Node) -> Iterator[None]:
+        """Let DNS answer with what it knows now during the block, on all nodes but one."""
+        pods = {
+            pod["metadata"]["name"]: pod["status"]["podIP"]
+            for pod in self.kubectl.get("pods", *_DNS)["items"]
+            if self.node(pod["spec"]["nodeName"]) is not but
+        }
+        with contextlib.ExitStack() as undo:
+            for node, address in itertools.product(self.nodes, pods.values()):
+                undo.enter_context(_dropped(node, "tcp", "--dport", "443", "--source", address))
+            yield
+        for pod in pods:  # Else it would learn what it missed by its kernel's next attempt.
+            self.signal_pod(pod, "SIGKILL", "kube-system")
+
+    @contextlib.contextmanager
     def api_server_slow(self, stopped_s: float = 1.0, running_s: float = 0.1) -> Iterator[None]:
         """Stop the API server for most of the time during the block."""
         over = threading.Event()
@@ -290,3 +316,14 @@ def _check_machine() -> None:
         run("losetup", "--find")
     except CommandError as error:
         raise UnableError(f"root may make no namespaces, mounts and loops here: {error}") from error
+
+
+@contextlib.contextmanager
+def _dropped(node: Node, protocol: str, *choices: str) -> Iterator[None]:
+    """Drop some packets of a node's pods during the block."""
+    rule = (*_FROM_PODS, protocol, *choices, "-j", "DROP")
+    node.machine.run("iptables", "-A", *rule)
+    try:
+        yield
+    finally:
+        node.machine.run("iptables", "-D", *rule)

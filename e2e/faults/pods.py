@@ -1,13 +1,17 @@
-"""Faults of brokers' pods: killed, paused, evicted."""
+"""Faults of brokers' pods: killed, paused, evicted, not found."""
+
+import time
 
 from e2e.cluster.commands import CommandError
 from e2e.faults.fault import Scene, fault
 from tests.faults.catalogue import NotSeenError
+from tests.faults.metadata import View
 
 _EVICTED = (
     *("--ignore-daemonsets", "--delete-emptydir-data"),
     "--pod-selector=app.kubernetes.io/component=broker",
 )
+_NAMELESS_SECONDS = 10.0
 
 
 @fault("pod-killed", "the pod of a leader is deleted with no grace")
@@ -27,6 +31,60 @@ def kill_the_controllers_pod(scene: Scene) -> str:
     name = before.controller
     scene.delete_pod(name)
     return scene.wait_for_new_controller(before)
+
+
+@fault("names-away", "DNS answers nobody while a leader's pod is replaced, at another address")
+def replace_a_pod_without_names(scene: Scene) -> str:
+    """F53: it finds nobody, and comes back with the names."""
+    key, before = scene.key(), scene.view
+    name = scene.leader(key)
+    life = before.broker(name).broker_epoch
+    with scene.kubernetes.names_away():
+        seen = _moved(scene, name, key)
+        time.sleep(_NAMELESS_SECONDS)
+        if scene.view.broker(name).broker_epoch > life:
+            raise NotSeenError(f"{name} found the others all the same")
+    scene.wait_for(lambda view: view.broker(name).broker_epoch > life, f"{name} registers anew")
+    return f"{seen}; it came back with the names"
+
+
+@fault("names-late", "a leader's pod is replaced, and DNS still tells others its last address")
+def replace_a_pod_before_its_name(scene: Scene) -> str:
+    """F53: it finds the others, and leads nothing as long as its address is new."""
+    name = scene.away_from_home()
+    key, life = scene.led_key(name), scene.view.broker(name).broker_epoch
+
+    def is_new(view: View) -> bool:
+        broker = view.broker(name)
+        return broker.broker_epoch > life and bool(broker.reluctance)
+
+    with scene.kubernetes.names_late(but=scene.node_of(name)):
+        seen = _moved(scene, name, key)
+        scene.wait_for(is_new, f"{name} says that its address is new")
+        scene.load.wait_for_all()
+    while is_new(view := scene.view):
+        if led := view.led_by(name):
+            raise AssertionError(f"{name} leads {led}, and others may not find it")
+        time.sleep(0.1)
+    return f"{seen}; it led nothing while that was new"
+
+
+def _moved(scene: Scene, name: str, key: int) -> str:
+    """Replace the pod of a leader; return its addresses, and who leads now."""
+    pod, before = scene.pods()[name], scene.view
+    scene.delete_pod(name)
+    seen = scene.wait_for_new_leader(key, before)
+    scene.wait_for_other_pods({name: pod["metadata"]["uid"]})
+    scene.until(lambda: _address(scene, name) != "", f"{name} has an address")
+    old, new = pod["status"]["podIP"], _address(scene, name)
+    if old == new:
+        raise NotSeenError(f"{name} has its address again, {old}")
+    return f"{name} went from {old} to {new}; {seen}"
+
+
+def _address(scene: Scene, name: str) -> str:
+    address: str = scene.pods()[name]["status"].get("podIP", "")
+    return address
 
 
 @fault("all-pods-killed", "the pods of all brokers are deleted at once with no grace")

@@ -9,12 +9,15 @@ from docs.generate import SAFETY
 from docs.safety_page import RULE, safety
 from tests import changes
 from tests.arch.repository import ROOT, files
+from tests.faults.__main__ import NEVER_HERE
+from tests.faults.fault import FAULTS
 from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants import catalogue
 
 REFERENCE = re.compile(r"(?<!\w)(?:[PT]\d{1,2}|F\d{2}b?|[BC]\d{1,2})(?!\w)")
 DEFINITION = re.compile(r"^(?:### ([PT]\d+): |\| ([FCB]\d+b?) \| )", re.MULTILINE)
 KEPT_BY = re.compile(r"^- Kept by: (.*?)^- Mutants: ", re.MULTILINE | re.DOTALL)
+ELSEWHERE = re.compile(r"^\| (F\d{2}(?:(?:, | to )F\d{2})*) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
 LINK = re.compile(r"\]\(\.\./([^)]+)\)")
 
 TEXTS = {".go", ".md", ".proto", ".py", ".txt", ".yaml"}
@@ -34,6 +37,15 @@ def references(text: str) -> set[str]:
 def definitions(text: str) -> Counter[str]:
     """Return the ids that a document has a heading or a row for, and how many."""
     return Counter(rule or row for rule, row in DEFINITION.findall(text))
+
+
+def spelt_out(text: str) -> set[str]:
+    """Return the faults of a cell: `F18, F32`, or `F42 to F44`."""
+    found = sorted(references(text))
+    if " to " in text:
+        first, last = (int(id_[1:]) for id_ in found)
+        return {f"F{number:02}" for number in range(first, last + 1)}
+    return set(found)
 
 
 def kept_by(text: str) -> dict[str, list[str]]:
@@ -106,6 +118,16 @@ def test_every_rule_has_a_test_by_day(referred: dict[Path, set[str]]) -> None:
         if scenario.by_day:
             by_day |= references(scenario.about) | {mutants[name].rule for name in scenario.mutants}
     assert kept_by(DOCUMENT).keys() - by_day == set()
+
+
+def test_every_fault_is_injected_into_real_brokers_or_it_is_said_where_else() -> None:
+    known = {of_page for of_page in definitions(DOCUMENT) if of_page.startswith("F")}
+    assert known == FAULTS.keys() | NEVER_HERE.keys()
+    page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    here, elsewhere = page.split("These are done elsewhere")
+    assert [id_ for id_, fault in FAULTS.items() if f"| {id_} | {fault.what} |" not in here] == []
+    said = set().union(*(spelt_out(row) for row in ELSEWHERE.findall(elsewhere)))
+    assert NEVER_HERE.keys() - said == set()
 
 
 @pytest.mark.parametrize(

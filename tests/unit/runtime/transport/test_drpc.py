@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import shutil
+import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -507,6 +508,7 @@ async def test_who_never_reads_its_answers_is_not_read_either() -> None:
         await until(lambda: the.server.connections)
         (served,) = the.server.connections
         await until(lambda: not served.is_writable)
+        await until(lambda: served.is_holding)
         await asyncio.sleep(0.2)
         assert served.transport.get_write_buffer_size() < 2 << 20
         sending.cancel()
@@ -754,6 +756,14 @@ async def test_a_call_that_begins_as_the_server_begins_to_drain_is_answered() ->
         await until(lambda: connection.is_closed)
 
 
+async def test_a_client_that_has_no_call_goes_when_it_is_asked_to() -> None:
+    async with serving() as the:
+        connection = await the.connect()
+        assert await client.call(connection, "/t.T/Echo", b"x", {}) == b"x"
+        connection.on_packet(Kind.DRAIN, 1, b"")
+        assert connection.transport.is_closing()
+
+
 async def test_a_client_that_does_not_hear_that_it_should_go_is_closed() -> None:
     async with serving(replace(LIMITS, age_ms_max=0)) as the:
         peer = await the.by_hand()
@@ -778,6 +788,21 @@ async def test_a_server_that_stops_answers_what_it_has_and_refuses_new_calls() -
             await the.connect()
 
 
+async def test_a_call_on_an_old_connection_of_a_server_that_stops_is_refused_as_not_begun() -> None:
+    async with serving() as the:
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Echo"), frame(Kind.CLOSE_SEND, 1, 2))
+        assert (await peer.packet())[0] == Kind.CLOSE_SEND
+        the.server.stop_accepting()
+        assert (await peer.packet())[0] == Kind.DRAIN
+        peer.send(invoke("/t.T/Echo", 2))
+        (_, _, details), (_, _, said) = await peer.packet(), await peer.packet()
+        refusal = wire.decode_error(said, details).refusal
+        assert isinstance(refusal, BrokerShuttingDownError)
+        assert refusal.appended is Appended.NO
+        peer.close()
+
+
 # --- Who connects --------------------------------------------------------------------------------
 
 
@@ -800,6 +825,43 @@ async def test_an_address_that_is_avoided_is_not_tried_and_one_that_is_away_is_t
         connecting.avoid(the.address)
         assert await connecting.connect(the.address) is None
         connection.close()
+
+
+async def test_an_address_that_takes_no_connection_is_soon_given_up() -> None:
+    with socket.socket() as listening, contextlib.ExitStack() as waiting:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        name, port = listening.getsockname()
+        for _ in range(3):  # Nobody accepts them, and there is no room for more.
+            other = waiting.enter_context(socket.socket())
+            other.setblocking(False)
+            other.connect_ex((name, port))
+        began_ms = monotonic_now()
+        assert await connector().connect(f"{name}:{port}") is None
+        assert 200 <= monotonic_now() - began_ms < 5_000
+
+
+async def test_an_address_that_says_nothing_is_soon_given_up() -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            await reader.read()
+
+    async def greet(connection: client.DrpcConnection, metadata: Any) -> None:
+        await client.call(connection, "/t.T/Echo", b"", metadata)
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(DEADLINE_S):
+        assert await connector().connect(f"127.0.0.1:{port}", greet) is None
+    server.close()
+
+
+async def test_an_address_is_avoided_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting, now_s = connector(), host.monotonic_s()
+    connecting.avoid("127.0.0.1:1")
+    for later_s, tries in ((0, False), (59, False), (61, True)):
+        monkeypatch.setattr(host, "monotonic_s", lambda later_s=later_s: now_s + later_s)
+        assert connecting.tries("127.0.0.1:1") is tries
 
 
 @pytest.mark.parametrize("stands_still", ["client", "server"])
