@@ -2,15 +2,20 @@
 
 import re
 
+import pytest
 from tests.arch.repository import ROOT, modules
 
-SEAM = ROOT / "runtime" / "millrace" / "runtime" / "host.py"
-CREDENTIALS = re.compile(
-    r"\b\w*(?:insecure|secure)_(?:channel|port)\b|\b\w*_(?:channel|server)_credentials\b"
+RUNTIME = ROOT / "runtime" / "millrace" / "runtime"
+
+
+@pytest.mark.parametrize(
+    ("seam", "words"),
+    [
+        ("host.py", r"\b\w*(?:insecure|secure)_(?:channel|port)\b"),
+        ("transport/credentials.py", r"\b\w*_(?:channel|server)_credentials\b"),
+    ],
 )
-
-
-def test_only_the_host_gives_connections_their_credentials() -> None:
-    assert CREDENTIALS.search(SEAM.read_text())
-    others = [path for path in modules().values() if path != SEAM]
-    assert [str(path) for path in others if CREDENTIALS.search(path.read_text())] == []
+def test_one_place_gives_connections_their_credentials(seam: str, words: str) -> None:
+    assert re.search(words, (RUNTIME / seam).read_text())
+    others = [path for path in modules().values() if path != RUNTIME / seam]
+    assert [str(path) for path in others if re.search(words, path.read_text())] == []

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import grpc
@@ -46,7 +47,7 @@ class CallContext:
         self,
         *metadata: tuple[str, str | bytes],
         peer: str = "ipv4:10.0.0.1:4711",
-        identities: list[bytes] | None = None,
+        certificate: Mapping[str, Sequence[bytes]] = MappingProxyType({}),
     ) -> None:
         self.requests: asyncio.Queue[bytes | object] = asyncio.Queue()
         self.responses: asyncio.Queue[bytes] = asyncio.Queue()
@@ -56,13 +57,16 @@ class CallContext:
         self._metadata = metadata
         self._aborted: grpc.aio.AbortError | None = None
         self._peer = peer
-        self._identities = identities
+        self._certificate = certificate
 
     def peer(self) -> str:
         return self._peer
 
-    def peer_identities(self) -> list[bytes] | None:
-        return self._identities
+    def peer_identities(self) -> Sequence[bytes] | None:
+        return [b"of a certificate"] if self._certificate else None
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        return self._certificate
 
     def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         return self._metadata

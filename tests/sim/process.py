@@ -82,15 +82,16 @@ class SimulatedHost:
     def new_event(self) -> SimulatedEvent:
         return SimulatedEvent()
 
-    def channel(self, address: str, options: object) -> Any:
-        del options
+    def channel(self, address: str, options: object, credentials: object = None) -> Any:
+        del options, credentials
         return SimulatedChannel(self.process.machine.network, self.process, address)
 
     def server(self, interceptors: Sequence[Any], options: object) -> Any:
         del options
         return SimulatedServer(self.process.machine.network, self.process, interceptors)
 
-    def listen(self, server: Any, address: str) -> int:
+    def listen(self, server: Any, address: str, credentials: object) -> int:
+        del credentials
         port: int = server.listen(address)
         return port
 

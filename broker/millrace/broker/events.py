@@ -608,6 +608,42 @@ CONNECTION_REFUSED: Final = Event(
     action="Look at the program at that address.",
     fields=("listener", "address", "reason", "closed"),
 )
+CERTIFICATE_RENEWED: Final = Event(
+    name="certificate_renewed",
+    level=Level.INFO,
+    text="listener %(listener)s shows another certificate, which ends at %(ends)s",
+    meaning="The files of a listener's certificate or of its authorities have changed. "
+    "Connections that are there stay; new ones are made with the new files.",
+    fields=("listener", "ends"),
+)
+CERTIFICATE_UNUSABLE: Final = Event(
+    name="certificate_unusable",
+    level=Level.ERROR,
+    text="the changed certificates of listener %(listener)s cannot be used, and the last ones "
+    "stay: %(error)s",
+    meaning="A file is missing, damaged, or does not fit the others. It is logged once for each "
+    "reason, and the files are tried again every second.",
+    action="Correct the files that the line names. No restart is needed.",
+    fields=("listener", "error"),
+)
+CERTIFICATE_EXPIRES: Final = Event(
+    name="certificate_expires",
+    level=Level.WARNING,
+    text="the certificate of listener %(listener)s ends at %(ends)s",
+    meaning="It ends within a week. It is logged every six hours until there is another one.",
+    action="Renew it, and put it into its file: it counts at once. See "
+    "[TLS](security.md#renew-certificates).",
+    fields=("listener", "ends"),
+)
+CERTIFICATE_EXPIRED: Final = Event(
+    name="certificate_expired",
+    level=Level.ERROR,
+    text="the certificate of listener %(listener)s has ended at %(ends)s: new connections fail",
+    meaning="The broker runs, and those that try to connect refuse its certificate. Connections "
+    "that are there stay.",
+    action="As for `certificate_expires`.",
+    fields=("listener", "ends"),
+)
 CALL_FAILED: Final = Event(
     name="call_failed",
     level=Level.ERROR,
@@ -705,6 +741,7 @@ FIELDS: Final = {
     "duration_ms": "how long it took",
     "duty": "what was to be done",
     "end_offset": "offset after the last record",
+    "ends": "when the certificate ends, UTC",
     "entries": "the first 20 entries of a request, as `orders`",
     "entry_count": "how many entries it has",
     "event_repeated": "the name of the event",

@@ -39,6 +39,13 @@ class ListenerProtocol(StrEnum):
     DRPC = "drpc"
 
 
+_CERTIFICATE: Final = (
+    "PEM file of the certificate that this listener shows, with those between it and its "
+    "authority. It makes the listener speak TLS. The files are read again when they change."
+)
+_KEY: Final = "PEM file of the certificate's key, without a password."
+
+
 @dataclass(frozen=True, kw_only=True)
 class ListenerConfig:
     """One listener, and what its callers are told to connect to."""
@@ -58,6 +65,13 @@ class ListenerConfig:
         0,
         "Port that callers are told to connect to. 0: the port of the listener.",
         maximum=PORT_MAX,
+    )
+    tls_certificate_file: str = setting("", f"{_CERTIFICATE} Empty: connections are in plain text.")
+    tls_key_file: str = setting("", _KEY)
+    tls_client_ca_file: str = setting(
+        "",
+        "PEM file of authorities. Callers then have to show a certificate of one of them, which "
+        "names them. Empty: they are not asked for one.",
     )
 
     address_file: str = constant("")
@@ -88,10 +102,22 @@ class ReplicasListenerConfig(ListenerConfig):
 
     host: str = setting(
         "127.0.0.1",
-        "Address to listen on. There is no access control yet: any host that reaches it can change "
-        "everything. Only the cluster's brokers should.",
+        "Address to listen on. Without certificates, any host that reaches it can change "
+        "everything: only the cluster's brokers should.",
     )
     port: int = setting(DEFAULT_REPLICA_PORT, _PORT, maximum=PORT_MAX)
+    tls_certificate_file: str = setting(
+        "",
+        "PEM file of this broker's certificate: it shows it to other brokers, whether they connect "
+        "or it does. It has one URI, `spiffe://<trust domain>/ns/<namespace>/cluster/<cluster>/"
+        "broker/<name>`, and `node.name` is that name; other brokers differ in the name alone. The "
+        "files are read again when they change. Empty: connections are in plain text.",
+    )
+    tls_client_ca_file: str = setting(
+        "",
+        "PEM file of the authorities of brokers' certificates. It must be set if the certificate "
+        "is. Best is an authority that signs for this cluster's brokers alone.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +126,18 @@ class DrpcListenerConfig(ListenerConfig):
 
     host: str = setting(
         "",
-        "Address to listen on. Empty: that of the gRPC listener. There is no access control here, "
-        "either.",
+        "Address to listen on. Empty: that of the gRPC listener. Its TLS is that one's, too.",
     )
     advertised_host: str = setting(
         "",
         "Host name that callers are told to connect to. Empty: that of the gRPC listener, or else "
         "`host`, or this machine's name when that is a wildcard.",
     )
+
+    tls_certificate_file: str = constant("")
+    tls_key_file: str = constant("")
+    tls_client_ca_file: str = constant("")
+    """A twin has its TLS of the gRPC listener."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +235,22 @@ class ListenersConfig:
             twin = _GRPC_OF[place.side]
             if self._config(name).port >= 0 > self._config(twin).port:
                 yield f"{name}.port: {twin}.port must be set, too: clients begin there"
+            if name == twin:
+                yield from self._tls_problems(name)
+
+    def _tls_problems(self, name: str) -> Iterator[str]:
+        config = self._config(name)
+        certificate, key = config.tls_certificate_file, config.tls_key_file
+        if bool(certificate) != bool(key):
+            given, missing = ("certificate", "key") if certificate else ("key", "certificate")
+            yield f"{name}.tls_{missing}_file: it must be set, as tls_{given}_file is"
+        if config.tls_client_ca_file and not certificate:
+            yield f"{name}.tls_client_ca_file: it needs tls_certificate_file and tls_key_file"
+        if certificate and not config.tls_client_ca_file and name == _GRPC_OF[Listener.BROKERS]:
+            yield (
+                f"{name}.tls_client_ca_file: it must be set, as tls_certificate_file is: brokers "
+                "know each other by certificates"
+            )
 
     def _config(self, name: str) -> ListenerConfig:
         return cast(ListenerConfig, getattr(self, name))
@@ -215,4 +261,7 @@ class ListenersConfig:
             config,
             host=config.host or twin.host,
             advertised_host=config.advertised_host or twin.advertised_host,
+            tls_certificate_file=twin.tls_certificate_file,
+            tls_key_file=twin.tls_key_file,
+            tls_client_ca_file=twin.tls_client_ca_file,
         )

@@ -5,8 +5,7 @@ has replaced it: then the same code runs in virtual time, and one seed is one ru
 files and its coordination store as arguments: these are its only other access to the outside.
 
 Both ends of a connection take their credentials here, and nowhere else: `channel` and `listen` of
-gRPC, `connect` and `bind` of DRPC. Today these are none, so every connection is plaintext and its
-peer is anonymous.
+gRPC, `connect` and `accept` of DRPC. `transport.credentials` makes them.
 """
 
 import asyncio
@@ -25,6 +24,7 @@ import grpc
 import grpc.aio
 
 from millrace.core.addresses import split_address
+from millrace.runtime.handshakes import ServerTls, TlsAcceptor
 from millrace.runtime.listening import listen
 
 ChannelOptions = Sequence[tuple[str, int | str]]
@@ -79,10 +79,8 @@ class Listening(Protocol):
 
     port: int
 
-    async def accept(
-        self, factory: ProtocolFactory, tls: ssl.SSLContext | None = None
-    ) -> Accepting:
-        """Take connections from now on."""
+    async def accept(self, factory: ProtocolFactory, tls: ServerTls | None = None) -> Accepting:
+        """Take connections from now on; without `tls` they are in plain text."""
 
     def close(self) -> None:
         """Give the port back, also where no connections are taken yet."""
@@ -115,13 +113,20 @@ class Host(Protocol):
     def new_event(self) -> Event:
         """Return an event that threads may wait for."""
 
-    def channel(self, address: str, options: ChannelOptions) -> grpc.aio.Channel:
+    def channel(
+        self,
+        address: str,
+        options: ChannelOptions,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> grpc.aio.Channel:
         """Return a connection to a server; nothing is sent before the first call."""
 
     def server(self, interceptors: Sequence[Any], options: ChannelOptions) -> grpc.aio.Server:
         """Return a server without services or ports."""
 
-    def listen(self, server: grpc.aio.Server, address: str) -> int:
+    def listen(
+        self, server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None
+    ) -> int:
         """Have a server listen; return its port.
 
         Raises:
@@ -179,14 +184,25 @@ class RealHost:
     def new_event(self) -> Event:
         return threading.Event()
 
-    def channel(self, address: str, options: ChannelOptions) -> grpc.aio.Channel:
-        return grpc.aio.insecure_channel(address, options=options)
+    def channel(
+        self,
+        address: str,
+        options: ChannelOptions,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> grpc.aio.Channel:
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, options=options)
+        return grpc.aio.secure_channel(address, credentials, options=options)
 
     def server(self, interceptors: Sequence[Any], options: ChannelOptions) -> grpc.aio.Server:
         return grpc.aio.server(interceptors=interceptors, options=options)
 
-    def listen(self, server: grpc.aio.Server, address: str) -> int:
-        return server.add_insecure_port(address)
+    def listen(
+        self, server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None
+    ) -> int:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
 
     def bind(self, address: str) -> Listening:
         return _RealListening(listen(*split_address(address), backlog=_BACKLOG))
@@ -223,11 +239,11 @@ class _RealListening:
         self._socket = bound
         self.port: int = bound.getsockname()[1]
 
-    async def accept(
-        self, factory: ProtocolFactory, tls: ssl.SSLContext | None = None
-    ) -> Accepting:
+    async def accept(self, factory: ProtocolFactory, tls: ServerTls | None = None) -> Accepting:
+        if tls is not None:
+            return TlsAcceptor(self._socket, factory, tls)
         loop = asyncio.get_running_loop()
-        return await loop.create_server(factory, sock=self._socket, ssl=tls, backlog=_BACKLOG)
+        return await loop.create_server(factory, sock=self._socket, backlog=_BACKLOG)
 
     def close(self) -> None:
         self._socket.close()

@@ -21,6 +21,7 @@ from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.listeners_config import ListenerEntry
+from millrace.runtime.transport.credentials import ServerCredentials
 from millrace.runtime.turns import Turns
 
 
@@ -50,6 +51,7 @@ class ClientListener:
         watch: of its connections.
         turns: of the loop.
         quotas: of its clients.
+        credentials: of its connections; None: they are in plain text.
 
     Attributes:
         calls: for its services.
@@ -68,12 +70,14 @@ class ClientListener:
         watch: ConnectionWatch,
         turns: Turns,
         quotas: Quotas,
+        credentials: ServerCredentials | None,
     ) -> None:
         self.twin: DrpcListener | None = None
         self.is_serving = False
         self._server = make_server(limits, watch)
         self.calls = Calls(entry.side, limits, refusals, turns, quotas)
-        self.port, self.address = bind(self._server, entry)
+        self.credentials = credentials
+        self.port, self.address = bind(self._server, entry, credentials)
         self._health = health.aio.HealthServicer()
         self._streaming: Sequence[StreamingService] = ()
 
@@ -95,7 +99,7 @@ class ClientListener:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
         if self.twin is not None:
-            await self.twin.serve()
+            await self.twin.serve(self.credentials)
         self.is_serving = True
 
     async def report_stopping(self) -> None:

@@ -18,6 +18,7 @@ from millrace.core.ids import MonotonicMs
 from millrace.core.listeners_config import ListenerEntry
 from millrace.core.metadata.model import Listener
 from millrace.runtime.clock import monotonic_now
+from millrace.runtime.transport.credentials import ServerCredentials
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
 
@@ -68,9 +69,9 @@ class DrpcListener:
         """Answer for a service, too."""
         self._server.methods.update(service.by_path())
 
-    async def serve(self) -> None:
-        """Answer from now on."""
-        await self._server.serve()
+    async def serve(self, credentials: ServerCredentials | None) -> None:
+        """Answer from now on; without credentials, connections are in plain text."""
+        await self._server.serve(credentials)
 
     async def run(self) -> None:
         """Look at the connections, for as long as the broker runs."""
@@ -112,4 +113,5 @@ def server_limits(limits: LimitsConfig, *, is_for_brokers: bool) -> ServerLimits
         idle_ms_max=limits.connection_idle_ms_max,
         age_ms_max=limits.connection_age_ms_max,
         message_ms_max=limits.message_ms_max,
+        handshake_ms_max=limits.handshake_ms_max,
     )

@@ -7,12 +7,12 @@ from urllib.parse import unquote
 
 import grpc
 
-from millrace.broker.rpc.audit import printable
 from millrace.broker.rpc.calls import ServiceMethods, StreamCall, UnaryCall
 from millrace.broker.rpc.errors import abort
 from millrace.core.errors import MillraceError
 from millrace.core.records.header import Buffer
 from millrace.runtime.transport.calls import joined
+from millrace.runtime.transport.credentials import principal_of
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -36,8 +36,12 @@ class GrpcCall:
     @cached_property
     def principal(self) -> str:
         """Whom the connection's credentials prove (`runtime/host.py`)."""
-        identities = self._context.peer_identities()
-        return printable(next(iter(identities)).decode(errors="replace")) if identities else ""
+        if not self._context.peer_identities():
+            return ""
+        found = self._context.auth_context()
+        uris = [uri.decode(errors="replace") for uri in found.get("peer_uri", ())]
+        name = next(iter(found.get("x509_common_name", ())), b"")
+        return principal_of(uris, name.decode(errors="replace"))
 
     async def read(self) -> bytes | None:
         """Return the next message; None: the caller sends no more."""

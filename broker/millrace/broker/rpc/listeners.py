@@ -22,6 +22,7 @@ from millrace.core.broker_config import BrokerConfig, LimitsConfig
 from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import ListenerEntry, ListenerProtocol
 from millrace.core.metadata.model import DrpcAddresses, Listener
+from millrace.runtime.transport.credentials import ServerCredentials
 from millrace.runtime.turns import Turns
 
 
@@ -34,6 +35,7 @@ class ReplicaListener:
         refusals: records refused requests.
         watch: of its connections.
         turns: of the loop.
+        credentials: of its connections; None: they are in plain text.
 
     Attributes:
         calls: for its services.
@@ -50,11 +52,13 @@ class ReplicaListener:
         *,
         watch: ConnectionWatch,
         turns: Turns,
+        credentials: ServerCredentials | None,
     ) -> None:
         self.twin: DrpcListener | None = None
         self._server = make_server(limits, watch, is_for_brokers=True)
         self.calls = Calls(entry.side, limits, refusals, turns)
-        self.port, self.address = bind(self._server, entry)
+        self.credentials = credentials
+        self.port, self.address = bind(self._server, entry, credentials)
 
     def add(self, service: Service, *, by_drpc: bool = True) -> None:
         """Answer for a service, too; the twin does so as well, unless `by_drpc` is False."""
@@ -67,7 +71,7 @@ class ReplicaListener:
         """Answer from now on."""
         await self._server.start()
         if self.twin is not None:
-            await self.twin.serve()
+            await self.twin.serve(self.credentials)
 
     async def stop(self) -> None:
         """Take no more calls, and end those in flight."""
@@ -142,18 +146,42 @@ class Listeners:
                 self._add_twin(entry, limits, metrics)
                 continue
             watch = ConnectionWatch(entry.side, limits, metrics)
+            credentials = self._credentials_of(entry, metrics)
             bound: ClientListener | ReplicaListener
             if entry.side is Listener.BROKERS:
                 bound = self.replica = ReplicaListener(
-                    entry, limits, refusals, watch=watch, turns=turns
+                    entry,
+                    limits,
+                    refusals,
+                    watch=watch,
+                    turns=turns,
+                    credentials=credentials,
                 )
             else:
                 bound = ClientListener(
-                    entry, limits, refusals, watch=watch, turns=turns, quotas=quotas
+                    entry,
+                    limits,
+                    refusals,
+                    watch=watch,
+                    turns=turns,
+                    quotas=quotas,
+                    credentials=credentials,
                 )
                 self.of_clients.append(bound)
             begin(watch.run(bound.port))
             self._bound.append((entry, bound.address))
+
+    def _credentials_of(
+        self, entry: ListenerEntry, metrics: BrokerMetrics
+    ) -> ServerCredentials | None:
+        if not entry.config.tls_certificate_file:
+            return None
+        # Only now: it brings a library that brokers without TLS do not need.
+        from millrace.broker.rpc.listener_tls import ListenerTls
+
+        tls = ListenerTls(entry, metrics)
+        self._begin(tls.run())
+        return tls.credentials
 
     def _add_twin(self, entry: ListenerEntry, limits: LimitsConfig, metrics: BrokerMetrics) -> None:
         """Serve by DRPC what the listener of the same side serves, which is there already."""

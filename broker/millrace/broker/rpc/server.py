@@ -18,6 +18,7 @@ from millrace.core.listeners_config import ListenerConfig, ListenerEntry
 from millrace.core.metadata.model import Listener
 from millrace.core.settings import INT32_MAX
 from millrace.runtime import host
+from millrace.runtime.transport.credentials import ServerCredentials
 
 _CLIENT_PING_INTERVAL_MS_MIN: Final = 10_000
 """Clients that ping more often than this, and do so three times, are cut off."""
@@ -79,15 +80,23 @@ def make_server(
     )
 
 
-def bind(server: grpc.aio.Server, entry: ListenerEntry) -> tuple[int, Address]:
+def bind(
+    server: grpc.aio.Server, entry: ListenerEntry, credentials: ServerCredentials | None
+) -> tuple[int, Address]:
     """Bind a server to a listener's port; return the port, and the address for callers.
+
+    Args:
+        server: that gets the port.
+        entry: of the listener.
+        credentials: of its connections; None: they are in plain text.
 
     Raises:
         InvalidConfigError: the address cannot be bound.
     """
     address = Address(entry.config.host, entry.config.port)
     try:
-        port = host.current.listen(server, str(address))
+        secrets = None if credentials is None else credentials.for_grpc()
+        port = host.current.listen(server, str(address), secrets)
     except RuntimeError as error:  # All that gRPC says.
         who = "brokers" if entry.side is Listener.BROKERS else "clients"
         section = f"listeners.{entry.name}"

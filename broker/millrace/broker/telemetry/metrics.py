@@ -89,6 +89,13 @@ class BrokerMetrics:
             ["listener"],
             registry=registry,
         )
+        self.certificate_seconds = Gauge(
+            "millrace_certificate_seconds",
+            "Seconds until the certificate of a listener ends; below 0, it has ended, and new "
+            "connections fail. Only listeners with TLS.",
+            ["listener"],
+            registry=registry,
+        )
         self.request_memory_bytes = Gauge(
             "millrace_request_memory_bytes",
             "Bytes of requests held. Worry when it stays near millrace_request_memory_max_bytes: "

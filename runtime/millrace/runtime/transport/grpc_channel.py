@@ -18,6 +18,10 @@ from millrace.proto.errors import error_from_trailers
 from millrace.runtime import host
 from millrace.runtime.software import USER_AGENT
 from millrace.runtime.transport.calls import CallError, Status, do_nothing, joined
+from millrace.runtime.transport.credentials import ClientCredentials
+
+RETIRED_SECONDS_MAX: Final = 60.0
+"""How long calls may go on whose connection was made with earlier credentials."""
 
 OnCalled = Callable[[str, float], None]
 """Takes the name of a method, without its service, and seconds."""
@@ -30,6 +34,8 @@ class Channel:
     """The part of `grpc.aio.Channel` that the product uses, with the caller's name in each call.
 
     gRPC's interceptors could name the caller, too, but put a task and a queue into every stream.
+    When the credentials have changed, the calls that follow have another connection; the one before
+    is closed when its own calls have ended, and its streams are asked to.
 
     Args:
         address: `host:port` of the server; nothing is sent before the first call.
@@ -37,6 +43,7 @@ class Channel:
         client_id: of the caller.
         on_called: called with the method and the seconds of each call with one request and one
             response, whether it was answered or not.
+        credentials: of the connection; None: it is in plain text.
     """
 
     def __init__(
@@ -46,27 +53,37 @@ class Channel:
         *,
         client_id: str,
         on_called: OnCalled | None = None,
+        credentials: ClientCredentials | None = None,
     ) -> None:
         user_agent = ("grpc.primary_user_agent", USER_AGENT)
-        self._channel = host.current.channel(address, [*options, user_agent])
+        self._address = address
+        self._options = [*options, user_agent]
         self._metadata = client_id_to_metadata(client_id)
         self._on_called = on_called
+        self._credentials = credentials
+        self._retired: set[_Connection] = set()
+        self._connection = self._new_connection()
 
     def unary_unary(self, method: str, *coders: Any, **more: Any) -> Callable[..., Any]:
         """Return a function that calls a method with one request and one response.
 
         It raises `CallError`.
         """
-        call = self._channel.unary_unary(method, *coders, **more)
         name = method.rpartition("/")[2]
+        used, call = self._connection, self._connection.channel.unary_unary(method, *coders, **more)
 
         async def calling(request: Any) -> Any:
+            nonlocal used, call
             begun = host.monotonic_s()
+            if (connection := self._current()) is not used:
+                used, call = connection, connection.channel.unary_unary(method, *coders, **more)
+            connection.calls += 1
             try:
                 return await call(request, metadata=self._metadata)
             except grpc.RpcError as error:
                 raise_call_error(error)
             finally:
+                connection.on_call_ended()
                 if self._on_called is not None:
                     self._on_called(name, host.monotonic_s() - begun)
 
@@ -74,7 +91,13 @@ class Channel:
 
     def stream(self, method: str) -> "GrpcStream":
         """Begin a call with a stream in each direction; its messages are bytes."""
-        return GrpcStream(self._channel.stream_stream(method)(metadata=self._metadata))
+        connection = self._current()
+        stream = GrpcStream(
+            connection.channel.stream_stream(method)(metadata=self._metadata),
+        )
+        if self._credentials is not None:
+            connection.hold(stream)
+        return stream
 
     def stream_stream(self, method: str, **_: Any) -> Callable[[], "GrpcStream"]:
         """Return `stream` for a method: generated stubs make one for each of theirs."""
@@ -82,7 +105,8 @@ class Channel:
 
     async def close(self) -> None:
         """Close the connection; calls under way are cancelled."""
-        await self._channel.close()
+        for connection in (self._connection, *self._retired):
+            await connection.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -95,18 +119,104 @@ class Channel:
     ) -> None:
         await self.close()
 
+    def _current(self) -> "_Connection":
+        if self._credentials is not None:
+            self._credentials.refresh()
+            if self._connection.is_retired:
+                self._connection = self._new_connection()
+        return self._connection
+
+    def _new_connection(self) -> "_Connection":
+        made = _Connection(self._address, self._options, self._credentials, self._retired)
+        if self._credentials is not None:
+            self._credentials.join(made)
+        return made
+
+
+class _Connection:
+    """gRPC's channel as long as its credentials count, and the calls that it carries.
+
+    Args:
+        retired: of the same owner; it is there until it is closed.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        options: host.ChannelOptions,
+        credentials: ClientCredentials | None,
+        retired: "set[_Connection]",
+    ) -> None:
+        secrets = None if credentials is None else credentials.for_grpc()
+        self.channel = host.current.channel(address, options, secrets)
+        self.calls = 0
+        self.is_retired = False
+        self._streams: set[GrpcStream] = set()
+        self._retired = retired
+        self._closing: asyncio.Task[None] | None = None
+        self._late: asyncio.TimerHandle | None = None
+
+    def hold(self, stream: "GrpcStream") -> None:
+        """Know of a stream until it ends."""
+        self.calls += 1
+        self._streams.add(stream)
+        stream.on_ended(partial(self._on_stream_ended, stream))
+
+    def _on_stream_ended(self, stream: "GrpcStream") -> None:
+        self._streams.discard(stream)
+        self.on_call_ended()
+
+    def on_call_ended(self) -> None:
+        """A call is over."""
+        self.calls -= 1
+        if self.is_retired and not self.calls:
+            self._close_soon()
+
+    def retire(self) -> None:
+        """Implement `Retiring`: calls have `RETIRED_SECONDS_MAX` to end."""
+        self.is_retired = True
+        self._retired.add(self)
+        for stream in list(self._streams):
+            stream.drain()
+        if self.calls:
+            loop = asyncio.get_running_loop()
+            self._late = loop.call_later(RETIRED_SECONDS_MAX, self._close_soon)
+        else:
+            self._close_soon()
+
+    def _close_soon(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self.close())
+
+    async def close(self) -> None:
+        """Close it; calls under way are cancelled."""
+        if self._late is not None:
+            self._late.cancel()
+        self._retired.discard(self)
+        await self.channel.close()
+
 
 class GrpcStream:
     """A call with a stream in each direction; implements `ClientStream`."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
+        self._is_draining = False
         self.on_draining: Callable[[], None] = do_nothing
 
     @property
     def is_draining(self) -> bool:
-        """No: gRPC ends its connections in good order by itself."""
-        return False
+        """Whether this end's credentials have changed; gRPC's servers do not ask for it."""
+        return self._is_draining
+
+    def drain(self) -> None:
+        """Ask for the end of the stream in good order."""
+        self._is_draining = True
+        self.on_draining()
+
+    def on_ended(self, told: Callable[[], None]) -> None:
+        """Call a function when the stream has ended."""
+        self._call.add_done_callback(lambda _: told())
 
     async def read(self) -> bytes | None:
         """Implement `ClientStream`."""

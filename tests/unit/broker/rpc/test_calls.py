@@ -83,8 +83,14 @@ def test_a_client_that_says_nothing_has_no_name() -> None:
 def test_a_principal_is_what_the_connection_has_proved_and_never_what_the_call_says() -> None:
     (caller, _) = callers_of(calls_of(), CallContext(("millrace-principal", "root")))
     assert caller.principal == "anonymous"
-    (caller, _) = callers_of(calls_of(), CallContext(identities=[b"spiffe://prod/a\x1b", b"b"]))
-    assert caller.principal == "spiffe://prod/a?"
+    for certificate, principal in (
+        ({"peer_uri": [b"spiffe://prod/a"], "x509_common_name": [b"b"]}, "spiffe://prod/a"),
+        ({"x509_common_name": [b"b"]}, "b"),
+        ({"x509_common_name": [b"b\x1b"]}, "anonymous"),
+        ({"peer_uri": [b"spiffe://prod/a", b"spiffe://prod/b"]}, "anonymous"),
+    ):
+        (caller, _) = callers_of(calls_of(), CallContext(certificate=certificate))
+        assert caller.principal == principal
 
 
 def test_what_a_stranger_calls_its_software_is_short_and_printable() -> None:

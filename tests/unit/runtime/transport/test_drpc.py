@@ -3,10 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-import shutil
 import socket
-import ssl
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from tests.fakes.certificate_files import CertificateFiles
 from tests.fakes.until import until
 
 from millrace.core.errors import (
@@ -25,6 +23,11 @@ from millrace.core.errors import (
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
 from millrace.runtime.transport.calls import CallError, ServerCall, Status
+from millrace.runtime.transport.credentials import (
+    ClientCredentials,
+    ServerCredentials,
+    TlsFiles,
+)
 from millrace.runtime.transport.drpc import client, wire
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector
@@ -293,29 +296,11 @@ async def test_a_slow_handler_stops_the_sender_and_holds_a_bounded_number_of_byt
         connection.abort("the test ends it")
 
 
-def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return what a server and a client need for TLS 1.3 with a certificate made for a day."""
-    key, certificate = folder / "key", folder / "certificate"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt"),
-            *("ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj", "/CN=test"),
-            *("-addext", "subjectAltName=IP:127.0.0.1"),
-            *("-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.minimum_version = ssl.TLSVersion.TLSv1_3
-    server.load_cert_chain(certificate, key)
-    return server, ssl.create_default_context(cafile=str(certificate))
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_calls_go_over_tls_and_none_in_plain_text(tmp_path: Path, loop: str) -> None:
-    for_server, for_client = tls_contexts(tmp_path)
+    files = CertificateFiles(tmp_path).make("test", "127.0.0.1")
+    for_server = ServerCredentials(replace(files, ca=""), print)
+    for_client = ClientCredentials(TlsFiles(ca=files.ca), print).context
 
     async def test() -> None:
         the = Served(LIMITS)

@@ -150,14 +150,18 @@ class DrpcConnection(Connection):
         if kind == Kind.KEEP_ALIVE:
             self.expect_keep_alive(body)
         elif kind == Kind.DRAIN:
-            self.is_draining = True
-            if call is None:
-                self.close()
-            else:
-                call.on_draining()
+            self.retire()
         elif is_current:
             assert call is not None
             call.on_packet(kind, body)
+
+    def retire(self) -> None:
+        """End in good order: the call under way, if there is one, is asked to finish."""
+        self.is_draining = True
+        if self._call is None:
+            self.close()
+        else:
+            self._call.on_draining()
 
     def on_lost(self, reason: str) -> None:
         self._reason = reason

@@ -6,7 +6,6 @@ not, the broker is away, and may be back soon.
 """
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -14,6 +13,7 @@ from millrace.proto.callers import client_id_to_metadata
 from millrace.runtime import host
 from millrace.runtime.software import USER_AGENT
 from millrace.runtime.transport.calls import CallError, Metadata
+from millrace.runtime.transport.credentials import ClientCredentials
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.client import DrpcConnection, DrpcStream, connect
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
@@ -21,6 +21,8 @@ from millrace.runtime.transport.frames import ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
 
 CONNECT_SECONDS_MAX: Final = 0.25
+TLS_SECONDS_MAX: Final = 1.0
+"""Likewise, with the handshake of TLS."""
 GREET_SECONDS_MAX: Final = 2.0
 """For the first call on a connection: a proxy may take the connection, and nothing else."""
 AVOIDED_SECONDS: Final = 60.0
@@ -37,7 +39,7 @@ class Connector:
         limits: of each connection.
         received_bytes_max: that have arrived and were not taken yet, over all connections.
         client_id: of the caller.
-        tls: of the connections; None: they are in plain text.
+        credentials: of the connections; None: they are in plain text.
     """
 
     def __init__(
@@ -46,10 +48,10 @@ class Connector:
         *,
         received_bytes_max: int,
         client_id: str,
-        tls: ssl.SSLContext | None = None,
+        credentials: ClientCredentials | None = None,
     ) -> None:
         self._limits = limits
-        self._tls = tls
+        self._credentials = credentials
         self._ahead = ReadAhead()
         self._memory = ReceiveMemory(received_bytes_max)
         self._avoided: dict[str, float] = {}
@@ -71,12 +73,17 @@ class Connector:
         """
         if not self.tries(address):
             return None
-        connection = None
+        connection, tls, credentials = None, None, self._credentials
+        if credentials is not None:
+            credentials.refresh()
+            tls = credentials.context
         try:
-            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            async with asyncio.timeout(CONNECT_SECONDS_MAX if tls is None else TLS_SECONDS_MAX):
                 connection = await connect(
-                    address, self._limits, ahead=self._ahead, memory=self._memory, tls=self._tls
+                    address, self._limits, ahead=self._ahead, memory=self._memory, tls=tls
                 )
+            if credentials is not None:
+                credentials.join(connection)
             if greet is not None:
                 async with asyncio.timeout(GREET_SECONDS_MAX):
                     await greet(connection, self.metadata)

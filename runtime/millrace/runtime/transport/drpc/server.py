@@ -6,7 +6,6 @@ end. Source: storj.io/drpc, packages drpcmanager and drpcserver.
 """
 
 import asyncio
-import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -19,7 +18,9 @@ from millrace.core.records.header import Buffer
 from millrace.proto.errors import error_to_bytes
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
+from millrace.runtime.handshakes import ServerTls
 from millrace.runtime.transport.calls import Message, Metadata, ServerCall, Status
+from millrace.runtime.transport.credentials import ServerCredentials, principal_of_connection
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.connection import Connection, ConnectionLimits, Inbox
 from millrace.runtime.transport.drpc.wire import Kind
@@ -43,6 +44,8 @@ _DRAIN_MS_MAX: Final = 60_000
 """How long a connection of the greatest age may take to finish."""
 _LINGER_MS: Final = 2000
 """How long a connection stays that has no call, and whose caller was asked to go."""
+_HANDSHAKES_MAX: Final = 256
+"""Handshakes of TLS that are under way at a time."""
 
 Method = Callable[[ServerCall], Awaitable[None]]
 """Serves a call; raises `MillraceError` for one that fails as a whole."""
@@ -62,6 +65,7 @@ class ServerLimits:
         idle_ms_max: a connection is closed so long after its last call; below 0: never.
         age_ms_max: a connection is asked to end by then; below 0: never.
         message_ms_max: how long a message may take to arrive, beside its bytes at 64 KiB/s.
+        handshake_ms_max: how long the handshake of TLS may take.
     """
 
     connection: ConnectionLimits
@@ -72,6 +76,7 @@ class ServerLimits:
     idle_ms_max: int
     age_ms_max: int
     message_ms_max: int
+    handshake_ms_max: int = 3000
 
 
 class _Call:
@@ -133,6 +138,7 @@ class _ServedConnection(Connection):
         name, port = str(peer[0]), peer[1]
         self.host = name
         self.address = host_port(name, port)
+        self.principal = principal_of_connection(transport.get_extra_info("ssl_object"))
         self.holder.belong_to(name)
         self._server.on_opened(self)
 
@@ -383,9 +389,17 @@ class DrpcServer:
         self._listening = host.current.bind(address)
         return self._listening.port
 
-    async def serve(self, tls: ssl.SSLContext | None = None) -> None:
-        """Answer from now on."""
+    async def serve(self, credentials: ServerCredentials | None = None) -> None:
+        """Answer from now on; without credentials, connections are in plain text."""
         assert self._listening is not None, "bound first"
+        tls = None
+        if credentials is not None:
+            tls = ServerTls(
+                context=lambda: credentials.context,
+                handshake_seconds_max=self.limits.handshake_ms_max / 1000,
+                handshakes_max=min(_HANDSHAKES_MAX, self.limits.connections_max),
+                on_failed=self._on_ended,
+            )
         self._accepting = await self._listening.accept(lambda: _ServedConnection(self), tls)
 
     async def watch(self) -> None:

@@ -1,0 +1,96 @@
+"""The certificates of a listener: they follow their files, and it is shown how long they count.
+
+An expired certificate keeps no broker from starting: what it has is still needed, and a new
+certificate counts at once when it is in the file.
+"""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Final
+
+from millrace.broker import events
+from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.errors import InvalidConfigError
+from millrace.core.events import Event
+from millrace.core.listeners_config import ListenerEntry
+from millrace.runtime import host
+from millrace.runtime.certificates import end_of
+from millrace.runtime.transport.credentials import LOOK_SECONDS, ServerCredentials, TlsFiles
+
+_log = logging.getLogger(__name__)
+
+_SOON_SECONDS: Final = 7 * 86_400
+"""Before the end of a certificate: from then on it is logged."""
+_LOG_SECONDS: Final = 6 * 3600
+"""Pause between two such lines."""
+
+
+def files_of(entry: ListenerEntry) -> TlsFiles:
+    """Return where a listener has its certificates."""
+    config = entry.config
+    return TlsFiles(
+        ca=config.tls_client_ca_file,
+        certificate=config.tls_certificate_file,
+        key=config.tls_key_file,
+    )
+
+
+class ListenerTls:
+    """The certificates of a listener of gRPC, and of its twin.
+
+    Args:
+        entry: of the listener.
+        metrics: show how long they count.
+
+    Attributes:
+        credentials: for its connections.
+
+    Raises:
+        InvalidConfigError: the files cannot be used.
+    """
+
+    def __init__(self, entry: ListenerEntry, metrics: BrokerMetrics) -> None:
+        self._name = entry.name
+        self._told: Event | None = None  # What was logged last of the present certificate.
+        self._told_at_s = 0.0
+        try:
+            self.credentials = ServerCredentials(files_of(entry), self._on_problem)
+            self._ends_s = end_of(self.credentials.certificate)
+        except InvalidConfigError as error:
+            raise InvalidConfigError(f"listeners.{entry.name}: {error.message}") from error
+        metrics.certificate_seconds.labels(entry.name).set_function(lambda: self.seconds_left)
+        self._tell_end()
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the certificate counts; below 0: since when it does not."""
+        return self._ends_s - host.current.wall_ns() / 1e9
+
+    async def run(self) -> None:
+        """Follow the files for as long as the broker runs."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if await asyncio.to_thread(self.credentials.look):
+                self._ends_s = end_of(self.credentials.certificate)
+                self._told = None
+                events.CERTIFICATE_RENEWED.log(
+                    _log, listener=self._name, ends=_written(self._ends_s)
+                )
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        left_s, now_s = self.seconds_left, host.monotonic_s()
+        if left_s > _SOON_SECONDS:
+            return
+        event = events.CERTIFICATE_EXPIRED if left_s <= 0 else events.CERTIFICATE_EXPIRES
+        if event is not self._told or now_s - self._told_at_s >= _LOG_SECONDS:
+            self._told, self._told_at_s = event, now_s
+            event.log(_log, listener=self._name, ends=_written(self._ends_s))
+
+    def _on_problem(self, problem: str) -> None:
+        events.CERTIFICATE_UNUSABLE.log(_log, listener=self._name, error=problem)
+
+
+def _written(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,123 @@
+"""Takes connections whose first bytes are a handshake of TLS, with bounds on those under way.
+
+A handshake has a few seconds. So many may be under way at a time; for another one, the oldest ends
+of the host that has most. So whoever opens connections and says nothing hinders itself first, and
+an honest handshake, which takes milliseconds, is over before its turn comes.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millrace.core.addresses import host_port
+
+_PAUSE_SECONDS: Final = 1.0
+"""After an accept that failed, as for want of descriptors; asyncio waits as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """How a port takes connections of TLS.
+
+    Attributes:
+        context: returns what a connection that begins now gets.
+        handshake_seconds_max: for one.
+        handshakes_max: under way at a time.
+        on_failed: called with `host:port` and the reason when one fails.
+    """
+
+    context: Callable[[], ssl.SSLContext]
+    handshake_seconds_max: float
+    handshakes_max: int
+    on_failed: Callable[[str, str], None]
+
+
+class TlsAcceptor:
+    """Takes the connections of a port until it is closed.
+
+    Args:
+        listening: the port.
+        factory: makes what takes the bytes of a connection, once its handshake is over.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        tls: ServerTls,
+    ) -> None:
+        self._listening = listening
+        self._factory = factory
+        self._tls = tls
+        self._under_way: dict[asyncio.Task[None], tuple[str, socket.socket]] = {}
+        listening.setblocking(False)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    def close(self) -> None:
+        """Take no more connections; those that are there stay."""
+        self._accepting.cancel()
+        for _, connected in self._under_way.values():
+            _shut_down(connected)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connected, address = await loop.sock_accept(self._listening)
+            except (ConnectionError, TimeoutError):
+                continue  # It has gone again.
+            except OSError:
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            connected.setblocking(False)
+            if len(self._under_way) >= self._tls.handshakes_max:
+                self._make_room()
+            task = loop.create_task(self._begin(connected, address))
+            self._under_way[task] = (str(address[0]), connected)
+            task.add_done_callback(self._under_way.pop)
+
+    def _make_room(self) -> None:
+        most = Counter(name for name, _ in self._under_way.values()).most_common(1)[0][0]
+        oldest = next(one for one, (name, _) in self._under_way.items() if name == most)
+        _shut_down(self._under_way.pop(oldest)[1])
+
+    async def _begin(self, connected: socket.socket, address: Any) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._factory,
+                connected,
+                ssl=self._tls.context(),
+                ssl_handshake_timeout=self._tls.handshake_seconds_max,
+            )
+        except OSError as error:  # Of TLS, too.
+            self._tls.on_failed(host_port(str(address[0]), address[1]), _reason(error))
+
+
+def _shut_down(connected: socket.socket) -> None:
+    """Have the other end, and this one's transport, see the end of a connection."""
+    with contextlib.suppress(OSError):  # It is over.
+        connected.shutdown(socket.SHUT_RDWR)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"the handshake of TLS failed: {_MEANINGS.get(error.reason or '', error.reason)}"
+    return "the handshake of TLS was not finished"
+
+
+_MEANINGS: Final = {
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+    "HTTP_REQUEST": "it does not speak TLS",
+    "UNSUPPORTED_PROTOCOL": "it does not know TLS 1.3",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not know the authority of this broker's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept this broker's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds this broker's certificate expired",
+}
