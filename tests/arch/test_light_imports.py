@@ -38,7 +38,7 @@ collector = KeyCollector(offset_map, hasher, 0)
 collector.take(group)
 rules = CleaningRules(
     topic_partition=partition, start_offset=0, end_offset=3, now=WallMs(1), delete_retention_ms=1,
-    keeps_tombstones=False,
+    tombstones_end=3,
     last_batches={}, batch_bytes_max=999,
 )
 cleaner = BatchCleaner(rules, offset_map, hasher)

@@ -13,6 +13,8 @@ from millrace.core.records.batch import walk
 ROOT = "/data"
 PARTITION = f"{ROOT}/{TOPIC_PARTITION}"
 NOW = WallMs(1_000_000)
+EVERYWHERE = Offset(1 << 62)
+"""As `LogCleaner.tombstones_end`: no other replica holds a tombstone back."""
 
 
 def open_directory(disk: Disk, ballast_bytes: int = 0) -> LogDirectory:

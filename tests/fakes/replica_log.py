@@ -15,6 +15,7 @@ class FakeReplicaLog:
     log_end_offset: Offset = Offset(0)  # noqa: RUF009
     flushed_offset: Offset = Offset(0)  # noqa: RUF009
     log_start_offset: Offset = Offset(0)  # noqa: RUF009
+    compacted_offset: Offset = Offset(0)  # noqa: RUF009
     size_bytes: int = 0
     leader_epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producer_states: ProducerStates = field(default_factory=ProducerStates)

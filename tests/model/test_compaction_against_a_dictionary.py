@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.fakes.disk import Disk, PowerCut
 from tests.fakes.keyed_batches import KeyedRecord, batches_in, keyed_batch, latest, records_in
-from tests.fakes.log_on_disk import NOW, LogOnDisk
+from tests.fakes.log_on_disk import EVERYWHERE, NOW, LogOnDisk
 
 from millrace.broker.storage.log_config import LogConfig
 from millrace.core.errors import StorageFullError
@@ -52,7 +52,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.cleaned_to = 0
         self.now = NOW
         self.opened = LogOnDisk(self.disk, CONFIG)
-        self.opened.log.cleaner.keeps_tombstones = False
+        self.opened.log.cleaner.tombstones_end = EVERYWHERE
 
     def do(self, action: Callable[[], object]) -> bool:
         """Do something to the log; return whether the power stayed."""
@@ -67,7 +67,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
     def reopen(self, at_least: int) -> None:
         self.opened = LogOnDisk(self.disk, CONFIG)
-        self.opened.log.cleaner.keeps_tombstones = False
+        self.opened.log.cleaner.tombstones_end = EVERYWHERE
         log = self.opened.log
         assert log.log_end_offset >= at_least
         self.written = [record for record in self.written if record.offset < log.log_end_offset]

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fakes.disk import Disk
 from tests.fakes.keyed_batches import batches_in, keyed_batch
-from tests.fakes.log_on_disk import NOW, LogOnDisk
+from tests.fakes.log_on_disk import EVERYWHERE, NOW, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, control_batch
 
 from millrace.broker.storage.log_config import LogConfig
@@ -40,7 +40,7 @@ class CompactedTransactions:
     def __init__(self, *, may_remove: bool) -> None:
         self.opened = LogOnDisk(Disk(), CONFIG)
         self.log = self.opened.log
-        self.log.cleaner.keeps_tombstones = not may_remove
+        self.log.cleaner.tombstones_end = EVERYWHERE if may_remove else Offset(0)
         self.now = NOW
         self.values: dict[bytes, bytes | None] = {}
         self.open: dict[int, list[tuple[int, bytes, bytes | None]]] = {}

@@ -5,9 +5,9 @@
   `min.compaction.lag.ms`; a copy is no larger than a segment may be.
 - The copy has the offsets, the leader epochs and the order of what it replaces, and the last batch
   of each producer. Records of aborted transactions are gone. Another record is missing only if a
-  later one of its key is in the cleaned part, or if it is a tombstone whose horizon is over and
-  whose key has no other record left before it. A tombstone gets a horizon once, by the first pass
-  over it.
+  later one of its key is in the cleaned part, or if it is a tombstone whose horizon is over, which
+  no other replica holds back, and whose key has no other record left before it. A tombstone gets a
+  horizon once, by the first pass over it.
 - Below the cleaner point each key has one record; and a log never ends below its cleaner point,
   also not the one that is durable.
 
@@ -73,7 +73,10 @@ class CleanerWitness:
         is_due = bool(closed) and (
             dirty_bytes > lags.min_dirty_ratio * all_bytes
             or any(now - segment.created_at > lags.max_lag_ms for segment in dirty)
-            or (NO_TIMESTAMP < point.next_horizon <= now and not cleaner.keeps_tombstones)
+            or (
+                NO_TIMESTAMP < point.next_horizon <= now
+                and point.next_end <= min(cleaner.tombstones_end, point.offset)
+            )
         )
         if found.is_due is not is_due:
             raise Violation(
@@ -162,7 +165,7 @@ class CleanerWitness:
                 raise Violation(f"{record} is removed, and has no key")
             if offset < last.get(record.key, offset):
                 continue
-            is_over = NO_TIMESTAMP < record.horizon <= rules.now and offset < rules.end_offset
+            is_over = NO_TIMESTAMP < record.horizon <= rules.now and offset < rules.tombstones_end
             if record.value is not None or not is_over:
                 raise Violation(f"{record} is removed, and nothing replaces it")
             if self._has_earlier(machine, state, after, record):

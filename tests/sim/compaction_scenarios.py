@@ -45,6 +45,18 @@ class CompactedOfOne(ScenarioCluster):
     )
 
 
+class CompactedAtOnce(ScenarioCluster):
+    """Nothing is flushed, and tombstones go as soon as they may."""
+
+    topics = (
+        TopicPlan(
+            partitions=2,
+            config={**_CONFIG, "delete.retention.ms": "0", "durability": "replicated"},
+            loads=(Load(every_us=150 * MILLISECOND), Load(every_us=4 * SECOND)),
+        ),
+    )
+
+
 class CompactedSeldom(ScenarioCluster):
     """The settings of a topic decide when its logs are due."""
 
@@ -134,6 +146,9 @@ COMPACTION_SCENARIOS: Final = (
              [*again("F04", 7, 2.3, 10, 0.7)], mutants=["the latest record of a key is removed",
                       "keys of one slot of the map are taken for one",
                       "a cleaned copy replaces segments before it is flushed"]),
+    Scenario("P57", "brokers lose power, and with it tombstones that others have compacted away",
+             CompactedAtOnce, [*again("F04", 7, 5.3, 6, 3)], seeds=3,
+             mutants=["tombstones go while another replica may have what they delete"]),
     Scenario("P57", "power goes while cleaned segments replace others", Compacted,
              [*again("F69", 7, 2.9, 12, 2.5)], seeds=6,
              mutants=["segments are removed before it is durable that their copy counts",
@@ -145,6 +160,6 @@ COMPACTION_SCENARIOS: Final = (
     Scenario("P57", "followers fall behind logs that are cleaned", CompactedOfOne,
              [*again("F01", 6, 8, 5, 6)], mutants=["a follower does not take the end of a batch",
                       "a read at an offset inside a batch skips that batch",
-                      "tombstones go while a replica is out of sync"]),
+                      "a replica that is out of sync need not have compacted its log"]),
 )
 # fmt: on

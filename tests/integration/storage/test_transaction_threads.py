@@ -127,7 +127,7 @@ def test_no_reader_gets_what_was_aborted_whatever_else_goes_on(
 ) -> None:
     directory = open_directory(str(tmp_path))
     log = directory.open_partition(TOPIC_PARTITION, config, NOW)
-    log.cleaner.keeps_tombstones = False
+    log.cleaner.tombstones_end = Offset(1 << 62)
     done = threading.Event()
     failures: list[BaseException] = []
 

@@ -264,6 +264,7 @@ def _checked(
                 fetch_offset=Offset(partition.fetch_offset),
                 high_watermark=Offset(partition.high_watermark),
                 log_start_offset=Offset(partition.log_start_offset),
+                compacted_offset=Offset(partition.compacted_offset),
                 batches=batches,
                 size=len(view),
                 is_damaged=is_damaged,
@@ -312,5 +313,6 @@ def _message_of(request: SessionRequest) -> pb.FetchRequest:
             flushed_offset=said.flushed_offset,
             log_start_offset=said.log_start_offset,
             last_fetched_epoch=said.last_fetched_epoch,
+            compacted_offset=said.compacted_offset,
         )
     return message

@@ -53,6 +53,7 @@ class Plan:
         position.told_high_watermark = high_watermark
         position.told_last_stable_offset = last_stable_offset
         position.told_log_start_offset = log_start_offset
+        position.told_compacted_offset = replica.role.compacted_offset
         described = pb.FetchedPartition(
             handle=position.handle,
             high_watermark=high_watermark,
@@ -60,6 +61,7 @@ class Plan:
             log_start_offset=log_start_offset,
             length=self.length,
             fetch_offset=position.fetch_offset,
+            compacted_offset=replica.role.compacted_offset,
         )
         match self.ending:
             case LookBack(end):

@@ -297,6 +297,7 @@ class FetchStream:
                     Offset(progress.flushed_offset),
                     Offset(progress.log_start_offset),
                     LeaderEpoch(progress.last_fetched_epoch),
+                    Offset(progress.compacted_offset),
                 ),
             )
         except MillraceError as error:

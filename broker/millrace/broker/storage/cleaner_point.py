@@ -20,10 +20,11 @@ def read_point(files: FileSystem, directory: str, topic_partition: TopicPartitio
     """Return the point; offset 0 when the file is missing, damaged, or another partition's."""
     try:
         payload = read_sealed(files, f"{directory}/{FILE_NAME}", f"{_KIND} {topic_partition}")
-        offset, next_horizon, cleaned_at = map(int, payload.split())
+        offset, next_horizon, cleaned_at, *rest = map(int, payload.split())
+        (next_end,) = rest or (0,)  # Release 0.2 did not write it.
     except (FileNotFoundError, DamagedFileError, ValueError):
         return CleanerPoint(Offset(0))
-    return CleanerPoint(Offset(offset), WallMs(next_horizon), WallMs(cleaned_at))
+    return CleanerPoint(Offset(offset), WallMs(next_horizon), WallMs(cleaned_at), Offset(next_end))
 
 
 def write_point(

@@ -29,6 +29,7 @@ from millrace.core.errors import StorageError
 from millrace.core.ids import TopicPartition, WallMs
 from millrace.core.replica.compaction.cleanable import Cleanable, first_to_clean
 from millrace.core.replica.compaction.key_hashes import KeyHasher
+from millrace.core.replica.replication.effects import Change
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now, wall_now
 from millrace.runtime.mailbox import Mailbox, Worker
@@ -106,8 +107,7 @@ class Cleaners:
         ]
         await self._shared.end_old_segments(compacted)
         for partition in compacted:
-            is_whole = partition.replica.has_all_in_sync
-            partition.log.cleaner.keeps_tombstones = not is_whole
+            partition.log.cleaner.tombstones_end = partition.replica.role.compacted_offset
         found = await worker.call(_look_at, [partition.log for partition in compacted], wall_now())
         self._metrics.dirtiest_ratio.set(max((log.dirty_ratio for log in found), default=0))
         chosen = first_to_clean(zip(compacted, found, strict=True))
@@ -146,6 +146,7 @@ class Cleaners:
         if not count:  # It was cut or trimmed meanwhile; the next look may find it unchanged.
             self._shared.leave_alone(topic_partition, self._config.cleaner_backoff_ms)
             return
+        self._partitions.on_disk(partition, partition.changed(Change.ADVANCE_START))
         partition.uncleanable = None
         self._metrics.cleanings.inc()
         events.LOG_COMPACTED.log(

@@ -30,18 +30,20 @@ class FetchRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., remove: _Optional[_Iterable[int]] = ..., credit_bytes: _Optional[int] = ..., settings: _Optional[_Union[FetchSettings, _Mapping]] = ..., progress: _Optional[_Iterable[_Union[FollowerProgress, _Mapping]]] = ...) -> None: ...
 
 class FollowerProgress(_message.Message):
-    __slots__ = ("handle", "log_end_offset", "flushed_offset", "log_start_offset", "last_fetched_epoch")
+    __slots__ = ("handle", "log_end_offset", "flushed_offset", "log_start_offset", "last_fetched_epoch", "compacted_offset")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAST_FETCHED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     handle: int
     log_end_offset: int
     flushed_offset: int
     log_start_offset: int
     last_fetched_epoch: int
-    def __init__(self, handle: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ...) -> None: ...
+    compacted_offset: int
+    def __init__(self, handle: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., compacted_offset: _Optional[int] = ...) -> None: ...
 
 class FetchSettings(_message.Message):
     __slots__ = ("min_bytes", "max_wait_ms", "isolation_level", "rack", "replica_id", "replica_broker_epoch", "response_bytes_max", "window_bytes", "features")
@@ -108,7 +110,7 @@ class FetchHeader(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ..., throttle_time_ms: _Optional[int] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("handle", "error", "high_watermark", "last_stable_offset", "log_start_offset", "length", "fetch_offset", "diverging", "aborted_transactions", "preferred_read_replica")
+    __slots__ = ("handle", "error", "high_watermark", "last_stable_offset", "log_start_offset", "length", "fetch_offset", "diverging", "aborted_transactions", "preferred_read_replica", "compacted_offset")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +121,7 @@ class FetchedPartition(_message.Message):
     DIVERGING_FIELD_NUMBER: _ClassVar[int]
     ABORTED_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     PREFERRED_READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     handle: int
     error: _common_pb2.Error
     high_watermark: int
@@ -129,7 +132,8 @@ class FetchedPartition(_message.Message):
     diverging: EpochEndOffset
     aborted_transactions: _containers.RepeatedCompositeFieldContainer[AbortedTransaction]
     preferred_read_replica: int
-    def __init__(self, handle: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., length: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., diverging: _Optional[_Union[EpochEndOffset, _Mapping]] = ..., aborted_transactions: _Optional[_Iterable[_Union[AbortedTransaction, _Mapping]]] = ..., preferred_read_replica: _Optional[int] = ...) -> None: ...
+    compacted_offset: int
+    def __init__(self, handle: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., length: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., diverging: _Optional[_Union[EpochEndOffset, _Mapping]] = ..., aborted_transactions: _Optional[_Iterable[_Union[AbortedTransaction, _Mapping]]] = ..., preferred_read_replica: _Optional[int] = ..., compacted_offset: _Optional[int] = ...) -> None: ...
 
 class EpochEndOffset(_message.Message):
     __slots__ = ("leader_epoch", "end_offset")

@@ -60,6 +60,7 @@ class Partition:
             diverging_follower=lambda life, offset, epoch, epochs, start: None,
             maximal_isr=(),
             written_offset=0,
+            compacted_offset=0,
         )
         self.size_bytes = self.fetched_bytes = 0
         self.log = self.reader = self
@@ -76,6 +77,7 @@ class Partition:
     @property
     def replica(self) -> Any:
         return SimpleNamespace(
+            role=self.leader,
             leader=self.leader,
             require_leader=lambda: self.leader,
             follower=None,

@@ -12,7 +12,7 @@ from tests.fakes.keyed_batches import (
     latest,
     records_in,
 )
-from tests.fakes.log_on_disk import NOW, PARTITION, ROOT, LogOnDisk
+from tests.fakes.log_on_disk import EVERYWHERE, NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
 from tests.sim.disk import UnorderedDirectory
 
@@ -42,7 +42,7 @@ class CompactedLog(LogOnDisk):
     def __init__(self, disk: Disk, config: LogConfig = COMPACTED) -> None:
         super().__init__(disk, config)
         self.log.high_watermark = self.end
-        self.log.cleaner.keeps_tombstones = False
+        self.log.cleaner.tombstones_end = EVERYWHERE
 
     def write(
         self,
@@ -229,9 +229,9 @@ def test_a_tombstone_outlives_what_it_deletes_by_its_retention() -> None:
     check_whole(opened)
 
 
-def test_tombstones_stay_while_a_replica_is_out_of_sync() -> None:
+def test_tombstones_stay_until_every_replica_has_removed_what_they_delete() -> None:
     opened = CompactedLog(Disk())
-    opened.log.cleaner.keeps_tombstones = True
+    opened.log.cleaner.tombstones_end = Offset(0)
     opened.write((b"gone", b"1"))
     opened.write((b"gone", None))
     opened.roll()
@@ -241,7 +241,7 @@ def test_tombstones_stay_while_a_replica_is_out_of_sync() -> None:
     opened.clean(horizon)
     assert opened.offsets == [1]
     assert opened.log.state.cleaner_point.next_horizon == horizon
-    opened.log.cleaner.keeps_tombstones = False
+    opened.log.cleaner.tombstones_end = EVERYWHERE
     assert opened.log.cleaner.cleanable(horizon).is_due
     opened.clean(horizon)
     assert opened.offsets == []
@@ -267,6 +267,8 @@ def test_a_tombstone_after_the_end_of_the_map_stays_whatever_its_horizon() -> No
     follower.clean(later, map_bytes=1)
     assert follower.log.state.cleaner_point.offset < 101
     assert follower.records[-2:] == [(100, b"key", b"1"), (101, b"key", None)]
+    follower.clean(later)
+    assert follower.records[-2:] == [(99, b"other-99", b"x"), (101, b"key", None)]
     follower.clean(later)
     assert follower.records[-1] == (99, b"other-99", b"x")
     check_whole(follower)

@@ -2,7 +2,7 @@
 
 from tests.fakes.disk import Disk
 from tests.fakes.keyed_batches import batches_in, keyed_batch, records_in
-from tests.fakes.log_on_disk import NOW, LogOnDisk
+from tests.fakes.log_on_disk import EVERYWHERE, NOW, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, control_batch
 
 from millrace.broker.storage.log_config import LogConfig
@@ -29,7 +29,7 @@ class TransactionalLog(LogOnDisk):
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk, COMPACTED)
         self.log.high_watermark = self.end
-        self.log.cleaner.keeps_tombstones = False
+        self.log.cleaner.tombstones_end = EVERYWHERE
 
     def write(self, producer_id: int, *cells: tuple[bytes | None, bytes | None]) -> None:
         """Append one transactional batch."""
@@ -203,14 +203,14 @@ def test_no_transaction_opens_again_where_all_markers_are_gone() -> None:
     assert copied.log.undecided.last_stable_offset(copied.end) == copied.end
 
 
-def test_markers_stay_while_a_replica_is_out_of_sync() -> None:
+def test_markers_stay_until_every_replica_has_compacted_what_they_end() -> None:
     the = TransactionalLog(Disk())
     the.write(7, (b"a", b"aborted"))
     the.finish(7, is_commit=False)
     the.write(7, (b"a", b"2"))
     the.finish(7, is_commit=True)
     the.clean()
-    the.log.cleaner.keeps_tombstones = True
+    the.log.cleaner.tombstones_end = Offset(0)
     the.clean(NOW + DAY)
     assert len(the.markers) == 2
 

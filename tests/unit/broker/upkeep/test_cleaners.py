@@ -23,7 +23,8 @@ from millrace.core.errors import (
 from millrace.core.ids import Offset, TopicPartition, WallMs
 from millrace.core.replica.compaction.cleanable import Cleanable, CleanerPoint
 from millrace.core.replica.compaction.key_hashes import KeyHasher
-from millrace.core.replica.replication.events import Corrupt
+from millrace.core.replica.replication.effects import Change
+from millrace.core.replica.replication.events import Changed, Corrupt
 from millrace.runtime.mailbox import Mailbox
 
 STEP_BYTES = 1000
@@ -44,7 +45,7 @@ class Log:
         self.cleaned = 0
         self.left = 0
         self.failed_log_dir = "/data"
-        self.keeps_tombstones = True
+        self.tombstones_end = 0
         self.log_dir = "/data"
         self.size_bytes = 100
         self.state = SimpleNamespace(cleaner_point=CleanerPoint(Offset(0)))
@@ -99,10 +100,15 @@ class Held:
         self.topic = "t"
         self.topic_partition = TopicPartition(TOPIC_PARTITION.topic_id, number)
         self.log = log
-        self.replica = SimpleNamespace(has_all_in_sync=True)
+        self.replica = SimpleNamespace(role=SimpleNamespace(compacted_offset=9))
         self.appender = appender
         self.uncleanable: StorageError | None = None
         self.damage: list[CorruptLogError] = []
+        self.changes = 0
+
+    def changed(self, change: Change) -> Changed:
+        self.changes += 1
+        return Changed(change, Offset(0), Offset(0))
 
 
 class Broker:
@@ -119,8 +125,9 @@ class Broker:
     def all(self) -> list[Held]:
         return list(self.held)
 
-    def on_disk(self, partition: Held, event: Corrupt) -> None:
-        partition.damage.append(event.error)
+    def on_disk(self, partition: Held, event: Changed | Corrupt) -> None:
+        if isinstance(event, Corrupt):
+            partition.damage.append(event.error)
 
     def find(self, topic_partition: TopicPartition) -> Held | None:
         self.on_find()
@@ -178,14 +185,20 @@ def test_the_dirtiest_log_is_cleaned_first_and_others_are_not_touched() -> None:
     assert registry.get_sample_value("millrace_cleaner_removed_records_total") == 2
 
 
-def test_tombstones_are_kept_while_a_replica_is_out_of_sync() -> None:
+def test_tombstones_go_up_to_where_all_replicas_have_compacted_their_logs() -> None:
     broker = Broker(Log(0.3), Log(0.9))
-    broker.held[1].replica.has_all_in_sync = False
-    kept: list[bool] = []
+    broker.held[1].replica.role.compacted_offset = 3
+    ends: list[int] = []
     for partition in broker.held:
-        partition.log.on_step = lambda log=partition.log: kept.append(log.keeps_tombstones)  # type: ignore[misc]
-    run(broker, lambda: len(kept) == 2)
-    assert kept == [True, False]
+        partition.log.on_step = lambda log=partition.log: ends.append(log.tombstones_end)  # type: ignore[misc]
+    run(broker, lambda: len(ends) == 2)
+    assert ends == [3, 9]
+
+
+def test_other_replicas_hear_that_a_log_is_compacted() -> None:
+    broker = Broker(Log(0.9))
+    run(broker, lambda: broker.held[0].changes == 1)
+    assert broker.held[0].changes == 1
 
 
 def test_an_old_active_segment_is_ended_so_that_it_can_be_cleaned() -> None:

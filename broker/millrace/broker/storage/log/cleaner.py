@@ -83,16 +83,16 @@ class LogCleaner:
 
     Attributes:
         is_held: whether no segment may be replaced now, as the files are being copied.
-        keeps_tombstones: whether a cleaning leaves them whatever their horizon is; set on the event
-            loop.
+        tombstones_end: those before it may go when their horizon is over: every replica has
+            compacted its log up to there; set on the event loop.
     """
 
-    __slots__ = ("_state", "is_held", "keeps_tombstones")
+    __slots__ = ("_state", "is_held", "tombstones_end")
 
     def __init__(self, state: LogState) -> None:
         self._state = state
         self.is_held = False
-        self.keeps_tombstones = True
+        self.tombstones_end = Offset(0)
 
     def cleanable(self, now: WallMs) -> Cleanable:
         """Return which part of the log may be cleaned; any thread may call."""
@@ -103,7 +103,7 @@ class LogCleaner:
             state.config.lags,
             state.last_stable_offset,
             now,
-            keeps_tombstones=self.keeps_tombstones,
+            tombstones_end=min(self.tombstones_end, state.cleaner_point.offset),
         )
 
     def clean(self, hasher: KeyHasher, map_bytes: int, now: WallMs) -> Iterator[CleaningStep]:
@@ -125,14 +125,14 @@ class LogCleaner:
             state.health.check_open()
             segments, point, config = state.segments, state.cleaner_point, state.config
             last_batches, last_epochs = _last_batches(state), _last_epochs(state)
-        keeps_tombstones = self.keeps_tombstones
+        tombstones_end = min(self.tombstones_end, point.offset)
         found = cleanable(
             segments,
             point,
             config.lags,
             state.last_stable_offset,
             now,
-            keeps_tombstones=keeps_tombstones,
+            tombstones_end=tombstones_end,
         )
         # Not the active one: it may be empty now, and grow meanwhile.
         closed = [
@@ -153,7 +153,7 @@ class LogCleaner:
                 end_offset=collector.end_offset,
                 now=now,
                 delete_retention_ms=config.delete_retention_ms,
-                keeps_tombstones=keeps_tombstones,
+                tombstones_end=min(tombstones_end, collector.end_offset),
                 last_batches=last_batches,
                 last_epochs=last_epochs,
                 aborted=aborted,
@@ -169,7 +169,10 @@ class LogCleaner:
             return
         finally:
             state.held = ()
-        self._move_point(point, CleanerPoint(rules.end_offset, cleaner.counts.next_horizon, now))
+        counts = cleaner.counts
+        self._move_point(
+            point, CleanerPoint(rules.end_offset, counts.next_horizon, now, counts.next_end)
+        )
 
     def _collect(
         self, closed: Sequence[Segment], collector: KeyCollector

@@ -141,6 +141,11 @@ class PartitionLog:
         return self.state.producer_states
 
     @property
+    def compacted_offset(self) -> Offset:
+        """Everything before it is compacted, also after a power cut."""
+        return self.state.cleaner_point.offset
+
+    @property
     def undecided(self) -> Undecided:
         """What keeps its last stable offset back; any thread may read it."""
         return self.state.undecided

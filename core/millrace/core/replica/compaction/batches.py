@@ -7,8 +7,9 @@ batches from the log's start to the map's end:
 - a tombstone, a record with a key and without a value, stays longer than what it deletes: the
   cleaning that first passes it gives its batch a *delete horizon*, `delete.retention.ms` later, and
   the first cleaning after that takes it out. A tombstone at or after the map's end is left as it
-  is: older records of its key may still be there. While a replica is out of sync all tombstones
-  stay: it may have a record that one of them deletes, and would never hear of the deletion;
+  is: older records of its key may still be there. It stays, too, until every replica has compacted
+  its log beyond it: one that has not may have a record that it deletes, and might lose the
+  tombstone, or copy the record and not the tombstone. Nobody would ever tell it of the deletion;
 - the last batch of each producer keeps its header, even without records, so that a replica which
   copies this log still recognises the producer's next batch (P57);
 - records of aborted transactions go, and batches of committed ones become plain; a marker stays
@@ -53,6 +54,7 @@ from millrace.core.replica.compaction.offset_map import OffsetMap
 
 _IN_TRANSACTION: Final = Attributes.TRANSACTIONAL | Attributes.CONTROL
 _NONE_ABORTED: Final = AbortedBatches()
+_NOWHERE: Final = Offset(0)
 
 _GROUP_BYTES: Final = 1 << 20
 """Bytes of opened batches that are looked up together; one batch may be larger. Numpy keeps the
@@ -178,7 +180,7 @@ class CleaningRules:
         start_offset, end_offset: of the records that the map has taken.
         now: the time at the start.
         delete_retention_ms: how long tombstones stay after their first cleaning.
-        keeps_tombstones: whether they stay whatever their horizon is.
+        tombstones_end: those before it may go: no replica has what they delete.
         last_batches: the last offset that each known producer wrote.
         last_epochs: of each known producer that a marker has ended: its epoch.
         aborted: the batches of aborted transactions; no transaction is open before the end.
@@ -190,7 +192,7 @@ class CleaningRules:
     end_offset: Offset
     now: WallMs
     delete_retention_ms: int
-    keeps_tombstones: bool
+    tombstones_end: Offset
     last_batches: Mapping[ProducerId, Offset]
     batch_bytes_max: int
     last_epochs: Mapping[ProducerId, ProducerEpoch] = field(default_factory=dict)
@@ -206,6 +208,8 @@ class CleaningCounts:
     next_horizon: WallMs = NO_TIMESTAMP
     """The earliest horizon of a tombstone or marker that waits for it; `NO_TIMESTAMP`: none
     does."""
+    next_end: Offset = _NOWHERE
+    """The end of the batch with that horizon."""
 
 
 @dataclass(slots=True)
@@ -358,8 +362,9 @@ class BatchCleaner:
             self.counts.kept += piece.kept
             if piece.horizon not in (None, NO_TIMESTAMP) and piece.waits:
                 known = self.counts.next_horizon
-                later = known == NO_TIMESTAMP or piece.horizon < known
-                self.counts.next_horizon = piece.horizon if later else known
+                if known == NO_TIMESTAMP or piece.horizon < known:
+                    self.counts.next_horizon = piece.horizon
+                    self.counts.next_end = piece.opened.header.next_offset
             if self._must_stay_apart(piece):
                 yield from self.finish()
                 yield self._apart(piece)
@@ -456,8 +461,8 @@ class BatchCleaner:
         horizon: WallMs | None = None
         deletes = _tombstones(opened.records)
         if deletes is not None and (deletes & keep).any():
-            if not rules.keeps_tombstones and NO_TIMESTAMP < header.delete_horizon <= rules.now:
-                keep = keep & ~(deletes & (offsets < rules.end_offset))
+            if NO_TIMESTAMP < header.delete_horizon <= rules.now:
+                keep = keep & ~(deletes & (offsets < rules.tombstones_end))
             horizon = header.delete_horizon
             if horizon == NO_TIMESTAMP and header.next_offset <= rules.end_offset:
                 horizon = WallMs(rules.now + rules.delete_retention_ms)
@@ -479,7 +484,8 @@ class BatchCleaner:
         keep: Bools = np.ones(len(markers), np.bool_)
         horizon = header.delete_horizon
         if header.next_offset <= rules.end_offset:  # Else records before it are not cleaned yet.
-            if not rules.keeps_tombstones and NO_TIMESTAMP < horizon <= rules.now:
+            may_go = header.next_offset <= rules.tombstones_end
+            if may_go and NO_TIMESTAMP < horizon <= rules.now:
                 keep = is_last
             if horizon == NO_TIMESTAMP and not is_last.all():
                 horizon = WallMs(rules.now + rules.delete_retention_ms)

@@ -54,11 +54,13 @@ class CleanerPoint(NamedTuple):
         offset: the cleaner point: the head begins there.
         next_horizon: when the first of the tombstones before it is due; `NO_TIMESTAMP`: never.
         cleaned_at: the time of the last cleaning; `NO_TIMESTAMP`: there was none.
+        next_end: the end of the batch that has `next_horizon`.
     """
 
     offset: Offset
     next_horizon: WallMs = NO_TIMESTAMP
     cleaned_at: WallMs = NO_TIMESTAMP
+    next_end: Offset = Offset(0)
 
 
 class CompactionLags(NamedTuple):
@@ -100,7 +102,7 @@ def cleanable(
     stable_offset: Offset,
     now: WallMs,
     *,
-    keeps_tombstones: bool,
+    tombstones_end: Offset,
 ) -> Cleanable:
     """Return which part of a log may be cleaned.
 
@@ -110,12 +112,12 @@ def cleanable(
         lags: the topic's settings.
         stable_offset: the replica's last stable one; at most its high watermark.
         now: the time.
-        keeps_tombstones: whether they stay whatever their horizon is.
+        tombstones_end: those before it may go when their horizon is over.
     """
     first_dirty = max(point.offset, segments[0].base_offset)
     clean_bytes = dirty_bytes = 0
     first_uncleanable = segments[0].base_offset
-    is_overdue = not keeps_tombstones and NO_TIMESTAMP < point.next_horizon <= now
+    is_overdue = point.next_end <= tombstones_end and NO_TIMESTAMP < point.next_horizon <= now
     for segment in segments[:-1]:
         if segment.next_offset > stable_offset or now - segment.closed_at < lags.min_lag_ms:
             break

@@ -81,6 +81,7 @@ class FetchPosition:
     told_high_watermark: int = -1
     told_last_stable_offset: int = -1
     told_log_start_offset: int = -1
+    told_compacted_offset: int = 0
     seen_log_bytes: int = -1
     """Of a follower that catches up: the size of the log when it was served last."""
     has_advanced: bool = False

@@ -181,6 +181,10 @@ class SessionReader:
             position.told_high_watermark != replica.high_watermark
             or position.told_log_start_offset != log.log_start_offset
             or (
+                self.follower is not None
+                and position.told_compacted_offset != replica.role.compacted_offset
+            )
+            or (
                 self.read_committed
                 and position.told_last_stable_offset != replica.last_stable_offset
             )

@@ -6,10 +6,13 @@ to do; `effects` says which order each answers.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.core.errors import CorruptLogError, MillraceError
 from millrace.core.ids import EpochEnd, Offset
 from millrace.core.replica.replication.effects import Change, ReplicaBatch
+
+_NOT_KNOWN: Final = Offset(0)
 
 
 @dataclass(slots=True)
@@ -66,6 +69,8 @@ class Fetched:
     """Where the batches begin: the position's offset, or the end of the answer before."""
     high_watermark: Offset
     log_start_offset: Offset
+    compacted_offset: Offset = _NOT_KNOWN
+    """All replicas have compacted their logs up to it; 0: not known."""
     batches: Sequence[ReplicaBatch] = ()
     """The batches before the first one with a wrong checksum."""
     size: int = 0

@@ -132,6 +132,7 @@ class PartitionFollower(Role):
         "_unclean_epoch",
         "_verify_until",
         "broker",
+        "compacted_offset",
         "durable_log_start_offset",
         "flushed_offset",
         "generation",
@@ -186,6 +187,7 @@ class PartitionFollower(Role):
         """Forget the last leader's offsets: they hold only for prefixes of its own log."""
         self._leader_high_watermark = self.high_watermark
         self._leader_log_start_offset = self.log_start_offset
+        self.compacted_offset = Offset(0)
         self._refusal_pause_ms = 0
         self._verify_until = VERIFY_NOTHING
 
@@ -231,6 +233,7 @@ class PartitionFollower(Role):
             self.flushed_offset,
             self.durable_log_start_offset,
             self._epoch_before(self.written_offset),
+            self.log.compacted_offset,
         )
 
     def check_readable(self, fetch_offset: Offset) -> None:
@@ -339,6 +342,7 @@ class PartitionFollower(Role):
         self._leader_high_watermark = fetched.high_watermark
         self._high_watermark_epoch = self.leader_epoch
         self._leader_log_start_offset = fetched.log_start_offset
+        self.compacted_offset = fetched.compacted_offset
         effects += self._advance()
         if fetched.is_damaged:
             self._verify_until = Offset(self._fetch_offset + 1)
@@ -542,11 +546,9 @@ class PartitionFollower(Role):
         """
         committed = min(self._leader_high_watermark, self.written_offset)
         self.high_watermark = max(self.high_watermark, committed)
-        if self._leader_log_start_offset <= self.log_start_offset:
-            return []  # As nearly always.
         start_offset = min(self._leader_log_start_offset, self.high_watermark)
         if start_offset <= self.log_start_offset:
-            return []
+            return []  # As nearly always.
         self.log_start_offset = start_offset
         self._epochs.truncate_from_start(start_offset)
         return [ChangeLog(self.topic_partition, Change.ADVANCE_START, start_offset)]

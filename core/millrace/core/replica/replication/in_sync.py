@@ -287,6 +287,15 @@ class InSyncReplicas:
         ]
         return min([log_start_offset, *starts])
 
+    def compacted_offset(self, of_leader: Offset) -> Offset:
+        """Return up to where all replicas have compacted their logs, in sync or not (P57).
+
+        Args:
+            of_leader: up to where its own log is.
+        """
+        others = [follower.progress.compacted_offset for follower in self._followers.values()]
+        return max(min([of_leader, *others]), Offset(0))
+
     def _follower(self, life: BrokerLife) -> Follower | None:
         """Return what is known of a life of a broker; None: nothing that counts."""
         follower = self._followers.get(life.broker_id)

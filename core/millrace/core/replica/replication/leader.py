@@ -109,6 +109,7 @@ class PartitionLeader(LeaderTransactions):
             topic_partition, broker, log, rules, in_sync, high_watermark=high_watermark
         )
         self._advance()  # Without followers no report will trigger it.
+        self._note_compacted()
 
     # --- Appending ---------------------------------------------------------------------------
 
@@ -249,6 +250,7 @@ class PartitionLeader(LeaderTransactions):
     def on_changed(self, event: Changed) -> list[Effect]:
         """Note that the log begins later: readers must check their positions."""
         self.log_start_offset = event.log_start_offset
+        self._note_compacted()
         return [Wake(self.topic_partition)]
 
     def on_write_failed(self, base_offset: Offset, error: MillraceError) -> list[Effect]:
@@ -311,7 +313,13 @@ class PartitionLeader(LeaderTransactions):
         if diverging is not None:
             return []
         self.in_sync.on_report(life, progress, self.written_offset, self.rules, now)
+        self._note_compacted()
         return self._complete(self._advance())
+
+    def _note_compacted(self) -> None:
+        """A tombstone before this offset deletes nothing more in any replica, nor will it (P57)."""
+        own = self.log.compacted_offset
+        self.compacted_offset = self.in_sync.compacted_offset(own) if own else own
 
     def _observe(self, now: MonotonicMs) -> None:
         self.in_sync.observe(self.written_offset, self.rules, now)
@@ -418,6 +426,7 @@ class PartitionLeader(LeaderTransactions):
             self.leader_epoch_start_offset = self.next_offset
             woken = [Wake(self.topic_partition)]
         self.in_sync.adopt(state, standings, self.rules, now)
+        self._note_compacted()
         return [*self._complete(failed + self._advance()), *woken]
 
     def resign(self, error: MillraceError) -> list[Effect]:

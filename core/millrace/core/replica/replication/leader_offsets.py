@@ -43,6 +43,7 @@ class LeaderOffsets(Role):
 
     __slots__ = (
         "broker",
+        "compacted_offset",
         "flushed_offset",
         "generation",
         "high_watermark",
@@ -80,6 +81,7 @@ class LeaderOffsets(Role):
         self.high_watermark = high_watermark
         self.leader_epoch_start_offset = self.next_offset
         self.log_start_offset = log.log_start_offset
+        self.compacted_offset = Offset(0)
         self.generation = 0
         self.in_sync = in_sync
         self.is_resigned = False

@@ -52,6 +52,8 @@ class FollowerProgress(NamedTuple):
     """All before it is deleted, also after a power cut (P71)."""
     last_fetched_epoch: LeaderEpoch
     """Of the last batch that is written; -1 when there is none."""
+    compacted_offset: Offset = Offset(0)
+    """All before it is compacted, also after a power cut (P57)."""
 
     def kept(self, durability: Durability) -> Offset:
         """Return the end of the records that count as durable (P13)."""

@@ -78,6 +78,7 @@ class Replica:
         "_log",
         "_rules",
         "_standings",
+        "_told_compacted_offset",
         "_told_high_watermark",
         "_told_written_offset",
         "broker",
@@ -118,6 +119,7 @@ class Replica:
         self._told_high_watermark = UNKNOWN_OFFSET
         # Followers fetch written records, and only their reports move the high watermark.
         self._told_written_offset = UNKNOWN_OFFSET
+        self._told_compacted_offset = Offset(0)
 
     @property
     def log(self) -> ReplicaLog:
@@ -132,11 +134,6 @@ class Replica:
     def leads(self) -> bool:
         """Whether this broker leads the partition now."""
         return self.leader is not None and not self.leader.is_resigned
-
-    @property
-    def has_all_in_sync(self) -> bool:
-        """Whether all replicas are in sync, and so have all that is committed."""
-        return self.state is not None and len(self.state.isr) == len(self.state.replicas)
 
     def require_leader(self) -> PartitionLeader:
         """Return the machine that leads.
@@ -231,7 +228,9 @@ class Replica:
         is_extended = self.leader is not None and role.written_offset != self._told_written_offset
         if is_extended:
             self._told_written_offset = role.written_offset
-        if is_committed or is_extended:
+        is_compacted = role.compacted_offset != self._told_compacted_offset
+        self._told_compacted_offset = role.compacted_offset
+        if is_committed or is_extended or (is_compacted and self.leader is not None):
             return Wake(topic_partition, only_followers=not is_committed)
         return None
 

@@ -36,6 +36,8 @@ class ReplicaLog(Protocol):
     @property
     def flushed_offset(self) -> Offset: ...
     @property
+    def compacted_offset(self) -> Offset: ...
+    @property
     def leader_epochs(self) -> LeaderEpochs: ...
     @property
     def producer_states(self) -> ProducerStates: ...
@@ -53,6 +55,7 @@ class Role:
         next_offset: where the next batch begins; the batches before it may not be written yet.
         written_offset: everything before it is in the file, by the events so far.
         generation: counts failed writes: work of an earlier generation is void.
+        compacted_offset: every replica has compacted its log up to it; 0: not known (P57).
     """
 
     __slots__ = ()
@@ -64,6 +67,7 @@ class Role:
     next_offset: Offset
     written_offset: Offset
     generation: int
+    compacted_offset: Offset
 
     def check_epoch(self, expected: LeaderEpoch) -> None:
         """Compare a request's leader epoch with the own one (P6); -1 is not checked.

@@ -87,7 +87,7 @@ def cleaned(
             end_offset=rules.get("end_offset", collector.end_offset),
             now=now,
             delete_retention_ms=1000,
-            keeps_tombstones=False,
+            tombstones_end=rules.get("end_offset", collector.end_offset),
             last_batches=rules.get("last_batches", {}),
             batch_bytes_max=batch_bytes_max,
         ),

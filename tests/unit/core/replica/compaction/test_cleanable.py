@@ -45,7 +45,7 @@ def found(
     now: int = NOW,
 ) -> Cleanable:
     return cleanable(
-        SEGMENTS, point, lags, Offset(high_watermark), WallMs(now), keeps_tombstones=False
+        SEGMENTS, point, lags, Offset(high_watermark), WallMs(now), tombstones_end=Offset(50)
     )
 
 
@@ -87,12 +87,15 @@ def test_a_log_is_due_once_a_tombstone_is() -> None:
     assert not found(point, lags).is_due
     assert found(point, lags, now=NOW + 1).is_due
     assert not found(point, lags, high_watermark=0, now=NOW + 1).is_due
+    assert found(point._replace(next_end=Offset(50)), lags, now=NOW + 1).is_due
+    elsewhere = point._replace(next_end=Offset(51))
+    assert not found(elsewhere, lags, now=NOW + 1).is_due, "another replica has what it deletes"
 
 
 def test_a_point_before_the_log_counts_as_its_start() -> None:
     kept = SEGMENTS[2:]
     found = cleanable(
-        kept, CleanerPoint(Offset(3)), ALWAYS, Offset(50), NOW, keeps_tombstones=False
+        kept, CleanerPoint(Offset(3)), ALWAYS, Offset(50), NOW, tombstones_end=Offset(50)
     )
     assert found.first_dirty == 20
 

@@ -305,6 +305,16 @@ def test_offsets_that_moved_are_news(led: Served) -> None:
     assert CONSUMER.has_news(position, led.replica, led.log)
 
 
+def test_followers_hear_how_far_all_replicas_have_compacted_their_logs(led: Served) -> None:
+    position = led.position(WRITTEN)
+    position.told_high_watermark, position.told_log_start_offset = COMMITTED, START
+    led.replica.role.compacted_offset = COMMITTED
+    assert led.follower_of_it.has_news(position, led.replica, led.log)
+    assert not CONSUMER.has_news(position, led.replica, led.log)
+    assert led.replica.take_news() is not None
+    assert led.replica.take_news() is None
+
+
 def test_a_follower_that_has_all_need_not_be_looked_at_again(led: Served) -> None:
     position = led.position(WRITTEN)
     assert not led.follower_of_it.has_everything(position, led.replica, led.log)

@@ -327,11 +327,11 @@ def test_a_write_that_failed_is_fetched_again_after_a_pause() -> None:
 def test_progress_is_of_what_is_written_and_flushed() -> None:
     machine = follower((1, 0), end=2)
     machine.on_fetched(*response(machine, batch(2, 4), batch(4, 5)))
-    assert machine.progress == (2, 2, 0, 1)
+    assert machine.progress == (2, 2, 0, 1, 0)
     machine.on_written(Offset(4), NOW)
-    assert machine.progress == (4, 2, 0, 5)
+    assert machine.progress == (4, 2, 0, 5, 0)
     machine.on_flushed(Offset(4))
-    assert machine.progress == (4, 4, 0, 5)
+    assert machine.progress == (4, 4, 0, 5, 0)
 
 
 # --- Truncation ----------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_after_a_truncation_it_is_asked_again_whether_the_rest_diverges() -> Non
     assert machine.on_changed(truncated(4)) == [position(4, 1, 2)]
     assert machine.on_fetched(*response(machine, diverging=(1, 2))) == [truncate(2)]
     assert machine.on_changed(truncated(2)) == [position(2, 1, 3)]
-    assert machine.progress == (2, 2, 0, 1)
+    assert machine.progress == (2, 2, 0, 1, 0)
 
 
 def test_a_truncation_does_not_go_by_the_high_watermark() -> None:
@@ -509,7 +509,7 @@ def test_a_log_that_ends_before_the_leaders_begins_is_begun_anew_there() -> None
     assert machine.on_out_of_range(machine.position, Offset(10)) == [start_over(10)]
     assert machine.on_changed(begun(10)) == [position(10, NO_LEADER_EPOCH, 2)]
     assert (machine.log_start_offset, machine.high_watermark) == (10, 10)
-    assert machine.progress == (10, 10, 10, NO_LEADER_EPOCH)
+    assert machine.progress == (10, 10, 10, NO_LEADER_EPOCH, 0)
     machine = follower((1, 0), end=4)
     effects = machine.on_fetched(*response(machine, log_start=10))
     assert effects == [start_over(10)]
@@ -538,7 +538,7 @@ def test_an_empty_log_that_the_leader_cannot_place_is_begun_anew() -> None:
     effects = machine.on_fetched(*response(machine, diverging=(-1, 9), log_start=6))
     assert effects == [start_over(6)]
     assert machine.on_changed(begun(6)) == [position(6, NO_LEADER_EPOCH, 2)]
-    assert machine.progress == (6, 6, 6, NO_LEADER_EPOCH)
+    assert machine.progress == (6, 6, 6, NO_LEADER_EPOCH, 0)
 
 
 def test_an_empty_log_is_not_begun_anew_where_its_leader_has_lost_what_was_committed() -> None:
@@ -634,6 +634,23 @@ def test_the_high_watermark_is_the_leaders_as_far_as_the_own_log_is_written() ->
     assert machine.high_watermark == 4
     machine.on_fetched(*response(machine, high_watermark=3))
     assert machine.high_watermark == 4, "a new leader's may be late"
+
+
+def test_the_leader_says_how_far_all_replicas_have_compacted_and_only_for_its_own_log() -> None:
+    machine = follower((1, 0), end=2)
+    assert machine.compacted_offset == 0
+    position, fetched = response(machine, batch(2, 4))
+    machine.on_fetched(position, replace(fetched, compacted_offset=Offset(2)))
+    assert machine.compacted_offset == 2
+    machine.on_state(state_of(OTHER, 6, 8), {}, NOW)
+    assert machine.compacted_offset == 0
+
+
+def test_a_follower_reports_how_far_its_log_is_compacted() -> None:
+    machine = follower((1, 0), end=2)
+    assert machine.progress.compacted_offset == 0
+    machine.log.compacted_offset = Offset(1)  # type: ignore[misc]
+    assert machine.progress.compacted_offset == 1
 
 
 def test_what_a_diverging_answer_says_is_committed_is_not_what_lies_here() -> None:

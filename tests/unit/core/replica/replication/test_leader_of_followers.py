@@ -35,6 +35,8 @@ from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Partiti
 from millrace.core.metadata.topic_config import Durability
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
 from millrace.core.replica.replication.appends import Acks, Waiter
+from millrace.core.replica.replication.effects import Change
+from millrace.core.replica.replication.events import Changed
 from millrace.core.replica.replication.in_sync import BrokerStanding, IsrProposal, standings_of
 from millrace.core.replica.replication.isr_states import FollowerState
 from millrace.core.replica.replication.leader import PartitionLeader
@@ -110,6 +112,7 @@ class Leading:
         flushed: int | None = None,
         *,
         start: int = 0,
+        compacted: int = 0,
         leader_epoch: int | None = None,
         last_epoch: int | None = None,
     ) -> list[Waiter]:
@@ -121,6 +124,7 @@ class Leading:
             Offset(end if flushed is None else flushed),
             Offset(start),
             LeaderEpoch(last_epoch),
+            Offset(compacted),
         )
         epoch = self.machine.leader_epoch if leader_epoch is None else LeaderEpoch(leader_epoch)
         return completed(
@@ -666,6 +670,37 @@ def test_the_low_watermark_waits_for_all_replicas_that_may_lead() -> None:
     alone = replace(state_of((LEADER,), partition_epoch=9), elr=())
     leading.machine.on_state(alone, STANDINGS, leading.now)
     assert leading.machine.low_watermark == 5
+
+
+def test_a_log_counts_as_compacted_up_to_where_every_replica_has_done_it() -> None:
+    leading = Leading((LEADER, FIRST), end=9, epochs=((1, 0),))
+    leading.machine.log.compacted_offset = Offset(8)  # type: ignore[misc]
+    leading.report(FIRST, 9, compacted=7)
+    assert leading.machine.compacted_offset == 0, "one that is not in sync counts, and is silent"
+    leading.report(SECOND, 5, compacted=4)
+    assert leading.machine.compacted_offset == 4
+    leading.report(SECOND, 9, compacted=9)
+    assert leading.machine.compacted_offset == 7
+    leading.report(FIRST, 9, compacted=9)
+    assert leading.machine.compacted_offset == 8
+
+
+def test_a_log_without_other_replicas_counts_as_compacted_from_the_start() -> None:
+    log = FakeReplicaLog(Offset(9), Offset(9), compacted_offset=Offset(5))
+    state = replace(state_of((LEADER,)), replicas=(LEADER.broker_id,))
+    machine = PartitionLeader(
+        PARTITION,
+        LEADER,
+        state,
+        log,
+        AppendRules(),
+        high_watermark=Offset(9),
+        now=MonotonicMs(0),
+    )
+    assert machine.compacted_offset == 5
+    log.compacted_offset = Offset(9)
+    machine.on_changed(Changed(Change.ADVANCE_START, Offset(0), Offset(9)))
+    assert machine.compacted_offset == 9
 
 
 def test_records_are_deleted_only_up_to_the_high_watermark_and_with_enough_replicas() -> None:
