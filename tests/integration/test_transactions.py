@@ -1,7 +1,9 @@
 """Transactions whose coordinators and leaders are three brokers, of which some die."""
 
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +309,61 @@ def test_positions_count_with_the_transaction_and_wait_for_it(cluster: RunningCl
                 "the positions to count",
             )
         assert committed(cluster, "out", 1) == [b"%d" % number for number in range(10)]
+
+
+def test_members_that_poll_only_within_transactions_share_a_topic(cluster: RunningCluster) -> None:
+    """The first one has all partitions when the second one joins, and gives two of four up."""
+    admin = SyncAdmin(cluster.bootstrap)
+    ends = threading.Event()
+    assigned: dict[str, int] = {}
+
+    def copy(name: str) -> None:
+        with (
+            SyncProducer(cluster.bootstrap, transactional_id=name) as producer,
+            SyncConsumer(
+                cluster.bootstrap,
+                group="copier",
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+            ) as consumer,
+        ):
+            consumer.subscribe(["in"])
+            while not ends.is_set():
+                with producer.transaction(consumer) as t:
+                    for record in consumer.poll(100):
+                        t.send("out", record.value)
+                    t.commit_positions(consumer)
+                assigned[name] = len(consumer.assignment())
+
+    with admin, SyncProducer(cluster.bootstrap) as plain, ThreadPoolExecutor() as threads:
+        admin.create_topic("in", partitions=4, replication_factor=3)
+        admin.create_topic("out", partitions=1, replication_factor=3)
+        try:
+            members = [threads.submit(copy, "first")]
+            wait_until(lambda: assigned.get("first") == 4, "the first member to have all")
+            members.append(threads.submit(copy, "second"))
+            sent = 0
+
+            def is_shared() -> bool:
+                nonlocal sent
+                plain.send("in", b"%d" % sent, partition=sent % 4)
+                sent += 1
+                return assigned == {"first": 2, "second": 2}
+
+            wait_until(is_shared, "both members to have two partitions")
+            plain.flush()
+            wait_until(
+                lambda: (
+                    sum(found.offset for found in admin.fetch_positions("copier").values()) >= sent
+                ),
+                "all to be copied",
+            )
+        finally:
+            ends.set()
+        for member in members:
+            member.result(60)
+        copied = sorted(committed(cluster, "out", 1), key=int)
+        assert copied == [b"%d" % number for number in range(sent)]
 
 
 def test_transactions_begin_when_the_last_broker_is_upgraded_and_none_goes_back(

@@ -230,6 +230,62 @@ async def test_a_revocation_waits_for_the_end_of_the_transaction() -> None:
         await it.broker.until(lambda: member.confirmed == 2)
 
 
+async def copy_some(it: Copying, *, positions: bool) -> int:
+    """Copy in a transaction, within which alone the program polls; return how many records."""
+    async with it.producer.transaction(it.consumer) as t:
+        records = await it.consumer.poll(20, max_records=3)
+        for record in records:
+            t.send("copies", record.value)
+        if positions or records:
+            await t.commit_positions(it.consumer)
+    it.seen += [(record.partition, record.offset) for record in records]
+    return len(records)
+
+
+@pytest.mark.parametrize("positions", [True, False])
+async def test_a_program_that_polls_only_within_transactions_gives_partitions_up(
+    positions: bool,
+) -> None:
+    """What it has handed out before is committed, so that nothing of it would be read twice."""
+    async with copying(counts=(4, 4)) as it:
+        while len(it.seen) < 5:
+            await copy_some(it, positions=positions)
+        it.broker.groups.give(0, 1)
+        (member,) = it.broker.groups.members.values()
+        async with asyncio.timeout(10):
+            while member.confirmed < 2:
+                await copy_some(it, positions=positions)
+        assert it.consumer.assignment() == PLACES[1:]
+        while (1, 3) not in it.seen:
+            await copy_some(it, positions=positions)
+        copied = {0: 0, 1: 0} | {partition: offset + 1 for partition, offset in sorted(it.seen)}
+        assert it.broker.groups.stable() == copied
+        assert len(it.seen) == sum(copied.values())
+        assert "abort" not in it.broker.transactions.calls
+
+
+async def test_what_a_transaction_has_not_committed_yet_is_not_given_up() -> None:
+    """Records of a poll before it, of the first half of a batch, or after its positions."""
+    async with copying(counts=(0, 6)) as it:
+        membership = it.consumer._core.membership
+        assert membership is not None
+        assert await it.read(1) == [(1, 0)]
+        it.broker.groups.give(0, 0)
+        await it.broker.until(lambda: membership.heartbeats.told is not None)
+        for committed in (1, 2, 3):
+            async with it.producer.transaction(it.consumer) as t:
+                assert await it.read(1) == [(1, committed)]
+                await t.commit_positions(it.consumer, {("orders", 1): committed})
+        assert it.consumer.assignment() == PLACES
+        async with it.producer.transaction(it.consumer) as t:
+            await t.commit_positions(it.consumer, {("orders", 1): 4})
+            assert await it.read(1) == [(1, 4)]
+        await it.producer.begin_transaction(it.consumer)
+        assert await it.read(1) == [(1, 5)]
+        await it.producer.abort_transaction()
+        assert it.broker.groups.stable()[1] == 4
+
+
 async def test_a_transaction_whose_member_was_lost_cannot_commit() -> None:
     """Another member reads the same records, and its copies would come on top."""
     async with copying() as it:

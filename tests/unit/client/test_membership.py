@@ -1,7 +1,7 @@
 """A member between its heartbeats and its user's polls, with a coordinator that the test plays."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -183,6 +183,8 @@ class Reading:
         self.unread: set[TopicPartition] = set()
         """Their topic was gone."""
         self.made_again: list[str] = []
+        self.undecided: set[TopicPartition] = set()
+        """Records of them were handed out, and are not committed."""
 
     def begin(self, places: Mapping[TopicPartition, Begun]) -> None:
         self.begun.update(places)
@@ -198,6 +200,9 @@ class Reading:
 
     def is_gone(self, place: TopicPartition) -> bool:
         return place in self.unread
+
+    def is_undecided(self, places: Iterable[TopicPartition]) -> bool:
+        return not self.undecided.isdisjoint(places)
 
     def tell_gone(self, topic: str, *_: object) -> None:
         self.gone.append(topic)
@@ -783,6 +788,7 @@ async def test_no_partition_is_given_up_until_the_transaction_has_ended() -> Non
         it.coordinator.decide = lambda _: given(1, 0, 1)
         await it.until(lambda: it.reading.read, polls=True)
         it.member.hold(is_held=True)
+        it.reading.undecided = {place(0)}
         it.coordinator.decide = lambda _: given(2, 0, 1, 2)
         await it.until(lambda: it.coordinator.heartbeats[-1].confirmed == 2, polls=True)
         it.coordinator.decide = lambda _: given(3, 1)
@@ -797,6 +803,20 @@ async def test_no_partition_is_given_up_until_the_transaction_has_ended() -> Non
         await it.until(lambda: it.coordinator.heartbeats[-1].confirmed == 3, polls=True)
         assert set(it.reading.read) == {place(1)}
         assert it.member.gave_up_at > before
+
+
+async def test_what_is_committed_is_given_up_where_the_next_transaction_polls_first() -> None:
+    """A program may poll within transactions alone; this one has read nothing of it."""
+    async with a_story() as it:
+        it.coordinator.decide = lambda _: given(1, 0, 1)
+        await it.until(lambda: it.reading.read, polls=True)
+        it.member.hold(is_held=True)
+        it.reading.undecided = {place(1)}
+        before = it.member.gave_up_at
+        it.coordinator.decide = lambda _: given(2, 1)
+        await it.until(lambda: it.coordinator.heartbeats[-1].confirmed == 2, polls=True)
+        assert set(it.reading.read) == {place(1)}
+        assert it.member.gave_up_at == before, "its transaction may commit"
 
 
 async def test_what_is_lost_is_given_up_though_a_transaction_is_open() -> None:

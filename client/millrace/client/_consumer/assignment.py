@@ -274,6 +274,7 @@ class Assignment:
         """Read these no more, and drop what was fetched of them."""
         gone = set(places)
         self._handing_out.drop_rest_of(gone)
+        self._handing_out.undecided -= gone
         with self._fetching.lock:
             for place in gone:
                 self._fetching.fetcher.unassign(place)
@@ -286,6 +287,8 @@ class Assignment:
     def put_back(self, positions: Mapping[TopicPartition, Position | None]) -> None:
         """Go back, and drop what was fetched; None: to the first record that was taken."""
         self._handing_out.drop()
+        self._handing_out.undecided.clear()
+        self._handing_out.staged.clear()
         with self._fetching.changing() as fetcher:
             for place, position in positions.items():
                 to = fetcher.partition(place).first_taken
@@ -293,6 +296,10 @@ class Assignment:
                     to = Offset(position.offset)
                 if to is not None and not fetcher.untold.is_gone(place):
                     fetcher.rewind(place, to)
+
+    def is_undecided(self, places: Iterable[TopicPartition]) -> bool:
+        """Whether records of these were handed out that no transaction has committed."""
+        return self._handing_out.is_undecided(places)
 
     def known_position(self, place: TopicPartition) -> Position | None:
         """Return the position of the next record that is handed out.

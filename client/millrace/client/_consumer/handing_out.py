@@ -4,7 +4,7 @@ Its methods belong to one thread or task at a time.
 """
 
 from bisect import bisect_right
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -39,6 +39,11 @@ class HandingOut:
         self._record_type = record_type(config.key_deserializer, config.value_deserializer)
         self._rest: tuple[FetchedBatch, pa.RecordBatch | FewRecords] | None = None
         """Records of a batch that did not fit into the last `poll`; Python objects are lent."""
+        self.undecided: set[TopicPartition] = set()
+        """Partitions of which records were handed out since a transaction committed them last."""
+        self.staged: set[TopicPartition] = set()
+        """Partitions that are committed if the open transaction is, with all that was handed out
+        before it got their positions."""
         self._lent: LentRecords | None = None
         """The first records of the rest, for loops over the consumer: the records that they leave
         are handed out next."""
@@ -180,10 +185,12 @@ class HandingOut:
             bytes_max: likewise, for the bytes of the opened batch.
         """
         if self._rest is not None:
+            self.undecided.add(self._rest[0].topic_partition)
             return self._rest
         while (batch := self._fetching.take()) is not None:
             opened = self._open(batch, records_max, bytes_max)
             if opened is not None:
+                self.undecided.add(batch.topic_partition)
                 return batch, opened
         return None
 
@@ -230,6 +237,18 @@ class HandingOut:
         self.drop()  # If there is a rest it is of this partition.
         with self._fetching.changing() as fetcher:
             fetcher.rewind(place, to)
+
+    # What transactions decide.
+
+    def stage(self, places: Iterable[TopicPartition]) -> None:
+        """Note that the open transaction commits all that was handed out of these partitions."""
+        covered = self.undecided.intersection(places)
+        self.undecided -= covered
+        self.staged |= covered
+
+    def is_undecided(self, places: Iterable[TopicPartition]) -> bool:
+        """Whether records of these were handed out that no transaction has committed."""
+        return any(place in self.undecided or place in self.staged for place in places)
 
     # What is left of the last poll.
 

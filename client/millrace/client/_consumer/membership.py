@@ -66,7 +66,8 @@ class Membership:
         owned: the topic of each partition that it reads.
         gave_up_at: when others last got partitions that it had read, or since when it is a member,
             in seconds of the monotonic clock.
-        is_held: a transaction commits for the member: it gives no partition up.
+        is_held: a transaction commits for the member: it gives no partition up of which it has
+            handed out records that are not committed.
         must_put_back: what it has handed out since the last commit does not count: the next poll
             goes back.
     """
@@ -180,7 +181,7 @@ class Membership:
         self.commits.begin_due()
 
     def hold(self, *, is_held: bool) -> None:
-        """Give up no partition, or do so again: a transaction commits for the member, or ended."""
+        """Note that a transaction commits for the member, or that it has ended."""
         self.is_held = is_held
         self.heartbeats.deferred = None
 
@@ -200,7 +201,8 @@ class Membership:
             for partition in topic.partitions
         }
         revoked = [place for place in self.owned if place not in assigned]
-        if revoked and self.is_held:
+        # What is committed is done, and no record was handed out in this transaction.
+        if revoked and self.is_held and self._assignment.is_undecided(revoked):
             self.heartbeats.deferred = told
             return
         if revoked:
@@ -210,7 +212,8 @@ class Membership:
                 return
             await self._call(self._callbacks.on_revoked, self._names(revoked))
             self._assignment.end(revoked)
-            self.gave_up_at = host.monotonic_s()
+            if not self.is_held:
+                self.gave_up_at = host.monotonic_s()
             for place in revoked:
                 del self.owned[place]
                 self.commits.ends.pop(place, None)

@@ -2,8 +2,10 @@
 
 Invariants, between the moment at which a transaction knows the consumer and its end:
 
-- The consumer takes no assignment by which it loses a partition: its group waits for it. So what
-  it has handed out, and what the transaction has made of it, count together.
+- The consumer takes no assignment by which it loses a partition of which it has handed out records
+  that are not committed: its group waits for it. So what it has handed out, and what the
+  transaction has made of it, count together. A program that polls within transactions alone gives
+  partitions up in a first poll, when the transaction before has committed all that it had read.
 - If its group gave partitions to others all the same, as its session had ended, the transaction
   cannot commit: the others have read the same records. Nor can it if a topic is gone: a group
   would read on there without its position, were the topic brought back.
@@ -27,6 +29,7 @@ from millrace.core.errors import (
     MillraceError,
     StaleMemberEpochError,
 )
+from millrace.core.ids import TopicPartition
 from millrace.core.topics import PartitionName
 
 _PUT_BACK_S: Final = 2.0
@@ -62,8 +65,9 @@ class TransactionalReading:
         self._tell()
 
     def release(self) -> None:
-        """Give partitions up again."""
+        """Give partitions up again: the transaction has committed, or `put_back` was called."""
         self._holds -= 1
+        self._core.handing_out.staged.clear()
         self._tell()
         self._core.assignment.wake()
 
@@ -101,12 +105,26 @@ class TransactionalReading:
                 "within the transaction: abort it. To hold them, name the consumer when it begins: "
                 "producer.transaction(consumer)"
             )
+        self._core.handing_out.stage(self._covered(positions))  # Before others may poll.
         for gone in await self._core.commit(positions, Within(transactional_id, *identity)):
             raise StaleMemberEpochError(
                 f"the topic of partition {gone.partition} was deleted, and is read no more once "
                 f"the group {self._core.config.group!r} says so: abort the transaction, as it may "
                 "have records of that topic"
             )
+
+    def _covered(self, positions: Mapping[PartitionName, int] | None) -> list[TopicPartition]:
+        """Return the partitions of which all that was handed out is before these positions."""
+        assignment = self._core.assignment
+        if positions is None:
+            return list(assignment.topics)
+        reached = {assignment.named(place): offset for place, offset in positions.items()}
+        known = {place: assignment.known_position(place) for place in reached}
+        return [
+            place
+            for place, position in known.items()
+            if position is not None and position.offset <= reached[place]
+        ]
 
     def on_aborted(self) -> None:
         """Go back to where the group has committed, in the next poll."""
