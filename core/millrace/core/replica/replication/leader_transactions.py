@@ -196,11 +196,14 @@ class LeaderTransactions(LeaderOffsets):
                 refusals.append(refusal.with_traceback(None))  # It refers to this frame.
                 continue
             refusals.append(None)
+            if decided is not None or marker.protocol != BUMPING:
+                # Without bumps the transaction that joins may be the one that the marker ends,
+                # though it has no records here (T14). With them the epochs tell.
+                self._joining.pop(marker.producer_id, None)
             if decided is not None:
                 before.append((marker.producer_id, producers.entry(marker.producer_id)))
                 producers.end([decided], base_offset, now)
                 written.append(decided)
-                self._joining.pop(marker.producer_id, None)
         if all(refusals):
             return AppendedMarkers(written, refusals, None)
         if written:

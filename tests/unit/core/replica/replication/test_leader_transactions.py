@@ -149,20 +149,28 @@ def test_without_bumps_a_transaction_of_a_producer_that_is_not_known_begins_anyw
         machine.append(batch(90), Acks.ALL, "a", WALL, joined=guard)
 
 
-def test_a_guard_is_void_after_a_marker() -> None:
-    # With protocol 1 nothing but the guard tells a late batch from one of the next transaction.
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_guard_is_void_after_a_marker_that_has_nothing_to_end(is_known: bool) -> None:
+    """T14: without bumps nothing but the guard tells a late batch from one of the next one."""
+    machine = leader()
+    if is_known:
+        join(machine, batch())
+        machine.append_markers([marker(0, protocol=NOT_BUMPING)], "m", WALL)
+    late = batch(10 if is_known else 0)
+    guard = machine.begin_joining(late, NOT_BUMPING)
+    # Its transaction is over, and has no records here.
+    machine.append_markers([marker(0, protocol=NOT_BUMPING)], "m", WALL)
+    with pytest.raises(InvalidTransactionStateError):
+        machine.append(late, Acks.ALL, "b", WALL, joined=guard)
+
+
+def test_a_marker_that_comes_again_leaves_the_guard_of_the_next_transaction() -> None:
     machine = leader()
     join(machine, batch())
-    machine.append_markers([marker(0, protocol=NOT_BUMPING)], "m", WALL)
-    guard = machine.begin_joining(batch(10))
-    machine.append_markers([marker(1)], "m", WALL)
-    machine.append_markers([marker(2)], "m", WALL)
-    assert guard is not None
-    late = machine.begin_joining(batch(epoch=2))
-    assert late is not None
-    assert late is not guard
-    with pytest.raises(InvalidTransactionStateError):
-        machine.append(batch(epoch=2), Acks.ALL, "b", WALL, joined=guard)
+    machine.append_markers([marker()], "m", WALL)
+    guard = machine.begin_joining(batch(epoch=1))
+    machine.append_markers([marker()], "m", WALL)
+    machine.append(batch(epoch=1), Acks.ALL, "b", WALL, joined=guard)
 
 
 def test_a_guard_is_void_after_an_append_and_an_end_of_the_producer() -> None:
@@ -321,6 +329,8 @@ def test_an_abort_by_hand_has_a_higher_epoch() -> None:
     with pytest.raises(TransactionalIdNotFoundError):
         machine.abort_marker(ProducerId(7), Offset(0))
     join(machine, batch(epoch=4))
+    with pytest.raises(TransactionalIdNotFoundError):  # Another one, which began elsewhere.
+        machine.abort_marker(ProducerId(7), Offset(1))
     aborts = machine.abort_marker(ProducerId(7), Offset(0))
     assert (aborts.producer_epoch, aborts.is_commit, aborts.protocol) == (5, False, BUMPING)
     assert machine.append_markers([aborts], "m", WALL).refusals == [None]
@@ -331,6 +341,7 @@ def test_an_abort_by_hand_in_the_last_epoch_ends_the_transaction() -> None:
     machine = leader()
     join(machine, batch(epoch=PRODUCER_EPOCH_MAX))
     aborts = machine.abort_marker(ProducerId(7), Offset(0))
+    assert aborts.producer_epoch == PRODUCER_EPOCH_MAX
     assert machine.append_markers([aborts], "m", WALL).refusals == [None]
     assert machine.producers.open_entries() == []
 
