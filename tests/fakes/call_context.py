@@ -8,17 +8,19 @@ from typing import Any
 
 import grpc
 
+from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.guard.guard import Guard
 from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.grpc_calls import grpc_handlers
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
-from millrace.core.callers import ANONYMOUS, Caller
+from millrace.core.callers import ANONYMOUS
 from millrace.core.metadata.model import Listener
 from millrace.runtime.turns import Turns
 
-CALLER = Caller(
+CALLER = GuardedCaller(
     principal=ANONYMOUS,
     client_id="test",
     address="10.0.0.1:4711",
@@ -90,10 +92,13 @@ def calls_of(
     listener: Listener = Listener.CLIENTS,
     limits: LimitsConfig | None = None,
     metrics: BrokerMetrics | None = None,
+    guard: Guard | None = None,
 ) -> Calls:
     """Return the calls of a listener."""
     refusals = Refusals(BrokerMetrics() if metrics is None else metrics, AuditLog(lines_max=100))
-    return Calls(listener, LimitsConfig() if limits is None else limits, refusals, Turns())
+    return Calls(
+        listener, LimitsConfig() if limits is None else limits, refusals, Turns(), guard=guard
+    )
 
 
 async def serve_call(

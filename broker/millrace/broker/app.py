@@ -34,6 +34,7 @@ from millrace.broker.coordinator.staged_commits import StagedCommits
 from millrace.broker.coordinator.transaction_joins import METHOD as JOIN
 from millrace.broker.coordinator.transaction_joins import TransactionJoins
 from millrace.broker.coordinator.transactions import Transactions
+from millrace.broker.guard.access_files import AccessFiles, open_access
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.fetcher import ReplicaFetcher
@@ -145,6 +146,7 @@ class Broker:
         self._metrics.arrow_memory_bytes.set_function(pa.total_allocated_bytes)
         self._early = EarlyRequests()
         self._quotas = Quotas(config.quotas, self._metrics.quotas)
+        self._access: AccessFiles | None = None
         self._checkers = [
             Worker(f"check-{number}", self._mailbox) for number in range(config.threads.check)
         ]
@@ -172,6 +174,11 @@ class Broker:
         Raises:
             MillraceError: the start failed.
         """
+        self._access = await asyncio.to_thread(
+            open_access,
+            self._config,
+            lambda file, refused: self._metrics.access_file_refused.labels(file).set(refused),
+        )
         listeners = self._listen()
         metrics_address = self._serve_metrics(listeners)
         cache = MetadataCache(self._directories.cluster_id, self._directories.seen)
@@ -249,6 +256,7 @@ class Broker:
             refusals=self._refusals,
             turns=self._turns,
             quotas=self._quotas,
+            guard=None if self._access is None else self._access.guard,
             begin=self._duties.begin,
         )
 
@@ -500,6 +508,8 @@ class Broker:
         self._duties.begin(housekeeping.observe())
         self._duties.begin(self._quotas.run())
         self._duties.begin(self._audit.run())
+        if self._access is not None:
+            self._duties.begin(self._access.run())
         return housekeeping
 
     def _begin_upkeep(

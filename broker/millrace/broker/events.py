@@ -695,6 +695,42 @@ CALLER_REFUSED: Final = Event(
     action="Correct the client. Against a client that does not stop, set a [quota](quotas.md).",
     fields=(*CALLER_FIELDS, "method", "error"),
 )
+CREDENTIAL_REFUSED: Final = Event(
+    name="credential_refused",
+    level=Level.WARNING,
+    text="a caller could not be identified",
+    meaning="A call came with a token that proves nothing here: it is unknown, was removed, has "
+    "ended, or is none. The caller is not told why.",
+    action="Give the client another token (`millrace token new`). If none should come from that "
+    "address, close the port to it.",
+    fields=(*CALLER_FIELDS, "method", "reason"),
+)
+ACCESS_FILE_TAKEN: Final = Event(
+    name="access_file_taken",
+    level=Level.INFO,
+    text="who may do what has changed: %(file)s",
+    meaning="The file of tokens or of rules was read again, and counts from now on.",
+    fields=("file",),
+)
+ACCESS_FILE_REFUSED: Final = Event(
+    name="access_file_refused",
+    level=Level.ERROR,
+    text="a file that says who may do what is left as it was: %(error)s",
+    meaning="The file of tokens or of rules has changed, and has a mistake, or is away. What it "
+    "said before goes on, also for tokens that were removed meanwhile.",
+    action="Correct the file, as the error says. The metric `millrace_access_file_refused` is 0 "
+    "when the broker has taken it.",
+    fields=("file", "error"),
+)
+ACCESS_IS_OPEN: Final = Event(
+    name="access_is_open",
+    level=Level.WARNING,
+    text="whoever reaches the broker may do everything",
+    meaning="A listener for clients can be reached from other machines, and `access.rules_file` "
+    "is not set.",
+    action="Set `access.tokens_file` and `access.rules_file`: see [security](security.md).",
+    fields=("address",),
+)
 OLDER_COPY_ACCEPTED: Final = Event(
     name="older_copy_accepted",
     level=Level.WARNING,

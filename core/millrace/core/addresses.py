@@ -1,6 +1,7 @@
 """Addresses as they are written."""
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Final
 
 from millrace.core.numbers import parse_whole_number
@@ -17,6 +18,16 @@ def split_address(address: str) -> tuple[str, int]:
     """Return host and port of `host:port`; an IPv6 host has lost its brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is surely this machine: no other one sees what is sent there."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False  # A name, which may lead anywhere.
 
 
 def parse_addresses(given: str | Sequence[str]) -> list[str]:

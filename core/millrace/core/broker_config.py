@@ -230,6 +230,28 @@ class CoordinationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AccessConfig:
+    """Who may do what: [security](security.md). All brokers of a cluster need the same."""
+
+    tokens_file: str = setting(
+        "",
+        "File of tokens, and of whom each one proves: `millrace token new` writes it. A broker "
+        "reads it again when it changes. Empty: this broker knows no tokens.",
+    )
+    rules_file: str = setting(
+        "",
+        "File of rules that say who may do what; nobody may do anything else. A broker reads it "
+        "again when it changes; one with a mistake leaves the rules as they were, and keeps a "
+        "broker from starting. Empty: whoever reaches the broker may do everything.",
+    )
+
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong between the settings."""
+        if self.tokens_file and not self.rules_file:
+            yield "rules_file: must be set, too: tokens say who calls, and rules what they may do"
+
+
+@dataclass(frozen=True, kw_only=True)
 class MetricsConfig:
     """The page `/metrics` for Prometheus."""
 
@@ -725,6 +747,7 @@ class BrokerConfig:
     coordination: CoordinationConfig = section(CoordinationConfig)
     cluster: ClusterConfig = section(ClusterConfig)
     listeners: ListenersConfig = section(ListenersConfig)
+    access: AccessConfig = section(AccessConfig)
     replication: ReplicationConfig = section(ReplicationConfig)
     positions: PositionsConfig = section(PositionsConfig)
     transactions: TransactionsConfig = section(TransactionsConfig)

@@ -9,6 +9,7 @@ and travel on the wire (`millrace.proto.v1.ErrorCode`); names may change.
     ├── FencedError                 this session is over: a newer one took its place
     ├── AbortedError                the transaction is over, and nothing of it counts: begin another
     ├── InvalidRequestError         the request can never succeed as it stands
+    ├── AccessDeniedError           the caller may not do it: another token or rule is needed
     ├── StorageError                the broker's disk refused
     └── ClientError                 raised by the client library itself, never sent on the wire
 
@@ -121,6 +122,10 @@ class AbortedError(MillraceError):
 
 class InvalidRequestError(MillraceError):
     """The request is wrong in itself; sending it again changes nothing."""
+
+
+class AccessDeniedError(MillraceError):
+    """The caller may not do it: it needs another identity, or a rule that allows it."""
 
 
 class StorageError(MillraceError):
@@ -620,6 +625,36 @@ class VersionConflictError(InvalidRequestError):
     """An application's version is an old one, or of another query than the last one (T21)."""
 
     code = 83
+
+
+class TopicAuthorizationFailedError(AccessDeniedError):
+    """The caller may not do this with the topic, whether there is one or not."""
+
+    code = 90
+
+
+class GroupAuthorizationFailedError(AccessDeniedError):
+    """The caller may not do this with the group, whether there is one or not."""
+
+    code = 91
+
+
+class TransactionalIdAuthorizationFailedError(AccessDeniedError):
+    """The caller may not do this with the transactional id, or id of an application."""
+
+    code = 92
+
+
+class ClusterAuthorizationFailedError(AccessDeniedError):
+    """The caller may not do this with the cluster."""
+
+    code = 93
+
+
+class AuthenticationFailedError(AccessDeniedError):
+    """The broker does not know who calls: the token is missing, has ended, or is not its own."""
+
+    code = 94
 
 
 class BufferExhaustedError(ClientError):

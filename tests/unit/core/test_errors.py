@@ -6,6 +6,7 @@ from millrace.core import errors
 from millrace.core.errors import (
     ERRORS_BY_CODE,
     AbortedError,
+    AccessDeniedError,
     Appended,
     ClientError,
     FencedError,
@@ -28,6 +29,7 @@ BRANCHES = (
     InvalidRequestError,
     StorageError,
     ClientError,
+    AccessDeniedError,
 )
 
 

@@ -55,6 +55,14 @@ class AuditLog:
                 _log, **caller.log_fields(), method=method, error=printable(error.message)
             )
 
+    def on_unknown(self, caller: Caller, method: str, reason: str) -> None:
+        """Log that nobody could be identified, with the reason that the caller is not told."""
+        same = _Same(events.CREDENTIAL_REFUSED, _from_host(caller), method, "")
+        if self._refusals.is_new(same):
+            events.CREDENTIAL_REFUSED.log(
+                _log, **caller.log_fields(), method=method, reason=printable(reason)
+            )
+
     def on_act(
         self,
         caller: Caller,

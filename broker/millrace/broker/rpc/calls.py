@@ -1,4 +1,4 @@
-"""The calls to one listener: their callers, their decoding, and their errors.
+"""The calls to one listener: their callers, their rights, their decoding, and their errors.
 
 Each call has one `Caller`, made when it begins: a stream of requests costs one. A `MillraceError`
 in a handler ends the call, is named in its trailing metadata, and is recorded with the caller.
@@ -12,6 +12,10 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
+from millrace.broker.guard.callers import Access, GuardedCaller
+from millrace.broker.guard.credentials import RefusedCredentialError
+from millrace.broker.guard.demands import Demands
+from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
 from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.audit import AuditLog, printable
 from millrace.broker.rpc.refusals import Refusals
@@ -20,6 +24,7 @@ from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS, Caller
 from millrace.core.errors import (
     Appended,
+    AuthenticationFailedError,
     MalformedRequestError,
     MessageTooLargeError,
     MillraceError,
@@ -29,18 +34,20 @@ from millrace.core.quotas.quota import QuotaKind
 from millrace.proto.callers import client_id_from_metadata
 from millrace.runtime import host
 from millrace.runtime.loop_time import LoopTime
+from millrace.runtime.streams import run_until_first
 from millrace.runtime.transport.calls import ServerCall
 from millrace.runtime.turns import Turns
 
-UnaryMethod = tuple[Callable[[Any, Caller], Awaitable[Message]], RequestKind[Any]]
-"""A method with one request and one response, and the class of its request."""
+UnaryMethod = tuple[Callable[[Any, GuardedCaller], Awaitable[Message]], RequestKind[Any], Demands]
+"""A method with one request and one response, the class of its request, and what it demands."""
 ForwardMethod = tuple[
     Callable[[bytes, Caller], Awaitable[Message]], RequestKind[Any], Callable[[Any], None]
 ]
 """A method that passes its request on as it came, what decodes the request, and what refuses one
 before."""
-StreamMethod = Callable[[ServerCall, Caller], Awaitable[None]]
-"""A method with a stream in each direction."""
+StreamHandler = Callable[[ServerCall, GuardedCaller], Awaitable[None]]
+StreamMethod = tuple[StreamHandler, Demands]
+"""A method with a stream in each direction, and what it demands."""
 UnaryCall = Callable[[bytes, ServerCall], Awaitable[bytes]]
 """Serves a call with one request: takes its bytes, returns those of the response."""
 StreamCall = Callable[[ServerCall], Awaitable[None]]
@@ -63,11 +70,13 @@ class ServiceMethods:
         name: of the service, in full.
         unary: methods with one request and one response, by name.
         streams: methods with a stream in each direction, by name.
+        demands: what each of them demands of its callers.
     """
 
     name: str
     unary: Mapping[str, UnaryCall]
     streams: Mapping[str, StreamCall]
+    demands: Mapping[str, Demands]
 
     def by_path(self) -> dict[str, StreamCall]:
         """Return all methods by `/package.Service/Method`, each as one that has streams."""
@@ -94,6 +103,7 @@ class Calls:
         refusals: records each.
         turns: of the loop.
         quotas: of clients; None: brokers have none.
+        guard: knows the callers; None: everybody may do everything.
 
     Attributes:
         listener: as given.
@@ -106,9 +116,12 @@ class Calls:
         limits: LimitsConfig,
         refusals: Refusals,
         turns: Turns,
+        *,
         quotas: Quotas | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self._turns = turns
+        self._guard = guard
         self._quotas = quotas
         self.listener = listener
         self._limits = limits
@@ -124,7 +137,7 @@ class Calls:
         service: str,
         *,
         unary: Mapping[str, UnaryMethod] | None = None,
-        forwards: Mapping[str, ForwardMethod] | None = None,
+        forwards: Mapping[str, tuple[ForwardMethod, Demands]] | None = None,
         streams: Mapping[str, StreamMethod] | None = None,
     ) -> ServiceMethods:
         """Return what serves the calls of a service.
@@ -137,19 +150,23 @@ class Calls:
             forwards: likewise, those that get the bytes of a request, which are valid.
             streams: its other methods, by name.
         """
-        served = {
-            name: self._unary(name, method, kind) for name, (method, kind) in (unary or {}).items()
-        }
-        for name, (forward, kind, check) in (forwards or {}).items():
-            served[name] = self._unary(name, forward, kind, check)
-        opened = {name: self._stream(name, serve) for name, serve in (streams or {}).items()}
-        return ServiceMethods(service, served, opened)
+        served, opened = dict[str, UnaryCall](), dict[str, StreamCall]()
+        demanded: dict[str, Demands] = {}
+        for name, (method, kind, demands) in (unary or {}).items():
+            served[name], demanded[name] = self._unary(name, method, kind, demands), demands
+        for name, ((forward, kind, check), demands) in (forwards or {}).items():
+            served[name] = self._unary(name, forward, kind, demands, check)
+            demanded[name] = demands
+        for name, (serve, demands) in (streams or {}).items():
+            opened[name], demanded[name] = self._stream(name, serve), demands
+        return ServiceMethods(service, served, opened, demanded)
 
     def _unary(
         self,
         name: str,
-        method: Callable[[Any, Caller], Awaitable[Message]],
+        method: Callable[[Any, GuardedCaller], Awaitable[Message]],
         kind: RequestKind[_R],
+        demands: Demands,
         check: Callable[[_R], None] | None = None,
     ) -> UnaryCall:
         async def served(data: bytes, call: ServerCall) -> bytes:
@@ -162,9 +179,11 @@ class Calls:
             finally:
                 self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
 
-        async def answer(data: bytes, caller: Caller) -> bytes:
+        async def answer(data: bytes, caller: GuardedCaller) -> bytes:
             await self._turns.give_way_to(len(data))
             request: Any = decode_request(kind, data, self._limits.request_entries_max)
+            if caller.access is not None:
+                await self._check_demands(demands, request, caller.access)
             if check is not None:
                 check(request)
                 request = data  # Of the message, nothing stays while the controller works.
@@ -173,6 +192,18 @@ class Calls:
             return response.SerializeToString()
 
         return served
+
+    async def _check_demands(self, demands: Demands, request: Any, access: Access) -> None:
+        """Refuse a request as a whole if its caller may not do all that it demands.
+
+        Raises:
+            AccessDeniedError: names the first thing.
+        """
+        work = self._turns.work()
+        for operation, resource in demands.of(request):
+            await work.give_way()
+            if (refused := access.refusal(operation, resource)) is not None:
+                raise refused
 
     async def _within_quota(
         self, quotas: Quotas, answer: Coroutine[Any, Any, bytes], caller: Caller
@@ -191,24 +222,48 @@ class Calls:
             throttle.charge_time(timed.nanoseconds)
             throttle.close()
 
-    def _stream(self, name: str, serve: StreamMethod) -> StreamCall:
+    def _stream(self, name: str, serve: StreamHandler) -> StreamCall:
         async def served(call: ServerCall) -> None:
             async with self._begun(call, name) as caller:
-                await serve(call, caller)
+                access = caller.access
+                if access is None or access.credential is None:
+                    await serve(call, caller)
+                    return
+                handled: Awaitable[None] = serve(call, caller)
+                await run_until_first(_awaited(handled), access.watch())
 
         return served
 
     @asynccontextmanager
-    async def _begun(self, call: ServerCall, method: str) -> AsyncIterator[Caller]:
+    async def _begun(self, call: ServerCall, method: str) -> AsyncIterator[GuardedCaller]:
         """Provide a call's caller; record the error of its handler."""
         caller = _nameless(call, self.listener)
         try:
             client_id = client_id_from_metadata(call.metadata)
             caller = replace(caller, client_id=client_id)
+            if self._guard is not None:
+                caller = self._identified(self._guard, call, caller, method)
             yield caller
         except MillraceError as error:
             self.refusals.on_refused(error, caller, method)
             raise
+
+    def _identified(
+        self, guard: Guard, call: ServerCall, caller: GuardedCaller, method: str
+    ) -> GuardedCaller:
+        """Return the caller as what it proves to be.
+
+        Raises:
+            AuthenticationFailedError: it proves nothing that counts here, as the audit log says.
+        """
+        try:
+            identity, credential = guard.identify(call.metadata, call.principal)
+        except RefusedCredentialError as error:
+            self.audit.on_unknown(caller, method, str(error))
+            raise AuthenticationFailedError(NOT_ACCEPTED) from None
+        guard.check_known(identity)
+        access = Access(guard, identity, credential)
+        return replace(caller, principal=identity.principal, access=access)
 
     def _checked_size(self, response: Message) -> int:
         """Return the bytes of an answer.
@@ -226,10 +281,14 @@ class Calls:
         return size
 
 
-def _nameless(call: ServerCall, listener: Listener) -> Caller:
+async def _awaited(handled: Awaitable[None]) -> None:
+    await handled
+
+
+def _nameless(call: ServerCall, listener: Listener) -> GuardedCaller:
     """Return the caller of a call, without the client id, which may be malformed."""
     software = next((str(value) for key, value in call.metadata if key == "user-agent"), "")
-    return Caller(
+    return GuardedCaller(
         principal=call.principal or ANONYMOUS,
         client_id="",
         address=call.address,

@@ -12,6 +12,7 @@ from typing import Protocol
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from millrace.broker.guard.guard import Guard
 from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.connection_watch import ConnectionWatch
@@ -52,6 +53,7 @@ class ClientListener:
         turns: of the loop.
         quotas: of its clients.
         credentials: of its connections; None: they are in plain text.
+        guard: knows its clients; None: they may do everything.
 
     Attributes:
         calls: for its services.
@@ -71,11 +73,12 @@ class ClientListener:
         turns: Turns,
         quotas: Quotas,
         credentials: ServerCredentials | None,
+        guard: Guard | None,
     ) -> None:
         self.twin: DrpcListener | None = None
         self.is_serving = False
         self._server = make_server(limits, watch)
-        self.calls = Calls(entry.side, limits, refusals, turns, quotas)
+        self.calls = Calls(entry.side, limits, refusals, turns, quotas=quotas, guard=guard)
         self.credentials = credentials
         self.port, self.address = bind(self._server, entry, credentials)
         self._health = health.aio.HealthServicer()

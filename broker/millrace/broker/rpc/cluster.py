@@ -7,6 +7,8 @@ from typing import Any, Final, cast
 from google.protobuf.message import Message
 
 from millrace.broker.controller.channel import ControllerChannel, ForwardedRequest
+from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.guard.demands import KNOWN, Demands, cluster, each, whole
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
@@ -14,11 +16,13 @@ from millrace.broker.rpc.broker_settings import describe_settings
 from millrace.broker.rpc.calls import Calls, ForwardMethod, ServiceMethods
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.record_deletions import RecordDeletions
+from millrace.broker.rpc.resources import TopicResources, topic_resource
 from millrace.broker.rpc.topic_messages import TopicDescriptions, topic_id_of
 from millrace.core.broker_config import BrokerConfig
 from millrace.core.callers import Caller
 from millrace.core.controller.request_limits import count_problem
 from millrace.core.errors import (
+    AccessDeniedError,
     BrokerShuttingDownError,
     InconsistentClusterIdError,
     LogDirFailedError,
@@ -26,6 +30,7 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.guard.access import Operation, ResourceKind
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.media import TopicMedia
 from millrace.core.metadata import topic_config
@@ -66,27 +71,35 @@ class _Forwarded:
         kind: of the request.
         request: as the controller knows it.
         entries: the field of the request with its topics, partitions or quotas; empty: it has none.
+        operation: that it demands, on the cluster or on its topics.
     """
 
     kind: ForwardedRequest
     request: type[Request]
     entries: str
+    operation: Operation
 
 
 _FORWARDED: Final = {
-    method: _Forwarded(ForwardedRequest(field), request, entries)
-    for method, field, request, entries in (
-        ("CreateTopics", "create_topics", CreateTopics, "topics"),
-        ("AlterTopics", "alter_topics", AlterTopics, "topics"),
-        ("DeleteTopics", "delete_topics", DeleteTopics, "topics"),
-        ("UndeleteTopics", "undelete_topics", UndeleteTopics, "topics"),
-        ("PurgeTopics", "purge_topics", PurgeTopics, "topics"),
-        ("DrainBroker", "drain_broker", DrainBroker, ""),
-        ("UnregisterBroker", "unregister_broker", UnregisterBroker, ""),
-        ("ReassignPartitions", "reassign_partitions", ReassignPartitions, "reassignments"),
-        ("ElectLeaders", "elect_leaders", ElectLeaders, "partitions"),
-        ("SetQuotas", "set_quotas", SetQuotas, "quotas"),
-        ("DeleteQuotas", "delete_quotas", DeleteQuotas, "names"),
+    method: _Forwarded(ForwardedRequest(field), request, entries, operation)
+    for method, field, request, entries, operation in (
+        ("CreateTopics", "create_topics", CreateTopics, "topics", Operation.CREATE),
+        ("AlterTopics", "alter_topics", AlterTopics, "topics", Operation.ALTER),
+        ("DeleteTopics", "delete_topics", DeleteTopics, "topics", Operation.DELETE),
+        ("UndeleteTopics", "undelete_topics", UndeleteTopics, "topics", Operation.DELETE),
+        ("PurgeTopics", "purge_topics", PurgeTopics, "topics", Operation.DELETE),
+        ("DrainBroker", "drain_broker", DrainBroker, "", Operation.ADMINISTER),
+        ("UnregisterBroker", "unregister_broker", UnregisterBroker, "", Operation.ADMINISTER),
+        (
+            "ReassignPartitions",
+            "reassign_partitions",
+            ReassignPartitions,
+            "reassignments",
+            Operation.ADMINISTER,
+        ),
+        ("ElectLeaders", "elect_leaders", ElectLeaders, "partitions", Operation.ADMINISTER),
+        ("SetQuotas", "set_quotas", SetQuotas, "quotas", Operation.ADMINISTER),
+        ("DeleteQuotas", "delete_quotas", DeleteQuotas, "names", Operation.ADMINISTER),
     )
 }
 _QUOTA_USES_MAX: Final = 10_000
@@ -125,6 +138,7 @@ class ClusterService:
         self._turns = turns
         self._calls = calls
         self._listener = calls.listener
+        self._resources = TopicResources(lambda: channel.metadata)
         self._topics = TopicDescriptions(calls.listener)
         self._deletions = RecordDeletions(
             partitions,
@@ -139,17 +153,60 @@ class ClusterService:
         return self._calls.methods(
             self.NAME,
             unary={
-                "Hello": (self._hello, HelloRequest),
-                "GetMetadata": (self._get_metadata, pb.GetMetadataRequest),
-                "ListDeletedTopics": (self._list_deleted, pb.ListDeletedTopicsRequest),
-                "DescribeLogs": (self._describe_logs, pb.DescribeLogsRequest),
-                "DescribeBrokerConfig": (self._describe_config, pb.DescribeBrokerConfigRequest),
-                "DeleteRecords": (self._deletions.delete_records, pb.DeleteRecordsRequest),
-                "DescribeQuotas": (self._describe_quotas, pb.DescribeQuotasRequest),
+                "Hello": (self._hello, HelloRequest, KNOWN),
+                "GetMetadata": (
+                    self._get_metadata,
+                    pb.GetMetadataRequest,
+                    each(Operation.DESCRIBE, ResourceKind.TOPICS),
+                ),
+                "ListDeletedTopics": (
+                    self._list_deleted,
+                    pb.ListDeletedTopicsRequest,
+                    each(Operation.DESCRIBE, ResourceKind.TOPICS),
+                ),
+                "DescribeLogs": (
+                    self._describe_logs,
+                    pb.DescribeLogsRequest,
+                    each(Operation.DESCRIBE, ResourceKind.TOPICS, "of the partitions it names")
+                    & cluster(
+                        Operation.DESCRIBE,
+                        "if it names no partitions",
+                        lambda request: not request.partitions,
+                    ),
+                ),
+                "DescribeBrokerConfig": (
+                    self._describe_config,
+                    pb.DescribeBrokerConfigRequest,
+                    cluster(Operation.DESCRIBE),
+                ),
+                "DeleteRecords": (
+                    self._deletions.delete_records,
+                    pb.DeleteRecordsRequest,
+                    whole(
+                        Operation.DELETE,
+                        ResourceKind.TOPICS,
+                        lambda request: self._resources.of_partitions(request.partitions),
+                    ),
+                ),
+                "DescribeQuotas": (
+                    self._describe_quotas,
+                    pb.DescribeQuotasRequest,
+                    cluster(Operation.DESCRIBE),
+                ),
             },
             forwards={
-                method: self._forward_method(forwarded) for method, forwarded in _FORWARDED.items()
+                method: (self._forward_method(forwarded), self._demands(forwarded))
+                for method, forwarded in _FORWARDED.items()
             },
+        )
+
+    def _demands(self, forwarded: _Forwarded) -> Demands:
+        if forwarded.operation is Operation.ADMINISTER:
+            return cluster(Operation.ADMINISTER)
+        return whole(
+            forwarded.operation,
+            ResourceKind.TOPICS,
+            lambda request: self._resources.of_refs(request.topics),
         )
 
     async def _hello(self, request: HelloRequest, _: object) -> HelloResponse:
@@ -182,7 +239,7 @@ class ClusterService:
         return response
 
     async def _get_metadata(
-        self, request: pb.GetMetadataRequest, _: object
+        self, request: pb.GetMetadataRequest, caller: GuardedCaller
     ) -> pb.GetMetadataResponse:
         image = self._channel.metadata
         response = pb.GetMetadataResponse(
@@ -216,18 +273,19 @@ class ClusterService:
             # name.
             for name in dict.fromkeys(request.topics):
                 await work.give_way()
-                response.topics.append(self._find(image, name=name))
+                response.topics.append(self._find(image, caller, name=name))
             answered = set[bytes]()
             if request.topic_ids:
                 answered.update(topic.topic_id for topic in response.topics if not topic.error.code)
             for topic_id in dict.fromkeys(request.topic_ids):
                 await work.give_way()
                 if topic_id not in answered:
-                    response.topics.append(self._find(image, topic_id=topic_id))
+                    response.topics.append(self._find(image, caller, topic_id=topic_id))
         else:
             for _, topic in sorted(image.topics.items()):
                 await work.give_way()
-                response.topics.append(self._topics.of(image, topic, self._channel.config))
+                if caller.may(Operation.DESCRIBE, topic_resource(topic.name)):
+                    response.topics.append(self._topics.of(image, topic, self._channel.config))
         if request.with_documentation:
             for described in response.topics:
                 await work.give_way()
@@ -238,14 +296,27 @@ class ClusterService:
         return response
 
     def _find(
-        self, image: MetadataImage, *, name: str = "", topic_id: bytes = b""
+        self,
+        image: MetadataImage,
+        caller: GuardedCaller,
+        *,
+        name: str = "",
+        topic_id: bytes = b"",
     ) -> pb.TopicMetadata:
         try:
             if name:
-                topic = image.topics.get(parse_topic_name(name))
+                wanted_name = parse_topic_name(name)
+                # The answer is the same whether there is such a topic or not.
+                if refused := caller.refusal(Operation.DESCRIBE, topic_resource(wanted_name)):
+                    raise refused
+                topic = image.topics.get(wanted_name)
             else:
                 wanted = topic_id_of(topic_id)
                 topic = image.topics_by_id.get(wanted) if wanted is not None else None
+                if topic is not None:
+                    found = topic_resource(topic.name)
+                    if refused := caller.refusal_by_id(Operation.DESCRIBE, found):
+                        raise refused
             if topic is None:
                 raise UnknownTopicOrPartitionError(
                     f"there is no topic {name}"
@@ -257,13 +328,15 @@ class ClusterService:
         return self._topics.of(image, topic, self._channel.config)
 
     async def _list_deleted(
-        self, _: pb.ListDeletedTopicsRequest, __: object
+        self, _: pb.ListDeletedTopicsRequest, caller: GuardedCaller
     ) -> pb.ListDeletedTopicsResponse:
         image, kept_ms = self._channel.metadata, self._channel.config.deleted_topic_retention_ms
         response = pb.ListDeletedTopicsResponse(metadata_epoch=image.epoch)
         work = self._turns.work()
         for deleted_topic in image.deleted_topics():
             await work.give_way()
+            if not caller.may(Operation.DESCRIBE, topic_resource(deleted_topic.topic.name)):
+                continue
             response.topics.append(
                 pb.DeletedTopic(
                     name=str(deleted_topic.topic.name),
@@ -313,7 +386,7 @@ class ClusterService:
                 partition.leader.address = address
 
     async def _describe_logs(
-        self, request: pb.DescribeLogsRequest, _: object
+        self, request: pb.DescribeLogsRequest, caller: GuardedCaller
     ) -> pb.DescribeLogsResponse:
         work = self._turns.work()
         wanted: dict[TopicPartition, None] = {}
@@ -336,6 +409,7 @@ class ClusterService:
                 topic_id=topic_partition.topic_id, partition=topic_partition.partition
             )
             try:
+                self._check_seen(caller, topic_partition.topic_id, is_asked=bool(wanted))
                 partition = self._partitions.get(topic_partition)
                 if topic_partition in lacking:
                     raise lacking[topic_partition]
@@ -344,7 +418,9 @@ class ClusterService:
                     pb.LogDescription(
                         topic_partition=named,
                         error=wire_error(self._partitions, error, topic_partition, self._listener),
-                        damaged_logs=self._partitions.damaged_logs(topic_partition),
+                        damaged_logs=self._partitions.damaged_logs(topic_partition)
+                        if not isinstance(error, AccessDeniedError)
+                        else (),
                     )
                 )
                 continue
@@ -370,6 +446,18 @@ class ClusterService:
                 )
             )
         return response
+
+    def _check_seen(self, caller: GuardedCaller, topic_id: TopicId, *, is_asked: bool) -> None:
+        """Refuse a topic that the caller names and may not see.
+
+        Raises:
+            TopicAuthorizationFailedError: it is one.
+        """
+        resource = self._resources.of(topic_id) if is_asked else None
+        if resource is not None:
+            refused = caller.refusal_by_id(Operation.DESCRIBE, resource)
+            if refused is not None:
+                raise refused
 
     def _describe_compaction(self, partition: Partition) -> pb.CompactionDescription | None:
         log, refused = partition.log, partition.uncleanable

@@ -23,6 +23,7 @@ from millrace.broker.controller.messages import (
     topic_partition_to_proto,
 )
 from millrace.broker.controller.shell import ControllerShell
+from millrace.broker.guard.demands import OF_BROKERS
 from millrace.broker.rpc.administration import administer
 from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.core.broker_config import LimitsConfig
@@ -119,7 +120,7 @@ class ControllerService:
 
     def methods(self) -> ServiceMethods:
         """Return what serves its calls."""
-        return self._calls.methods(self.NAME, streams={"Session": self._session})
+        return self._calls.methods(self.NAME, streams={"Session": (self._session, OF_BROKERS)})
 
     async def _session(self, call: ServerCall, caller: Caller) -> None:
         session = _Session(self, call, caller)

@@ -10,6 +10,8 @@ from typing import Any, Final, NoReturn
 import grpc
 
 from millrace.core.errors import (
+    AccessDeniedError,
+    AuthenticationFailedError,
     InvalidRequestError,
     MillraceError,
     RetriableError,
@@ -23,6 +25,10 @@ _OF_GRPC: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 def status_of(error: MillraceError) -> Status:
     """Return the status of a call that fails as a whole."""
+    if isinstance(error, AuthenticationFailedError):
+        return Status.UNAUTHENTICATED
+    if isinstance(error, AccessDeniedError):
+        return Status.PERMISSION_DENIED
     if isinstance(error, UnsupportedFeatureError):
         return Status.FAILED_PRECONDITION
     if isinstance(error, InvalidRequestError):

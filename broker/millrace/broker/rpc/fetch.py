@@ -1,15 +1,20 @@
 """The Fetch service, of clients and of followers: `fetch_sessions`, `offset_lookups`, `lags`."""
 
 from dataclasses import dataclass, replace
+from typing import Final
 
+from millrace.broker.guard.demands import OF_BROKERS, each
 from millrace.broker.rpc.calls import ServiceMethods
 from millrace.broker.rpc.fetch_sessions import SessionService
 from millrace.broker.rpc.markers import MarkerWriter
 from millrace.broker.rpc.offset_lookups import OffsetLookups
 from millrace.broker.rpc.transactions import JoinAnswers
+from millrace.core.guard.access import Operation, ResourceKind
 from millrace.core.replica.replication.leader_session import ENTRIES_IN_REQUEST
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1 import replica_pb2, transactions_pb2
+
+DESCRIBE: Final = each(Operation.DESCRIBE, ResourceKind.TOPICS)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -40,11 +45,19 @@ class ReplicaService(SessionService):
         return self.calls.methods(
             self.NAME,
             unary={
-                "DescribeLags": (self.lags.describe, pb.DescribeLagsRequest),
-                "JoinTransaction": (self.joins.join, transactions_pb2.JoinTransactionRequest),
-                "WriteMarkers": (self.markers.write, transactions_pb2.WriteMarkersRequest),
+                "DescribeLags": (self.lags.describe, pb.DescribeLagsRequest, OF_BROKERS),
+                "JoinTransaction": (
+                    self.joins.join,
+                    transactions_pb2.JoinTransactionRequest,
+                    OF_BROKERS,
+                ),
+                "WriteMarkers": (
+                    self.markers.write,
+                    transactions_pb2.WriteMarkersRequest,
+                    OF_BROKERS,
+                ),
             },
-            streams={"Fetch": self.fetch},
+            streams={"Fetch": (self.fetch, OF_BROKERS)},
         )
 
 
@@ -74,12 +87,13 @@ class FetchService(SessionService):
         return self.calls.methods(
             self.NAME,
             unary={
-                "ListOffsets": (lookups.list_offsets, pb.ListOffsetsRequest),
+                "ListOffsets": (lookups.list_offsets, pb.ListOffsetsRequest, DESCRIBE),
                 "OffsetsForLeaderEpoch": (
                     lookups.offsets_for_leader_epoch,
                     pb.OffsetsForLeaderEpochRequest,
+                    DESCRIBE,
                 ),
-                "DescribeLags": (self.lags.describe, pb.DescribeLagsRequest),
+                "DescribeLags": (self.lags.describe, pb.DescribeLagsRequest, DESCRIBE),
             },
-            streams={"Fetch": self.fetch},
+            streams={"Fetch": (self.fetch, each(Operation.CONSUME, ResourceKind.TOPICS))},
         )

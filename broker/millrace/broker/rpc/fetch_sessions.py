@@ -17,7 +17,9 @@ A reader that exceeds a quota gets its answer, which says how long it waits for 
 import asyncio
 from dataclasses import dataclass
 from time import thread_time_ns
+from typing import Final
 
+from millrace.broker.guard.callers import GuardedCaller, TopicAccess
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partition import Partition
@@ -28,15 +30,17 @@ from millrace.broker.rpc.fetch_plans import Plan, plan_read
 from millrace.broker.rpc.lags import Lags
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition, decode_request
+from millrace.broker.rpc.resources import TopicResources
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
-from millrace.core.callers import Caller
 from millrace.core.errors import (
+    AccessDeniedError,
     BrokerShuttingDownError,
     CorruptLogError,
     MalformedRequestError,
     MillraceError,
 )
+from millrace.core.guard.access import Operation
 from millrace.core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -75,6 +79,9 @@ from millrace.runtime.streams import run_until_first
 from millrace.runtime.transport.calls import ServerCall
 from millrace.runtime.turns import Turns
 
+_LOOK_SECONDS: Final = 2.0
+"""Pause between two looks whether a reader may still read."""
+
 
 @dataclass(eq=False, kw_only=True)
 class SessionService:
@@ -99,6 +106,7 @@ class SessionService:
     def __post_init__(self) -> None:
         self.listener = self.calls.listener
         self.lags = Lags(self.partitions, self.reader, self.turns, self.listener)
+        self.topics = TopicResources(lambda: self.partitions.image)
         self._streams: set[FetchStream] = set()
         self._is_ending = False
         self.entries_max = self.limits.request_entries_max
@@ -108,7 +116,7 @@ class SessionService:
             max_wait_ms_max=self.limits.fetch_wait_ms_max,
         )
 
-    async def fetch(self, call: ServerCall, caller: Caller) -> None:
+    async def fetch(self, call: ServerCall, caller: GuardedCaller) -> None:
         """Serve a stream."""
         self.metrics.fetch_streams.inc()
         stream = FetchStream(self, call, caller)
@@ -145,7 +153,7 @@ class FetchStream:
         self,
         service: SessionService,
         call: ServerCall,
-        caller: Caller,
+        caller: GuardedCaller,
     ) -> None:
         self._service = service
         self._call = call
@@ -162,16 +170,35 @@ class FetchStream:
         self._has_room = asyncio.Event()
         self._pause_ms = 0  # Pause of followers that have got enough for now.
         self._ended = asyncio.Event()
+        self._topics = caller.on_topics(Operation.CONSUME, service.topics.of)
 
     async def run(self) -> None:
+        duties = [self._listen(), self._answer(), self._wait_for_end()]
+        if self._topics is not None:
+            duties.append(self._watch_access(self._topics))
         # The reader's half-close ends the session as well: nothing more can be granted.
-        await run_until_first(self._listen(), self._answer(), self._ended.wait())
+        await run_until_first(*duties)
         if self._ended.is_set():
             raise BrokerShuttingDownError("the broker is stopping")
 
     def end(self) -> None:
         """End the session because the broker stops."""
         self._ended.set()
+
+    async def _wait_for_end(self) -> None:
+        await self._ended.wait()
+
+    async def _watch_access(self, topics: TopicAccess) -> None:
+        """Refuse, for ever, the topics that the reader may not read any more."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            work = self._service.turns.work()
+            for position in list(self._session.positions.values()):
+                await work.give_way()
+                refused = topics.refusal(position.topic_partition.topic_id)
+                if refused is not None:
+                    self._refuse(position, refused)
+                    self._wake.set()
 
     def close(self) -> None:
         """Leave all partitions."""
@@ -305,6 +332,8 @@ class FetchStream:
 
     def _follow(self, wanted: pb.FetchPartition) -> None:
         topic_partition = checked_topic_partition(wanted.topic_id, wanted.partition)
+        if self._topics is not None and (refused := self._topics.refusal(topic_partition.topic_id)):
+            raise refused
         partition = self._service.partitions.get(topic_partition)
         reader = self._reader
         reader.check_epoch(
@@ -355,7 +384,7 @@ class FetchStream:
             error=wire_error(service.partitions, error, topic_partition, service.listener),
         )
         partition = self._service.partitions.find(topic_partition)
-        if partition is not None:
+        if partition is not None and not isinstance(error, AccessDeniedError):
             refused.log_start_offset = partition.log.log_start_offset
             refused.high_watermark = partition.replica.high_watermark
             refused.last_stable_offset = partition.replica.last_stable_offset

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterable
 from heapq import nsmallest
 
 from millrace.broker.coordinator.groups import Groups
+from millrace.broker.guard.demands import whole
 from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.name_partitions import NamePartitions
+from millrace.broker.rpc.resources import group
 from millrace.core.callers import Caller
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.group import (
@@ -20,6 +22,7 @@ from millrace.core.coordinator.groups.member_checks import check_group_name
 from millrace.core.coordinator.groups.membership import Heartbeat, assignor_of
 from millrace.core.coordinator.positions.position import check_name
 from millrace.core.errors import MalformedRequestError, MillraceError
+from millrace.core.guard.access import Operation, Resource, ResourceKind, named
 from millrace.core.ids import TopicId
 from millrace.proto.v1 import groups_pb2 as pb
 
@@ -45,9 +48,22 @@ class GroupsService:
         return self._calls.methods(
             self.NAME,
             unary={
-                "GroupHeartbeat": (self._heartbeat, pb.GroupHeartbeatRequest),
-                "LeaveGroup": (self._leave, pb.LeaveGroupRequest),
-                "DescribeGroup": (self._describe, pb.DescribeGroupRequest),
+                "GroupHeartbeat": (
+                    self._heartbeat,
+                    pb.GroupHeartbeatRequest,
+                    whole(Operation.CONSUME, ResourceKind.GROUPS, group)
+                    & whole(Operation.DESCRIBE, ResourceKind.TOPICS, _subscribed, "that it names"),
+                ),
+                "LeaveGroup": (
+                    self._leave,
+                    pb.LeaveGroupRequest,
+                    whole(Operation.CONSUME, ResourceKind.GROUPS, group),
+                ),
+                "DescribeGroup": (
+                    self._describe,
+                    pb.DescribeGroupRequest,
+                    whole(Operation.DESCRIBE, ResourceKind.GROUPS, group),
+                ),
             },
         )
 
@@ -112,6 +128,10 @@ class GroupsService:
             is_confirmed = self._groups.is_confirmed(place, name, member.member_id)
             member.is_behind = not (member.is_away or is_confirmed)
         return response
+
+
+def _subscribed(request: pb.GroupHeartbeatRequest) -> Iterable[Resource]:
+    return (named(ResourceKind.TOPICS, topic) for topic in request.member.topics)
 
 
 def _member(member: pb.GroupMember, caller: Caller) -> Member:

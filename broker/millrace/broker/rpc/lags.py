@@ -11,10 +11,12 @@ from itertools import chain
 from typing import Final
 
 from millrace.broker import events
+from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_id
+from millrace.broker.rpc.resources import TopicResources
 from millrace.broker.storage.log import PartitionLog, Unread
 from millrace.core.errors import (
     CorruptLogError,
@@ -23,6 +25,7 @@ from millrace.core.errors import (
     OffsetOutOfRangeError,
     UnknownServerError,
 )
+from millrace.core.guard.access import Operation
 from millrace.core.ids import LeaderEpoch, Offset, TopicPartition, WallMs
 from millrace.core.metadata.model import Listener
 from millrace.proto.lags import LagQuery, MeasuredLag, lags_to_wire
@@ -54,11 +57,12 @@ class Lags:
         self._reader = reader
         self._turns = turns
         self._listener = listener
+        self._topics = TopicResources(lambda: partitions.image)
 
     async def describe(
-        self, request: pb.DescribeLagsRequest, _: object = None
+        self, request: pb.DescribeLagsRequest, caller: GuardedCaller | None = None
     ) -> pb.DescribeLagsResponse:
-        """Answer a request.
+        """Answer a request, of a client or, without a caller, of this broker itself.
 
         Raises:
             MalformedRequestError: columns do not fit together, or an id is none.
@@ -68,10 +72,17 @@ class Lags:
         told: dict[object, Error] = {}
         read_committed = request.isolation_level == pb.ISOLATION_LEVEL_READ_COMMITTED
         work = self._turns.work()
+        allowed = None
+        if caller is not None:
+            allowed = caller.on_topics(Operation.DESCRIBE, self._topics.of)
         for number, query in enumerate(_queries(request)):
             if number % _QUERIES_A_TURN == 0:
                 await work.give_way(_QUERIES_A_TURN)
             try:
+                if allowed is not None and (
+                    refused := allowed.refusal(query.topic_partition.topic_id)
+                ):
+                    raise refused
                 partition = self._partitions.get(query.topic_partition)
                 leader, log = partition.leader, partition.log
                 leader.check_epoch(query.leader_epoch)

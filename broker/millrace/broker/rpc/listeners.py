@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from millrace.broker.address import Address
+from millrace.broker.guard.guard import Guard
 from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.client_listener import ClientListener, Service
@@ -135,6 +136,7 @@ class Listeners:
         refusals: Refusals,
         turns: Turns,
         quotas: Quotas,
+        guard: Guard | None,
         begin: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._begin = begin
@@ -166,6 +168,7 @@ class Listeners:
                     turns=turns,
                     quotas=quotas,
                     credentials=credentials,
+                    guard=guard,
                 )
                 self.of_clients.append(bound)
             begin(watch.run(bound.port))

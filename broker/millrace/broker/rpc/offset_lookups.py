@@ -4,17 +4,20 @@ A look-up of ends may wait until one has moved: a planner of other readers needs
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from millrace.broker.guard.callers import GuardedCaller, TopicAccess
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
+from millrace.broker.rpc.resources import TopicResources
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.time_search import TimestampedOffset
 from millrace.core.errors import CorruptLogError, MalformedRequestError, MillraceError
+from millrace.core.guard.access import Operation
 from millrace.core.ids import (
     NO_TIMESTAMP,
     UNKNOWN_OFFSET,
@@ -56,6 +59,7 @@ class OffsetLookups:
         self._turns = turns
         self._wait_ms_max = wait_ms_max
         self._listener = listener
+        self._topics = TopicResources(lambda: partitions.image)
         self._waits: set[_Wait] = set()
         self._is_ending = False
 
@@ -66,9 +70,10 @@ class OffsetLookups:
             wait.is_over.set()
 
     async def list_offsets(
-        self, request: pb.ListOffsetsRequest, _: object
+        self, request: pb.ListOffsetsRequest, caller: GuardedCaller
     ) -> pb.ListOffsetsResponse:
-        if request.max_wait_ms and not self._is_ending:
+        allowed = caller.on_topics(Operation.DESCRIBE, self._topics.of)
+        if request.max_wait_ms and not self._is_ending and _all_seen(allowed, request.partitions):
             await self._wait(request)
         offsets = []
         read_committed = _reads_committed(request)
@@ -76,6 +81,7 @@ class OffsetLookups:
         for query in request.partitions:
             await work.give_way()
             try:
+                _check_seen(allowed, query.topic_partition)
                 offsets.append(await self._list_offset(query, read_committed=read_committed))
             except MillraceError as error:
                 self._note_damage(query.topic_partition, error)
@@ -164,13 +170,15 @@ class OffsetLookups:
         return found or TimestampedOffset(UNKNOWN_OFFSET, NO_TIMESTAMP)
 
     async def offsets_for_leader_epoch(
-        self, request: pb.OffsetsForLeaderEpochRequest, _: object
+        self, request: pb.OffsetsForLeaderEpochRequest, caller: GuardedCaller
     ) -> pb.OffsetsForLeaderEpochResponse:
+        allowed = caller.on_topics(Operation.DESCRIBE, self._topics.of)
         results = []
         work = self._turns.work()
         for query in request.partitions:
             await work.give_way()
             try:
+                _check_seen(allowed, query.topic_partition)
                 partition = self._partitions.get(_checked(query.topic_partition))
                 leader = partition.leader
                 leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
@@ -216,6 +224,23 @@ class _Wait:
     def close(self) -> None:
         for number, partition in self._followed.items():
             partition.leave(self, number)
+
+
+def _check_seen(allowed: TopicAccess | None, named: NamedPartition) -> None:
+    """Refuse a topic that the caller may not see.
+
+    Raises:
+        TopicAuthorizationFailedError: it is one.
+    """
+    if allowed is not None and (refused := allowed.refusal(TopicId(named.topic_id))) is not None:
+        raise refused
+
+
+def _all_seen(allowed: TopicAccess | None, queries: Iterable[pb.ListOffsetsPartition]) -> bool:
+    """Return whether a caller may see all topics: what is refused is told at once."""
+    return allowed is None or not any(
+        allowed.refusal(TopicId(query.topic_partition.topic_id)) for query in queries
+    )
 
 
 def _reads_committed(request: pb.ListOffsetsRequest) -> bool:

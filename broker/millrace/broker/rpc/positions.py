@@ -6,18 +6,22 @@ themselves, which is no administrative act.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Final
 
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.coordinator.staged_commits import StagedCommit, StagedCommits
 from millrace.broker.coordinator.transaction_joins import Writer
+from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.guard.demands import each, whole
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_id, checked_topic_partition
+from millrace.broker.rpc.resources import reader, transaction
 from millrace.core.callers import Caller
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.coordinator import (
@@ -37,11 +41,14 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import positions_pb2 as pb
 from millrace.runtime.turns import Turns
 
+CONSUME: Final = whole(Operation.CONSUME, ResourceKind.GROUPS, reader)
+DELETE: Final = whole(Operation.DELETE, ResourceKind.GROUPS, reader)
 NAMES_AT_ONCE: Final = 1_000
 """Names in one answer: more of them would keep the loop for longer."""
 _FORGOTTEN_MAX: Final = 1_000
@@ -87,12 +94,30 @@ class PositionsService:
         return self._calls.methods(
             self.NAME,
             unary={
-                "ResolveInitial": (self._resolve_initial, pb.ResolveInitialRequest),
-                "CommitPositions": (self._commit, pb.CommitPositionsRequest),
-                "FetchPositions": (self._fetch, pb.FetchPositionsRequest),
-                "ListNames": (self._list_names, pb.ListNamesRequest),
-                "ForgetTopics": (self._forget_topics, pb.ForgetTopicsRequest),
-                "DeletePositions": (self._delete, pb.DeletePositionsRequest),
+                "ResolveInitial": (self._resolve_initial, pb.ResolveInitialRequest, CONSUME),
+                "CommitPositions": (
+                    self._commit,
+                    pb.CommitPositionsRequest,
+                    CONSUME
+                    & whole(
+                        Operation.TRANSACT,
+                        ResourceKind.TRANSACTIONS,
+                        transaction,
+                        "of a commit in a transaction",
+                    ),
+                ),
+                "FetchPositions": (
+                    self._fetch,
+                    pb.FetchPositionsRequest,
+                    whole(Operation.DESCRIBE, ResourceKind.GROUPS, reader),
+                ),
+                "ListNames": (
+                    self._list_names,
+                    pb.ListNamesRequest,
+                    each(Operation.DESCRIBE, ResourceKind.GROUPS),
+                ),
+                "ForgetTopics": (self._forget_topics, pb.ForgetTopicsRequest, DELETE),
+                "DeletePositions": (self._delete, pb.DeletePositionsRequest, DELETE),
             },
         )
 
@@ -211,7 +236,9 @@ class PositionsService:
         page = dict(islice(found.items(), REQUEST_POSITIONS_MAX))
         return pb.FetchPositionsResponse(positions=_to_wire(page), has_more=len(page) < len(found))
 
-    async def _list_names(self, request: pb.ListNamesRequest, _: object) -> pb.ListNamesResponse:
+    async def _list_names(
+        self, request: pb.ListNamesRequest, caller: GuardedCaller
+    ) -> pb.ListNamesResponse:
         topic = self._names.topic()
         if topic is None:
             return pb.ListNamesResponse()
@@ -222,9 +249,7 @@ class PositionsService:
                 raise MalformedRequestError(
                     f"the names are in the parts 0 to {partitions - 1}, not in {request.partition}"
                 )
-            page, has_more = await self._positions.ask(
-                place, lambda machine, _: Result([], _page(machine, request.after))
-            )
+            page, has_more = await self._page_for(caller, place, request.after)
         except MillraceError as error:
             wire = wire_error(self._partitions, error, place, self._listener)
             return pb.ListNamesResponse(error=wire, partitions=partitions)
@@ -284,6 +309,24 @@ class PositionsService:
         line.on_answered([None])
         return pb.DeletePositionsResponse()
 
+    async def _page_for(
+        self, caller: GuardedCaller, place: TopicPartition, after: str
+    ) -> tuple[dict[str, Summary], bool]:
+        """Return the next names that a caller may see, and whether there are more names.
+
+        A page is empty only if nothing comes after it: clients go on behind its last name.
+        """
+        while True:
+            page, has_more = await self._positions.ask(place, partial(_next_page, after))
+            seen = {
+                name: summary
+                for name, summary in page.items()
+                if caller.may(Operation.DESCRIBE, named(ResourceKind.GROUPS, name))
+            }
+            if seen or not has_more:
+                return seen, has_more
+            after = next(reversed(page))
+
     # --- Private -----------------------------------------------------------------------------
 
     async def _positions_of(
@@ -313,6 +356,12 @@ class PositionsService:
                 )
             positions[topic_partition] = Position(asked.offset, asked.leader_epoch, asked.metadata)
         return positions
+
+
+def _next_page(
+    after: str, machine: GroupCoordinator, _: WallMs
+) -> Result[CoordinatorRecord, tuple[dict[str, Summary], bool]]:
+    return Result([], _page(machine, after))
 
 
 def _page(machine: GroupCoordinator, after: str) -> tuple[dict[str, Summary], bool]:

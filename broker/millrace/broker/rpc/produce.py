@@ -23,6 +23,8 @@ from typing import Final
 
 from millrace.broker import events
 from millrace.broker.controller.producer_ids import ProducerIds
+from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.guard.demands import each, whole
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partitions import Partitions
@@ -30,13 +32,14 @@ from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.joining import Joining
 from millrace.broker.rpc.memory import ConnectionMemory, MemoryPool
 from millrace.broker.rpc.partition_errors import wire_error
-from millrace.broker.rpc.produce_answers import Answers
+from millrace.broker.rpc.produce_answers import Answers, given_up
 from millrace.broker.rpc.produce_checks import (
     CheckedBatch,
     CheckedRequest,
     RequestChecks,
     without_trace,
 )
+from millrace.broker.rpc.resources import TopicResources, transaction
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
@@ -44,14 +47,13 @@ from millrace.core.errors import (
     Appended,
     BrokerBusyError,
     BrokerShuttingDownError,
-    CoordinatorLoadInProgressError,
     InvalidTopicError,
     MillraceError,
-    NotLeaderError,
     RequestTimedOutError,
     UnknownProducerIdError,
     UnknownServerError,
 )
+from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import (
     MonotonicMs,
     ProducerId,
@@ -136,6 +138,7 @@ class ProduceService:
         turns: Turns,
     ) -> None:
         self.partitions = partitions
+        self.topics = TopicResources(lambda: partitions.image)
         self.quotas = quotas
         self.turns = turns
         self.producer_ids = producer_ids
@@ -162,11 +165,32 @@ class ProduceService:
         """Return what serves its calls."""
         return self._calls.methods(
             self.NAME,
-            unary={"InitProducerId": (self._init_producer_id, pb.InitProducerIdRequest)},
-            streams={"Produce": self.produce},
+            unary={
+                "InitProducerId": (
+                    self._init_producer_id,
+                    pb.InitProducerIdRequest,
+                    whole(
+                        Operation.TRANSACT,
+                        ResourceKind.TRANSACTIONS,
+                        transaction,
+                        "if it names a transactional id",
+                    ),
+                )
+            },
+            streams={
+                "Produce": (
+                    self.produce,
+                    each(Operation.PRODUCE, ResourceKind.TOPICS)
+                    & each(
+                        Operation.TRANSACT,
+                        ResourceKind.TRANSACTIONS,
+                        "of transactional batches",
+                    ),
+                )
+            },
         )
 
-    async def produce(self, call: ServerCall, caller: Caller) -> None:
+    async def produce(self, call: ServerCall, caller: GuardedCaller) -> None:
         """Serve a stream."""
         memory, streams = self._connections.setdefault(caller.address, (ConnectionMemory(), []))
         if len(streams) >= self._connection_streams_max:
@@ -245,12 +269,13 @@ class _ProduceStream:
         service: ProduceService,
         call: ServerCall,
         memory: ConnectionMemory,
-        caller: Caller,
+        caller: GuardedCaller,
     ) -> None:
         self._service = service
         self._call = call
         self._memory = memory
         self._caller = caller
+        self._topics = caller.on_topics(Operation.PRODUCE, service.topics.of)
         # One thread for the whole stream keeps its requests in order.
         self._checker = next(service.checkers)
         self._pending: dict[_Request, None] = {}
@@ -376,6 +401,11 @@ class _ProduceStream:
         if isinstance(checked, MillraceError):
             self._refuse(size, header.correlation_id, checked)
             return
+        if header.transactional_id:
+            transactional_id = named(ResourceKind.TRANSACTIONS, header.transactional_id)
+            if refused := self._caller.refusal(Operation.TRANSACT, transactional_id):
+                self._refuse(size, header.correlation_id, refused)
+                return
         timeout_ms = min(header.request_timeout_ms, service.limits.request_timeout_ms_max)
         request = _Request(
             self,
@@ -393,6 +423,11 @@ class _ProduceStream:
             request.topic_partitions.append(batch.topic_partition)
             request.log_start_offsets.append(0)
             request.outcomes.append(None)
+            if self._topics is not None and (
+                refused := self._topics.refusal(batch.topic_partition.topic_id)
+            ):
+                self._refuse_batch(request, number, refused)
+                continue
             partition = service.partitions.find(batch.topic_partition)
             epoch = batch.expected_epoch
             if partition is not None and service.early.is_early(partition, epoch):
@@ -519,7 +554,7 @@ class _ProduceStream:
             request.topic_partitions, request.outcomes, request.log_start_offsets, strict=True
         ):
             if outcome is None:  # And it will not be appended any more.
-                outcome = _given_up(request, topic_partition)
+                outcome = given_up(request.transactional_id, topic_partition)
             error = outcome if isinstance(outcome, MillraceError) else outcome.error
             if error is None and isinstance(outcome, Waiter) and not outcome.is_done:
                 error = RequestTimedOutError(
@@ -552,21 +587,3 @@ class _ProduceStream:
         self._drained.set()
         if self._throttle.delay_ms():
             self._answers.tell_delay()
-
-
-def _given_up(request: _Request, topic_partition: TopicPartition) -> MillraceError:
-    """Return the error of a batch that has waited for too long."""
-    if request.transactional_id:
-        return CoordinatorLoadInProgressError(
-            f"the coordinator of the transactional id {request.transactional_id!r} did not take "
-            "the partition into the transaction within the producer's request_timeout_ms: try "
-            "again",
-            appended=Appended.NO,
-            topic_partition=topic_partition,
-        )
-    return NotLeaderError(
-        "this broker did not lead it within the producer's request_timeout_ms: refresh the "
-        "metadata",
-        appended=Appended.NO,
-        topic_partition=topic_partition,
-    )

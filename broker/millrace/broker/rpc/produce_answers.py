@@ -15,6 +15,13 @@ from typing import Final
 from millrace.broker.quotas import Throttle
 from millrace.broker.rpc.memory import ConnectionMemory
 from millrace.broker.telemetry.loop_metrics import Durations
+from millrace.core.errors import (
+    Appended,
+    CoordinatorLoadInProgressError,
+    MillraceError,
+    NotLeaderError,
+)
+from millrace.core.ids import TopicPartition
 from millrace.proto.v1 import produce_pb2 as pb
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
@@ -154,3 +161,21 @@ class Answers:
         self._in_write = self._ready[:count]
         del self._ready[:count]
         self.ready_bytes -= sum(answer.ByteSize() for answer in self._in_write)
+
+
+def given_up(transactional_id: str, topic_partition: TopicPartition) -> MillraceError:
+    """Return the error of a batch that has waited for too long."""
+    if transactional_id:
+        return CoordinatorLoadInProgressError(
+            f"the coordinator of the transactional id {transactional_id!r} did not take "
+            "the partition into the transaction within the producer's request_timeout_ms: try "
+            "again",
+            appended=Appended.NO,
+            topic_partition=topic_partition,
+        )
+    return NotLeaderError(
+        "this broker did not lead it within the producer's request_timeout_ms: refresh the "
+        "metadata",
+        appended=Appended.NO,
+        topic_partition=topic_partition,
+    )

@@ -6,7 +6,12 @@ A moved leader, for example, is none. A busy broker is named, too: its callers a
 from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.callers import Caller
-from millrace.core.errors import BrokerBusyError, InvalidRequestError, MillraceError
+from millrace.core.errors import (
+    AccessDeniedError,
+    BrokerBusyError,
+    InvalidRequestError,
+    MillraceError,
+)
 
 
 class Refusals:
@@ -34,5 +39,5 @@ class Refusals:
             method: its name, without the service.
         """
         self.metrics.refused(error, method)
-        if isinstance(error, InvalidRequestError | BrokerBusyError):
+        if isinstance(error, InvalidRequestError | AccessDeniedError | BrokerBusyError):
             self.audit.on_refused(caller, method, error)

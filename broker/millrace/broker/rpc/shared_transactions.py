@@ -10,6 +10,7 @@ from millrace.broker.coordinator.transactions import Transactions
 from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.name_partitions import NamePartitions
+from millrace.broker.rpc.transactions import ALTER, TRANSACT
 from millrace.core.callers import Caller
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.transactions.machine import TransactionCoordinator
@@ -55,11 +56,11 @@ class SharedTransactionsService:
         return self._calls.methods(
             self.NAME,
             unary={
-                "OpenSharedTransaction": (self._open, pb.OpenSharedTransactionRequest),
-                "JoinSharedTransaction": (self._join, pb.JoinSharedTransactionRequest),
-                "RenewSharedTransaction": (self._renew, pb.RenewSharedTransactionRequest),
-                "EndSharedTransaction": (self._end, pb.EndSharedTransactionRequest),
-                "ForgetVersion": (self._forget_version, pb.ForgetVersionRequest),
+                "OpenSharedTransaction": (self._open, pb.OpenSharedTransactionRequest, TRANSACT),
+                "JoinSharedTransaction": (self._join, pb.JoinSharedTransactionRequest, TRANSACT),
+                "RenewSharedTransaction": (self._renew, pb.RenewSharedTransactionRequest, TRANSACT),
+                "EndSharedTransaction": (self._end, pb.EndSharedTransactionRequest, TRANSACT),
+                "ForgetVersion": (self._forget_version, pb.ForgetVersionRequest, ALTER),
             },
         )
 

@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from millrace.broker.coordinator.transactions import Described, Transactions
+from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.guard.demands import cluster, each, whole
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.calls import Calls, ServiceMethods
@@ -18,6 +20,7 @@ from millrace.broker.rpc.markers import write_markers
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
+from millrace.broker.rpc.resources import TopicResources, topic_resource, transaction
 from millrace.core.callers import Caller
 from millrace.core.coordinator.transactions.records import IdRecord
 from millrace.core.coordinator.transactions.transaction import (
@@ -33,6 +36,7 @@ from millrace.core.errors import (
     MillraceError,
     TransactionalIdNotFoundError,
 )
+from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -46,6 +50,8 @@ from millrace.proto.v1 import produce_pb2
 from millrace.proto.v1 import transactions_pb2 as pb
 from millrace.proto.v1.common_pb2 import TopicPartition as WirePartition
 
+TRANSACT: Final = whole(Operation.TRANSACT, ResourceKind.TRANSACTIONS, transaction)
+ALTER: Final = whole(Operation.ALTER, ResourceKind.TRANSACTIONS, transaction)
 AT_ONCE: Final = 1000
 """Transactional ids, or open transactions, in one answer."""
 
@@ -91,18 +97,39 @@ class TransactionsService:
         self._partitions = partitions
         self._calls = calls
         self._listener = calls.listener
+        self._topics = TopicResources(lambda: partitions.image)
 
     def methods(self) -> ServiceMethods:
         """Return what serves its calls."""
         return self._calls.methods(
             self.NAME,
             unary={
-                "EndTransaction": (self._end, pb.EndTransactionRequest),
-                "ListTransactions": (self._list, pb.ListTransactionsRequest),
-                "DescribeTransaction": (self._describe, pb.DescribeTransactionRequest),
-                "AbortTransaction": (self._abort, pb.AbortTransactionRequest),
-                "ListOpenTransactions": (self._list_open, pb.ListOpenTransactionsRequest),
-                "AbortOpenTransaction": (self._abort_open, pb.AbortOpenTransactionRequest),
+                "EndTransaction": (self._end, pb.EndTransactionRequest, TRANSACT),
+                "ListTransactions": (
+                    self._list,
+                    pb.ListTransactionsRequest,
+                    each(Operation.DESCRIBE, ResourceKind.TRANSACTIONS),
+                ),
+                "DescribeTransaction": (
+                    self._describe,
+                    pb.DescribeTransactionRequest,
+                    whole(Operation.DESCRIBE, ResourceKind.TRANSACTIONS, transaction),
+                ),
+                "AbortTransaction": (self._abort, pb.AbortTransactionRequest, ALTER),
+                "ListOpenTransactions": (
+                    self._list_open,
+                    pb.ListOpenTransactionsRequest,
+                    whole(
+                        Operation.DESCRIBE,
+                        ResourceKind.TOPICS,
+                        lambda request: self._topics.of_partitions([request]),
+                    ),
+                ),
+                "AbortOpenTransaction": (
+                    self._abort_open,
+                    pb.AbortOpenTransactionRequest,
+                    cluster(Operation.ADMINISTER),
+                ),
             },
         )
 
@@ -149,7 +176,7 @@ class TransactionsService:
     # --- What there is -----------------------------------------------------------------------
 
     async def _list(
-        self, request: pb.ListTransactionsRequest, _: Caller
+        self, request: pb.ListTransactionsRequest, caller: GuardedCaller
     ) -> pb.ListTransactionsResponse:
         topic = self._names.topic()
         if topic is None:
@@ -163,22 +190,35 @@ class TransactionsService:
                 raise MalformedRequestError(
                     f"the ids are in the parts 0 to {partitions - 1}, not in {request.partition}"
                 )
-
-            found = await self._transactions.ids_after(
-                place, request.after, AT_ONCE + 1, states=states, producer_id=producer_id
-            )
+            after = request.after
+            while True:
+                found = await self._transactions.ids_after(
+                    place, after, AT_ONCE + 1, states=states, producer_id=producer_id
+                )
+                page, has_more = found[:AT_ONCE], len(found) > AT_ONCE
+                seen = [
+                    record
+                    for record in page
+                    if caller.may(
+                        Operation.DESCRIBE,
+                        named(ResourceKind.TRANSACTIONS, record.transactional_id),
+                    )
+                ]
+                if seen or not has_more:  # Clients go on behind the last one of a page.
+                    break
+                after = page[-1].transactional_id
         except MillraceError as error:
             wire = wire_error(self._partitions, error, place, self._listener)
             return pb.ListTransactionsResponse(error=wire, partitions=partitions)
         now = self._transactions.now()
         return pb.ListTransactionsResponse(
-            transactions=[_listed(record, now) for record in found[:AT_ONCE]],
-            has_more=len(found) > AT_ONCE,
+            transactions=[_listed(record, now) for record in seen],
+            has_more=has_more,
             partitions=partitions,
         )
 
     async def _describe(
-        self, request: pb.DescribeTransactionRequest, _: Caller
+        self, request: pb.DescribeTransactionRequest, caller: GuardedCaller
     ) -> pb.DescribeTransactionResponse:
         name = request.transactional_id
         try:
@@ -187,7 +227,7 @@ class TransactionsService:
             described = await self._transactions.describe(place, name)
         except MillraceError as error:
             return pb.DescribeTransactionResponse(error=self._names.error(name, error))
-        return self._described(described)
+        return self._described(described, caller)
 
     def _place_of_asked(self, name: str) -> TopicPartition:
         """Return the partition of an id, which a person may have misspelt.
@@ -203,7 +243,9 @@ class TransactionsService:
             )
         return self._names.place_of_known(name)
 
-    def _described(self, described: Described) -> pb.DescribeTransactionResponse:
+    def _described(
+        self, described: Described, caller: GuardedCaller
+    ) -> pb.DescribeTransactionResponse:
         record = described.record
         transaction = record.transaction
         assert transaction is not None
@@ -211,7 +253,9 @@ class TransactionsService:
 
         def topic_of(partition: TopicPartition) -> str:
             topic = None if image is None else image.topics_by_id.get(partition.topic_id)
-            return "" if topic is None else str(topic.name)
+            if topic is None or not caller.may(Operation.DESCRIBE, topic_resource(topic.name)):
+                return ""
+            return str(topic.name)
 
         response = pb.DescribeTransactionResponse(
             state=_STATES[transaction.state],

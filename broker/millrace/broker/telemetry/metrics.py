@@ -71,6 +71,13 @@ class BrokerMetrics:
             ["error", "method"],
             registry=registry,
         )  # fmt: skip
+        self.access_file_refused = Gauge(
+            "millrace_access_file_refused",
+            "1 while a file of access control has a mistake, or is away: what it said before goes "
+            "on. By the file's setting.",
+            ["file"],
+            registry=registry,
+        )
         self.produce_streams = Gauge(
             "millrace_produce_streams", "Open Produce streams.", registry=registry
         )

@@ -126,6 +126,10 @@ class MetadataImage:
         for shard in self.shards:
             yield from shard.deleted.values()
 
+    def deleted_topic(self, topic_id: TopicId) -> DeletedTopic | None:
+        """Return a deleted topic that can be brought back; None: there is none of that id."""
+        return self.shards[shard_of(topic_id)].deleted.get(topic_id)
+
     def may_return(self, topic_id: TopicId) -> bool:
         """Whether a topic is deleted, and can be brought back."""
         return topic_id in self.shards[shard_of(topic_id)].deleted

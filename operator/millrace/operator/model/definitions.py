@@ -25,7 +25,7 @@ _NOT_WITH_A_UNIT = {
 }
 """Refusals of a text that is not a size or a time, by the unit of the setting."""
 
-OPERATOR_SECTIONS = frozenset({"node", "coordination", "listeners"})
+OPERATOR_SECTIONS = frozenset({"node", "coordination", "listeners", "access"})
 """Sections of a broker's settings that only the operator sets."""
 _OPERATOR_SETTINGS = {"metrics": ("host", "port")}
 """Those that only the operator sets in other sections."""

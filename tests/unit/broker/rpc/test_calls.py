@@ -12,6 +12,8 @@ import grpc
 import pytest
 from tests.fakes.call_context import CallContext, calls_of, serve_call
 
+from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.guard.demands import KNOWN
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.grpc_calls import grpc_handlers
@@ -40,7 +42,7 @@ def client_ids(*values: str | bytes) -> list[tuple[str, str | bytes]]:
 
 def ask(calls: Calls, context: CallContext, method: Any) -> None:
     """Make a call with one request, and wait for its end."""
-    handlers = calls.methods("S", unary={"Ask": (method, GetMetadataRequest)})
+    handlers = calls.methods("S", unary={"Ask": (method, GetMetadataRequest, KNOWN)})
     asyncio.run(serve_call(handlers, "/S/Ask", context, b""))
 
 
@@ -56,7 +58,7 @@ def callers_of(calls: Calls, context: CallContext) -> list[Caller]:
         found.append(caller)
 
     handlers = calls.methods(
-        "S", unary={"Ask": (answer, GetMetadataRequest)}, streams={"Follow": follow}
+        "S", unary={"Ask": (answer, GetMetadataRequest, KNOWN)}, streams={"Follow": (follow, KNOWN)}
     )
     asyncio.run(serve_call(handlers, "/S/Ask", context, b""))
     asyncio.run(serve_call(handlers, "/S/Follow", context))
@@ -65,7 +67,7 @@ def callers_of(calls: Calls, context: CallContext) -> list[Caller]:
 
 def test_each_call_has_a_caller_by_its_connection_and_what_it_says() -> None:
     context = CallContext(USER_AGENT, *client_ids("billing"), peer="ipv6:%5B2001:db8::1%5D:4711")
-    caller = Caller(
+    caller = GuardedCaller(
         principal="anonymous",
         client_id="billing",
         address="[2001:db8::1]:4711",
@@ -112,7 +114,7 @@ def test_a_malformed_client_id_ends_the_call_before_it_is_served(
 
     metrics = BrokerMetrics()
     handlers = calls_of(metrics=metrics).methods(
-        "S", unary={"Ask": (serve, GetMetadataRequest)}, streams={"Follow": serve}
+        "S", unary={"Ask": (serve, GetMetadataRequest, KNOWN)}, streams={"Follow": (serve, KNOWN)}
     )
     context = CallContext(*client_ids(*said))
     request = b"" if method == "Ask" else None
@@ -156,7 +158,9 @@ def test_an_answer_larger_than_a_message_may_be_is_refused_by_name() -> None:
 
     def answer_to(text: str) -> bytes | None:
         data = GetMetadataRequest(topics=[text]).SerializeToString()
-        handlers = calls_of(limits=limits).methods("S", unary={"Ask": (answer, GetMetadataRequest)})
+        handlers = calls_of(limits=limits).methods(
+            "S", unary={"Ask": (answer, GetMetadataRequest, KNOWN)}
+        )
         answer_or_none: bytes | None = asyncio.run(serve_call(handlers, "/S/Ask", context, data))
         return answer_or_none
 
@@ -173,7 +177,7 @@ def test_a_stream_whose_client_goes_away_in_the_middle_of_a_message_just_ends() 
         raise grpc.aio.InternalError
 
     context = CallContext()
-    handlers = calls_of().methods("S", streams={"Follow": serve})
+    handlers = calls_of().methods("S", streams={"Follow": (serve, KNOWN)})
     asyncio.run(serve_call(handlers, "/S/Follow", context))
     assert context.status is None
 
@@ -191,7 +195,7 @@ def test_a_refused_call_and_its_request_are_gone_without_the_garbage_collector(m
         raise MalformedRequestError("it is none")
 
     handlers: Any = calls_of().methods(
-        "S", unary={"Ask": (refuse, GetMetadataRequest)}, streams={"Follow": refuse}
+        "S", unary={"Ask": (refuse, GetMetadataRequest, KNOWN)}, streams={"Follow": (refuse, KNOWN)}
     )
     watch = ConnectionWatch(Listener.CLIENTS, LimitsConfig(), BrokerMetrics())
 
@@ -235,7 +239,7 @@ def test_large_requests_that_come_together_are_decoded_in_turns_of_the_loop() ->
         return GetMetadataResponse()
 
     async def most_in_a_turn(data: bytes) -> int:
-        handlers = calls_of().methods("S", unary={"Ask": (answer, Request)})
+        handlers = calls_of().methods("S", unary={"Ask": (answer, Request, KNOWN)})
         calls = [
             asyncio.create_task(serve_call(handlers, "/S/Ask", CallContext(), data))
             for _ in range(10)
@@ -271,7 +275,7 @@ def test_a_request_of_ordinary_size_waits_for_no_large_one() -> None:
         return GetMetadataResponse(topics=[TopicMetadata(name=topic) for topic in request.topics])
 
     async def story() -> None:
-        handlers = calls_of().methods("S", unary={"Ask": (answer, Request)})
+        handlers = calls_of().methods("S", unary={"Ask": (answer, Request, KNOWN)})
 
         async def call(data: bytes) -> None:
             await serve_call(handlers, "/S/Ask", CallContext(), data)
@@ -299,7 +303,9 @@ def test_a_request_that_is_passed_on_is_decoded_once() -> None:
         passed_on.append(data)
         return GetMetadataResponse()
 
-    handlers = calls_of().methods("S", forwards={"Ask": (forward, Request, lambda _: None)})
+    handlers = calls_of().methods(
+        "S", forwards={"Ask": ((forward, Request, lambda _: None), KNOWN)}
+    )
     data = GetMetadataRequest(topics=["a", "b"]).SerializeToString()
     asyncio.run(serve_call(handlers, "/S/Ask", CallContext(), data))
     assert decoded == passed_on == [data]

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.fakes.call_context import CALLER
 from tests.fakes.stamped_batches import TOPIC_PARTITION
 from tests.fakes.until import until
 
@@ -76,13 +77,13 @@ async def test_a_log_ends_where_its_reader_does(
     level: pb.IsolationLevel, end: int, position: dict[str, Any]
 ) -> None:
     lookups = lookups_of(Partition())
-    (listed,) = (await lookups.list_offsets(request(level, **position), None)).offsets
+    (listed,) = (await lookups.list_offsets(request(level, **position), CALLER)).offsets
     assert listed.offset == end
 
 
 async def test_a_log_begins_where_it_does_for_everyone() -> None:
     lookups = lookups_of(Partition())
-    (listed,) = (await lookups.list_offsets(request(COMMITTED, earliest=True), None)).offsets
+    (listed,) = (await lookups.list_offsets(request(COMMITTED, earliest=True), CALLER)).offsets
     assert listed.offset == 7
 
 
@@ -90,7 +91,7 @@ async def test_who_waits_for_committed_records_hears_when_the_last_stable_offset
     partition = Partition()
     lookups = lookups_of(partition)
     asking = asyncio.create_task(
-        lookups.list_offsets(request(COMMITTED, 60_000, latest_after=80), None)
+        lookups.list_offsets(request(COMMITTED, 60_000, latest_after=80), CALLER)
     )
     await until(lambda: bool(partition.readers))
     ((waiting, handle),) = partition.readers

@@ -9,6 +9,7 @@ from tests.fakes.call_context import CALLER, CallContext, serve_call
 from tests.fakes.quotas import follow, no_quotas
 from tests.fakes.until import until
 
+from millrace.broker.guard.demands import KNOWN
 from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.audit import AuditLog
 from millrace.broker.rpc.calls import Calls
@@ -37,8 +38,8 @@ def handlers(quotas: Quotas) -> Any:
         return HelloResponse(broker_id=7)
 
     refusals = Refusals(BrokerMetrics(), AuditLog(lines_max=100))
-    calls = Calls(Listener.CLIENTS, LimitsConfig(), refusals, Turns(), quotas)
-    return calls.methods("test.Service", unary={"Hello": (hello, HelloRequest)})
+    calls = Calls(Listener.CLIENTS, LimitsConfig(), refusals, Turns(), quotas=quotas)
+    return calls.methods("test.Service", unary={"Hello": (hello, HelloRequest, KNOWN)})
 
 
 def percent(limit: int) -> Quota:

@@ -1,0 +1,166 @@
+"""The files of tokens and of rules: read at the start, and again when they change.
+
+A file that cannot be read, or has a mistake, leaves what the last good one said; a broker that has
+no last good one does not start. A Secret or ConfigMap of Kubernetes changes by a symbolic link, so
+what counts is the file behind it.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from millrace.broker import events
+from millrace.broker.guard.credentials import FileAuthenticator
+from millrace.broker.guard.guard import Guard
+from millrace.core.addresses import is_loopback
+from millrace.core.broker_config import AccessConfig, BrokerConfig
+from millrace.core.errors import InvalidConfigError
+from millrace.core.guard.rules import RULES_BYTES_MAX, parse_rules
+from millrace.core.guard.token_file import TOKENS_BYTES_MAX, parse_tokens
+from millrace.core.metadata.model import Listener
+
+_log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 1.0
+
+_ValueT = TypeVar("_ValueT")
+_Stamp = tuple[int, int, int, int] | None
+"""What differs when a file has changed; None: there is none."""
+
+
+class _FollowedFile(Generic[_ValueT]):
+    """One file.
+
+    Args:
+        setting: names the file, in messages.
+        path: of the file.
+        bytes_max: of it.
+        parse: returns what its text says; raises `InvalidConfigError`.
+        show: takes 1 while the file has a mistake, else 0.
+
+    Raises:
+        InvalidConfigError: it cannot be read, or has a mistake.
+    """
+
+    def __init__(
+        self,
+        setting: str,
+        path: str,
+        bytes_max: int,
+        parse: Callable[[str], _ValueT],
+        show: Callable[[int], object],
+    ) -> None:
+        self._setting = setting
+        self._path = Path(path)
+        self._bytes_max = bytes_max
+        self._parse = parse
+        self._show = show
+        self._stamp = self._look()
+        self.value = self._read()
+        show(0)
+
+    def follow(self) -> bool:
+        """Read the file again if it has changed; return whether something new counts."""
+        stamp = self._look()
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            self.value = self._read()
+        except InvalidConfigError as error:
+            events.ACCESS_FILE_REFUSED.log(_log, file=str(self._path), error=error.message)
+            self._show(1)
+            return False
+        events.ACCESS_FILE_TAKEN.log(_log, file=str(self._path))
+        self._show(0)
+        return True
+
+    def _look(self) -> _Stamp:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _read(self) -> _ValueT:
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(self._bytes_max + 1)
+            if len(data) > self._bytes_max:
+                raise ValueError(f"it has more than {self._bytes_max} bytes")
+            return self._parse(data.decode("utf-8"))
+        except (OSError, ValueError, InvalidConfigError) as error:
+            raise InvalidConfigError(f"access.{self._setting}, {self._path}: {error}") from error
+
+
+class AccessFiles:
+    """Both files, and the guard that asks what they say.
+
+    Args:
+        config: names them; there are rules.
+        show: takes the name of a file's setting, and 1 while that file has a mistake, else 0.
+
+    Raises:
+        InvalidConfigError: one cannot be read, or has a mistake.
+
+    Attributes:
+        guard: of the broker.
+    """
+
+    def __init__(self, config: AccessConfig, show: Callable[[str, int], object]) -> None:
+        self._rules = _FollowedFile(
+            "rules_file",
+            config.rules_file,
+            RULES_BYTES_MAX,
+            parse_rules,
+            lambda refused: show("rules_file", refused),
+        )
+        self._tokens = None
+        self._authenticator = None
+        if config.tokens_file:
+            self._tokens = _FollowedFile(
+                "tokens_file",
+                config.tokens_file,
+                TOKENS_BYTES_MAX,
+                parse_tokens,
+                lambda refused: show("tokens_file", refused),
+            )
+            self._authenticator = FileAuthenticator(self._tokens.value)
+        self.guard = Guard(self._authenticator, self._rules.value)
+
+    async def run(self) -> None:
+        """Follow the files for as long as the broker runs."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Take what has changed."""
+        if await asyncio.to_thread(self._rules.follow):
+            self.guard.on_authority(self._rules.value)
+        if self._tokens is None or self._authenticator is None:
+            return
+        if await asyncio.to_thread(self._tokens.follow):
+            self._authenticator.tokens = self._tokens.value
+
+
+def open_access(config: BrokerConfig, show: Callable[[str, int], object]) -> AccessFiles | None:
+    """Return who may do what; None: whoever reaches the broker may do everything.
+
+    Args:
+        config: of the broker.
+        show: as for `AccessFiles`.
+
+    Raises:
+        InvalidConfigError: a file cannot be read, or has a mistake.
+    """
+    if config.access.rules_file:
+        return AccessFiles(config.access, show)
+    for entry in config.listeners.entries:
+        if entry.side is not Listener.BROKERS and not is_loopback(entry.config.host):
+            events.ACCESS_IS_OPEN.log(_log, address=entry.config.host)
+            break
+    return None

@@ -1,0 +1,142 @@
+"""A caller with its rights, as handlers see it.
+
+Without a guard everybody may do everything, and nothing is looked up.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from millrace.broker.guard.credentials import Credential, RefusedCredentialError
+from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
+from millrace.core.callers import Caller
+from millrace.core.errors import AccessDeniedError, AuthenticationFailedError
+from millrace.core.guard.access import Demand, Operation, Resource, refusal
+from millrace.core.guard.decisions import Decision
+from millrace.core.guard.identity import Identity
+from millrace.core.ids import MonotonicMs, TopicId
+from millrace.runtime.clock import monotonic_now
+
+_LOOK_SECONDS: Final = 2.0
+"""Pause between two looks whether the token of a stream still counts."""
+
+TopicOf = Callable[[TopicId], Resource | None]
+"""Returns the resource of a topic's id; None: there is no such topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one caller may do.
+
+    Attributes:
+        guard: knows.
+        identity: of the caller.
+        credential: what proves it; None: the connection, or nothing.
+    """
+
+    guard: Guard
+    identity: Identity
+    credential: Credential | None
+
+    def refusal(self, operation: Operation, resource: Resource) -> AccessDeniedError | None:
+        """Return why the caller may not do something; None: it may."""
+        demand = Demand(operation, resource)
+        if self.guard.decide(self.identity, demand).is_allowed:
+            return None
+        return refusal(self.identity.principal, demand)
+
+    def refusal_by_id(
+        self, operation: Operation, resource: Resource, decision: Decision | None = None
+    ) -> AccessDeniedError | None:
+        """As `refusal`; the name is told to callers who may see it, as they named only an id."""
+        demand = Demand(operation, resource)
+        if decision is None:
+            decision = self.guard.decide(self.identity, demand)
+        if decision.is_allowed:
+            return None
+        seen = self.guard.decide(self.identity, Demand(Operation.DESCRIBE, resource))
+        return refusal(self.identity.principal, demand, is_named=seen.is_allowed)
+
+    async def watch(self) -> None:
+        """Wait until the token does not count any more.
+
+        Raises:
+            AuthenticationFailedError: it does not.
+        """
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self.credential is not None:
+                try:
+                    self.guard.check(self.credential)
+                except RefusedCredentialError as error:
+                    raise AuthenticationFailedError(NOT_ACCEPTED) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedCaller(Caller):
+    """A client, and what it may do.
+
+    Attributes:
+        access: its rights; None: there is no guard.
+    """
+
+    access: Access | None = field(default=None, compare=False, repr=False)
+
+    def may(self, operation: Operation, resource: Resource) -> bool:
+        """Return whether the caller may do something."""
+        return self.access is None or self.access.refusal(operation, resource) is None
+
+    def refusal(self, operation: Operation, resource: Resource) -> AccessDeniedError | None:
+        """Return why the caller may not do something; None: it may."""
+        return None if self.access is None else self.access.refusal(operation, resource)
+
+    def refusal_by_id(self, operation: Operation, topic: Resource) -> AccessDeniedError | None:
+        """As `refusal`, of a topic that the caller named by its id."""
+        return None if self.access is None else self.access.refusal_by_id(operation, topic)
+
+    def on_topics(self, operation: Operation, topic_of: TopicOf) -> "TopicAccess | None":
+        """Return what a stream asks for each topic; None: there is no guard."""
+        return None if self.access is None else TopicAccess(self.access, operation, topic_of)
+
+
+class TopicAccess:
+    """Whether the caller of a stream may do something with topics: one look-up of a dictionary.
+
+    Args:
+        access: of the caller.
+        operation: that the stream does.
+        topic_of: names the topics.
+    """
+
+    def __init__(self, access: Access, operation: Operation, topic_of: TopicOf) -> None:
+        self._access = access
+        self._operation = operation
+        self._topic_of = topic_of
+        self._until: dict[TopicId, MonotonicMs] = {}
+        self._generation = access.guard.generation
+
+    def refusal(
+        self, topic_id: TopicId, now: MonotonicMs | None = None
+    ) -> AccessDeniedError | None:
+        """Return why the caller may not; None: it may, or there is no such topic."""
+        if now is None:
+            now = monotonic_now()
+        until = self._until.get(topic_id)
+        if until is not None and now < until and self._generation == self._access.guard.generation:
+            return None
+        return self._ask(topic_id, now)
+
+    def _ask(self, topic_id: TopicId, now: MonotonicMs) -> AccessDeniedError | None:
+        guard = self._access.guard
+        if self._generation != guard.generation:
+            self._generation = guard.generation
+            self._until.clear()
+        resource = self._topic_of(topic_id)
+        if resource is None:
+            return None
+        decision = guard.decide(self._access.identity, Demand(self._operation, resource), now)
+        if decision.is_allowed:
+            self._until[topic_id] = decision.until
+            return None
+        return self._access.refusal_by_id(self._operation, resource, decision)

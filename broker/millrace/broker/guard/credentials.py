@@ -1,0 +1,82 @@
+"""What proves who makes a call: the token in its metadata.
+
+Source: RFC 6750, section 2.1.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.core.guard.identity import Identity
+from millrace.core.guard.token_file import Tokens, digest_of, token_problem
+from millrace.core.ids import WallMs
+
+_KEY: Final = "authorization"
+_SCHEME: Final = "bearer "
+
+
+class RefusedCredentialError(Exception):
+    """It proves nothing. The text is for the audit log, and never for the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A token that was accepted.
+
+    Attributes:
+        identity: whom it proves.
+        digest: of the token.
+    """
+
+    identity: Identity
+    digest: bytes
+
+
+def bearer_token(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
+    """Return the token in a call's metadata; None: there is none.
+
+    Raises:
+        RefusedCredentialError: something else is there, or several are.
+    """
+    said = [value for key, value in metadata if key == _KEY]
+    if not said:
+        return None
+    if len(said) > 1:
+        raise RefusedCredentialError(f"the call has {len(said)} authorization headers")
+    value = said[0] if isinstance(said[0], str) else said[0].decode("ascii", "replace")
+    if value[: len(_SCHEME)].lower() != _SCHEME:
+        raise RefusedCredentialError("the authorization header has no bearer token")
+    token = value[len(_SCHEME) :]
+    if problem := token_problem(token):
+        raise RefusedCredentialError(problem)
+    return token
+
+
+class FileAuthenticator:
+    """Knows the tokens of a file.
+
+    Attributes:
+        tokens: of the file, as it is now.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+
+    def identify(self, token: str, now: WallMs) -> Credential:
+        """Implement `Authenticator`."""
+        return self._found(digest_of(token), now)
+
+    def check(self, credential: Credential, now: WallMs) -> None:
+        """Implement `Authenticator`."""
+        if self._found(credential.digest, now).identity.principal != credential.identity.principal:
+            raise RefusedCredentialError("the token is another principal's by now")
+
+    def _found(self, digest: bytes, now: WallMs) -> Credential:
+        entry = self.tokens.find(digest)
+        if entry is None:
+            raise RefusedCredentialError("the token is in no line of access.tokens_file")
+        if entry.expires_at is not None and now >= entry.expires_at:
+            raise RefusedCredentialError(
+                f"the token {entry.token_id} of {entry.principal!r} has ended"
+            )
+        return Credential(entry.identity, digest)

@@ -1,0 +1,65 @@
+"""The resources that requests name: topics by name and id, groups and transactional ids by name."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from millrace.core.guard.access import Resource, ResourceKind, named
+from millrace.core.ids import TOPIC_ID_BYTES, TopicId
+from millrace.core.metadata.image import MetadataImage
+from millrace.core.topics import TopicName
+
+
+def topic_resource(name: TopicName) -> Resource:
+    """Return a topic as a resource."""
+    return Resource(ResourceKind.TOPICS, name.namespace, name.name)
+
+
+class TopicResources:
+    """Finds the topics that requests name.
+
+    Args:
+        image: returns the metadata; None: they are not known yet.
+    """
+
+    def __init__(self, image: Callable[[], MetadataImage | None]) -> None:
+        self._image = image
+
+    def of(self, topic_id: TopicId) -> Resource | None:
+        """Return a topic by its id; None: there is none, or it is deleted."""
+        image = self._image()
+        topic = None if image is None else image.topics_by_id.get(topic_id)
+        return None if topic is None else topic_resource(topic.name)
+
+    def of_partitions(self, entries: Iterable[Any]) -> Iterator[Resource | None]:
+        """Yield the topics of entries that have a `topic_partition`."""
+        for entry in entries:
+            yield self.of(TopicId(entry.topic_partition.topic_id))
+
+    def of_refs(self, entries: Iterable[Any]) -> Iterator[Resource | None]:
+        """Yield the topics of entries with a name and maybe an id: both must be allowed."""
+        for entry in entries:
+            if entry.name:
+                yield named(ResourceKind.TOPICS, entry.name)
+            if len(entry.topic_id) == TOPIC_ID_BYTES:
+                yield self._with_deleted(TopicId(entry.topic_id))
+
+    def _with_deleted(self, topic_id: TopicId) -> Resource | None:
+        image = self._image()
+        deleted = None if image is None else image.deleted_topic(topic_id)
+        return self.of(topic_id) if deleted is None else topic_resource(deleted.topic.name)
+
+
+def group(request: Any) -> Iterable[Resource]:
+    """Return the group of a request that has one."""
+    return (named(ResourceKind.GROUPS, request.group),)
+
+
+def reader(request: Any) -> Iterable[Resource]:
+    """Return the group, or another reader, whose positions a request is about."""
+    return (named(ResourceKind.GROUPS, request.name),)
+
+
+def transaction(request: Any) -> Iterable[Resource]:
+    """Return the transactional id, or id of an application, of a request, if it has one."""
+    name = request.transactional_id
+    return (named(ResourceKind.TRANSACTIONS, name),) if name else ()

@@ -1,0 +1,1 @@
+"""Who calls, and what they may do: identities, operations on resources, rules, decisions."""
