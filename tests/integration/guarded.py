@@ -11,7 +11,6 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from tests.integration.running_broker import RunningBroker
 
-from millrace.core.errors import MillraceError
 from millrace.core.guard.token_file import new_entry, tokens_to_text
 from millrace.core.ids import WallMs
 from millrace.proto.errors import error_from_trailers
@@ -147,13 +146,9 @@ def call(
     except grpc.RpcError as error:
         failed: Any = error
         refusal = error_from_trailers(failed.trailing_metadata() or (), failed.details() or "")
-        return None, {refusal.name()} if is_about_access(refusal) else set()
+        name = "" if refusal is None else refusal.name()
+        return None, {name} if _is_access(name) else set()
     return response, {name for name in _error_names(response) if _is_access(name)}
-
-
-def is_about_access(error: MillraceError | None) -> bool:
-    """Return whether an error is about who may do what."""
-    return error is not None and _is_access(error.name())
 
 
 def _is_access(name: str) -> bool:

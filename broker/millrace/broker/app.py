@@ -174,13 +174,10 @@ class Broker:
         Raises:
             MillraceError: the start failed.
         """
-        self._access = await asyncio.to_thread(
-            open_access,
-            self._config,
-            lambda file, refused: self._metrics.access_file_refused.labels(file).set(refused),
-        )
+        show = self._metrics.show_access_file
+        self._access = await asyncio.to_thread(open_access, self._config, show)
         listeners = self._listen()
-        metrics_address = self._serve_metrics(listeners)
+        metrics_address = _serve_metrics(self._config, self._metrics, listeners, self._endings)
         cache = MetadataCache(self._directories.cluster_id, self._directories.seen)
         controller = await self._take_part_in_elections(listeners.replica, cache)
         self._endings.push_async_callback(self._close_logs)
@@ -259,19 +256,6 @@ class Broker:
             guard=None if self._access is None else self._access.guard,
             begin=self._duties.begin,
         )
-
-    def _serve_metrics(self, listeners: Listeners) -> str:
-        if self._config.metrics.port < 0:
-            return ""
-        config = self._config
-        page = serve_metrics(
-            config.metrics,
-            self._metrics.registry,
-            config.listeners.hosts,
-            is_ready=lambda: listeners.are_serving,
-        )
-        self._endings.push_async_callback(asyncio.to_thread, page.close)
-        return str(Address(config.metrics.host, page.port))
 
     async def _take_part_in_elections(
         self, listener: ReplicaListener, cache: MetadataCache
@@ -562,6 +546,22 @@ class Broker:
             broker_epoch=None if self.life is None else self.life.broker_epoch,
             others=() if self.partitions is None else self.partitions.not_ours(),
         )
+
+
+def _serve_metrics(
+    config: BrokerConfig, metrics: BrokerMetrics, listeners: Listeners, endings: AsyncExitStack
+) -> str:
+    """Serve the metrics page; return its address, which is empty where there is none."""
+    if config.metrics.port < 0:
+        return ""
+    page = serve_metrics(
+        config.metrics,
+        metrics.registry,
+        config.listeners.hosts,
+        is_ready=lambda: listeners.are_serving,
+    )
+    endings.push_async_callback(asyncio.to_thread, page.close)
+    return str(Address(config.metrics.host, page.port))
 
 
 def _registration(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace.core.addresses import host_port, parse_addresses
+from millrace.core.addresses import host_port, is_loopback, parse_addresses
 
 
 def test_brokers_are_named_with_commas_or_as_a_sequence() -> None:
@@ -22,3 +22,18 @@ def test_what_is_no_address_is_told(wrong: str) -> None:
 def test_no_address_at_all_is_told(nothing: str | list[str]) -> None:
     with pytest.raises(ValueError, match="name at least one broker"):
         parse_addresses(nothing)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "::1", "[::1]"]
+)
+def test_loopback_is_surely_this_machine(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "0.0.0.0", "10.0.0.1", "::", "localhost.example.org", "127.0.0.1.nip.io", "2130706433"],
+)
+def test_any_other_host_may_be_anywhere(host: str) -> None:
+    assert not is_loopback(host)

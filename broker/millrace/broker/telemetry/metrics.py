@@ -71,7 +71,7 @@ class BrokerMetrics:
             ["error", "method"],
             registry=registry,
         )  # fmt: skip
-        self.access_file_refused = Gauge(
+        self._access_file_refused = Gauge(
             "millrace_access_file_refused",
             "1 while a file of access control has a mistake, or is away: what it said before goes "
             "on. By the file's setting.",
@@ -246,6 +246,10 @@ class BrokerMetrics:
         if counter is None:
             counter = self._refused[kind] = self._refusals.labels(error.name(), method)
         counter.inc()
+
+    def show_access_file(self, file: str, refused: int) -> None:
+        """Show whether a file of access control, by its setting, has a mistake: 1, else 0."""
+        self._access_file_refused.labels(file).set(refused)
 
     def on_topic_sizes(self, sizes: Mapping[str, int]) -> None:
         """Show the bytes that each topic takes here, and no others."""

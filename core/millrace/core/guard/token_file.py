@@ -29,7 +29,7 @@ from millrace.core.problems import problem_text, told
 
 TOKENS_MAX: Final = 10_000
 TOKENS_BYTES_MAX: Final = 16 << 20
-TOKEN_CHARACTERS_MAX: Final = 8_192
+TOKEN_CHARACTERS_MAX: Final = 4_096
 """A token of Kubernetes has about a thousand."""
 SCRAM_ITERATIONS: Final = 4_096
 """As many as RFC 7677 asks for: more help only against guesses, and a token is random."""

@@ -22,6 +22,7 @@ from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import DrpcAddresses, Listener
+from millrace.core.topics import TopicName
 from millrace.proto.codec import field_of
 from millrace.proto.features import CLIENT_PROTOCOL
 from millrace.proto.v1 import cluster_pb2 as pb
@@ -169,7 +170,10 @@ def test_others_get_turns_of_the_loop_while_many_deleted_topics_are_listed() -> 
             while time.monotonic() < until:
                 pass
             topic = SimpleNamespace(
-                name=f"t{number}", topic_id=b"t" * 16, partitions=[], replication_factor=1
+                name=TopicName("default", f"t{number}"),
+                topic_id=b"t" * 16,
+                partitions=[],
+                replication_factor=1,
             )
             yield SimpleNamespace(topic=topic, deleted_at=0)
 
