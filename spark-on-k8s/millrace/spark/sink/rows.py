@@ -26,7 +26,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.core.errors import InvalidTopicError, MessageTooLargeError, MillraceError
+from millrace.core.errors import (
+    InvalidTopicError,
+    MessageTooLargeError,
+    MillraceError,
+    UnknownTopicOrPartitionError,
+)
 from millrace.core.records.header import TIMESTAMP_MAX
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
@@ -131,9 +136,12 @@ def not_written(
     rest = "before stays, and a repeat writes it again"
     if is_undone:
         rest = "before does not count"
+    advice = ""
+    if isinstance(error, UnknownTopicOrPartitionError):  # Deleted since the rows were checked.
+        advice = f": see that it is there (millrace topic create {part.topic}), and write again"
     return type(error)(
-        f"{part.name_row(index)}{others} not written: {error.message}. What the task had written "
-        f"{rest}",
+        f"{part.name_row(index)}{others} not written: {error.message}{advice}. What the task had "
+        f"written {rest}",
         appended=error.appended,
     )
 

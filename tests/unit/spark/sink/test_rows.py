@@ -6,7 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.core.errors import InvalidTopicError, MessageTooLargeError, NotEnoughReplicasError
+from millrace.core.errors import (
+    InvalidTopicError,
+    MessageTooLargeError,
+    NotEnoughReplicasError,
+    UnknownTopicOrPartitionError,
+)
 from millrace.spark.errors import InvalidColumnsError, InvalidRowError
 from millrace.spark.sink.rows import Part, RowsOfTask, check_columns, not_written
 
@@ -188,6 +193,13 @@ def test_an_error_keeps_its_class_and_names_the_first_row() -> None:
     assert "row 10 of task 3 for topic 'clicks' and 1 more of" in undone
     assert "stays" in error.message
     assert "before does not count" in undone
+
+
+def test_rows_of_a_topic_that_was_deleted_meanwhile_say_what_to_do() -> None:
+    (part,) = parts(batch(value=[b"1"]), "clicks")
+    gone = UnknownTopicOrPartitionError("the topic 'clicks' was deleted")
+    told = not_written(part, {0: gone}, is_undone=True).message
+    assert "deleted: see that it is there (millrace topic create clicks), and write again" in told
 
 
 def test_a_topic_without_a_namespace_is_of_that_of_the_sink() -> None:
