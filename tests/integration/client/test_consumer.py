@@ -601,6 +601,33 @@ async def test_partitions_that_come_later_are_read_as_well() -> None:
             assert {record.partition for record in records} == {0, 1}
 
 
+async def test_where_many_partitions_begin_is_one_question() -> None:
+    """One for each would keep the client's loop and its broker from everything else."""
+    async with (
+        FakeBroker(orders=500) as broker,
+        Consumer(broker.address, auto_offset_reset="earliest") as consumer,
+    ):
+        await fill(broker, 500, 500)
+        await consumer.assign(["orders"])
+        assert len(await read(consumer, 500)) == 500
+        asked = consumer._core.cluster.call_seconds["ListOffsets"]
+        assert sum(asked.counts) == 1
+
+
+async def test_a_partition_that_nobody_leads_does_not_hold_up_the_others() -> None:
+    async with (
+        FakeBroker(orders=3) as broker,
+        Consumer(broker.address, auto_offset_reset="earliest") as consumer,
+    ):
+        await fill(broker, 30, 3)
+        log = broker.topics["orders"].logs[1]
+        log.damage = NotLeaderError("an election is under way")
+        await consumer.assign(["orders"])
+        assert {record.partition for record in await read(consumer, 20)} == {0, 2}
+        log.damage = None
+        assert {record.partition for record in await read(consumer, 10)} == {1}
+
+
 async def test_a_consumer_of_nothing_looks_nothing_up() -> None:
     async with (
         FakeBroker(orders=1, payments=1) as broker,

@@ -132,3 +132,13 @@ def test_brokers_that_do_not_say_of_which_state_they_tell_are_believed_as_before
     known.learn(said(0, absent=("orders",), brokers=(0,)), is_full=False)
     assert known.topics == {}
     assert known.brokers.keys() == {0, 1, 2}
+
+
+def test_an_answer_without_news_leaves_what_is_known_as_it_is(known: Metadata) -> None:
+    """Each who waits for news compares: that must not cost a look at every partition."""
+    known.learn(said(7, "orders"), is_full=False)
+    before = known.topics["orders"]
+    known.learn(said(8, "orders"), is_full=False)
+    assert known.topics["orders"] is before
+    known.learn(said(9, "orders", leader=(2, 5)), is_full=False)
+    assert known.topics["orders"] is not before

@@ -5,7 +5,7 @@ asked for the leader, and a new leader gets the request.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -87,6 +87,7 @@ async def look_up_offsets(
     refused: dict[TopicPartition, MillraceError] | None = None,
     *,
     isolation: str = READ_COMMITTED,
+    on_known: Callable[[TopicPartition, OffsetAndTimestamp | MillraceError], None] | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     """Return an offset for each partition, in the same order.
 
@@ -97,6 +98,7 @@ async def look_up_offsets(
         wanted: what to look up.
         refused: collects the errors of partitions, instead of raising them.
         isolation: of the reader who wants to know: it says where a log ends.
+        on_known: see `ask_leaders`.
 
     Raises:
         InvalidRequestError: what is to be looked up is no place in a log, or there is no such
@@ -106,7 +108,7 @@ async def look_up_offsets(
     """
     places = {place: _checked_spec(at) for place, at in wanted.items()}
     ask = partial(_list_offsets, level=level_of(isolation))
-    return await ask_leaders(cluster, places, ask, refused)
+    return await ask_leaders(cluster, places, ask, refused, on_known)
 
 
 def _checked_spec(at: OffsetSpec) -> OffsetSpec:
@@ -188,6 +190,7 @@ async def ask_leaders(
     wanted: Mapping[TopicPartition, Wanted],
     ask: _Ask[Wanted, Found],
     refused: dict[TopicPartition, MillraceError] | None = None,
+    on_known: Callable[[TopicPartition, Found | MillraceError], None] | None = None,
 ) -> dict[TopicPartition, Found]:
     """Ask the leader of each partition, and again after refusals that may pass.
 
@@ -196,10 +199,13 @@ async def ask_leaders(
         wanted: the question about each partition.
         ask: asks one broker; returns its answers, in the order of the questions.
         refused: collects the errors of partitions, instead of raising them.
+        on_known: called with what is found of each partition, or with its error, while others may
+            still be asked again.
 
     Raises:
         MillraceError: as in `look_up_offsets`.
     """
+    tell = on_known or (lambda place, known: None)
     shortest_ms, longest_ms = spread(_PAUSE_MS, _PAUSE_MS_MAX)
     began_at = host.monotonic_s()
     deadline = began_at + cluster.timeout_s
@@ -208,15 +214,21 @@ async def ask_leaders(
     while True:
         asked = {place: cluster.metadata.leader_of(place) for place in missing}
         errors = await _ask_each_once(cluster, missing, asked, ask, found)
+        for place in missing:
+            if place in found:
+                tell(place, found[place])
         now = host.monotonic_s()
         in_vain_ms = int((now - began_at) * 1000)
         pause_s = pause_after(in_vain_ms, shortest_ms, longest_ms, fraction=_PAUSE_FRACTION) / 1000
         is_over = now + pause_s >= deadline
         for place, error in list(errors.items()):
-            if is_over or not error.retriable:
+            gone = _why_gone(cluster, place)
+            if gone is not None or is_over or not error.retriable:
+                error = errors[place] = gone or error
                 if refused is None:
                     raise error
                 refused[place] = errors.pop(place)
+                tell(place, refused[place])
         if not errors:
             return {place: found[place] for place in wanted if place in found}
         missing = {place: wanted[place] for place in errors}
@@ -226,7 +238,8 @@ async def ask_leaders(
         # A refusal may name the leader, which saves the look-up.
         if not all(_has_new_leader(cluster, place, asked[place]) for place in errors):
             await asyncio.sleep(pause_s)
-            await cluster.look_for_news(_topics_of(cluster, errors))
+            names = cluster.metadata.topic_names
+            await cluster.look_for_news({names.get(place.topic_id, "") for place in errors} - {""})
 
 
 def _has_new_leader(cluster: Cluster, place: TopicPartition, before: Leader | None) -> bool:
@@ -235,21 +248,11 @@ def _has_new_leader(cluster: Cluster, place: TopicPartition, before: Leader | No
     return leader is not None and leader.broker_id >= 0 and leader != before
 
 
-def _topics_of(cluster: Cluster, places: Iterable[TopicPartition]) -> set[str]:
-    """Return the names of topics.
-
-    Raises:
-        UnknownTopicOrPartitionError: one is gone.
-    """
-    names = set()
-    for place in places:
-        name = cluster.metadata.topic_names.get(place.topic_id)
-        if name is None:
-            raise UnknownTopicOrPartitionError(
-                f"the topic with id {place.topic_id.hex()} was deleted"
-            )
-        names.add(name)
-    return names
+def _why_gone(cluster: Cluster, place: TopicPartition) -> MillraceError | None:
+    """Return the error for a partition whose topic is gone; None: it is there."""
+    if place.topic_id in cluster.metadata.topic_names:
+        return None
+    return UnknownTopicOrPartitionError(f"the topic with id {place.topic_id.hex()} was deleted")
 
 
 async def _ask_each_once(

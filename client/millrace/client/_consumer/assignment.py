@@ -111,7 +111,7 @@ class Assignment:
         # Not the cluster's ids: a topic that was deleted meanwhile is still assigned.
         topic_id = self.topic_ids.get(str(parse_topic_name(topic)))
         found = None if topic_id is None else TopicPartition(topic_id, number)
-        if found is None or found not in self._fetching.fetcher.assigned:
+        if found is None or found not in self.topics:
             raise InvalidRequestError(f"partition {number} of {topic!r} is not assigned: assign it")
         return found
 

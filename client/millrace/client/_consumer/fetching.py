@@ -17,7 +17,12 @@ from millrace.client._cluster.broker_streams import BrokerStreams
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.isolation import level_of
-from millrace.client._cluster.offsets import OffsetSpec, ask_for_epoch_ends, look_up_offsets
+from millrace.client._cluster.offsets import (
+    OffsetAndTimestamp,
+    OffsetSpec,
+    ask_for_epoch_ends,
+    look_up_offsets,
+)
 from millrace.client._cluster.pauses import spread
 from millrace.client._cluster.throttling import ThrottlingNotice
 from millrace.client._consumer.counters import ConsumerCounters
@@ -35,7 +40,7 @@ from millrace.core.errors import (
     NotLeaderError,
     RefreshMetadataError,
 )
-from millrace.core.ids import BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicPartition
+from millrace.core.ids import NO_BROKER, BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicPartition
 from millrace.core.isolation import READ_COMMITTED
 from millrace.proto.v1 import fetch_pb2
 from millrace.runtime import host
@@ -207,6 +212,7 @@ class Fetching:
             wake = self.fetcher.next_wake(now)
         if has_news:
             self.tell_news()
+        look_ups: dict[tuple[BrokerId, Reset], list[LookUpOffset]] = {}
         for effect in effects:
             match effect:
                 case ChangeSession():
@@ -214,13 +220,17 @@ class Fetching:
                     if stream is not None:
                         stream.change(effect)
                 case LookUpOffset():
-                    self.tasks.spawn(self._look_up, effect)
+                    leader = self.cluster.metadata.leader_of(effect.topic_partition)
+                    broker_id = NO_BROKER if leader is None else leader.broker_id
+                    look_ups.setdefault((broker_id, effect.reset), []).append(effect)
                 case FindEpochEnd():
                     self.tasks.spawn(self._find_epoch_end, effect)
                 case Jumped():
                     self._on_jumped(effect)
                 case _:
                     self.streams.perform(effect)
+        for (_, reset), together in look_ups.items():
+            self.tasks.spawn(self._look_up, together, reset)
         if wake is not None and (self._timer is None or wake < self._timer_at):
             if self._timer is not None:
                 self._timer.cancel()
@@ -271,26 +281,44 @@ class Fetching:
             on_broken=self.streams.on_broken,
         )
 
-    async def _look_up(self, effect: LookUpOffset) -> None:
+    async def _look_up(self, effects: list[LookUpOffset], reset: Reset) -> None:
+        """Look up where partitions begin or end that one broker leads, in one request."""
+        end: OffsetSpec = "beginning" if reset is Reset.EARLIEST else "end"
+        handles = {effect.topic_partition: effect.handle for effect in effects}
+
+        def on_known(place: TopicPartition, known: OffsetAndTimestamp | MillraceError) -> None:
+            self._on_looked_up(place, handles.pop(place), known, end)
+
         try:
-            end: OffsetSpec = "beginning" if effect.reset is Reset.EARLIEST else "end"
-            found = await look_up_offsets(
-                self.cluster, {effect.topic_partition: end}, isolation=self._config.isolation
+            await look_up_offsets(
+                self.cluster,
+                dict.fromkeys(handles, end),
+                {},
+                isolation=self._config.isolation,
+                on_known=on_known,
             )
         except MillraceError as error:
-            self.look_up_errors[effect.topic_partition] = error
+            for place in list(handles):
+                on_known(place, error)
+
+    def _on_looked_up(
+        self,
+        place: TopicPartition,
+        handle: int,
+        known: OffsetAndTimestamp | MillraceError,
+        end: OffsetSpec,
+    ) -> None:
+        if isinstance(known, MillraceError):
+            self.look_up_errors[place] = known
             with self.lock:
-                self.fetcher.on_look_up_failed(
-                    effect.handle, error, error.retriable, monotonic_now()
-                )
+                self.fetcher.on_look_up_failed(handle, known, known.retriable, monotonic_now())
         else:
-            self.look_up_errors.pop(effect.topic_partition, None)
+            self.look_up_errors.pop(place, None)
             with self.lock:
-                offset = found[effect.topic_partition].offset
-                is_taken = self.fetcher.on_offset_found(effect.handle, offset)
+                is_taken = self.fetcher.on_offset_found(handle, known.offset)
             if is_taken and end == "end":
-                self._on_end_found(effect.topic_partition, offset)
-        self.step()
+                self._on_end_found(place, known.offset)
+        self._wake()
 
     async def _find_epoch_end(self, effect: FindEpochEnd) -> None:
         place = effect.topic_partition
