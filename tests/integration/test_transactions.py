@@ -477,8 +477,16 @@ def test_a_topic_that_was_deleted_gets_the_end_of_its_transactions_when_it_is_ba
             admin.delete_topic("u")
             producer.commit_transaction()
             asking.until(pb.TRANSACTION_STATE_COMPLETE_COMMIT)
+            wrote = asking.describe()
             with producer.transaction() as t:
                 t.send("t", b"goes on")
         assert committed(cluster, "t", 1) == [b"goes on", b"stays"]
+
+        def owed() -> list[int]:
+            request = pb.ListTransactionsRequest(producer_id=wrote.ended_producer_id)
+            return list(asking.ask("ListTransactions", request).owed_epochs)
+
+        assert owed() == [wrote.ended_producer_epoch]  # So nobody takes it for a hanging one.
         admin.undelete_topic("u")
         assert committed(cluster, "u", 1) == [b"comes back"]
+        wait_until(lambda: not owed(), "its end is written")

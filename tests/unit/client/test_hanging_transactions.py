@@ -35,6 +35,7 @@ class Cluster(TransactionAdministration):
 
     Attributes:
         parts: of coordinators, as far as the broker that is asked has heard.
+        owed: the epochs of transactions, by producer, whose end is owed to deleted topics.
     """
 
     parts = 50
@@ -48,6 +49,7 @@ class Cluster(TransactionAdministration):
         self._looks = looks
         self._listings = list(listings)
         self._ended = ended or {}
+        self.owed: dict[int, set[int]] = {}
 
     async def _open_in(
         self, places: Iterable[TopicPartition]
@@ -59,6 +61,9 @@ class Cluster(TransactionAdministration):
         self, states: Collection[TransactionStateName], producer_id: int | None = None
     ) -> tuple[list[TransactionListing], int]:
         return [listing for listing in self._listings if listing.state in states], self.parts
+
+    async def _owed_epochs(self, producer_id: int) -> set[int]:
+        return self.owed.get(producer_id, set())
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription | None:
         (listing,) = [it for it in self._listings if it.transactional_id == transactional_id]
@@ -118,6 +123,14 @@ async def test_one_that_its_coordinator_will_end_does_not_hang(
     there = opened(7, 3)
     cluster = Cluster([[there], [there]], [listing], {"billing": ended})
     assert await cluster.find_hanging_transactions() == []
+
+
+async def test_one_whose_end_is_owed_to_a_topic_that_was_deleted_does_not_hang() -> None:
+    """T8: the topic is back, and the end, perhaps a commit, comes."""
+    there, hanging = opened(7, 3), opened(7, 5, first_offset=9)
+    cluster = Cluster(2 * [[there, hanging]], [listed("complete_commit", 7, 8)])
+    cluster.owed = {7: {3}}
+    assert await cluster.find_hanging_transactions() == [HangingTransaction("orders", 0, hanging)]
 
 
 async def test_a_broker_that_has_not_heard_of_coordinators_is_no_word_of_theirs() -> None:

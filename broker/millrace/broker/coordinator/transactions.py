@@ -51,7 +51,14 @@ from millrace.core.errors import (
     CoordinatorLoadInProgressError,
     MillraceError,
 )
-from millrace.core.ids import LeaderEpoch, Offset, ProducerId, TopicPartition, WallMs
+from millrace.core.ids import (
+    LeaderEpoch,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicPartition,
+    WallMs,
+)
 from millrace.core.records.markers import BUMPING
 from millrace.core.topics import TRANSACTIONS_TOPIC
 from millrace.runtime import host
@@ -353,6 +360,16 @@ class Transactions:
                 [], machine.ids_after(after, most, states=states, producer_id=producer_id)
             ),
         )
+
+    async def owed_epochs(
+        self, place: TopicPartition, producer_id: ProducerId
+    ) -> list[ProducerEpoch]:
+        """Return a producer's transactions whose end is owed to deleted topics (T8), by epoch.
+
+        Raises:
+            MillraceError: as `begin`.
+        """
+        return await self.ask(place, lambda machine: Result([], machine.owed_epochs(producer_id)))
 
     async def ask_with_ids(
         self,

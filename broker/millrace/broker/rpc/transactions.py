@@ -207,6 +207,11 @@ class TransactionsService:
                 if seen or not has_more:  # Clients go on behind the last one of a page.
                     break
                 after = page[-1].transactional_id
+            owed = (
+                []
+                if producer_id is None
+                else await self._transactions.owed_epochs(place, producer_id)
+            )
         except MillraceError as error:
             wire = wire_error(self._partitions, error, place, self._listener)
             return pb.ListTransactionsResponse(error=wire, partitions=partitions)
@@ -215,6 +220,7 @@ class TransactionsService:
             transactions=[_listed(record, now) for record in seen],
             has_more=has_more,
             partitions=partitions,
+            owed_epochs=owed,
         )
 
     async def _describe(

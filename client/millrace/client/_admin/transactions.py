@@ -322,6 +322,12 @@ class TransactionAdministration(Administration):
         if not suspects:
             return []
         known = await self._undecided()
+        found_open = [it for transactions in suspects.values() for it in transactions]
+        for producer_id in {
+            it.producer_id for it in found_open if (it.producer_id, it.producer_epoch) not in known
+        }:
+            owed = await self._owed_epochs(producer_id)
+            known.update((producer_id, epoch) for epoch in owed)
         # One that has ended since is open no more.
         still_open, _ = await self._open_in(suspects)
         return [
@@ -358,6 +364,23 @@ class TransactionAdministration(Administration):
                         for participant in described.participants
                     )
         return known
+
+    async def _owed_epochs(self, producer_id: int) -> set[int]:
+        """Return a producer's transactions whose end is owed to topics that were deleted (T8).
+
+        Of a topic that was just brought back they look like hanging ones.
+        """
+        epochs: set[int] = set()
+        request = pb.ListTransactionsRequest(producer_id=producer_id)
+        while True:
+            answer: pb.ListTransactionsResponse = await self._transaction_coordinators.ask(
+                request.partition,
+                lambda connection: connection.transactions.ListTransactions(request),
+            )
+            epochs.update(answer.owed_epochs)
+            request.partition += 1
+            if request.partition >= answer.partitions:
+                return epochs
 
     async def _partitions_of(
         self, topics: Collection[str] | None

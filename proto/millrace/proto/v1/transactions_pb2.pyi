@@ -89,16 +89,18 @@ class ListedTransaction(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., state: _Optional[_Union[TransactionState, str]] = ..., open_ms: _Optional[int] = ..., is_shared: _Optional[bool] = ...) -> None: ...
 
 class ListTransactionsResponse(_message.Message):
-    __slots__ = ("error", "transactions", "has_more", "partitions")
+    __slots__ = ("error", "transactions", "has_more", "partitions", "owed_epochs")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    OWED_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     error: _common_pb2.Error
     transactions: _containers.RepeatedCompositeFieldContainer[ListedTransaction]
     has_more: bool
     partitions: int
-    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., transactions: _Optional[_Iterable[_Union[ListedTransaction, _Mapping]]] = ..., has_more: _Optional[bool] = ..., partitions: _Optional[int] = ...) -> None: ...
+    owed_epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., transactions: _Optional[_Iterable[_Union[ListedTransaction, _Mapping]]] = ..., has_more: _Optional[bool] = ..., partitions: _Optional[int] = ..., owed_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DescribeTransactionRequest(_message.Message):
     __slots__ = ("transactional_id",)

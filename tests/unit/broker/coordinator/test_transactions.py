@@ -515,6 +515,7 @@ async def test_what_is_told_of_an_id_is_committed_by_who_tells_it() -> None:
         lambda: transactions.describe(PLACE, ID),
         lambda: transactions.describe(PLACE, "default/other"),
         lambda: transactions.ids_after(PLACE, "", 10),
+        lambda: transactions.owed_epochs(PLACE, writer.producer_id),
         lambda: transactions.abort(PLACE, "default/other"),
     ):
         end = stage.log.end

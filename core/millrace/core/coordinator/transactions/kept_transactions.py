@@ -336,6 +336,10 @@ class KeptTransactions:
         """Return the markers that are owed to a deleted topic."""
         return self._left.of_topic(topic_id)
 
+    def owed_epochs(self, producer_id: ProducerId) -> list[ProducerEpoch]:
+        """Return a producer's transactions whose end is owed to deleted topics, by epoch."""
+        return self._left.epochs_of(producer_id)
+
     # --- What the parts of the machine share -------------------------------------------------
 
     def _concurrent(self, transactional_id: str) -> MillraceError:

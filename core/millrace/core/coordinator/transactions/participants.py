@@ -21,7 +21,8 @@ from millrace.core.coordinator.transactions.records import (
     participant_of,
 )
 from millrace.core.coordinator.transactions.transaction import Decision, Producer
-from millrace.core.ids import ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
+from millrace.core.records.markers import BUMPING
 
 Chunk: TypeAlias = tuple[TopicId, int]
 
@@ -276,6 +277,17 @@ class OwedMarkers:
                     for place in partitions_of((topic_id, chunk), record.bitmap & bitmap):
                         return place
         return None
+
+    def epochs_of(self, producer_id: ProducerId) -> list[ProducerEpoch]:
+        """Return the epochs of a producer's transactions whose end is still owed, ascending."""
+        return sorted(
+            {
+                ProducerEpoch(record.producer.epoch - (record.protocol == BUMPING))
+                for records in self._by_topic.values()
+                for record in records.values()
+                if record.producer.producer_id == producer_id
+            }
+        )
 
     def find(self, record: OwedRecord) -> OwedRecord | None:
         """Return what is still owed of a record; None: nothing."""

@@ -476,6 +476,15 @@ def test_an_id_that_has_expired_is_fenced_and_never_renewed_in_silence(
         log.join(following, at(0))
 
 
+def test_an_id_with_an_open_transaction_does_not_expire() -> None:
+    log = TransactionsLog(id_expiration_ms=MINUTE // 2)
+    writer = log.begun()
+    log.join(writer, at(0))
+    log.expire(MINUTE)
+    log.commit(writer)
+    assert log.state() is State.PREPARE_COMMIT
+
+
 def test_ids_need_not_expire() -> None:
     log = TransactionsLog(id_expiration_ms=-1)
     log.begun()
@@ -639,6 +648,8 @@ def test_markers_for_a_deleted_topic_delay_nobody_and_wait_until_it_is_back(
     log.join(following, at(0, CLICKS))
     machine = log.machine = log.replayed()
     assert machine.owed_topics() == [ORDERS]
+    assert machine.owed_epochs(writer.producer_id) == [writer.epoch]
+    assert machine.owed_epochs(ProducerId(7)) == []
     owed = machine.owed_to(ORDERS)
     assert [(record.chunk, record.bitmap) for record in owed] == [(0, 0b11), (1, 1 << 476)]
     assert machine.known(log.now).left == log.replayed().known(log.now).left == 3
@@ -649,6 +660,7 @@ def test_markers_for_a_deleted_topic_delay_nobody_and_wait_until_it_is_back(
     assert machine.known(log.now).left == 1
     log.take(machine.handle_paid(owed, log.now))
     assert log.replayed().owed_topics() == []
+    assert log.replayed().owed_epochs(writer.producer_id) == []
     assert machine.known(log.now).left == log.replayed().known(log.now).left == 0
     assert machine.handle_paid(owed, log.now).records == []
 
