@@ -49,7 +49,7 @@ NEVER_HERE: Final = {
     "F43": "is tested in tests/integration/kubernetes/test_faults.py",
     "F44": "is tested in tests/integration/kubernetes/test_faults.py",
     "F48": "the simulator drains brokers, and `make e2e-faults` drains nodes",
-    "F52": "brokers have no certificates yet",
+    "F52": "is tested in tests/unit/runtime/transport/test_credentials.py",
     "F53": "`make e2e-faults` has names and addresses that change",
     "F57": "is tested in tests/integration/test_hostile_clients.py",
     "F58": "is tested in tests/integration/test_hostile_clients.py",
