@@ -100,6 +100,10 @@ class RunningApiServer:
 
     def kubeconfig(self, user: str = "broker") -> str:
         """Return a kubeconfig for a user; JSON is YAML."""
+        return self.kubeconfig_of(user, self.tokens[user])
+
+    def kubeconfig_of(self, user: str, token: str, namespace: str = NAMESPACE) -> str:
+        """Likewise, for somebody with a token."""
         authority = base64.b64encode(self._certificate.read_bytes()).decode()
         return json.dumps(
             {
@@ -109,7 +113,7 @@ class RunningApiServer:
                 "contexts": [
                     {
                         "name": "tests",
-                        "context": {"cluster": "tests", "user": user, "namespace": NAMESPACE},
+                        "context": {"cluster": "tests", "user": user, "namespace": namespace},
                     }
                 ],
                 "clusters": [
@@ -118,7 +122,7 @@ class RunningApiServer:
                         "cluster": {"server": self.url, "certificate-authority-data": authority},
                     }
                 ],
-                "users": [{"name": user, "user": {"token": self.tokens[user]}}],
+                "users": [{"name": user, "user": {"token": token}}],
             }
         )
 
@@ -215,7 +219,7 @@ class RunningApiServer:
     def _prepare(self) -> None:
         self._must("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
-        self._must("POST", f"{roles}/roles", _broker_role())
+        self._must("POST", f"{roles}/roles", broker_role())
         self._must("POST", f"{roles}/rolebindings", _BROKER_ROLE_BINDING)
         self.install_definitions()
 
@@ -260,7 +264,7 @@ class RunningApiServer:
             )
 
 
-def _broker_role() -> bytes:
+def broker_role() -> bytes:
     """Return the Role that operators are told to give brokers: the tests' brokers have no more."""
     manifest = (ROOT / "docs" / "clusters.md").read_text().partition("```yaml\n")[2]
     return manifest.partition("---\n")[0].encode()

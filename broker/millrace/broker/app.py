@@ -34,7 +34,7 @@ from millrace.broker.coordinator.staged_commits import StagedCommits
 from millrace.broker.coordinator.transaction_joins import METHOD as JOIN
 from millrace.broker.coordinator.transaction_joins import TransactionJoins
 from millrace.broker.coordinator.transactions import Transactions
-from millrace.broker.guard.access_files import AccessFiles, open_access
+from millrace.broker.guard.access_files import OpenAccess, open_access
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.fetcher import ReplicaFetcher
@@ -146,7 +146,7 @@ class Broker:
         self._metrics.arrow_memory_bytes.set_function(pa.total_allocated_bytes)
         self._early = EarlyRequests()
         self._quotas = Quotas(config.quotas, self._metrics.quotas)
-        self._access: AccessFiles | None = None
+        self._access: OpenAccess | None = None
         self._checkers = [
             Worker(f"check-{number}", self._mailbox) for number in range(config.threads.check)
         ]

@@ -58,6 +58,7 @@ from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import (
     AbortedError,
     AccessDeniedError,
+    AccessUndecidedError,
     Appended,
     AuthenticationFailedError,
     BrokerBusyError,
@@ -183,6 +184,7 @@ __version__ = _SOFTWARE_VERSION
 __all__ = [
     "AbortedError",
     "AccessDeniedError",
+    "AccessUndecidedError",
     "Admin",
     "AfterBytes",
     "Appended",

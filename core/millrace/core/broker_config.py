@@ -244,9 +244,16 @@ class AccessConfig:
         "again when it changes; one with a mistake leaves the rules as they were, and keeps a "
         "broker from starting. Empty: whoever reaches the broker may do everything.",
     )
+    kubernetes: bool = setting(
+        False,
+        "Kubernetes knows the callers, by tokens of ServiceAccounts for this cluster, and its "
+        "roles say who may do what. It goes with `coordination.kind`, and without the two files.",
+    )
 
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""
+        if self.kubernetes and (self.tokens_file or self.rules_file):
+            yield "kubernetes: it goes without tokens_file and rules_file"
         if self.tokens_file and not self.rules_file:
             yield "rules_file: must be set, too: tokens say who calls, and rules what they may do"
 
@@ -776,6 +783,8 @@ class BrokerConfig:
             except ValueError as error:
                 yield f"log_dirs: {error}"
         coordination = self.coordination
+        if self.access.kubernetes and coordination.kind is not CoordinationKind.KUBERNETES:
+            yield 'access.kubernetes: coordination.kind must be "kubernetes", too'
         if (
             coordination.kind is CoordinationKind.KUBERNETES
             and self.cluster.shard_bytes_max > coordination.kubernetes.object_bytes_max

@@ -657,6 +657,12 @@ class AuthenticationFailedError(AccessDeniedError):
     code = 94
 
 
+class AccessUndecidedError(RetriableError):
+    """Nobody has yet told the broker who calls, or what the caller may do."""
+
+    code = 95
+
+
 class BufferExhaustedError(ClientError):
     """`buffer_memory` stayed full for `max_block_ms`."""
 

@@ -1,14 +1,30 @@
 """Opens the coordination store that the configuration names."""
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millrace.broker.coordination.sqlite import SqliteStore
 from millrace.broker.coordination.store import CoordinationStore
-from millrace.core.broker_config import CoordinationConfig, CoordinationKind
+from millrace.core.broker_config import CoordinationConfig, CoordinationKind, KubernetesConfig
+
+if TYPE_CHECKING:
+    from millrace.runtime.kubernetes.access import ApiAccess
 
 _LEASE_PAUSES: Final = 4
 """Pauses that must fit into the renew deadline of the lease."""
+
+
+def api_access(settings: KubernetesConfig) -> "ApiAccess":
+    """Return the broker's access to the API server.
+
+    Raises:
+        InvalidConfigError: it has none that can be used.
+    """
+    from millrace.runtime.kubernetes import access
+
+    if settings.kubeconfig:
+        return access.from_kubeconfig(Path(settings.kubeconfig), context_name=settings.context)
+    return access.in_cluster(access.pod_server())
 
 
 def open_store(config: CoordinationConfig) -> CoordinationStore:
@@ -22,13 +38,10 @@ def open_store(config: CoordinationConfig) -> CoordinationStore:
         return SqliteStore(config.path, is_exclusive=not config.shared)
     # Imported only with Kubernetes.
     from millrace.broker.coordination.kubernetes.store import KubernetesStore
-    from millrace.runtime.kubernetes import access
 
     settings = config.kubernetes
     return KubernetesStore(
-        access.from_kubeconfig(Path(settings.kubeconfig), context_name=settings.context)
-        if settings.kubeconfig
-        else access.in_cluster(access.pod_server()),
+        api_access(settings),
         cluster_name=settings.cluster_name,
         namespace=settings.namespace,
         request_timeout_ms=settings.request_timeout_ms,

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from millrace.broker import events
 from millrace.broker.guard.credentials import FileAuthenticator
@@ -147,7 +147,20 @@ class AccessFiles:
             self._authenticator.tokens = self._tokens.value
 
 
-def open_access(config: BrokerConfig, show: Callable[[str, int], object]) -> AccessFiles | None:
+class OpenAccess(Protocol):
+    """Who may do what, as long as `run` runs.
+
+    Attributes:
+        guard: of the broker.
+    """
+
+    guard: Guard
+
+    async def run(self) -> None:
+        """Follow changes for as long as the broker runs."""
+
+
+def open_access(config: BrokerConfig, show: Callable[[str, int], object]) -> OpenAccess | None:
     """Return who may do what; None: whoever reaches the broker may do everything.
 
     Args:
@@ -155,8 +168,14 @@ def open_access(config: BrokerConfig, show: Callable[[str, int], object]) -> Acc
         show: as for `AccessFiles`.
 
     Raises:
-        InvalidConfigError: a file cannot be read, or has a mistake.
+        InvalidConfigError: a file cannot be read, or has a mistake; or the API server cannot be
+            asked.
     """
+    if config.access.kubernetes:
+        # Imported only with Kubernetes.
+        from millrace.broker.guard.kubernetes_guard import KubernetesAccess
+
+        return KubernetesAccess(config.coordination.kubernetes)
     if config.access.rules_file:
         return AccessFiles(config.access, show)
     for entry in config.listeners.entries:

@@ -4,15 +4,15 @@ Without a guard everybody may do everything, and nothing is looked up.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from millrace.broker.guard.credentials import Credential, RefusedCredentialError
 from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
 from millrace.core.callers import Caller
-from millrace.core.errors import AccessDeniedError, AuthenticationFailedError
-from millrace.core.guard.access import Demand, Operation, Resource, refusal
+from millrace.core.errors import AuthenticationFailedError, MillraceError
+from millrace.core.guard.access import Demand, Operation, Resource
 from millrace.core.guard.decisions import Decision
 from millrace.core.guard.identity import Identity
 from millrace.core.ids import MonotonicMs, TopicId
@@ -39,16 +39,20 @@ class Access:
     identity: Identity
     credential: Credential | None
 
-    def refusal(self, operation: Operation, resource: Resource) -> AccessDeniedError | None:
+    async def learn(self, demands: Iterable[Demand]) -> None:
+        """Find out what demands need, where that takes time."""
+        await self.guard.learn(self.identity, demands)
+
+    def refusal(self, operation: Operation, resource: Resource) -> MillraceError | None:
         """Return why the caller may not do something; None: it may."""
         demand = Demand(operation, resource)
         if self.guard.decide(self.identity, demand).is_allowed:
             return None
-        return refusal(self.identity.principal, demand)
+        return self.guard.refusal(self.identity, demand, is_named=True)
 
     def refusal_by_id(
         self, operation: Operation, resource: Resource, decision: Decision | None = None
-    ) -> AccessDeniedError | None:
+    ) -> MillraceError | None:
         """As `refusal`; the name is told to callers who may see it, as they named only an id."""
         demand = Demand(operation, resource)
         if decision is None:
@@ -56,7 +60,7 @@ class Access:
         if decision.is_allowed:
             return None
         seen = self.guard.decide(self.identity, Demand(Operation.DESCRIBE, resource))
-        return refusal(self.identity.principal, demand, is_named=seen.is_allowed)
+        return self.guard.refusal(self.identity, demand, is_named=seen.is_allowed)
 
     async def watch(self) -> None:
         """Wait until the token does not count any more.
@@ -84,14 +88,21 @@ class GuardedCaller(Caller):
     access: Access | None = field(default=None, compare=False, repr=False)
 
     def may(self, operation: Operation, resource: Resource) -> bool:
-        """Return whether the caller may do something."""
-        return self.access is None or self.access.refusal(operation, resource) is None
+        """Return whether the caller sees an entry of a list; call `learn` before."""
+        if (access := self.access) is None:
+            return True
+        return access.guard.is_listed(access.identity, Demand(operation, resource))
 
-    def refusal(self, operation: Operation, resource: Resource) -> AccessDeniedError | None:
+    async def learn(self, operation: Operation, resources: Iterable[Resource]) -> None:
+        """Find out what the entries of a list need, where that takes time."""
+        if self.access is not None:
+            await self.access.learn(Demand(operation, resource) for resource in resources)
+
+    def refusal(self, operation: Operation, resource: Resource) -> MillraceError | None:
         """Return why the caller may not do something; None: it may."""
         return None if self.access is None else self.access.refusal(operation, resource)
 
-    def refusal_by_id(self, operation: Operation, topic: Resource) -> AccessDeniedError | None:
+    def refusal_by_id(self, operation: Operation, topic: Resource) -> MillraceError | None:
         """As `refusal`, of a topic that the caller named by its id."""
         return None if self.access is None else self.access.refusal_by_id(operation, topic)
 
@@ -116,9 +127,7 @@ class TopicAccess:
         self._until: dict[TopicId, MonotonicMs] = {}
         self._generation = access.guard.generation
 
-    def refusal(
-        self, topic_id: TopicId, now: MonotonicMs | None = None
-    ) -> AccessDeniedError | None:
+    def refusal(self, topic_id: TopicId, now: MonotonicMs | None = None) -> MillraceError | None:
         """Return why the caller may not; None: it may, or there is no such topic."""
         if now is None:
             now = monotonic_now()
@@ -127,7 +136,7 @@ class TopicAccess:
             return None
         return self._ask(topic_id, now)
 
-    def _ask(self, topic_id: TopicId, now: MonotonicMs) -> AccessDeniedError | None:
+    def _ask(self, topic_id: TopicId, now: MonotonicMs) -> MillraceError | None:
         guard = self._access.guard
         if self._generation != guard.generation:
             self._generation = guard.generation

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from millrace.broker.guard.credentials import Credential, RefusedCredentialError, bearer_token
-from millrace.core.errors import AuthenticationFailedError
-from millrace.core.guard.access import Demand
+from millrace.core.errors import AuthenticationFailedError, MillraceError
+from millrace.core.guard.access import Demand, refusal
 from millrace.core.guard.decisions import Decision, Decisions
 from millrace.core.guard.identity import NOBODY, Identity
 from millrace.core.ids import MonotonicMs, WallMs
@@ -109,14 +109,29 @@ class Guard:
         credential = self._authenticator.identify(token, wall_now())
         return credential.identity, credential
 
+    async def prove(
+        self, metadata: Iterable[tuple[str, str | bytes]], proved: str
+    ) -> tuple[Identity, Credential | None]:
+        """As `identify`, for a guard that has to ask somebody.
+
+        Raises:
+            RefusedCredentialError: says why, for the audit log.
+            AccessUndecidedError: nobody can be asked now.
+        """
+        return self.identify(metadata, proved)
+
     def check_known(self, identity: Identity) -> None:
         """Refuse somebody who may do nothing at all here, and is nobody.
 
         Raises:
             AuthenticationFailedError: says what to do.
         """
-        if not identity.is_known and not self._authority.knows(identity):
+        if not self.knows(identity):
             raise AuthenticationFailedError(_NOT_KNOWN)
+
+    def knows(self, identity: Identity) -> bool:
+        """Return whether somebody is known, or may do something as nobody."""
+        return identity.is_known or self._authority.knows(identity)
 
     def check(self, credential: Credential) -> None:
         """Check again what proves a stream's caller.
@@ -126,6 +141,23 @@ class Guard:
         """
         if self._authenticator is not None:
             self._authenticator.check(credential, wall_now())
+
+    async def learn(self, identity: Identity, demands: Iterable[Demand]) -> None:
+        """Find out what demands need, where that takes time: `decide` knows it afterwards."""
+
+    def is_listed(self, identity: Identity, demand: Demand) -> bool:
+        """Return whether somebody sees an entry of a list; nobody is asked for that."""
+        return self.decide(identity, demand).is_allowed
+
+    def refusal(self, identity: Identity, demand: Demand, *, is_named: bool) -> MillraceError:
+        """Return the error for a decision that allows nothing.
+
+        Args:
+            identity: who may not.
+            demand: what.
+            is_named: whether the name of the resource may be told.
+        """
+        return refusal(identity.principal, demand, is_named=is_named)
 
     def decide(
         self, identity: Identity, demand: Demand, now: MonotonicMs | None = None

@@ -200,7 +200,8 @@ class Calls:
             AccessDeniedError: names the first thing.
         """
         work = self._turns.work()
-        for operation, resource in demands.of(request):
+        await access.learn(demanded := list(demands.of(request)))
+        for operation, resource in demanded:
             await work.give_way()
             if (refused := access.refusal(operation, resource)) is not None:
                 raise refused
@@ -242,13 +243,13 @@ class Calls:
             client_id = client_id_from_metadata(call.metadata)
             caller = replace(caller, client_id=client_id)
             if self._guard is not None:
-                caller = self._identified(self._guard, call, caller, method)
+                caller = await self._identified(self._guard, call, caller, method)
             yield caller
         except MillraceError as error:
             self.refusals.on_refused(error, caller, method)
             raise
 
-    def _identified(
+    async def _identified(
         self, guard: Guard, call: ServerCall, caller: GuardedCaller, method: str
     ) -> GuardedCaller:
         """Return the caller as what it proves to be.
@@ -257,7 +258,7 @@ class Calls:
             AuthenticationFailedError: it proves nothing that counts here, as the audit log says.
         """
         try:
-            identity, credential = guard.identify(call.metadata, call.principal)
+            identity, credential = await guard.prove(call.metadata, call.principal)
         except RefusedCredentialError as error:
             self.audit.on_unknown(caller, method, str(error))
             raise AuthenticationFailedError(NOT_ACCEPTED) from None

@@ -30,7 +30,7 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.guard.access import Operation, ResourceKind
+from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.media import TopicMedia
 from millrace.core.metadata import topic_config
@@ -271,6 +271,9 @@ class ClusterService:
         if request.topics or request.topic_ids:
             # Each once, even if it is named often: a description is a hundred times as long as a
             # name.
+            await caller.learn(
+                Operation.DESCRIBE, (named(ResourceKind.TOPICS, name) for name in request.topics)
+            )
             for name in dict.fromkeys(request.topics):
                 await work.give_way()
                 response.topics.append(self._find(image, caller, name=name))
@@ -282,6 +285,8 @@ class ClusterService:
                 if topic_id not in answered:
                     response.topics.append(self._find(image, caller, topic_id=topic_id))
         else:
+            names = image.topics.keys()
+            await caller.learn(Operation.DESCRIBE, (topic_resource(name) for name in names))
             for _, topic in sorted(image.topics.items()):
                 await work.give_way()
                 if caller.may(Operation.DESCRIBE, topic_resource(topic.name)):
@@ -333,6 +338,10 @@ class ClusterService:
         image, kept_ms = self._channel.metadata, self._channel.config.deleted_topic_retention_ms
         response = pb.ListDeletedTopicsResponse(metadata_epoch=image.epoch)
         work = self._turns.work()
+        await caller.learn(
+            Operation.DESCRIBE,
+            (topic_resource(deleted.topic.name) for deleted in image.deleted_topics()),
+        )
         for deleted_topic in image.deleted_topics():
             await work.give_way()
             if not caller.may(Operation.DESCRIBE, topic_resource(deleted_topic.topic.name)):

@@ -318,6 +318,9 @@ class PositionsService:
         """
         while True:
             page, has_more = await self._positions.ask(place, partial(_next_page, after))
+            await caller.learn(
+                Operation.DESCRIBE, (named(ResourceKind.GROUPS, name) for name in page)
+            )
             seen = {
                 name: summary
                 for name, summary in page.items()

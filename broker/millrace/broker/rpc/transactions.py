@@ -196,6 +196,10 @@ class TransactionsService:
                     place, after, AT_ONCE + 1, states=states, producer_id=producer_id
                 )
                 page, has_more = found[:AT_ONCE], len(found) > AT_ONCE
+                await caller.learn(
+                    Operation.DESCRIBE,
+                    (named(ResourceKind.TRANSACTIONS, each.transactional_id) for each in page),
+                )
                 seen = [
                     record
                     for record in page

@@ -90,6 +90,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _ClassVar[ErrorCode]
     ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: _ClassVar[ErrorCode]
     ERROR_CODE_AUTHENTICATION_FAILED: _ClassVar[ErrorCode]
+    ERROR_CODE_ACCESS_UNDECIDED: _ClassVar[ErrorCode]
 
 class Appended(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -190,6 +191,7 @@ ERROR_CODE_GROUP_AUTHORIZATION_FAILED: ErrorCode
 ERROR_CODE_TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ErrorCode
 ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: ErrorCode
 ERROR_CODE_AUTHENTICATION_FAILED: ErrorCode
+ERROR_CODE_ACCESS_UNDECIDED: ErrorCode
 APPENDED_UNSPECIFIED: Appended
 APPENDED_NO: Appended
 APPENDED_MAYBE: Appended

@@ -1,0 +1,108 @@
+"""The keys with which the API server signs tokens, as it publishes them.
+
+They are fetched when a token names one that is not known, and at most every `FETCH_S`: anybody can
+invent names of keys. A key that the API server gives up is not missed here, since each token is
+reviewed by the API server itself, too.
+
+Source: https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#service-account-issuer-discovery.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from jwt import PyJWK
+from jwt.api_jws import PyJWS
+from jwt.exceptions import PyJWTError
+
+from millrace.broker.guard.guard import AuthorityAwayError
+from millrace.broker.guard.reviews import Reviewer
+from millrace.core.guard.service_account_token import (
+    ALGORITHMS,
+    KEY_ID_CHARACTERS_MAX,
+    ShapedToken,
+    TokenRefusedError,
+)
+from millrace.runtime import host
+
+FETCH_S: Final = 30.0
+"""Time between two fetches of keys that are not known."""
+_AGAIN_S: Final = 1.0
+"""Time after a fetch that failed."""
+_KEYS_MAX: Final = 64
+
+_CONFIGURATION: Final = "/.well-known/openid-configuration"
+_KEYS: Final = "/openid/v1/jwks"
+_KEY_SET: Final = "application/jwk-set+json, application/json"
+
+
+class PublishedKeys:
+    """The issuer and the keys of an API server. They belong to the event loop."""
+
+    def __init__(self, reviewer: Reviewer) -> None:
+        self._reviewer = reviewer
+        self._jws = PyJWS()
+        self._issuer = ""
+        self._keys: dict[str, PyJWK] = {}
+        self._next_fetch_s = 0.0
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def verify(self, token: str, shaped: ShapedToken) -> str:
+        """Check a token's signature; return the issuer that its claims must name.
+
+        Raises:
+            TokenRefusedError: the API server did not sign it.
+            AuthorityAwayError: the keys are not known, and nobody tells them.
+        """
+        if shaped.key_id not in self._keys:
+            await self._fetch()
+        key = self._keys.get(shaped.key_id)
+        if key is None:
+            raise TokenRefusedError(f"the API server has no key {shaped.key_id[:80]!r}")
+        if key.algorithm_name != shaped.algorithm:
+            raise TokenRefusedError(f"its key is not for {shaped.algorithm}")
+        try:
+            self._jws.decode(token, key, algorithms=[key.algorithm_name])
+        except PyJWTError as error:
+            raise TokenRefusedError("its signature is wrong") from error
+        return self._issuer
+
+    async def _fetch(self) -> None:
+        """Fetch the keys, unless that was done a moment ago; any number of callers may wait."""
+        if self._fetching is None:
+            if host.monotonic_s() < self._next_fetch_s:
+                if not self._keys:
+                    raise AuthorityAwayError("the API server's keys are not known")
+                return
+            self._fetching = asyncio.create_task(self._fetch_once())
+        await asyncio.shield(self._fetching)
+
+    async def _fetch_once(self) -> None:
+        self._next_fetch_s = host.monotonic_s() + _AGAIN_S
+        try:
+            configuration = await self._reviewer.read(_CONFIGURATION)
+            published = (await self._reviewer.read(_KEYS, _KEY_SET)).get("keys")
+            issuer = configuration.get("issuer")
+            if not isinstance(issuer, str) or not issuer or not isinstance(published, list):
+                raise AuthorityAwayError("the API server publishes no issuer or no keys")
+            self._issuer, self._keys = issuer, _usable(published)
+            self._next_fetch_s = host.monotonic_s() + FETCH_S
+        finally:
+            self._fetching = None
+
+
+def _usable(published: list[Any]) -> dict[str, PyJWK]:
+    """Return the public keys for signatures by their names."""
+    found = {}
+    for entry in published[:_KEYS_MAX]:
+        if not isinstance(entry, dict) or entry.get("kty") not in ("RSA", "EC"):
+            continue
+        key_id = entry.get("kid")
+        if not isinstance(key_id, str) or not 0 < len(key_id) <= KEY_ID_CHARACTERS_MAX:
+            continue
+        try:
+            key = PyJWK(entry)
+        except PyJWTError:
+            continue
+        if key.algorithm_name in ALGORITHMS:
+            found[key_id] = key
+    return found

@@ -1,0 +1,149 @@
+"""Callers that show the token of a ServiceAccount.
+
+A token is verified here, by the API server's published keys, before the API server is asked: so a
+forged one costs it nothing. Then it reviews the token, at first sight and every few minutes, since
+only it knows which accounts and pods are gone. `core/guard/known_tokens` has the rules of both.
+"""
+
+import asyncio
+import hmac
+from dataclasses import dataclass, field
+from typing import Final
+
+from millrace.broker.guard.credentials import Credential
+from millrace.broker.guard.guard import AuthorityAwayError
+from millrace.broker.guard.published_keys import PublishedKeys
+from millrace.broker.guard.reviews import TOKEN_REVIEW, Reviewer, SingleFlight
+from millrace.core.guard import service_account_token
+from millrace.core.guard.identity import Identity
+from millrace.core.guard.known_tokens import KnownTokens, Standing
+from millrace.core.guard.service_account_token import Expected, TokenRefusedError
+from millrace.core.ids import WallMs
+from millrace.runtime import host
+
+_DUE_WAIT_S: Final = 1.0
+"""How long a call with a good token waits for the review that is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownToken(Credential):
+    """A token that was accepted, and is reviewed again.
+
+    Attributes:
+        token: as the caller shows it.
+    """
+
+    token: str = field(repr=False)
+
+
+class ServiceAccountTokens:
+    """Says whose a token is. It belongs to the event loop.
+
+    Args:
+        reviewer: the API server.
+        audience: of the cluster's tokens.
+    """
+
+    def __init__(self, reviewer: Reviewer, audience: str) -> None:
+        self._reviewer = reviewer
+        self._audience = audience
+        self._keys = PublishedKeys(reviewer)
+        self._known = KnownTokens()
+        self._secret = host.current.random_bytes(32)
+        self._under_way = SingleFlight[bytes, Identity]()
+
+    async def identify(self, token: str) -> ShownToken:
+        """Return what a token proves.
+
+        Raises:
+            TokenRefusedError: it proves nothing.
+            AuthorityAwayError: it is not known, and nobody can be asked.
+        """
+        if len(token) > service_account_token.TOKEN_CHARACTERS_MAX:
+            raise TokenRefusedError(f"it has {len(token)} characters")
+        key = hmac.digest(self._secret, token.encode("utf-8", "surrogatepass"), "sha256")
+        standing = self._known.standing(key, _now_ms())
+        if standing is Standing.REFUSED:
+            raise TokenRefusedError(self._known.reason(key))
+        if standing is Standing.UNKNOWN:
+            return ShownToken(await asyncio.shield(self._asking(key, token)), key, token)
+        self._check_end(key)
+        known = ShownToken(self._known.identity(key), key, token)
+        if standing is Standing.DUE:
+            try:
+                asking = asyncio.shield(self._asking(key, token))
+                await asyncio.wait_for(asking, _DUE_WAIT_S)
+            except (AuthorityAwayError, TimeoutError):
+                self._known.on_no_answer(key, _now_ms())
+        return known
+
+    def check(self, credential: ShownToken) -> None:
+        """Check again, without waiting, what was proved a while ago.
+
+        Raises:
+            TokenRefusedError: it does not count any more.
+        """
+        key = credential.digest
+        standing = self._known.standing(key, _now_ms())
+        if standing is Standing.REFUSED:
+            raise TokenRefusedError(self._known.reason(key))
+        if standing is Standing.UNKNOWN:
+            raise TokenRefusedError("nobody has reviewed it for a long time")
+        self._check_end(key)
+        if standing is Standing.DUE:
+            self._asking(key, credential.token).add_done_callback(
+                lambda done: self._on_reviewed(key, done)
+            )
+
+    def _on_reviewed(self, key: bytes, task: "asyncio.Task[Identity]") -> None:
+        if not task.cancelled() and isinstance(task.exception(), AuthorityAwayError):
+            self._known.on_no_answer(key, _now_ms())
+
+    def _check_end(self, key: bytes) -> None:
+        known = self._known.identity(key)
+        if known.expires_at is not None and known.expires_at <= _wall_ms():
+            self._known.on_refused(key, "it has expired", _now_ms())
+            raise TokenRefusedError("it has expired")
+
+    def _asking(self, key: bytes, token: str) -> "asyncio.Task[Identity]":
+        """Return the one task that finds out about a token."""
+        return self._under_way.run(key, lambda: self._find_out(key, token))
+
+    async def _find_out(self, key: bytes, token: str) -> Identity:
+        try:
+            shaped = service_account_token.parse(token)
+            issuer = await self._keys.verify(token, shaped)
+            expected = Expected(issuer, self._audience)
+            identity = service_account_token.check_claims(shaped.claims, expected, _wall_ms())
+            await self._review(token, identity.principal)
+        except TokenRefusedError as error:
+            self._known.on_refused(key, str(error), _now_ms())
+            raise
+        self._known.on_accepted(key, identity, _now_ms())
+        return identity
+
+    async def _review(self, token: str, account: str) -> None:
+        """Have the API server review a token.
+
+        Raises:
+            TokenRefusedError: it does not count (any more).
+            AuthorityAwayError: there is no answer.
+        """
+        spec = {"token": token, "audiences": [self._audience]}
+        status = await self._reviewer.review(TOKEN_REVIEW, spec)
+        if status.get("authenticated") is not True:
+            raise TokenRefusedError(f"the API server refuses it: {status.get('error', '')!s:.200}")
+        # An API server that knows no audiences answers without them, for its own audience.
+        if self._audience not in (status.get("audiences") or ()):
+            raise TokenRefusedError("the API server says nothing of its audience")
+        user = status.get("user")
+        if not isinstance(user, dict) or user.get("username") != account:
+            raise TokenRefusedError("the API server says that it is of somebody else")
+
+
+def _now_ms() -> int:
+    return int(host.monotonic_s() * 1000)
+
+
+def _wall_ms() -> WallMs:
+    return WallMs(host.current.wall_ns() // 1_000_000)

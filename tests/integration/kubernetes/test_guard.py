@@ -1,0 +1,369 @@
+"""Identity and access by a real API server: it signs, publishes, reviews and decides."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Awaitable, Callable, Coroutine
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import pytest
+import yaml
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message_factory import GetMessageClass
+from tests.api_server.running import ROOT, RunningApiServer, broker_role
+from tests.integration.conftest import StartBroker
+from tests.integration.guarded import call
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.broker.guard.access_reviews import AccessReviews
+from millrace.broker.guard.guard import AuthorityAwayError
+from millrace.broker.guard.reviews import Reviews
+from millrace.broker.guard.service_accounts import ServiceAccountTokens
+from millrace.core.guard.access import CLUSTER, Demand, Operation, ResourceKind, named
+from millrace.core.guard.identity import Identity
+from millrace.core.guard.service_account_token import TokenRefusedError, audience_of
+from millrace.runtime.kubernetes.access import ApiAccess, in_cluster
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+RBAC_GROUP = "rbac.authorization.k8s.io"
+_T = TypeVar("_T")
+
+
+def reviewer_role() -> dict[str, Any]:
+    """Return the ClusterRole that operators are told to give brokers: the tests' have no more."""
+    page = (ROOT / "docs" / "security.md").read_text()
+    blocks = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
+    role: dict[str, Any] = next(
+        yaml.safe_load(block) for block in blocks if "kind: ClusterRole\n" in block
+    )
+    return role
+
+
+class Namespace:
+    """A namespace with a Millrace cluster's broker account, and other accounts as a test asks."""
+
+    def __init__(self, server: RunningApiServer, name: str, folder: Path) -> None:
+        self.server = server
+        self.name = name
+        self.audience = audience_of("logs", name)
+        self._folder = folder
+        self.must("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        self.make_account("broker")
+        self.must("POST", f"{RBAC}/clusterroles", reviewer_role() | {"metadata": {"name": name}})
+        self.must(
+            "POST",
+            f"{RBAC}/clusterrolebindings",
+            {
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name},
+                "subjects": [{"kind": "ServiceAccount", "name": "broker", "namespace": name}],
+            },
+        )
+
+    def broker_settings(self) -> dict[str, object]:
+        """Return the settings of a broker that asks the API server who may do what."""
+        role = yaml.safe_load(broker_role())
+        where = f"{RBAC}/namespaces/{self.name}"
+        self.must("POST", f"{where}/roles", role)
+        name = role["metadata"]["name"]
+        binding = {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": "broker", "namespace": self.name}],
+        }
+        self.must("POST", f"{where}/rolebindings", binding)
+        kubeconfig = self._folder / "broker.kubeconfig"
+        kubeconfig.write_text(self.server.kubeconfig_of("broker", self.token("broker"), self.name))
+        return {
+            "coordination.kind": "kubernetes",
+            "coordination.kubernetes.kubeconfig": kubeconfig,
+            "coordination.kubernetes.cluster_name": "logs",
+            "access.kubernetes": True,
+        }
+
+    def must(self, method: str, path: str, document: object = None) -> dict[str, Any]:
+        status, answer = self.server.request(method, path, document)
+        assert status in (200, 201), answer
+        return answer
+
+    def make_account(self, name: str) -> str:
+        """Make a ServiceAccount; return its full name."""
+        path = f"/api/v1/namespaces/{self.name}/serviceaccounts"
+        self.must("POST", path, {"metadata": {"name": name}})
+        return f"system:serviceaccount:{self.name}:{name}"
+
+    def token(self, account: str, *audiences: str) -> str:
+        """Ask for a token, as a kubelet does for a pod."""
+        path = f"/api/v1/namespaces/{self.name}/serviceaccounts/{account}/token"
+        answer = self.must("POST", path, {"spec": {"audiences": list(audiences)}})
+        token: str = answer["status"]["token"]
+        return token
+
+    def allow(self, account: str, verbs: list[str], resource: str, *names: str) -> None:
+        """Give an account a Role in this namespace."""
+        where = f"{RBAC}/namespaces/{self.name}"
+        rule: dict[str, Any] = {
+            "apiGroups": ["millrace.dev"],
+            "resources": [resource],
+            "verbs": verbs,
+        }
+        rule |= {"resourceNames": list(names)} if names else {}
+        name = f"{account}-{resource}-{'-'.join(verbs)}"
+        self.must("POST", f"{where}/roles", {"metadata": {"name": name}, "rules": [rule]})
+        binding = {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.name}],
+        }
+        self.must("POST", f"{where}/rolebindings", binding)
+
+    def access(self, account: str) -> ApiAccess:
+        """Return an account's access to the API server, as its pod has it."""
+        folder = self._folder / account
+        shutil.copytree(self.server.folder / "account-broker", folder)
+        (folder / "namespace").write_text(self.name)
+        (folder / "token").write_text(self.token(account))
+        return in_cluster(self.server.url, folder)
+
+
+@pytest.fixture
+def namespace(api_server: RunningApiServer, cluster_name: str, tmp_path: Path) -> Namespace:
+    return Namespace(api_server, f"guard-{cluster_name}", tmp_path)
+
+
+def run(access: ApiAccess, story: Callable[[Reviews], Coroutine[Any, Any, _T]]) -> _T:
+    async def whole() -> _T:
+        reviews = Reviews(access, request_timeout_ms=10_000)
+        try:
+            async with asyncio.timeout(60):
+                return await story(reviews)
+        finally:
+            reviews.close()
+
+    return asyncio.run(whole())
+
+
+async def until(is_true: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until the API server's caches have heard of a change."""
+    while not await is_true():  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
+def test_a_projected_token_of_the_cluster_s_audience_says_who_its_account_is(
+    namespace: Namespace,
+) -> None:
+    account = namespace.make_account("reader")
+    token = namespace.token("reader", namespace.audience)
+
+    async def story(reviews: Reviews) -> Identity:
+        return (await ServiceAccountTokens(reviews, namespace.audience).identify(token)).identity
+
+    identity = run(namespace.access("broker"), story)
+    assert identity.principal == account
+    assert f"system:serviceaccounts:{namespace.name}" in identity.groups
+
+
+def test_tokens_of_other_audiences_and_of_accounts_that_are_gone_are_refused(
+    namespace: Namespace,
+) -> None:
+    """G1."""
+    namespace.make_account("reader")
+    audience = namespace.audience
+    refused = {
+        namespace.token("reader"): "audience",  # The default one: the API server's.
+        namespace.token("reader", audience, "https://kubernetes.default.svc"): "alone",
+        namespace.token("reader", audience_of("other", namespace.name)): "audience",
+    }
+    kept = namespace.token("reader", audience)
+
+    async def story(reviews: Reviews) -> None:
+        tokens = ServiceAccountTokens(reviews, audience)
+        for token, reason in refused.items():
+            with pytest.raises(TokenRefusedError, match=reason):
+                await tokens.identify(token)
+        await tokens.identify(kept)
+        where = f"/api/v1/namespaces/{namespace.name}/serviceaccounts/reader"
+        namespace.must("DELETE", where)
+
+        async def is_refused() -> bool:
+            # Another broker, which has not seen the token.
+            try:
+                await ServiceAccountTokens(reviews, audience).identify(kept)
+            except TokenRefusedError as error:
+                return "the API server refuses it" in str(error)
+            return False
+
+        await until(is_refused)
+
+    run(namespace.access("broker"), story)
+
+
+def test_roles_of_kubernetes_decide_and_kubectl_says_the_same(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not on this machine")
+    account = namespace.make_account("reader")
+    namespace.allow("reader", ["consume", "describe"], "topics", "orders", "Clicks.v1")
+    namespace.allow("reader", ["describe"], "topics")
+    namespace.allow("reader", ["describe"], "clusters", "logs")
+    config = tmp_path / "kubeconfig"
+    config.write_text(namespace.server.kubeconfig("admin"))
+
+    def can_i(operation: Operation, resource: str) -> bool:
+        named_account = (f"--as={account}", f"--namespace={namespace.name}")
+        done = subprocess.run(
+            [kubectl, "auth", "can-i", operation.value, resource, *named_account],
+            env=os.environ | {"KUBECONFIG": str(config)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.strip() in ("yes", "no"), done
+        return done.stdout.strip() == "yes"
+
+    async def story(reviews: Reviews) -> None:
+        token = namespace.token("reader", namespace.audience)
+        tokens = ServiceAccountTokens(reviews, namespace.audience)
+        identity = (await tokens.identify(token)).identity
+
+        async def may(operation: Operation, topic: str) -> bool:
+            resource = named(ResourceKind.TOPICS, f"{namespace.name}/{topic}")
+            # A new one each time: decisions are remembered.
+            access = AccessReviews(reviews, namespace.name, "logs")
+            return (await access.decide(identity, Demand(operation, resource))).is_allowed
+
+        await until(lambda: may(Operation.DESCRIBE, "other"))
+        for operation, topic, expected in (
+            (Operation.CONSUME, "orders", True),
+            (Operation.CONSUME, "Clicks.v1", True),
+            (Operation.CONSUME, "other", False),
+            (Operation.DESCRIBE, "orders", True),
+            (Operation.DESCRIBE, "other", True),
+            (Operation.PRODUCE, "orders", False),
+            (Operation.DELETE, "orders", False),
+        ):
+            assert await may(operation, topic) is expected, (operation, topic)
+            said = await asyncio.to_thread(can_i, operation, f"topics/{topic}")
+            assert said is expected, (operation, topic)
+
+        access = AccessReviews(reviews, namespace.name, "logs")
+        assert (await access.decide(identity, Demand(Operation.DESCRIBE, CLUSTER))).is_allowed
+        administer = Demand(Operation.ADMINISTER, CLUSTER)
+        assert not (await access.decide(identity, administer)).is_allowed
+        other = AccessReviews(reviews, namespace.name, "other")
+        assert not (await other.decide(identity, Demand(Operation.DESCRIBE, CLUSTER))).is_allowed
+
+    run(namespace.access("broker"), story)
+
+
+def test_a_namespace_is_a_tenant(namespace: Namespace) -> None:
+    """G3: topics, groups and transactions of a namespace are no concern of another one."""
+    identity = Identity(namespace.make_account("owner"))
+    verbs = {
+        ResourceKind.TOPICS: Operation.PRODUCE,
+        ResourceKind.GROUPS: Operation.CONSUME,
+        ResourceKind.TRANSACTIONS: Operation.TRANSACT,
+    }
+    for kind, operation in verbs.items():
+        namespace.allow("owner", [operation.value], kind.value)
+
+    async def story(reviews: Reviews) -> None:
+        async def may(kind: ResourceKind, name: str) -> bool:
+            access = AccessReviews(reviews, namespace.name, "logs")
+            return (
+                await access.decide(identity, Demand(verbs[kind], named(kind, name)))
+            ).is_allowed
+
+        for kind in verbs:
+            await until(lambda kind=kind: may(kind, f"{namespace.name}/a"))  # type: ignore[misc]
+            assert not await may(kind, "elsewhere/a")
+            assert not await may(kind, "a")
+
+    run(namespace.access("broker"), story)
+
+
+def test_a_broker_without_the_right_to_review_refuses_everybody(namespace: Namespace) -> None:
+    namespace.make_account("reader")
+    token = namespace.token("reader", namespace.audience)
+
+    async def story(reviews: Reviews) -> None:
+        with pytest.raises(AuthorityAwayError, match="403"):
+            await ServiceAccountTokens(reviews, namespace.audience).identify(token)
+        demand = Demand(Operation.CONSUME, named(ResourceKind.TOPICS, "orders"))
+        with pytest.raises(AuthorityAwayError, match="403"):
+            await AccessReviews(reviews, namespace.name, "logs").decide(Identity("a"), demand)
+
+    run(namespace.access("reader"), story)
+
+
+METHODS = import_module("millrace.proto.v1.cluster_pb2").DESCRIPTOR.services_by_name["Cluster"]
+
+
+class Caller:
+    """Calls a broker with a token."""
+
+    def __init__(self, broker: RunningBroker, token: str | None) -> None:
+        self._channel = grpc.insecure_channel(broker.address)
+        self._metadata = [] if token is None else [("authorization", f"Bearer {token}")]
+
+    def call(self, name: str, **fields: Any) -> tuple[Any, set[str]]:
+        """Return the answer, and the names of the errors of access in it or instead of it."""
+        method = METHODS.methods_by_name[name]
+        request = ParseDict(fields, GetMessageClass(method.input_type)())
+        return call(self._channel, method, request, self._metadata)
+
+    def names(self) -> set[str]:
+        """Return the topics that the caller sees."""
+        response, refused = self.call("GetMetadata")
+        assert not refused
+        return {topic.name for topic in response.topics if not topic.name.startswith("__")}
+
+
+def test_a_broker_serves_its_callers_by_kubernetes_roles(
+    namespace: Namespace, start_broker: StartBroker
+) -> None:
+    broker = start_broker(namespace.broker_settings())
+    for account in ("owner", "reader", "stranger"):
+        namespace.make_account(account)
+    namespace.allow("owner", ["create", "describe", "delete"], "topics")
+    namespace.allow("reader", ["describe"], "topics", "orders")
+    owner, reader, stranger = (
+        Caller(broker, namespace.token(account, namespace.audience))
+        for account in ("owner", "reader", "stranger")
+    )
+    orders, clicks = (f"{namespace.name}/{name}" for name in ("orders", "clicks"))
+    topics = [{"name": name, "partitions": 1} for name in (orders, clicks)]
+    wait_until(
+        lambda: not owner.call("CreateTopics", topics=topics, validate_only=True)[1],
+        "the API server knows the roles",
+        30,
+    )
+    assert not owner.call("CreateTopics", topics=topics)[1]
+    assert reader.call("CreateTopics", topics=topics)[1] == {"TOPIC_AUTHORIZATION_FAILED"}
+    wait_until(lambda: owner.names() == {orders, clicks}, "the topics are there")
+    assert reader.names() == {orders}
+    assert stranger.names() == set()
+    _, refused = stranger.call("GetMetadata", topics=[orders])
+    assert refused == {"TOPIC_AUTHORIZATION_FAILED"}
+    elsewhere = [{"name": "elsewhere/orders", "partitions": 1}]
+    assert owner.call("CreateTopics", topics=elsewhere)[1] == {"TOPIC_AUTHORIZATION_FAILED"}
+    assert owner.call("DrainBroker", broker_id=0)[1] == {"CLUSTER_AUTHORIZATION_FAILED"}
+
+
+def test_a_broker_refuses_callers_without_a_token_of_its_cluster(
+    namespace: Namespace, start_broker: StartBroker
+) -> None:
+    """G1: with the reason in the audit log, and none for the caller."""
+    broker = start_broker(namespace.broker_settings())
+    namespace.make_account("reader")
+    refused = {"AUTHENTICATION_FAILED"}
+    for token in (namespace.token("reader"), None, "a-token-of-a-file-0123456789"):
+        assert Caller(broker, token).call("Hello") == (None, refused)
+    assert Caller(broker, namespace.token("reader", namespace.audience)).call("Hello")[1] == set()
+    assert "must be 'logs." in broker.log_path.read_text()
