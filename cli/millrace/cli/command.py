@@ -1,11 +1,12 @@
 """The common behaviour of commands: help with examples, and one message for a failure."""
 
+import os
 import warnings
 from collections import UserDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -203,7 +204,50 @@ def _brokers_options(
     return lambda command: bootstrap(profile(command))
 
 
-bootstrap_option = _brokers_options(
+def _tls_option(name: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds an option for all clients of a command."""
+    variable = f"MILLRACE_{name.upper().replace('-', '_')}"
+
+    def set_variable(context: click.Context, _: click.Parameter, value: str | None) -> None:
+        # All clients that the command makes have their credentials from there.
+        if value is None or context.resilient_parsing:
+            return
+        before = os.environ.get(variable)
+        os.environ[variable] = value
+
+        def restore() -> None:
+            if before is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = before
+
+        context.call_on_close(restore)
+
+    return click.option(
+        f"--{name}",
+        metavar="FILE",
+        envvar=variable,
+        show_envvar=True,
+        expose_value=False,
+        is_eager=True,
+        callback=set_variable,
+        help=help,
+    )
+
+
+def _tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, help in reversed(_TLS_OPTIONS.items()):
+        command = _tls_option(name, help)(command)
+    return command
+
+
+_TLS_OPTIONS: Final = {
+    "tls-ca-file": "Speak TLS, and trust the authorities in this PEM file; `system`: those that "
+    "this machine trusts.",
+    "tls-certificate-file": "Certificate to show to brokers that ask for one.",
+    "tls-key-file": "Its key.",
+}
+_brokers_option = _brokers_options(
     "",
     help="Brokers to ask first; one that answers is enough.",
     profile_help="The cluster of this profile: see `millrace profile`.",
@@ -212,7 +256,13 @@ bootstrap_option = _brokers_options(
     default=DEFAULT_BOOTSTRAP,
     show_default=f"the profile's, else {DEFAULT_BOOTSTRAP}",
 )
-"""`--bootstrap` and `--profile` of a command that talks to brokers."""
+
+
+def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--bootstrap`, `--profile` and those of TLS to a command that talks to brokers."""
+    return _brokers_option(_tls_options(command))
+
+
 to_bootstrap_option = _brokers_options(
     "to-",
     help="Brokers of the cluster to write to.  [default: the one that is read]",

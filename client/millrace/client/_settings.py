@@ -6,6 +6,7 @@ keyword. The `...Settings` beside it tells their names and types to type checker
 """
 
 import inspect
+import os
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from millrace.client._cluster.cluster import METADATA_TIMEOUT_MS_DEFAULT, Cluste
 from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import NamedSetting, Unit, setting
+from millrace.runtime.transport.credentials import TlsFiles
 
 if TYPE_CHECKING:
     from millrace.client.tracing import Tracing
@@ -68,11 +70,49 @@ class ClientConfig:
         minimum=1,
     )
 
+    tls_ca_file: str = setting(
+        "",
+        "PEM file of the authorities that brokers' certificates are of; `system`: those that this "
+        "machine trusts. It makes the client speak TLS. Empty: the environment variable "
+        "`MILLRACE_TLS_CA_FILE`, or else plain text. The files are read again when they change: "
+        "see [TLS](security.md). In Kafka: `ssl.truststore.location`.",
+    )
+    tls_certificate_file: str = setting(
+        "",
+        "PEM file of this client's certificate, for brokers that ask for one. Empty: "
+        "`MILLRACE_TLS_CERTIFICATE_FILE`, or else none. In Kafka: `ssl.keystore.location`.",
+    )
+    tls_key_file: str = setting(
+        "",
+        "PEM file of the certificate's key, without a password. Empty: `MILLRACE_TLS_KEY_FILE`.",
+    )
+
+    @property
+    def _tls_files(self) -> TlsFiles | None:
+        """Where the credentials are; None: in plain text.
+
+        Raises:
+            InvalidConfigError: something is missing.
+        """
+        names = ("tls_ca_file", "tls_certificate_file", "tls_key_file")
+        found = {
+            name: getattr(self, name) or os.environ.get(f"MILLRACE_{name.upper()}", "")
+            for name in names
+        }
+        ca, certificate, key = found.values()
+        if bool(certificate) != bool(key):
+            raise InvalidConfigError(
+                "tls_certificate_file and tls_key_file: give both, or none of them"
+            )
+        if certificate and not ca:
+            raise InvalidConfigError("tls_ca_file: it must be set, as tls_certificate_file is")
+        return TlsFiles(ca, certificate, key) if ca else None
+
     def new_cluster(self, bootstrap: str | Sequence[str]) -> Cluster:
         """Return the cluster of a client.
 
         Raises:
-            InvalidConfigError: `bootstrap` or `client_id` is not valid.
+            InvalidConfigError: `bootstrap`, `client_id` or a file is not valid.
         """
         return Cluster(
             bootstrap,
@@ -80,6 +120,7 @@ class ClientConfig:
             timeout_ms=self.request_timeout_ms,
             metadata_timeout_ms=self.metadata_timeout_ms,
             uses_drpc=self.transport is Transport.AUTO,
+            tls=self._tls_files,
         )
 
 
@@ -91,6 +132,9 @@ class ClientSettings(TypedDict, total=False):
     metadata_timeout_ms: Milliseconds
     transport: str
     close_timeout_ms: Milliseconds
+    tls_ca_file: str
+    tls_certificate_file: str
+    tls_key_file: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,15 @@ CLIENT_LINES_LEFT_OUT: Final = Event(
     action="Log less of `asyncio` and `grpc`, or have handlers take less time.",
     fields=("lines",),
 )
+TLS_FILES_UNUSABLE: Final = Event(
+    name="tls_files_unusable",
+    level=Level.WARNING,
+    text="changed files of TLS cannot be used, and what they held before counts: %(error)s",
+    meaning="A client's certificate, key or authorities changed, and a file is missing, damaged, "
+    "or does not fit the others. It is logged once for each reason.",
+    action="Correct the files that the line names. No restart is needed.",
+    fields=("error",),
+)
 RECORD_RETRIED: Final = Event(
     name="record_retried",
     level=Level.WARNING,

@@ -79,7 +79,10 @@ class TlsAcceptor:
                 self._make_room()
             task = loop.create_task(self._begin(connected, address))
             self._under_way[task] = (str(address[0]), connected)
-            task.add_done_callback(self._under_way.pop)
+            task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        self._under_way.pop(task, None)  # It may have made room.
 
     def _make_room(self) -> None:
         most = Counter(name for name, _ in self._under_way.values()).most_common(1)[0][0]
@@ -94,7 +97,8 @@ class TlsAcceptor:
                 ssl=self._tls.context(),
                 ssl_handshake_timeout=self._tls.handshake_seconds_max,
             )
-        except OSError as error:  # Of TLS, too.
+        except (OSError, RuntimeError) as error:  # RuntimeError: it has gone before it began.
+            connected.close()
             self._tls.on_failed(host_port(str(address[0]), address[1]), _reason(error))
 
 
@@ -104,7 +108,7 @@ def _shut_down(connected: socket.socket) -> None:
         connected.shutdown(socket.SHUT_RDWR)
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

@@ -17,6 +17,7 @@ from millrace.proto.features import CLIENT_PROTOCOL
 from millrace.proto.v1.common_pb2 import HelloRequest, HelloResponse
 from millrace.runtime import host
 from millrace.runtime.transport.calls import CallError, ClientStream, Metadata, Status
+from millrace.runtime.transport.credentials import ClientCredentials
 from millrace.runtime.transport.drpc.client import DrpcConnection, call
 from millrace.runtime.transport.drpc.connector import Connector
 from millrace.runtime.transport.grpc_channel import Channel, OnCalled
@@ -35,15 +36,23 @@ class BrokerChannel:
         on_called: called with the method and the seconds of each call with one request and one
             response, whether it was answered or not.
         connector: opens connections of DRPC; None: all calls go by gRPC.
+        credentials: of connections of gRPC; None: they are in plain text.
     """
 
     def __init__(
-        self, address: str, *, client_id: str, on_called: OnCalled, connector: Connector | None
+        self,
+        address: str,
+        *,
+        client_id: str,
+        on_called: OnCalled,
+        connector: Connector | None,
+        credentials: ClientCredentials | None = None,
     ) -> None:
         self._address = address
         self._client_id = client_id
         self._on_called = on_called
         self._connector = connector
+        self._credentials = credentials
         self._drpc_address = ""
         self._hello = HelloResponse()
         self._cluster_id = ""
@@ -222,5 +231,10 @@ class BrokerChannel:
         if self._is_closed:
             raise CallError(Status.CANCELLED, "the client closed the connection")
         if self._grpc is None:
-            self._grpc = Channel(self._address, wire.channel_options(), client_id=self._client_id)
+            self._grpc = Channel(
+                self._address,
+                wire.channel_options(),
+                client_id=self._client_id,
+                credentials=self._credentials,
+            )
         return self._grpc

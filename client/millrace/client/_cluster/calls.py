@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from millrace.client import events
 from millrace.client._cluster import wire
 from millrace.client._cluster.asking_order import AskingOrder
 from millrace.client._cluster.broker_channel import BrokerChannel
@@ -18,6 +19,7 @@ from millrace.client._cluster.latencies import Latencies
 from millrace.client._cluster.metadata import Metadata
 from millrace.client._cluster.shared_tasks import SharedTasks
 from millrace.client._threads import fork
+from millrace.client._threads.logs import Log
 from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, cancellations, cancellations_so_far
 from millrace.core.addresses import parse_addresses
 from millrace.core.callers import client_id_problem
@@ -31,6 +33,10 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId
 from millrace.runtime.transport.calls import CallError, Status
+from millrace.runtime.transport.credentials import ClientCredentials, TlsFiles
+from millrace.runtime.transport.diagnosis import tls_problem
+
+_log = Log(__name__)
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 DOUBT_S: Final = 2.0
@@ -59,6 +65,7 @@ class Calls:
         client_id: name of the client in the brokers' logs; see `client_id_problem`.
         timeout_ms: how long one call may take.
         uses_drpc: streams go by DRPC, where a broker offers it.
+        tls: where the credentials are; None: connections are in plain text.
     """
 
     def __init__(
@@ -68,6 +75,7 @@ class Calls:
         client_id: str,
         timeout_ms: int = 30_000,
         uses_drpc: bool = True,
+        tls: TlsFiles | None = None,
     ) -> None:
         fork.check()
         try:
@@ -79,7 +87,8 @@ class Calls:
         self.client_id = client_id
         self.timeout_s = timeout_ms / 1000
         self.metadata = Metadata()
-        self._connector = wire.new_connector(client_id) if uses_drpc else None
+        self._credentials = None if tls is None else ClientCredentials(tls, _tell_problem)
+        self._connector = wire.new_connector(client_id, self._credentials) if uses_drpc else None
         self._connections: dict[str, Connection] = {}
         self._connecting: SharedTasks[str, Connection] = SharedTasks()
         self.call_seconds: dict[str, Latencies] = {}
@@ -117,6 +126,7 @@ class Calls:
             client_id=self.client_id,
             on_called=self._on_called,
             connector=self._connector,
+            credentials=self._credentials,
         )
         connection = Connection(address, channel)
         try:
@@ -127,7 +137,8 @@ class Calls:
         except BaseException as error:
             await connection.channel.close()
             if isinstance(error, CallError):
-                raise wire.error_from_call(error, address) from error
+                problem = await tls_problem(error, address, self._credentials)
+                raise wire.error_from_call(error, address, problem) from error
             if isinstance(error, TimeoutError):
                 raise ConnectionFailedError(
                     f"the broker at {address} did not answer in {_CONNECT_TIMEOUT_S:g} s"
@@ -177,6 +188,8 @@ class Calls:
             *(connection.give_up() for connection in connections.values()),
             *(asyncio.wait([task]) for task in connecting),
         )
+        if self._credentials is not None:
+            self._credentials.close()
 
     # Calls.
 
@@ -320,3 +333,7 @@ def as_maybe(error: Failure) -> Failure:
     again = error.again(Appended.MAYBE)
     again.__cause__ = error.__cause__
     return again
+
+
+def _tell_problem(problem: str) -> None:
+    events.TLS_FILES_UNUSABLE.log(_log, error=problem)

@@ -30,6 +30,7 @@ from millrace.core.errors import (
 from millrace.core.ids import BrokerId, TopicId
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import cluster_pb2
+from millrace.runtime.transport.credentials import TlsFiles
 
 METADATA_TIMEOUT_MS_DEFAULT: Final = 3_000
 LEADER_SILENCE_MS_DEFAULT: Final = 2_000
@@ -48,7 +49,7 @@ class Cluster(Calls):
     """Connections and metadata of one client.
 
     Args:
-        bootstrap, client_id, timeout_ms, uses_drpc: as for `Calls`.
+        bootstrap, client_id, timeout_ms, uses_drpc, tls: as for `Calls`.
         metadata_timeout_ms: how long one broker may take for an answer that another one can give as
             well: the leaders, or a producer id.
     """
@@ -61,8 +62,11 @@ class Cluster(Calls):
         timeout_ms: int = 30_000,
         metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
         uses_drpc: bool = True,
+        tls: TlsFiles | None = None,
     ) -> None:
-        super().__init__(bootstrap, client_id=client_id, timeout_ms=timeout_ms, uses_drpc=uses_drpc)
+        super().__init__(
+            bootstrap, client_id=client_id, timeout_ms=timeout_ms, uses_drpc=uses_drpc, tls=tls
+        )
         self.metadata_timeout_s = metadata_timeout_ms / 1000
         self._look_ups: SharedTasks[frozenset[str] | None, cluster_pb2.GetMetadataResponse]
         self._look_ups = SharedTasks()

@@ -23,6 +23,7 @@ from millrace.proto.errors import error_from_wire
 from millrace.proto.media import media_set_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
 from millrace.runtime.transport.calls import CallError
+from millrace.runtime.transport.credentials import ClientCredentials
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector
 
@@ -129,8 +130,16 @@ def raise_if_refused(answer: Answer) -> None:
         raise error
 
 
-def error_from_call(error: CallError, address: str) -> ConnectionFailedError:
-    """Return the exception for a call that found no working broker."""
+def error_from_call(error: CallError, address: str, problem: str = "") -> ConnectionFailedError:
+    """Return the exception for a call that found no working broker.
+
+    Args:
+        error: of the call.
+        address: that it went to.
+        problem: why it failed, as far as that is known better.
+    """
+    if problem:
+        return ConnectionFailedError(f"the broker at {address} cannot be used: {problem}")
     if _REFUSED in error.details:
         return ConnectionFailedError(f"no broker listens at {address}")
     return ConnectionFailedError(
@@ -225,7 +234,7 @@ def channel_options() -> list[tuple[str, int | str]]:
     ]
 
 
-def new_connector(client_id: str) -> Connector:
+def new_connector(client_id: str, credentials: ClientCredentials | None = None) -> Connector:
     """Return what opens the connections of DRPC of a client."""
     return Connector(
         ConnectionLimits(
@@ -235,4 +244,5 @@ def new_connector(client_id: str) -> Connector:
         ),
         received_bytes_max=MESSAGE_BYTES_MAX,
         client_id=client_id,
+        credentials=credentials,
     )

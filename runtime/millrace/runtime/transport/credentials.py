@@ -244,6 +244,13 @@ class ClientCredentials(_Credentials):
         if self._looking is None:
             self._look_later()
 
+    def close(self) -> None:
+        """Look at the files no more: no connection is left."""
+        self._connections.clear()
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
     def refresh(self) -> None:
         """Look at the files, unless that was done a moment ago."""
         now = host.monotonic_s()

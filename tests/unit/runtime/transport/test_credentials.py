@@ -376,6 +376,8 @@ def test_handshakes_that_stop_half_way_end_soon_and_are_few(
     files: CertificateFiles, run: Run
 ) -> None:
     async def scenario() -> None:
+        bugs: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, found: bugs.append(found))
         broker = replace(files.make("b1", *NAMES), ca="")
         served = DrpcServed(replace(LIMITS, connections_max=8))
         await served.server.serve(of_server(broker))
@@ -396,6 +398,7 @@ def test_handshakes_that_stop_half_way_end_soon_and_are_few(
         for _, writer in writers:
             writer.close()
         await served.server.stop(0)
+        assert bugs == []
 
     run(scenario())
 
