@@ -269,7 +269,7 @@ async def test_gos_server_knows_who_calls(go_server: str) -> None:
     connecting = connector()
     connection = await connecting.connect(go_server)
     assert connection is not None
-    answer = await client.call(connection, HELLO, b"", connecting.metadata)
+    answer = await client.call(connection, HELLO, b"", connecting.metadata_for(""))
     said = common_pb2.HelloResponse.FromString(answer)
     assert said.broker_name == "of-python"
     assert said.software_version.startswith("millrace-python/")

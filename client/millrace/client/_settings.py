@@ -87,6 +87,14 @@ class ClientConfig:
         "PEM file of the certificate's key, without a password. Empty: `MILLRACE_TLS_KEY_FILE`.",
     )
 
+    token_file: str = setting(
+        "",
+        "File with the token that proves who this client is; it goes with each call, over TLS or "
+        "on this machine alone. It is read again when it changes. Empty: the environment variable "
+        "`MILLRACE_TOKEN_FILE`, or else no token. See [security](security.md). In Kafka: "
+        "`sasl.jaas.config`.",
+    )
+
     @property
     def _tls_files(self) -> TlsFiles | None:
         """Where the credentials are; None: in plain text.
@@ -121,6 +129,7 @@ class ClientConfig:
             metadata_timeout_ms=self.metadata_timeout_ms,
             uses_drpc=self.transport is Transport.AUTO,
             tls=self._tls_files,
+            token_file=self.token_file or os.environ.get("MILLRACE_TOKEN_FILE", ""),
         )
 
 
@@ -135,6 +144,7 @@ class ClientSettings(TypedDict, total=False):
     tls_ca_file: str
     tls_certificate_file: str
     tls_key_file: str
+    token_file: str
 
 
 @dataclass(frozen=True, kw_only=True)

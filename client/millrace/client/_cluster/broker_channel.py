@@ -21,6 +21,7 @@ from millrace.runtime.transport.credentials import ClientCredentials
 from millrace.runtime.transport.drpc.client import DrpcConnection, call
 from millrace.runtime.transport.drpc.connector import Connector
 from millrace.runtime.transport.grpc_channel import Channel, OnCalled
+from millrace.runtime.transport.tokens import TokenFile
 
 _HELLO: Final = "/millrace.proto.v1.Cluster/Hello"
 _TURN_SECONDS_MAX: Final = 0.05
@@ -37,6 +38,7 @@ class BrokerChannel:
             response, whether it was answered or not.
         connector: opens connections of DRPC; None: all calls go by gRPC.
         credentials: of connections of gRPC; None: they are in plain text.
+        token: goes with each call; None: there is none.
     """
 
     def __init__(
@@ -47,12 +49,14 @@ class BrokerChannel:
         on_called: OnCalled,
         connector: Connector | None,
         credentials: ClientCredentials | None = None,
+        token: TokenFile | None = None,
     ) -> None:
         self._address = address
         self._client_id = client_id
         self._on_called = on_called
         self._connector = connector
         self._credentials = credentials
+        self._token = token
         self._drpc_address = ""
         self._hello = HelloResponse()
         self._cluster_id = ""
@@ -190,7 +194,7 @@ class BrokerChannel:
 
     def _metadata(self) -> Metadata:
         assert self._connector is not None
-        return self._connector.metadata
+        return self._connector.metadata_for(self._drpc_address)
 
     async def _take_turn(self) -> DrpcConnection | None:
         """Return the connection once no call is under way, with the lock held; None: use gRPC."""
@@ -236,5 +240,6 @@ class BrokerChannel:
                 wire.channel_options(),
                 client_id=self._client_id,
                 credentials=self._credentials,
+                token=self._token,
             )
         return self._grpc

@@ -16,7 +16,7 @@ from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
 from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, StreamTasks, Tasks
 from millrace.core.client.routing.router import Connect, Effect
-from millrace.core.errors import MillraceError, RefreshMetadataError
+from millrace.core.errors import AccessDeniedError, MillraceError, RefreshMetadataError
 from millrace.core.ids import BrokerId, Leader, MonotonicMs, TopicId, TopicPartition
 from millrace.core.records.header import Buffer
 from millrace.runtime.clock import monotonic_now
@@ -29,6 +29,10 @@ class Machine(Protocol):
     def on_connected(self, broker_id: BrokerId, message_bytes_max: int) -> None: ...
 
     def on_disconnected(self, broker_id: BrokerId, reason: str, now: MonotonicMs) -> None: ...
+
+    def on_denied(
+        self, broker_id: BrokerId, error: AccessDeniedError, now: MonotonicMs
+    ) -> None: ...
 
     def on_topics(self, topic_ids: Mapping[str, TopicId | None]) -> None: ...
 
@@ -208,6 +212,10 @@ class BrokerStreams(Generic[AnyStream]):
             connection = await self._cluster.broker(broker_id)
             stream = await connection.open_stream(self._method)
             self._streams[broker_id] = self._open_stream(broker_id, connection, stream)
+        except AccessDeniedError as error:
+            self.failures += 1
+            with self.lock:
+                self._machine.on_denied(broker_id, error, monotonic_now())
         except MillraceError as error:
             self.failures += 1
             with self.lock:

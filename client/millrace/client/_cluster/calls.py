@@ -24,6 +24,7 @@ from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, cancellations, c
 from millrace.core.addresses import parse_addresses
 from millrace.core.callers import client_id_problem
 from millrace.core.errors import (
+    AccessDeniedError,
     Appended,
     ClosedError,
     ConnectionFailedError,
@@ -35,6 +36,7 @@ from millrace.core.ids import BrokerId
 from millrace.runtime.transport.calls import CallError, Status
 from millrace.runtime.transport.credentials import ClientCredentials, TlsFiles
 from millrace.runtime.transport.diagnosis import tls_problem
+from millrace.runtime.transport.tokens import TokenFile
 
 _log = Log(__name__)
 
@@ -66,6 +68,7 @@ class Calls:
         timeout_ms: how long one call may take.
         uses_drpc: streams go by DRPC, where a broker offers it.
         tls: where the credentials are; None: connections are in plain text.
+        token_file: has the token that goes with each call; empty: there is none.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Calls:
         timeout_ms: int = 30_000,
         uses_drpc: bool = True,
         tls: TlsFiles | None = None,
+        token_file: str = "",
     ) -> None:
         fork.check()
         try:
@@ -88,7 +92,10 @@ class Calls:
         self.timeout_s = timeout_ms / 1000
         self.metadata = Metadata()
         self._credentials = None if tls is None else ClientCredentials(tls, _tell_problem)
-        self._connector = wire.new_connector(client_id, self._credentials) if uses_drpc else None
+        self._token = TokenFile(token_file) if token_file else None
+        self._connector = None
+        if uses_drpc:
+            self._connector = wire.new_connector(client_id, self._credentials, self._token)
         self._connections: dict[str, Connection] = {}
         self._connecting: SharedTasks[str, Connection] = SharedTasks()
         self.call_seconds: dict[str, Latencies] = {}
@@ -127,6 +134,7 @@ class Calls:
             on_called=self._on_called,
             connector=self._connector,
             credentials=self._credentials,
+            token=self._token,
         )
         connection = Connection(address, channel)
         try:
@@ -235,7 +243,7 @@ class Calls:
                 async with asyncio.timeout(limit_s):
                     try:
                         connection = await self.connection(address)
-                    except ClosedError:
+                    except (ClosedError, AccessDeniedError):
                         raise
                     except MillraceError as error:
                         problems.append(error.message)

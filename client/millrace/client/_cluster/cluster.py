@@ -49,7 +49,7 @@ class Cluster(Calls):
     """Connections and metadata of one client.
 
     Args:
-        bootstrap, client_id, timeout_ms, uses_drpc, tls: as for `Calls`.
+        bootstrap, client_id, timeout_ms, uses_drpc, tls, token_file: as for `Calls`.
         metadata_timeout_ms: how long one broker may take for an answer that another one can give as
             well: the leaders, or a producer id.
     """
@@ -63,9 +63,15 @@ class Cluster(Calls):
         metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
         uses_drpc: bool = True,
         tls: TlsFiles | None = None,
+        token_file: str = "",
     ) -> None:
         super().__init__(
-            bootstrap, client_id=client_id, timeout_ms=timeout_ms, uses_drpc=uses_drpc, tls=tls
+            bootstrap,
+            client_id=client_id,
+            timeout_ms=timeout_ms,
+            uses_drpc=uses_drpc,
+            tls=tls,
+            token_file=token_file,
         )
         self.metadata_timeout_s = metadata_timeout_ms / 1000
         self._look_ups: SharedTasks[frozenset[str] | None, cluster_pb2.GetMetadataResponse]
@@ -79,6 +85,7 @@ class Cluster(Calls):
         Raises:
             InvalidTopicError: not a topic's name.
             UnknownTopicOrPartitionError: the cluster has no such topic.
+            TopicAuthorizationFailedError: this client may not see it, if there is one.
             ConnectionFailedError: no broker answers.
         """
         return await self.topic_with(name, 0)
@@ -101,8 +108,13 @@ class Cluster(Calls):
 
         if not has_it():
             await self.refresh([name])
-            await self._inquiries.ask(Question(frozenset([name]), partition), has_it)
+            await self._inquiries.ask(
+                Question(frozenset([name]), partition),
+                lambda: has_it() or name in self.metadata.denied,
+            )
         info = self.metadata.topics.get(name)
+        if info is None and name in self.metadata.denied:
+            raise self.metadata.denied[name].again(Appended.NO)
         if info is None:
             raise UnknownTopicOrPartitionError(
                 f"there is no topic {name!r}: create it first, or check the name"

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from millrace.client._cluster import wire
 from millrace.client._cluster.wire import BrokerInfo, TopicInfo
+from millrace.core.errors import AccessDeniedError
 from millrace.core.ids import (
     NO_BROKER,
     BrokerId,
@@ -40,6 +41,8 @@ class Metadata:
         self.brokers: dict[BrokerId, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.topic_names: dict[TopicId, str] = {}
+        self.denied: dict[str, AccessDeniedError] = {}
+        """Topics that this client may not see, as of the last look-up of each, there or not."""
 
     def is_behind(self, response: cluster_pb2.GetMetadataResponse) -> bool:
         """Return whether an answer is older than what is known."""
@@ -78,7 +81,11 @@ class Metadata:
             if wanted is not None and name not in wanted and name not in self.topics:
                 continue
             self._known_at[name] = max(epoch, self._known_at.get(name, 0))
-            if wire.error_of(topic) is not None:
+            error = wire.error_of(topic)
+            self.denied.pop(name, None)
+            if isinstance(error, AccessDeniedError):
+                self.denied[name] = error  # It may be there: what is known of it stays.
+            elif error is not None:
                 self._forget(name)
             else:
                 self._learn_topic(wire.topic_from_wire(topic))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from millrace.core.errors import (
+    AccessDeniedError,
     ConnectionFailedError,
     MillraceError,
     UnknownTopicOrPartitionError,
@@ -26,6 +27,7 @@ from millrace.runtime.transport.calls import CallError
 from millrace.runtime.transport.credentials import ClientCredentials
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector
+from millrace.runtime.transport.tokens import TokenFile
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
 """The largest message of a client; what a broker takes is its own bound."""
@@ -130,14 +132,16 @@ def raise_if_refused(answer: Answer) -> None:
         raise error
 
 
-def error_from_call(error: CallError, address: str, problem: str = "") -> ConnectionFailedError:
-    """Return the exception for a call that found no working broker.
+def error_from_call(error: CallError, address: str, problem: str = "") -> MillraceError:
+    """Return the exception for a call that found no working broker, or none that lets it in.
 
     Args:
         error: of the call.
         address: that it went to.
         problem: why it failed, as far as that is known better.
     """
+    if isinstance(error.refusal, AccessDeniedError):
+        return error.refusal
     if problem:
         return ConnectionFailedError(f"the broker at {address} cannot be used: {problem}")
     if _REFUSED in error.details:
@@ -234,7 +238,11 @@ def channel_options() -> list[tuple[str, int | str]]:
     ]
 
 
-def new_connector(client_id: str, credentials: ClientCredentials | None = None) -> Connector:
+def new_connector(
+    client_id: str,
+    credentials: ClientCredentials | None = None,
+    token: TokenFile | None = None,
+) -> Connector:
     """Return what opens the connections of DRPC of a client."""
     return Connector(
         ConnectionLimits(
@@ -245,4 +253,5 @@ def new_connector(client_id: str, credentials: ClientCredentials | None = None) 
         received_bytes_max=MESSAGE_BYTES_MAX,
         client_id=client_id,
         credentials=credentials,
+        token=token,
     )

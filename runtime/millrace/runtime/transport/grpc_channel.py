@@ -13,12 +13,13 @@ import grpc
 import grpc.aio
 
 from millrace.core.records.header import Buffer
-from millrace.proto.callers import client_id_to_metadata
+from millrace.proto.callers import Metadata, client_id_to_metadata
 from millrace.proto.errors import error_from_trailers
 from millrace.runtime import host
 from millrace.runtime.software import USER_AGENT
 from millrace.runtime.transport.calls import CallError, Status, do_nothing, joined
 from millrace.runtime.transport.credentials import ClientCredentials
+from millrace.runtime.transport.tokens import TokenFile
 
 RETIRED_SECONDS_MAX: Final = 60.0
 """How long calls may go on whose connection was made with earlier credentials."""
@@ -44,6 +45,7 @@ class Channel:
         on_called: called with the method and the seconds of each call with one request and one
             response, whether it was answered or not.
         credentials: of the connection; None: it is in plain text.
+        token: goes with each call; None: there is none.
     """
 
     def __init__(
@@ -54,11 +56,13 @@ class Channel:
         client_id: str,
         on_called: OnCalled | None = None,
         credentials: ClientCredentials | None = None,
+        token: TokenFile | None = None,
     ) -> None:
         user_agent = ("grpc.primary_user_agent", USER_AGENT)
         self._address = address
         self._options = [*options, user_agent]
-        self._metadata = client_id_to_metadata(client_id)
+        self._client_id = client_id_to_metadata(client_id)
+        self._token = token
         self._on_called = on_called
         self._credentials = credentials
         self._retired: set[_Connection] = set()
@@ -79,7 +83,7 @@ class Channel:
                 used, call = connection, connection.channel.unary_unary(method, *coders, **more)
             connection.calls += 1
             try:
-                return await call(request, metadata=self._metadata)
+                return await call(request, metadata=self._metadata())
             except grpc.RpcError as error:
                 raise_call_error(error)
             finally:
@@ -90,10 +94,14 @@ class Channel:
         return calling
 
     def stream(self, method: str) -> "GrpcStream":
-        """Begin a call with a stream in each direction; its messages are bytes."""
+        """Begin a call with a stream in each direction; its messages are bytes.
+
+        Raises:
+            CallError: the token cannot be sent.
+        """
         connection = self._current()
         stream = GrpcStream(
-            connection.channel.stream_stream(method)(metadata=self._metadata),
+            connection.channel.stream_stream(method)(metadata=self._metadata()),
         )
         if self._credentials is not None:
             connection.hold(stream)
@@ -102,6 +110,17 @@ class Channel:
     def stream_stream(self, method: str, **_: Any) -> Callable[[], "GrpcStream"]:
         """Return `stream` for a method: generated stubs make one for each of theirs."""
         return partial(self.stream, method)
+
+    def _metadata(self) -> Metadata:
+        """Return what goes with a call.
+
+        Raises:
+            CallError: the token cannot be sent.
+        """
+        if self._token is None:
+            return self._client_id
+        is_private = self._credentials is not None
+        return self._client_id + self._token.metadata(self._address, is_private=is_private)
 
     async def close(self) -> None:
         """Close the connection; calls under way are cancelled."""

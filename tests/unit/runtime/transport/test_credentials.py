@@ -103,7 +103,9 @@ class DrpcServed:
             return ""
         try:
             async with asyncio.timeout(2):
-                return (await client.call(connection, METHOD, b"", connector.metadata)).decode()
+                return (
+                    await client.call(connection, METHOD, b"", connector.metadata_for(""))
+                ).decode()
         except (CallError, TimeoutError):
             return ""
         finally:

@@ -45,6 +45,7 @@ from millrace.core.client.consumer.untold import Untold
 from millrace.core.client.routing.router import Effect as RoutingEffect
 from millrace.core.client.routing.router import Router
 from millrace.core.errors import (
+    AccessDeniedError,
     CorruptBatchError,
     MillraceError,
     OffsetOutOfRangeError,
@@ -295,6 +296,13 @@ class Fetcher:
                 self._router.look_up(partition.route.topic)  # Perhaps another broker leads by now.
             if partition.route.read_replica == broker_id:
                 partition.route.return_to_leader()
+
+    def on_denied(self, broker_id: BrokerId, error: AccessDeniedError, now: MonotonicMs) -> None:
+        """A broker does not let this client in, and no other one will: all partitions fail."""
+        self.on_disconnected(broker_id, error.message, now)
+        for partition in self._partitions.values():
+            if partition.state is not FetchState.FAILED:
+                self._give_up(partition, error)
 
     def on_fetched(
         self, broker_id: BrokerId, news: Sequence[FetchedPartition], now: MonotonicMs

@@ -47,6 +47,7 @@ from millrace.core.client.producer.transaction import ProducerIdentity
 from millrace.core.client.routing.route import Route
 from millrace.core.client.routing.router import NO_LEADER, Router
 from millrace.core.errors import (
+    AccessDeniedError,
     Appended,
     ConnectionFailedError,
     InvalidProducerEpochError,
@@ -241,6 +242,12 @@ class Sender:
                 batch.abandoned_in = batch.leader_epoch
                 self._on_refused(batch, refusal, now, refused_by=broker_id, pause=False)
                 self._router.look_up(batch.topic)
+
+    def on_denied(self, broker_id: BrokerId, error: AccessDeniedError, now: MonotonicMs) -> None:
+        """A broker does not let this client in, and no other one will: what waits fails."""
+        self.on_disconnected(broker_id, error.message, now)
+        for partition in list(self._partitions.values()):
+            self._fail_what_is_not_in_the_air(partition, error.again(Appended.NO))
 
     def on_answer(
         self,
@@ -496,10 +503,14 @@ class Sender:
             error = error.again(Appended.MAYBE)
         self._finish(batch, error)
 
-    def _fail_what_is_not_in_the_air(self, partition: PartitionBatches) -> None:
+    def _fail_what_is_not_in_the_air(
+        self, partition: PartitionBatches, error: MillraceError | None = None
+    ) -> None:
+        """Let batches fail; without an error, as their topic is deleted."""
+        error = error or UnknownTopicOrPartitionError(partition.route.deletion)
         for batch in [*partition.in_flight, *partition.waiting]:
             if batch.state is not BatchState.IN_THE_AIR:
-                self._fail(partition, batch, UnknownTopicOrPartitionError(partition.route.deletion))
+                self._fail(partition, batch, error)
 
     def _drop(self, error: MillraceError) -> None:
         """Let all batches of the transaction fail. What is in the air is fenced by its epoch."""

@@ -19,6 +19,7 @@ from millrace.runtime.transport.drpc.client import DrpcConnection, DrpcStream, c
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.frames import ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
+from millrace.runtime.transport.tokens import TokenFile
 
 CONNECT_SECONDS_MAX: Final = 0.25
 TLS_SECONDS_MAX: Final = 1.0
@@ -40,6 +41,7 @@ class Connector:
         received_bytes_max: that have arrived and were not taken yet, over all connections.
         client_id: of the caller.
         credentials: of the connections; None: they are in plain text.
+        token: goes with each call; None: there is none.
     """
 
     def __init__(
@@ -49,17 +51,30 @@ class Connector:
         received_bytes_max: int,
         client_id: str,
         credentials: ClientCredentials | None = None,
+        token: TokenFile | None = None,
     ) -> None:
         self._limits = limits
         self._credentials = credentials
+        self._token = token
         self._ahead = ReadAhead()
         self._memory = ReceiveMemory(received_bytes_max)
         self._avoided: dict[str, float] = {}
-        self.metadata: Metadata = {
+        self._metadata: Metadata = {
             **dict(client_id_to_metadata(client_id)),
             "user-agent": USER_AGENT,
             wire.KEEP_ALIVE: str(limits.keepalive_ms),
         }
+
+    def metadata_for(self, address: str) -> Metadata:
+        """Return what goes with a call.
+
+        Raises:
+            CallError: the token cannot be sent.
+        """
+        if self._token is None:
+            return self._metadata
+        is_private = self._credentials is not None
+        return {**self._metadata, **dict(self._token.metadata(address, is_private=is_private))}
 
     async def connect(self, address: str, greet: Greet | None = None) -> DrpcConnection | None:
         """Open a connection.
@@ -86,7 +101,7 @@ class Connector:
                 credentials.join(connection)
             if greet is not None:
                 async with asyncio.timeout(GREET_SECONDS_MAX):
-                    await greet(connection, self.metadata)
+                    await greet(connection, self.metadata_for(address))
         except (OSError, TimeoutError, CallError):
             if connection is not None:
                 connection.abort("it is no use")
@@ -112,4 +127,6 @@ class Connector:
     ) -> DrpcStream | None:
         """Open a connection, and begin a call on it; None: use gRPC."""
         connection = await self.connect(address, greet)
-        return None if connection is None else connection.stream(method, self.metadata)
+        if connection is None:
+            return None
+        return connection.stream(method, self.metadata_for(address))

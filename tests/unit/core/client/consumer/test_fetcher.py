@@ -16,6 +16,7 @@ from millrace.core.client.consumer.sessions import (
 )
 from millrace.core.client.routing.router import Connect, RefreshMetadata, Router
 from millrace.core.errors import (
+    AuthenticationFailedError,
     BrokerShuttingDownError,
     CorruptBatchError,
     CorruptLogError,
@@ -255,6 +256,18 @@ def test_when_the_leader_cannot_be_reached_another_one_is_looked_for() -> None:
     assert fetcher.poll(at(0)) == [Connect(BROKER)]
     fetcher.on_disconnected(BROKER, "refused", at(1))
     assert RefreshMetadata(["t"]) in fetcher.poll(at(0))
+
+
+def test_a_reader_that_is_not_let_in_is_told_at_once() -> None:
+    fetcher = idle()
+    fetcher.assign("t", PLACE, Offset(5))
+    fetcher.on_leaders({PLACE: Leader(BROKER, LeaderEpoch(3))})
+    fetcher.poll(at(0))
+    fetcher.on_denied(BROKER, AuthenticationFailedError("bring a token"), at(1))
+    with pytest.raises(AuthenticationFailedError, match="bring a token"):
+        fetcher.take()
+    fetcher.seek(PLACE, Offset(5))
+    assert fetcher.next_wake(at(1)) is not None, "it tries again after a seek"
 
 
 def read_from_follower() -> Fetcher:

@@ -20,6 +20,7 @@ from millrace.core.client.producer.sender import REQUEST_OVERHEAD_MAX, Sender, S
 from millrace.core.client.routing.router import Connect, RefreshMetadata, Router
 from millrace.core.errors import (
     Appended,
+    AuthenticationFailedError,
     ConnectionFailedError,
     DeliveryTimedOutError,
     FencedLeaderEpochError,
@@ -193,6 +194,19 @@ def test_what_another_leader_does_not_take_stays_in_doubt() -> None:
     sender.on_connected(OTHER_BROKER, message_bytes_max=5_000)
     assert completed(sender.poll(at(2))) == [batch]
     assert failure(batch) == (MessageTooLargeError, Appended.MAYBE)
+
+
+def test_a_client_that_is_not_let_in_is_told_at_once_and_what_was_sent_stays_in_doubt() -> None:
+    sender = make()
+    sent_batch, waiting = batch_of(), batch_of(partition=1)
+    sender.on_batches([sent_batch])
+    sender.poll(at(0))
+    sender.on_batches([waiting])
+    denied = AuthenticationFailedError("bring a token")
+    sender.on_denied(BROKER, denied, at(1))
+    assert completed(sender.poll(at(2))) == [sent_batch, waiting]
+    assert failure(sent_batch) == (AuthenticationFailedError, Appended.MAYBE)
+    assert failure(waiting) == (AuthenticationFailedError, Appended.NO)
 
 
 def test_batches_of_many_partitions_share_a_request_up_to_its_bound() -> None:

@@ -1,0 +1,80 @@
+"""The token of a client, from a file: it goes with each call, where nobody else can read it.
+
+The file is looked at once a second at the most, and read again when it has changed: a token is
+renewed by writing another one. A call whose token cannot be sent fails before anything is sent.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from millrace.core.addresses import is_loopback, split_address
+from millrace.core.errors import AuthenticationFailedError
+from millrace.core.guard.token_file import TOKEN_CHARACTERS_MAX, token_problem
+from millrace.runtime import host
+from millrace.runtime.transport.calls import CallError, Status
+
+_LOOK_SECONDS: Final = 1.0
+_KEY: Final = "authorization"
+
+
+class TokenFile:
+    """One token, as its file has it now. It belongs to one loop.
+
+    Args:
+        path: of the file, which has the token alone.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._stamp: tuple[int, ...] | None = None
+        self._token = ""
+        self._look_at = 0.0
+
+    def metadata(self, address: str, *, is_private: bool) -> tuple[tuple[str, str], ...]:
+        """Return what names the caller in a call.
+
+        Args:
+            address: `host:port` that is called.
+            is_private: whether nobody else reads what is sent.
+
+        Raises:
+            CallError: there is no token, or it may not be sent there; says what to do.
+        """
+        if not is_private and not is_loopback(split_address(address)[0]):
+            raise _refused(
+                f"the token of {self._path} is not sent to {address} in plain text, where others "
+                "could read it: set tls_ca_file, so that the connection is encrypted"
+            )
+        return ((_KEY, f"Bearer {self._current()}"),)
+
+    def _current(self) -> str:
+        now = host.monotonic_s()
+        if now < self._look_at:
+            return self._token
+        try:
+            found = os.stat(self._path)
+            stamp = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+            if stamp != self._stamp:
+                self._token = self._read()
+                self._stamp = stamp
+        except (OSError, ValueError) as error:
+            raise _refused(f"token_file, {self._path}: {error}") from error
+        self._look_at = now + _LOOK_SECONDS
+        return self._token
+
+    def _read(self) -> str:
+        """Return the token.
+
+        Raises:
+            ValueError: the file has none.
+        """
+        with self._path.open("rb") as file:
+            token = file.read(TOKEN_CHARACTERS_MAX + 100).decode("ascii", "replace").strip()
+        if problem := token_problem(token):
+            raise ValueError(f"{problem}, and the file has something else")
+        return token
+
+
+def _refused(problem: str) -> CallError:
+    return CallError(Status.UNAUTHENTICATED, problem, AuthenticationFailedError(problem))

@@ -1,0 +1,231 @@
+"""What programs meet that may not do all: errors that say what is missing, within seconds."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.guarded import ROLES, RULES, GuardedBroker, token_of
+
+from millrace.client import (
+    AuthenticationFailedError,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    MillraceError,
+    SyncAdmin,
+    SyncConsumer,
+    SyncProducer,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
+)
+
+SECONDS_MAX = 12.0
+"""Within which a stream ends that is not allowed any more."""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[GuardedBroker]:
+    running = GuardedBroker(tmp_path / "guarded")
+    try:
+        running.start()
+        with SyncAdmin(running.address, token_file=str(running.token_file("root"))) as admin:
+            admin.create_topic("team/orders")
+            admin.create_topic("other/secret")
+        yield running
+    finally:
+        running.abandon()
+
+
+@pytest.mark.parametrize("transport", ["auto", "grpc"])
+def test_a_token_goes_with_each_call_and_each_stream(broker: GuardedBroker, transport: str) -> None:
+    with SyncProducer(
+        broker.address, token_file=str(broker.token_file("producer")), transport=transport
+    ) as producer:
+        producer.send("team/orders", b"one").result(20)
+        with pytest.raises(TopicAuthorizationFailedError, match="'producer' may not describe"):
+            producer.send("other/secret", b"two").result(20)
+    with SyncConsumer(
+        broker.address,
+        token_file=str(broker.token_file("consumer")),
+        transport=transport,
+        group="team/readers",
+        auto_offset_reset="earliest",
+    ) as consumer:
+        consumer.subscribe(["team/orders"])
+        record = next(iter(consumer))
+        assert record.value == b"one"
+        consumer.commit()
+
+
+def test_the_variable_names_the_file_for_all_clients(
+    broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_TOKEN_FILE", str(broker.token_file("describer")))
+    with SyncAdmin(broker.address) as admin:
+        assert admin.list_topics() == ["team/orders"]
+
+
+def test_a_client_without_a_token_is_told_to_bring_one(broker: GuardedBroker) -> None:
+    begun = time.monotonic()
+    with (
+        SyncAdmin(broker.address) as admin,
+        pytest.raises(AuthenticationFailedError, match="MILLRACE_TOKEN_FILE"),
+    ):
+        admin.list_topics()
+    with (
+        SyncProducer(broker.address) as producer,
+        pytest.raises(AuthenticationFailedError, match="MILLRACE_TOKEN_FILE"),
+    ):
+        producer.send("team/orders", b"one").result(20)
+    with (
+        SyncConsumer(broker.address, group="team/readers") as consumer,
+        pytest.raises(AuthenticationFailedError, match="MILLRACE_TOKEN_FILE"),
+    ):
+        subscribed(consumer).poll(timeout_ms=20_000)
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [(None, "No such file"), ("", "something else"), ("two words", "something else")],
+)
+def test_a_file_without_a_token_is_told(
+    broker: GuardedBroker, tmp_path: Path, text: str | None, problem: str
+) -> None:
+    path = tmp_path / "token"
+    if text is not None:
+        path.write_text(text)
+    with (
+        SyncAdmin(broker.address, token_file=str(path)) as admin,
+        pytest.raises(AuthenticationFailedError, match=problem) as refused,
+    ):
+        admin.list_topics()
+    assert str(path) in refused.value.message
+
+
+def test_a_token_is_not_sent_in_plain_text_to_another_machine(broker: GuardedBroker) -> None:
+    with (
+        SyncAdmin("192.0.2.1:7092", token_file=str(broker.token_file("root"))) as admin,
+        pytest.raises(
+            AuthenticationFailedError, match=r"is not sent to 192\.0\.2\.1:7092 in plain"
+        ),
+    ):
+        admin.list_topics()
+
+
+def test_each_refusal_has_its_own_error(broker: GuardedBroker) -> None:
+    with SyncAdmin(broker.address, token_file=str(broker.token_file("producer"))) as admin:
+        with pytest.raises(TopicAuthorizationFailedError, match="may not create topic 'team/new'"):
+            admin.create_topic("team/new")
+        with pytest.raises(TopicAuthorizationFailedError, match="may not describe topic 'other/x'"):
+            admin.describe_topic("other/x")
+        with pytest.raises(ClusterAuthorizationFailedError, match="may not administer the cluster"):
+            admin.delete_quota("none")
+        with pytest.raises(GroupAuthorizationFailedError, match="may not describe group 'other/g'"):
+            admin.describe_group("other/g")
+    token_file = str(broker.token_file("producer"))
+    with (
+        SyncProducer(
+            broker.address, token_file=token_file, transactional_id="other/copy"
+        ) as producer,
+        pytest.raises(TransactionalIdAuthorizationFailedError, match="'other/copy'"),
+        producer.transaction(),
+    ):
+        producer.send("team/orders", b"x")
+
+
+def test_a_member_of_another_group_is_refused(broker: GuardedBroker) -> None:
+    with (
+        SyncConsumer(
+            broker.address, token_file=str(broker.token_file("consumer")), group="readers"
+        ) as consumer,
+        pytest.raises(GroupAuthorizationFailedError, match="may not consume group 'readers'"),
+    ):
+        subscribed(consumer).poll(timeout_ms=20_000)
+
+
+def subscribed(consumer: SyncConsumer) -> SyncConsumer:
+    """Return a consumer that reads the topic."""
+    consumer.subscribe(["team/orders"])
+    return consumer
+
+
+def reading(broker: GuardedBroker) -> SyncConsumer:
+    """Return a consumer that waits for more."""
+    consumer = SyncConsumer(broker.address, token_file=str(broker.token_file("consumer")))
+    consumer.assign(["team/orders"])
+    consumer.poll(timeout_ms=500)
+    return consumer
+
+
+def error_of(consumer: SyncConsumer) -> MillraceError:
+    """Return the error that ends a consumer's reading, and see that it comes soon."""
+    begun = time.monotonic()
+    while time.monotonic() < begun + SECONDS_MAX:
+        try:
+            consumer.poll(timeout_ms=500)
+        except MillraceError as error:
+            return error
+    raise AssertionError("it still reads")
+
+
+def test_rights_that_go_end_the_reading_and_may_come_back(broker: GuardedBroker) -> None:
+    with reading(broker) as consumer:
+        broker.write_rules(RULES.replace('may = ["consume"]', 'may = ["describe"]'))
+        error = error_of(consumer)
+        assert isinstance(error, TopicAuthorizationFailedError), error
+        assert "'consumer' may not consume topic 'team/orders'" in error.message
+        broker.write_rules(RULES)
+        broker.wait_for("access_file_taken", 2)
+        consumer.seek(("team/orders", 0), "end")
+        with SyncProducer(
+            broker.address, token_file=str(broker.token_file("producer"))
+        ) as producer:
+            producer.send("team/orders", b"again").result(20)
+        assert [record.value for record in consumer.poll(timeout_ms=10_000)] == [b"again"]
+
+
+def test_a_token_that_is_removed_ends_the_reading(broker: GuardedBroker) -> None:
+    with reading(broker) as consumer:
+        broker.write_tokens({name: None for name in ROLES[1:] if name != "consumer"})
+        error = error_of(consumer)
+        assert isinstance(error, AuthenticationFailedError), error
+
+
+def test_a_token_that_ends_ends_the_reading(broker: GuardedBroker) -> None:
+    with reading(broker) as consumer:
+        soon = int(time.time() * 1000) + 2_000
+        broker.write_tokens({"consumer": soon})
+        error = error_of(consumer)
+        assert isinstance(error, AuthenticationFailedError), error
+
+
+def test_a_writer_is_refused_when_its_token_is_removed(broker: GuardedBroker) -> None:
+    with SyncProducer(broker.address, token_file=str(broker.token_file("producer"))) as producer:
+        producer.send("team/orders", b"one").result(20)
+        broker.write_tokens({"consumer": None})
+        begun, refused = time.monotonic(), False
+        while not refused and time.monotonic() < begun + SECONDS_MAX:
+            try:
+                producer.send("team/orders", b"more").result(20)
+            except AuthenticationFailedError:
+                refused = True
+            time.sleep(0.2)
+        assert refused, "it still writes"
+
+
+def test_a_new_token_in_the_file_is_used_without_a_restart(broker: GuardedBroker) -> None:
+    path = broker.token_file("consumer")
+    with reading(broker) as consumer:
+        path.with_suffix(".new").write_text(token_of("owner"))
+        path.with_suffix(".new").replace(path)
+        time.sleep(1.1)  # It is looked at once a second.
+        broker.write_tokens({"owner": None})
+        broker.wait_for("access_file_taken", 1)
+        time.sleep(4)  # The stream of the earlier token ends.
+        with SyncProducer(broker.address, token_file=str(path)) as producer:
+            producer.send("team/orders", b"later").result(20)
+        deadline, values = time.monotonic() + 20, list[bytes | None]()
+        while not values and time.monotonic() < deadline:
+            values += [record.value for record in consumer.poll(timeout_ms=500)]
+        assert values == [b"later"]
