@@ -29,6 +29,7 @@ LEEWAY_MS: Final = 30_000
 ALGORITHMS: Final = frozenset({"RS256", "ES256", "ES384", "ES512"})
 """With which the API server signs; all have a public key."""
 
+_AUDIENCE_END: Final = ".millrace.dev"
 _ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 _GROUPS: Final = ("system:serviceaccounts", "system:authenticated")
 """Groups of every ServiceAccount; those of its namespace are a third one."""
@@ -73,7 +74,26 @@ class Expected:
 
 def audience_of(cluster_name: str, namespace: str) -> str:
     """Return the audience of a cluster's tokens: no other cluster, and no API server, has it."""
-    return f"{cluster_name}.{namespace}.millrace.dev"
+    return f"{cluster_name}.{namespace}{_AUDIENCE_END}"
+
+
+def sending_problem(token: str) -> str:
+    """Return why a client must not send a token; empty: it may.
+
+    A token with another audience than a cluster of ours would let whoever gets it act elsewhere as
+    the pod, so it must not even be shown.
+    """
+    try:
+        audiences = parse(token).claims.get("aud")
+    except TokenRefusedError:
+        return ""  # None of a ServiceAccount.
+    only = audiences[0] if isinstance(audiences, list) and len(audiences) == 1 else audiences
+    if isinstance(only, str) and only.endswith(_AUDIENCE_END):
+        return ""
+    return (
+        f"a token of Kubernetes for {_shown(audiences)} is never sent, as whoever gets it could "
+        "act there: ask for one whose only audience is <cluster>.<namespace>.millrace.dev"
+    )
 
 
 def looks_like_one(token: str) -> bool:

@@ -1,7 +1,8 @@
 """The token of a client, from a file: it goes with each call, where nobody else can read it.
 
 The file is looked at once a second at the most, and read again when it has changed: a token is
-renewed by writing another one. A call whose token cannot be sent fails before anything is sent.
+renewed by writing another one. A call whose token cannot be sent fails before anything is sent, and
+so does one with a token that Kubernetes has made for somebody else.
 """
 
 import os
@@ -10,6 +11,7 @@ from typing import Final
 
 from millrace.core.addresses import is_loopback, split_address
 from millrace.core.errors import AuthenticationFailedError
+from millrace.core.guard.service_account_token import sending_problem
 from millrace.core.guard.token_file import TOKEN_CHARACTERS_MAX, token_problem
 from millrace.runtime import host
 from millrace.runtime.transport.calls import CallError, Status
@@ -67,12 +69,14 @@ class TokenFile:
         """Return the token.
 
         Raises:
-            ValueError: the file has none.
+            ValueError: the file has none that may be sent.
         """
         with self._path.open("rb") as file:
             token = file.read(TOKEN_CHARACTERS_MAX + 100).decode("ascii", "replace").strip()
         if problem := token_problem(token):
             raise ValueError(f"{problem}, and the file has something else")
+        if problem := sending_problem(token):
+            raise ValueError(problem)
         return token
 
 

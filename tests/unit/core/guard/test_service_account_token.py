@@ -14,6 +14,7 @@ from millrace.core.guard.service_account_token import (
     audience_of,
     check_claims,
     parse,
+    sending_problem,
 )
 from millrace.core.ids import WallMs
 
@@ -142,3 +143,28 @@ def test_clocks_may_differ_a_little() -> None:
 
 def test_one_audience_may_stand_without_a_list() -> None:
     assert check(aud=AUDIENCE)
+
+
+@pytest.mark.parametrize(
+    "audience",
+    [
+        ["https://kubernetes.default.svc"],
+        [AUDIENCE, "https://kubernetes.default.svc"],
+        ["millrace.dev.example.org"],
+        [],
+        None,
+        {"a": AUDIENCE},
+    ],
+)
+def test_a_client_sends_no_token_that_is_good_elsewhere(audience: object) -> None:
+    """G1."""
+    assert "never sent" in sending_problem(token(claims=CLAIMS | {"aud": audience}))
+    legacy = {name: value for name, value in CLAIMS.items() if name != "aud"}
+    assert "never sent" in sending_problem(token(claims=legacy))
+
+
+@pytest.mark.parametrize(
+    "text", [token(), token(claims=CLAIMS | {"aud": AUDIENCE}), "mlr_" + "x" * 40]
+)
+def test_a_client_sends_tokens_of_clusters_and_of_files(text: str) -> None:
+    assert sending_problem(text) == ""

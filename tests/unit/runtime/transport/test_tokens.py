@@ -1,5 +1,7 @@
 """The token of a client: read again when it changes, and sent only where nobody else reads it."""
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,15 @@ def test_what_is_no_token_is_told_and_not_repeated(path: Path, content: bytes) -
 def test_a_file_that_is_away_is_told(tmp_path: Path) -> None:
     assert "No such file" in problem_of(TokenFile(str(tmp_path / "none")))
     assert "directory" in problem_of(TokenFile(str(tmp_path)))
+
+
+def test_a_pod_s_default_token_is_not_sent_and_nothing_of_it_is_told(path: Path) -> None:
+    """G1: whoever gets it could act at the API server as the pod."""
+    claims = {"aud": ["https://kubernetes.default.svc"], "sub": "system:serviceaccount:shop:reader"}
+    parts = ({"alg": "RS256", "kid": "k1"}, claims)
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts]
+    token = ".".join(part.rstrip("=") for part in encoded) + ".c2lnbmF0dXJl"
+    path.write_text(token)
+    said = problem_of(TokenFile(str(path)), is_private=True)
+    assert "never sent" in said
+    assert token not in said
