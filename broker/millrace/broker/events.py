@@ -305,9 +305,10 @@ COORDINATOR_NOT_LOADED: Final = Event(
 TRANSACTION_TIMED_OUT: Final = Event(
     name="transaction_timed_out",
     level=Level.WARNING,
-    text="a transaction was open for longer than its time-out, and is aborted",
+    text="a transaction was open for longer than its time-out or lease, and is aborted",
     meaning="Its producer has died, waits for something, or takes longer than the time-out that "
-    "it chose. Its next request is refused, and it may begin again.",
+    "it chose; or of many participants (`producer_id` is -1) none has renewed the lease. The next "
+    "request is refused, and may begin again.",
     action="Look at the program if it happens often: end transactions earlier, or choose a longer "
     "time-out.",
     fields=("transactional_id", "producer_id", "timeout_ms"),
@@ -315,9 +316,10 @@ TRANSACTION_TIMED_OUT: Final = Event(
 TRANSACTION_FENCED: Final = Event(
     name="transaction_fenced",
     level=Level.WARNING,
-    text="a producer began with a transactional id whose transaction was open: it is aborted",
+    text="a transaction was open when another producer, or run of an application, began with its "
+    "id: it is aborted",
     meaning="The program was started again and has taken over from its last run, or two programs "
-    "use one id. The producer before it is fenced: it can write no more.",
+    "use one id. The producer before it, or the run (`producer_id` is -1), can write no more.",
     action="Nothing after a restart. If it goes on, give each program an id of its own.",
     fields=("transactional_id", "producer_id"),
 )

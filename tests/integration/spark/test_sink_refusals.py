@@ -172,7 +172,7 @@ def test_a_stream_that_cannot_be_written_fails_before_it_writes(
         with pytest.raises(Exception, match="ython") as raised:
             copying.run(*columns, **options)
         assert re.search(told, str(raised.value)), raised.value
-        assert copying.numbers() == []
+    assert copying.numbers() == []
     copying.run()
     assert copying.numbers() == list(range(10))
 
@@ -217,6 +217,21 @@ def test_what_cannot_be_written_is_told_before_anything_is(
 def bad(shared_broker: RunningBroker) -> RunningBroker:
     create(shared_broker, "spark-bad")
     return shared_broker
+
+
+def test_a_batch_whose_rows_cannot_be_computed_leaves_no_transaction_open(
+    spark: Any, shared_broker: RunningBroker, topic_name: str
+) -> None:
+    create(shared_broker, topic_name)
+    value = "IF(id = 7, raise_error('not to be computed'), STRING(id)) AS value"
+    frame = spark.range(10, numPartitions=2).selectExpr(value)
+    for rows in (frame, frame.repartition(2)):
+        with pytest.raises(Exception, match="not to be computed"):
+            write(rows, shared_broker, topic=topic_name)
+    with SyncAdmin(shared_broker.address) as admin:
+        ongoing = [found.transactional_id for found in admin.list_transactions(["ongoing"])]
+    assert not [name for name in ongoing if name.endswith(f"@{topic_name}")]
+    assert records(shared_broker, topic_name) == []
 
 
 def test_a_log_is_not_overwritten(spark: Any, bad: RunningBroker) -> None:
