@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds dashboards manifests setup check lint test test-requirements test-integration cluster-parts test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults dist release proto docs pictures lock
+.PHONY: help crds dashboards manifests setup check lint test test-requirements test-integration cluster-parts test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults e2e-spark-kills dist release proto docs pictures lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ e2e-faults: setup ## Break a real Kubernetes under load, about half an hour a ro
 	$(INSTALL) cluster
 	@$(PYTHON_RUN) -m e2e.faults $(ARGS)
 
+e2e-spark-kills: setup ## Kill all that a Spark job needs which writes topics exactly once (ARGS='--rounds 5', 14 kills each)
+	$(INSTALL) runtime bench spark demo operator cluster
+	@$(PYTHON_RUN) -m bench.figure spark_k8s_exactly_once $(or $(ARGS),--rounds 1)
+
 check: lint ## Format, lint, types, import direction, layout: less than a minute
 	@$(PYTHON_RUN) -m pytest --quiet tests/arch
 
@@ -115,7 +119,7 @@ bench: ## Side by side with Apache Kafka: table, JSON and picture in docs/bench
 
 ON_KUBERNETES := cluster_ready topic_ready topics_500 rolling_restart pod_kill apiserver_outage operator_idle \
   e2e_faults bad_resources $(SPARK_ON_KUBERNETES)
-SPARK_ON_KUBERNETES := spark_k8s_start spark_k8s_kills spark_k8s_recovery
+SPARK_ON_KUBERNETES := spark_k8s_start spark_k8s_kills spark_k8s_exactly_once spark_k8s_recovery
 WATCHED := alerts dashboards
 
 figure: ## Measure one figure: make figure NAME=produce_100b (ARGS='--rounds 1 --seconds 2' for a quick look)

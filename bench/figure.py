@@ -147,6 +147,8 @@ FIGURES = (
     _figure("e2e_faults", "faults on a real Kubernetes", ">= 50", "<= 0", "<= 0"),
     _figure("spark_k8s_start", "s", "<= 40"),
     _figure("spark_k8s_kills", "kills", ">= 30", by="spark_k8s_kills:measure_kills"),
+    _figure("spark_k8s_exactly_once", "kills", ">= 14",
+            by="spark_k8s_kills:measure_exactly_once"),
     _figure("spark_k8s_recovery", "s", "<= 60", "<= 0", by="spark_k8s_kills:measure_recovery"),
 )
 # fmt: on

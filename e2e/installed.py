@@ -1,5 +1,6 @@
 """A user's actions: install the operator; create clusters, topics and clients in a namespace."""
 
+import base64
 import json
 import subprocess
 import time
@@ -13,6 +14,9 @@ from e2e.cluster.directories import ROOT
 from e2e.cluster.images import PRODUCT
 from e2e.cluster.kubectl import Kubectl
 from e2e.cluster.providers import Cluster
+
+from millrace.client import Record
+from millrace.core.ids import Offset, WallMs
 
 CHART = ROOT / "charts" / "millrace"
 SYSTEM = "millrace-system"
@@ -170,6 +174,32 @@ class Namespace:
         arguments = ("--from", "beginning", "--max", str(count), "--output", "json")
         lines = self.millrace("consume", topic, *arguments, "--timeout", "60").splitlines()
         return [json.loads(line)["value"] for line in lines]
+
+    def records(self, topic: str) -> list[Record]:
+        """Return all committed records that a topic has now; their times are left out."""
+        lines = self.millrace("consume", f"{self.name}/{topic}", "--output", "json").splitlines()
+        found = []
+        for row in map(json.loads, lines):
+            headers = tuple((name, _bytes(cell)) for name, cell in row.get("headers", ()))
+            found.append(
+                Record(
+                    topic,
+                    row["partition"],
+                    Offset(row["offset"]),
+                    WallMs(0),
+                    _bytes(row["key"]),
+                    _bytes(row["value"]),
+                    headers,
+                )
+            )
+        return found
+
+
+def _bytes(cell: str | dict[str, str] | None) -> bytes | None:
+    """Return the bytes that `millrace consume --output json` shows so."""
+    if isinstance(cell, dict):
+        return base64.b64decode(cell["base64"])
+    return None if cell is None else cell.encode()
 
 
 def cluster(name: str, **spec: Any) -> dict[str, Any]:

@@ -30,16 +30,21 @@ class SparkJob:
         self._kubernetes = kubernetes
         self._namespace = namespace
 
-    def install(self, program: str, *arguments: str, **values: Any) -> None:
+    def install(
+        self, program: str, *arguments: str, output: str = "/data/out", **values: Any
+    ) -> None:
         """Install or upgrade it; it may not be ready when this returns.
 
         Args:
             program: a file of `spark-on-k8s/jobs`, without its suffix.
-            arguments: of the program, in addition to the place of its output.
+            arguments: of the program, in addition to the places of its checkpoint and output.
+            output: the place of its output; empty: it is in topics.
             values: additional values of the chart; `__` stands for a dot.
         """
         repository, _, tag = SPARK.partition(":")
-        places = ("--output=/data/out", "--checkpoint=/data/checkpoint", "--pages=0.0.0.0:8099")
+        places = ["--checkpoint=/data/checkpoint", "--pages=0.0.0.0:8099"]
+        if output:
+            places.append(f"--output={output}")
         chosen = {
             "image": {"repository": repository, "tag": tag},
             "job": {"file": f"{JOBS}/{program}.py", "arguments": [*places, *arguments]},
@@ -63,6 +68,12 @@ class SparkJob:
     def start(self) -> None:
         """Let the driver of a stopped job run."""
         self._namespace("scale", f"deployment/{self.name}", "--replicas=1")
+
+    def stop(self) -> None:
+        """Let its driver end after the micro-batch under way; return once it is gone."""
+        self._namespace("scale", f"deployment/{self.name}", "--replicas=0")
+        labels = f"--selector=app.kubernetes.io/instance={self.name}"
+        self._namespace("wait", "pods", labels, "--for=delete", f"--timeout={READY_S}s")
 
     def uninstall(self) -> None:
         """Uninstall it; its volume stays."""

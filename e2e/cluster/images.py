@@ -290,7 +290,12 @@ def store() -> Path:
         if stored != wanted:
             record.unlink(missing_ok=True)
             changed = [name for name, recipe in wanted.items() if stored.get(name) != recipe]
-            _import_into_store(folder, {name: sources[name] for name in changed})
+            try:
+                _import_into_store(folder, {name: sources[name] for name in changed})
+            except CommandError:
+                # It has layers whose snapshots are gone, as after a run that was killed.
+                shutil.rmtree(folder)
+                _import_into_store(folder, sources)
             record.write_text(json.dumps(wanted))
         return folder
 

@@ -191,12 +191,21 @@ class NativeCluster:
         name, node = self._find_volume(claim, namespace)
         return node, node.volume_path(name)
 
-    def signal_pod(self, pod: str, name: str, namespace: str = "default") -> None:
-        """Send a signal, as `SIGKILL`, to the first process of a pod's only container."""
+    def signal_pod(
+        self, pod: str, name: str, namespace: str = "default", *, whole: bool = False
+    ) -> None:
+        """Send a signal, as `SIGKILL`, to the first process of a pod's only container, or to all.
+
+        Args:
+            pod: its name.
+            name: of the signal.
+            namespace: of the pod.
+            whole: to all processes.
+        """
         found = self.kubectl.get("pod", pod, f"--namespace={namespace}")
         (status,) = found["status"]["containerStatuses"]
         container = status["containerID"].removeprefix("containerd://")
-        self.node(found["spec"]["nodeName"]).signal_container(container, name)
+        self.node(found["spec"]["nodeName"]).signal_container(container, name, whole=whole)
 
     def wipe_volume(self, claim: str, namespace: str = "default") -> None:
         """Remove everything that is on the volume of a claim."""

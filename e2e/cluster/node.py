@@ -122,9 +122,10 @@ class Node:
         """Load an image."""
         self.machine.run(*_CTR, "images", "import", archive, seconds_max=600.0)
 
-    def signal_container(self, container: str, name: str) -> None:
-        """Send a signal, as `SIGKILL`, to the first process of a container."""
-        self.machine.run(*_CTR, "tasks", "kill", f"--signal={name}", container)
+    def signal_container(self, container: str, name: str, *, whole: bool = False) -> None:
+        """Send a signal, as `SIGKILL`, to the first process of a container, or to all of them."""
+        others = ("--all",) if whole else ()
+        self.machine.run(*_CTR, "tasks", "kill", f"--signal={name}", *others, container)
 
     def volumes(self) -> list[str]:
         """Return the names of its volumes; it may be off."""

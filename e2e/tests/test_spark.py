@@ -10,7 +10,8 @@ from e2e.cluster.native import NativeCluster
 from e2e.flights import produce_all
 from e2e.installed import Namespace, until
 from e2e.spark_job import SparkJob
-from e2e.spark_kills import Victim
+from e2e.spark_kills import OF_FILES, Story
+from e2e.spark_topics import VICTIMS, TopicsStory
 from tests.spark_jobs import expected
 from tests.spark_jobs.flights import DAYS_OF_YEAR, FLIGHTS, Source, read_source
 
@@ -37,7 +38,17 @@ def test_a_stream_writes_what_plain_arrow_computes(
 def test_whatever_is_killed_the_stream_goes_on_by_itself_and_is_right(
     with_spark: NativeCluster, namespace: Namespace
 ) -> None:
-    outcome = spark_kills.run(with_spark, namespace, read_source(DAYS_OF_YEAR), list(Victim))
+    story = Story(with_spark, namespace, read_source(DAYS_OF_YEAR))
+    outcome = spark_kills.run(story, OF_FILES)
+    assert outcome.difference == ""
+    assert outcome.rows > 0
+
+
+def test_whatever_is_killed_or_slow_topics_have_each_record_once(
+    with_spark: NativeCluster, namespace: Namespace
+) -> None:
+    story = TopicsStory(with_spark, namespace, read_source(DAYS_OF_YEAR))
+    outcome = spark_kills.run(story, VICTIMS)
     assert outcome.difference == ""
     assert outcome.rows > 0
 
