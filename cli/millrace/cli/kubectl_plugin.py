@@ -2,6 +2,10 @@
 
 kubectl takes a program of this name on the PATH for one of its own commands. Nothing has to be
 forwarded, and nothing listens: `kubectl exec` carries standard input and output.
+
+In a Cluster with access control a ServiceAccount is named, and the command has the rights of that
+one, never the broker's own (G1). Its token is asked for here, goes to the pod as the first line of
+standard input, where no list of processes shows it, and is gone from there with the command.
 """
 
 import json
@@ -9,19 +13,31 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from contextlib import suppress
+from typing import IO, Any, Final, NoReturn
 
 import click
 
 from millrace.cli.command import Command
 from millrace.cli.console.failures import ExitCode, Failure
 from millrace.cli.console.standard_streams import standard_streams
+from millrace.core.guard.service_account_token import audience_of
 
 BROKERS: Final = "millrace.dev/cluster={},app.kubernetes.io/component=broker"
 """Selects the pods of a Cluster."""
 BOOTSTRAP: Final = "{cluster}-bootstrap.{namespace}.svc:7092"
 CONTAINER: Final = "broker"
+TOKEN_LASTS: Final = "10m"
+"""The shortest time for which Kubernetes gives tokens. A longer command ends then."""
+_WITH_TOKEN: Final = (
+    "umask 077; IFS= read -r token; file=$(mktemp) || exit; trap 'rm -f \"$file\"' EXIT; "
+    'trap \'exit 130\' HUP INT TERM; printf %s "$token" >"$file"; unset token; '
+    'MILLRACE_TOKEN_FILE="$file" millrace "$@"'
+)
+"""A script that takes the token from its input, and gives the rest of that to the command."""
+_CHUNK_BYTES: Final = 1 << 16
 
 
 @click.command(
@@ -35,18 +51,27 @@ CONTAINER: Final = "broker"
     examples="""
     kubectl millrace logs topic list
     kubectl millrace -n shop logs cluster health
+    kubectl millrace --account shop/reports logs group list
     echo hello | kubectl millrace logs produce greetings
     """,
 )
 @click.option("-n", "--namespace", help="Namespace of the Cluster.  [default: the context's]")
 @click.option("--context", "context_name", help="Context of the kubeconfig.")
 @click.option("--kubeconfig", help="The kubeconfig.")
+@click.option(
+    "--account",
+    metavar="[NAMESPACE/]NAME",
+    help="ServiceAccount whose rights the command has, in a Cluster with access control. You need "
+    "the right to create tokens for it.",
+)
 @click.argument("cluster")
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
+    *,
     namespace: str | None,
     context_name: str | None,
     kubeconfig: str | None,
+    account: str | None,
     cluster: str,
     arguments: tuple[str, ...],
 ) -> None:
@@ -68,6 +93,9 @@ def command(
             "kubectl get clusters.millrace.dev --all-namespaces tells what there is",
             exit_code=ExitCode.UNREACHABLE,
         )
+    if account is not None:
+        token = _token(begin, pod["metadata"]["namespace"], cluster, account)
+        _run([*begin, *exec_arguments(pod, cluster, arguments, has_token=True)], token)
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     _become([*begin, *exec_arguments(pod, cluster, arguments, is_terminal=is_terminal)])
 
@@ -86,15 +114,29 @@ def ready_pod(pods: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def exec_arguments(
-    pod: dict[str, Any], cluster: str, arguments: Sequence[str], *, is_terminal: bool
+    pod: dict[str, Any],
+    cluster: str,
+    arguments: Sequence[str],
+    *,
+    is_terminal: bool = False,
+    has_token: bool = False,
 ) -> list[str]:
-    """Return kubectl's arguments: another broker may answer when this one ends."""
+    """Return kubectl's arguments: another broker may answer when this one ends.
+
+    Args:
+        pod: in which the command runs.
+        cluster: its Cluster.
+        arguments: of the command.
+        is_terminal: whether a person sees what it writes, and writes what it reads.
+        has_token: whether a token comes first on standard input.
+    """
     metadata = pod["metadata"]
     address = BOOTSTRAP.format(cluster=cluster, namespace=metadata["namespace"])
+    program = ["sh", "-c", _WITH_TOKEN, "millrace"] if has_token else ["millrace"]
     return [
         *("exec", "--stdin", *(["--tty"] if is_terminal else [])),
         *(f"--namespace={metadata['namespace']}", f"--container={CONTAINER}", metadata["name"]),
-        *("--", "env", f"MILLRACE_BOOTSTRAP={address}", "millrace", *arguments),
+        *("--", "env", f"MILLRACE_BOOTSTRAP={address}", *program, *arguments),
     ]
 
 
@@ -107,6 +149,43 @@ def _pods(begin: Sequence[str], cluster: str) -> list[dict[str, Any]]:
         raise SystemExit(done.returncode)  # kubectl has said why.
     items: list[dict[str, Any]] = json.loads(done.stdout)["items"]
     return items
+
+
+def _token(begin: Sequence[str], namespace: str, cluster: str, account: str) -> str:
+    """Return a token of an account for a cluster, and for nothing else."""
+    of, _, name = account.rpartition("/")
+    where = f"--namespace={of or namespace}"
+    audience = f"--audience={audience_of(cluster, namespace)}"
+    asked = ["create", "token", name, where, audience, f"--duration={TOKEN_LASTS}"]
+    # The last option of a name counts.
+    done = subprocess.run([*begin, *asked], stdout=subprocess.PIPE, check=False, text=True)
+    if done.returncode:
+        raise SystemExit(done.returncode)  # kubectl has said why.
+    return done.stdout.strip()
+
+
+def _run(program: list[str], token: str) -> NoReturn:
+    """Run kubectl with the token before all that comes on standard input; end as it does."""
+    sys.stdout.flush()
+    kubectl = subprocess.Popen(program, stdin=subprocess.PIPE)
+    assert kubectl.stdin is not None
+    os.write(kubectl.stdin.fileno(), f"{token}\n".encode("ascii"))
+    threading.Thread(target=_pass_on, args=(kubectl.stdin,), daemon=True).start()
+    while True:
+        try:
+            code = kubectl.wait()
+        except KeyboardInterrupt:
+            continue  # kubectl has it, too, and ends by it.
+        # Not by way of the interpreter's end: the thread may wait for a terminal for ever.
+        os._exit(code if code >= 0 else 128 - code)
+
+
+def _pass_on(pipe: IO[bytes]) -> None:
+    with suppress(OSError):
+        while chunk := os.read(0, _CHUNK_BYTES):
+            while chunk:
+                chunk = chunk[os.write(pipe.fileno(), chunk) :]
+        pipe.close()
 
 
 def _become(program: list[str]) -> NoReturn:

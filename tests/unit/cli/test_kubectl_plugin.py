@@ -18,6 +18,8 @@ KUBECTL = """#!/bin/sh
 echo "$@" >> {folder}/calls
 case " $* " in
   *" get pods "*) cat {folder}/pods ;;
+  *" create token "*) echo "a.secret.token" ;;
+  *" sh -c "*) while [ "$1" != "--" ]; do shift; done; shift; exec "$@" ;;
   *) cat; echo "ran"; exit 7 ;;
 esac
 """
@@ -65,6 +67,26 @@ def test_a_command_runs_in_a_ready_broker_s_pod(tmp_path: Path) -> None:
         "--namespace=shop exec --stdin --namespace=shop --container=broker logs-b-2 -- env "
         "MILLRACE_BOOTSTRAP=logs-bootstrap.shop.svc:7092 millrace produce -o json orders"
     )
+
+
+def test_with_an_account_its_token_goes_with_the_command_and_nothing_else_has_it(
+    tmp_path: Path,
+) -> None:
+    """G1."""
+    millrace = tmp_path / "millrace"
+    millrace.write_text(
+        '#!/bin/sh\necho "$MILLRACE_TOKEN_FILE" $(cat "$MILLRACE_TOKEN_FILE") "$@"\ncat\nexit 5\n'
+    )
+    millrace.chmod(0o755)
+    done = run(tmp_path, [pod("logs-b-2", "True")], "--account", "ci/bot", "logs", "produce", "a b")
+    file, token, *rest = done.stdout.split()
+    assert (token, rest, done.returncode) == ("a.secret.token", ["produce", "a", "b", "hello"], 5)
+    assert not Path(file).exists()
+    calls = (tmp_path / "calls").read_text()
+    assert (
+        "create token bot --namespace=ci --audience=logs.shop.millrace.dev --duration=10m" in calls
+    )
+    assert "secret" not in calls
 
 
 def test_without_a_ready_broker_it_says_so(tmp_path: Path) -> None:
