@@ -12,6 +12,7 @@ from docs.events_page import events
 from docs.metrics_page import metrics
 from docs.protocol_page import protocol
 from docs.safety_page import safety
+from docs.security_page import security
 
 from millrace.broker.config import ENVIRONMENT_PREFIX, IF_KNOWN_PREFIX
 from millrace.client._consumer.settings import ConsumerConfig
@@ -30,6 +31,7 @@ API: Final = Path(__file__).with_name("api.md")
 SPARK_OPTIONS: Final = Path(__file__).with_name("spark-options.md")
 EVENTS: Final = Path(__file__).with_name("events.md")
 SAFETY: Final = Path(__file__).with_name("safety.md")
+SECURITY: Final = Path(__file__).with_name("security.md")
 PROTOCOL: Final = Path(__file__).with_name("protocol.md")
 
 _INTRODUCTION: Final = f"""\
@@ -205,4 +207,5 @@ if __name__ == "__main__":
     EVENTS.write_text(events(), encoding="utf-8")
     SPARK_OPTIONS.write_text(spark_options(), encoding="utf-8")
     SAFETY.write_text(safety(SAFETY.read_text(encoding="utf-8")), encoding="utf-8")
+    SECURITY.write_text(security(SECURITY.read_text(encoding="utf-8")), encoding="utf-8")
     PROTOCOL.write_text(protocol(PROTOCOL.read_text(encoding="utf-8")), encoding="utf-8")

@@ -204,7 +204,7 @@ def _brokers_options(
     return lambda command: bootstrap(profile(command))
 
 
-def _tls_option(name: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _credential_option(name: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds an option for all clients of a command."""
     variable = f"MILLRACE_{name.upper().replace('-', '_')}"
 
@@ -235,17 +235,18 @@ def _tls_option(name: str, help: str) -> Callable[[Callable[..., Any]], Callable
     )
 
 
-def _tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for name, help in reversed(_TLS_OPTIONS.items()):
-        command = _tls_option(name, help)(command)
+def _credential_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, help in reversed(_CREDENTIAL_OPTIONS.items()):
+        command = _credential_option(name, help)(command)
     return command
 
 
-_TLS_OPTIONS: Final = {
+_CREDENTIAL_OPTIONS: Final = {
     "tls-ca-file": "Speak TLS, and trust the authorities in this PEM file; `system`: those that "
     "this machine trusts.",
     "tls-certificate-file": "Certificate to show to brokers that ask for one.",
     "tls-key-file": "Its key.",
+    "token-file": "File with the token that tells brokers who calls.",
 }
 _brokers_option = _brokers_options(
     "",
@@ -259,8 +260,8 @@ _brokers_option = _brokers_options(
 
 
 def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--bootstrap`, `--profile` and those of TLS to a command that talks to brokers."""
-    return _brokers_option(_tls_options(command))
+    """Add `--bootstrap`, `--profile`, and those of credentials, to a command that asks brokers."""
+    return _brokers_option(_credential_options(command))
 
 
 to_bootstrap_option = _brokers_options(

@@ -30,6 +30,10 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
 }
 
 _HINTS: dict[type[errors.MillraceError], str] = {
+    errors.AuthenticationFailedError: (
+        "give the token with --token-file or MILLRACE_TOKEN_FILE; `millrace token new NAME` makes "
+        "one, where the brokers' file of tokens is"
+    ),
     errors.NotLeaderError: "`millrace cluster health` says what to do about it",
     errors.TopicAlreadyExistsError: (
         "see it with `millrace topic describe {topic}`, "

@@ -30,6 +30,7 @@ COMMANDS = CommandModules(
         "perf": "millrace.cli.commands.perf",
         "operator": "millrace.cli.commands.operator",
         "profile": "millrace.cli.commands.profile",
+        "token": "millrace.cli.commands.token",
         "certificate": "millrace.cli.commands.certificate",
         "completion": "millrace.cli.commands.completion",
     }

@@ -235,8 +235,8 @@ class AccessConfig:
 
     tokens_file: str = setting(
         "",
-        "File of tokens, and of whom each one proves. A broker reads it again when it changes. "
-        "Empty: this broker knows no tokens.",
+        "File of tokens, and of whom each one proves: `millrace token new` writes it. A broker "
+        "reads it again when it changes. Empty: this broker knows no tokens.",
     )
     rules_file: str = setting(
         "",

@@ -195,18 +195,9 @@ class ClusterService:
                 ),
             },
             forwards={
-                method: (self._forward_method(forwarded), self._demands(forwarded))
+                method: (self._forward_method(forwarded), _demands(forwarded, self._resources))
                 for method, forwarded in _FORWARDED.items()
             },
-        )
-
-    def _demands(self, forwarded: _Forwarded) -> Demands:
-        if forwarded.operation is Operation.ADMINISTER:
-            return cluster(Operation.ADMINISTER)
-        return whole(
-            forwarded.operation,
-            ResourceKind.TOPICS,
-            lambda request: self._resources.of_refs(request.topics),
         )
 
     async def _hello(self, request: HelloRequest, _: object) -> HelloResponse:
@@ -538,6 +529,16 @@ class ClusterService:
                 )
             )
         return response
+
+
+def _demands(forwarded: _Forwarded, resources: TopicResources) -> Demands:
+    if forwarded.operation is Operation.ADMINISTER:
+        return cluster(Operation.ADMINISTER)
+    return whole(
+        forwarded.operation,
+        ResourceKind.TOPICS,
+        lambda request: resources.of_refs(request.topics),
+    )
 
 
 def _describe_followers(partition: Partition, now: MonotonicMs) -> Iterator[pb.FollowerDescription]:

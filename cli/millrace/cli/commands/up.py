@@ -20,6 +20,7 @@ from millrace.core.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from millrace.broker.app import BrokerAddress
+    from millrace.cli.local.access_folder import AccessFolder
     from millrace.cli.local.web_page import WebPage
 
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
@@ -55,6 +56,7 @@ def _log_dirs_value(
     millrace up --brokers 3                        # a cluster, each broker a process
     millrace up --log-dir ssd:/fast/log --log-dir hdd:/large/log
     millrace up --port 0 --output json             # any free port, the address as JSON
+    millrace up --access access                    # only for who has a token: rules in ./access
     """,
 )
 @click.option(
@@ -98,6 +100,13 @@ def _log_dirs_value(
     show_default=True,
     help="How many brokers; the ports of each are 10 above those of the one before.",
 )
+@click.option(
+    "--access",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder with the rules and tokens of who may do what, made when it is not there, with a "
+    "token that may do everything. Then there is a web page only with --web-port.  [default: "
+    "everybody on this machine may do everything]",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Log all that the broker does.")
 @output_option
 def command(
@@ -108,6 +117,7 @@ def command(
     metrics_port: int | None,
     web_port: int | None,
     brokers: int,
+    access: Path | None,
     verbose: bool,
     output: str,
 ) -> None:
@@ -122,6 +132,12 @@ def command(
     chosen_metrics_port = metrics_port
     if metrics_port is None:
         metrics_port = port + 1 if 0 < port < PORT_MAX else 0
+    folder_of_access = None
+    if access is not None:
+        from millrace.cli.local.access_folder import access_folder
+
+        folder_of_access = access_folder(access)
+        web_port = -1 if web_port is None else web_port
     with _web_page(web_port, port) as web:
         if brokers > 1:
             folder = Path(data_dir).absolute()
@@ -133,6 +149,7 @@ def command(
                 port,
                 metrics_port,
                 web,
+                access=folder_of_access,
                 is_verbose=verbose,
                 output=output,
             )
@@ -143,12 +160,18 @@ def command(
         settings = config.embedded(
             data_dir, log_dirs=log_dirs, port=port, metrics_port=metrics_port
         )
+        if folder_of_access is not None:
+            settings = replace(settings, access=folder_of_access.config)
         if not verbose:
             quiet = replace(settings.logging, level=LogLevel.WARNING, audit=AuditScope.REFUSALS)
             settings = replace(settings, logging=quiet)
         shown = str(Path(data_dir).absolute())
         tell = announce(
-            output, data=shown, teach=True, web_address="" if web is None else web.address
+            output,
+            data=shown,
+            teach=True,
+            web_address="" if web is None else web.address,
+            token_file="" if folder_of_access is None else str(folder_of_access.first_token),
         )
 
         def on_ready(address: "BrokerAddress") -> None:
@@ -206,6 +229,7 @@ def _run_cluster(
     metrics_port: int,
     web: "WebPage | None",
     *,
+    access: "AccessFolder | None",
     is_verbose: bool,
     output: str,
 ) -> None:
@@ -233,6 +257,8 @@ def _run_cluster(
         )
         paths[-1].write_text(text, encoding="utf-8")
     environment = {} if is_verbose else {"MILLRACE_BROKER__LOGGING__LEVEL": "warning"}
+    if access is not None:
+        environment |= access.environment
     cluster = local_cluster.LocalCluster(paths, environment, output)
     try:
         ready = cluster.start(in_turn=is_first)
@@ -248,7 +274,8 @@ def _run_cluster(
             }
             announce_json(facts)
         else:
-            announce_line(cluster_greeting(ready, str(folder), web_address))
+            token_file = "" if access is None else str(access.first_token)
+            announce_line(cluster_greeting(ready, str(folder), web_address, token_file))
         given_up = cluster.supervise()
     except local_cluster.StartFailedError as error:
         if cluster.is_stopping:

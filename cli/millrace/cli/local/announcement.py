@@ -1,6 +1,7 @@
 """The output of brokers when they are ready: their addresses, and what to try next."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def announce(
-    output: str, *, data: str, teach: bool, web_address: str = ""
+    output: str, *, data: str, teach: bool, web_address: str = "", token_file: str = ""
 ) -> "Callable[[BrokerAddress], None]":
     """Return the function to call when the broker is ready.
 
@@ -22,6 +23,7 @@ def announce(
         data: where the data is, for the reader.
         teach: whether to suggest what to try next.
         web_address: of the web page; empty: there is none.
+        token_file: has the token of who may do everything; empty: everybody may.
     """
 
     def on_ready(address: "BrokerAddress") -> None:
@@ -39,12 +41,21 @@ def announce(
             }
             announce_json(facts)
         else:
-            announce_line(greeting(address, data, teach=teach, web_address=web_address))
+            announce_line(
+                greeting(address, data, teach=teach, web_address=web_address, token_file=token_file)
+            )
 
     return on_ready
 
 
-def greeting(address: "BrokerAddress", data: str, *, teach: bool, web_address: str = "") -> str:
+def greeting(
+    address: "BrokerAddress",
+    data: str,
+    *,
+    teach: bool,
+    web_address: str = "",
+    token_file: str = "",
+) -> str:
     """Return the text for a person."""
     lines = [f"Millrace is up at {address.address}, its data in {data}. Ctrl-C stops it."]
     if address.outside_address:
@@ -54,8 +65,12 @@ def greeting(address: "BrokerAddress", data: str, *, teach: bool, web_address: s
     if web_address:
         lines.append(f"Web page: {web_address}")
     if teach:
-        lines += ["", *_try(_lessons(address))]
+        lines += ["", *_try([*_login(token_file), *_lessons(address)])]
     return "\n".join(lines)
+
+
+def _login(token_file: str) -> list[str]:
+    return [f"export MILLRACE_TOKEN_FILE={shlex.quote(token_file)}"] if token_file else []
 
 
 def _lessons(address: "BrokerAddress") -> list[str]:
@@ -69,7 +84,9 @@ def _lessons(address: "BrokerAddress") -> list[str]:
     return lessons
 
 
-def cluster_greeting(brokers: "Sequence[Ready]", data: str, web_address: str = "") -> str:
+def cluster_greeting(
+    brokers: "Sequence[Ready]", data: str, web_address: str = "", token_file: str = ""
+) -> str:
     """Return the text for a person who started several brokers."""
     lines = [f"Millrace is up, its data in {data}. Ctrl-C stops it."]
     for broker in brokers:
@@ -80,7 +97,8 @@ def cluster_greeting(brokers: "Sequence[Ready]", data: str, web_address: str = "
         lines.append(f"Web page: {web_address}")
     addresses = ",".join(broker.address for broker in brokers)
     lessons = ["millrace topic create greetings", "millrace cluster describe"]
-    return "\n".join([*lines, "", *_try([f"export MILLRACE_BOOTSTRAP={addresses}", *lessons])])
+    bootstrap = f"export MILLRACE_BOOTSTRAP={addresses}"
+    return "\n".join([*lines, "", *_try([bootstrap, *_login(token_file), *lessons])])
 
 
 def _try(lessons: Iterable[str]) -> list[str]:

@@ -396,7 +396,8 @@ class Fetcher:
                 if leader is not None:
                     self._join(partition, leader)
             elif self._router.known_leader(route) is not None:
-                effects.append(self._ask(partition))
+                self._give_handle(partition)
+                effects.append(_question(partition))
         self._all_rest = all(partition.rests for partition in self._partitions.values())
 
     def next_wake(self, now: MonotonicMs) -> MonotonicMs | None:
@@ -416,13 +417,6 @@ class Fetcher:
         self._give_handle(partition)
         joining = partition.joining(leader)
         self._sessions.add(partition.broker_id, joining)
-
-    def _ask(self, partition: ReadPartition) -> LookUpOffset | FindEpochEnd:
-        self._give_handle(partition)
-        place = partition.route.topic_partition
-        if partition.state is FetchState.RESETTING:
-            return LookUpOffset(place, partition.handle, partition.reset)
-        return FindEpochEnd(place, partition.handle, partition.last_epoch)
 
     def _give_handle(self, partition: ReadPartition) -> None:
         partition.on(FetchEvent.ASKED)
@@ -540,3 +534,11 @@ class Fetcher:
         else:
             self._leave_for(partition, FetchEvent.RESET)
             partition.reset = to
+
+
+def _question(partition: ReadPartition) -> LookUpOffset | FindEpochEnd:
+    """Return what a partition without a position, or with a doubted one, has to ask."""
+    place = partition.route.topic_partition
+    if partition.state is FetchState.RESETTING:
+        return LookUpOffset(place, partition.handle, partition.reset)
+    return FindEpochEnd(place, partition.handle, partition.last_epoch)

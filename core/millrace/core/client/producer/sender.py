@@ -541,15 +541,10 @@ class Sender:
                 if batch.opened_at + self._config.delivery_timeout_ms > now:
                     break
                 partition = self._partitions[batch.topic_partition]
-                why = batch.last_problem or self._why_not_sent(partition)
+                why = batch.last_problem or _why_not_sent(self._ids, partition)
                 error = timed_out(batch, self._config.delivery_timeout_ms, why)
                 self._fail(partition, batch, error)
             heappop(self._by_age)
-
-    def _why_not_sent(self, partition: PartitionBatches) -> str:
-        if self._ids.is_allocating and partition.lacks_producer_id:
-            return f"no producer id: {self._ids.problem or 'no broker has answered yet'}"
-        return "is the partition's leader reachable?"
 
     # Bookkeeping.
 
@@ -594,3 +589,9 @@ def _silence(
         for batch, _ in oldest.batches:
             router.look_up(batch.topic)
     return ""
+
+
+def _why_not_sent(ids: ProducerIds, partition: PartitionBatches) -> str:
+    if ids.is_allocating and partition.lacks_producer_id:
+        return f"no producer id: {ids.problem or 'no broker has answered yet'}"
+    return "is the partition's leader reachable?"
