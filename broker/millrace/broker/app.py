@@ -35,6 +35,7 @@ from millrace.broker.coordinator.transaction_joins import METHOD as JOIN
 from millrace.broker.coordinator.transaction_joins import TransactionJoins
 from millrace.broker.coordinator.transactions import Transactions
 from millrace.broker.guard.access_files import OpenAccess, open_access
+from millrace.broker.peer_connection import PeerConnections
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.fetcher import ReplicaFetcher
@@ -177,6 +178,7 @@ class Broker:
         show = self._metrics.show_access_file
         self._access = await asyncio.to_thread(open_access, self._config, show)
         listeners = self._listen()
+        self._peer_connections = PeerConnections.of(self._config)
         metrics_address = _serve_metrics(self._config, self._metrics, listeners, self._endings)
         cache = MetadataCache(self._directories.cluster_id, self._directories.seen)
         controller = await self._take_part_in_elections(listeners.replica, cache)
@@ -188,7 +190,7 @@ class Broker:
         await self._open_directories(channel)
         broker = await self._register(channel, listeners)
         partitions = self.partitions = self._make_partitions(broker, channel)
-        peers = Peers(broker.broker_id, partitions, self._config.limits)
+        peers = Peers(broker.broker_id, partitions, self._peer_connections)
         self._endings.push_async_callback(peers.close)
         groups = self._make_groups(partitions)
         producer_ids = ProducerIds(channel)
@@ -304,7 +306,7 @@ class Broker:
     ) -> ControllerChannel:
         channel = ControllerChannel(
             self._config.cluster,
-            self._config.limits,
+            self._peer_connections,
             election=controller,
             lease_ms=self._config.coordination.lease_times.duration_ms,
             cache=cache,
@@ -451,7 +453,7 @@ class Broker:
             partitions,
             checker=self._checkers[0],
             config=config.replication,
-            limits=config.limits,
+            connections=self._peer_connections,
             on_failure=self._duties.fail,
         )
         self._endings.push_async_callback(fetcher.stop)

@@ -34,8 +34,7 @@ from millrace.broker.controller.messages import (
     response_from_proto,
     topic_partition_from_proto,
 )
-from millrace.broker.peer_connection import connect
-from millrace.core.broker_config import LimitsConfig
+from millrace.broker.peer_connection import PeerConnections
 from millrace.core.callers import Caller
 from millrace.core.controller.controller import no_controller
 from millrace.core.errors import (
@@ -61,7 +60,7 @@ from millrace.proto.codec import field_of
 from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import controller_pb2 as pb
 from millrace.runtime.streams import run_until_first
-from millrace.runtime.transport.calls import CallError, ClientStream
+from millrace.runtime.transport.calls import CallError, ClientStream, until_draining
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +71,8 @@ _RECONNECT_SECONDS: Final = 0.05
 """Pause before another try to open a session; well within the controller's grace."""
 _RECONNECT_PAUSES: Final = 20
 """Pauses while the same controller refuses for long, as with an unusable store."""
+_DRAIN_SECONDS_MAX: Final = 5.0
+"""How long a session that ends in good order waits for the answers to its requests."""
 _REMEMBER_SECONDS: Final = 1.0
 """Delay of storing metadata versions: a store set back by less is not noticed."""
 _CONTROLLER_WAIT_SECONDS: Final = 15.0
@@ -142,7 +143,7 @@ class ControllerChannel:
     def __init__(
         self,
         config: ClusterConfig,
-        limits: LimitsConfig,
+        connections: PeerConnections,
         *,
         election: Election,
         lease_ms: int,
@@ -152,7 +153,7 @@ class ControllerChannel:
     ) -> None:
         self.differences: Mapping[str, tuple[str, str]] = {}
         self._own_config = self.config = config
-        self._limits = limits
+        self._connections = connections
         self._election = election
         self._refusal = ""  # The controller's answer to the latest attempt; logged once.
         self._missed_s = _MISSED_LEASES * lease_ms / 1000
@@ -425,7 +426,7 @@ class ControllerChannel:
     # --- The session -------------------------------------------------------------------------
 
     async def _hold_session(self, address: str) -> None:
-        async with connect(address, self._limits) as connection:
+        async with self._connections.connect(address) as connection:
             stream = connection.stream(_METHOD)
             seen = self.seen
             opening = pb.SessionOpening(
@@ -441,6 +442,7 @@ class ControllerChannel:
                     self._read(stream),
                     self._until_held_elsewhere(address),
                     self._until_silent(address),
+                    self._until_drained(stream),
                 )
             finally:
                 if self._is_up.is_set():
@@ -466,6 +468,15 @@ class ControllerChannel:
         await self._election.held_elsewhere(address)
         holder = self._election.holder[1]
         events.SESSION_LEFT.log(_log, at=address, reason=f"{holder} is the controller")
+
+    async def _until_drained(self, stream: ClientStream) -> None:
+        """Return once the connection should be made anew, and the open requests are answered."""
+        await until_draining(stream)
+        self._down_since = asyncio.get_running_loop().time()
+        self._is_up.clear()  # Further requests wait for the next session.
+        if self._waiting:
+            await asyncio.wait(self._waiting.values(), timeout=_DRAIN_SECONDS_MAX)
+        self._last_end = "its connection is made anew"
 
     async def _until_silent(self, address: str) -> None:
         """Return once the controller has owed an answer for as long as a session lasts.

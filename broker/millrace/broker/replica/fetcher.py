@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.broker import events
-from millrace.broker.peer_connection import connect, new_connector
+from millrace.broker.peer_connection import PeerConnections
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.storage.stamped_batch import StampedBatch
-from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import MillraceError, OffsetOutOfRangeError
 from millrace.core.ids import BrokerId, EpochEnd, LeaderEpoch, MonotonicMs, Offset, TopicPartition
 from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Listener
@@ -31,7 +30,7 @@ from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.runtime.clock import monotonic_now
 from millrace.runtime.mailbox import Worker
 from millrace.runtime.streams import run_until_first
-from millrace.runtime.transport.calls import CallError, ClientStream
+from millrace.runtime.transport.calls import CallError, ClientStream, until_draining
 
 _log = logging.getLogger(__name__)
 
@@ -68,12 +67,12 @@ class ReplicaFetcher:
         *,
         checker: Worker,
         config: ReplicationConfig,
-        limits: LimitsConfig,
+        connections: PeerConnections,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.partitions = partitions
         self.checker = checker
-        self.limits = limits
+        self.connections = connections
         self.settings = pb.FetchSettings(
             min_bytes=1,
             max_wait_ms=_HIGH_WATERMARK_DELAY_MS,
@@ -82,7 +81,7 @@ class ReplicaFetcher:
             window_bytes=config.replica_fetch_window_bytes,
             features=[BROKER_PROTOCOL],
         )
-        self.connector = new_connector(limits)
+        self.connector = connections.new_connector()
         self._on_failure = on_failure
         self._streams: dict[BrokerId, tuple[_LeaderStream, asyncio.Task[None]]] = {}
         partitions.add_sessions_callback(self._on_sessions_concerned)
@@ -180,14 +179,14 @@ class _LeaderStream:
                 stream.cancel()
             return
         self._avoids = drpc_address
-        async with connect(leader.replica_address, self._fetcher.limits) as channel:
+        async with self._fetcher.connections.connect(leader.replica_address) as channel:
             await self._follow(channel.stream(_METHOD))
 
     async def _follow(self, stream: ClientStream) -> None:
         settings = pb.FetchRequest(settings=self._fetcher.settings)
         async with asyncio.timeout(_CONNECT_SECONDS_MAX):
             await stream.write(settings.SerializeToString())
-        await run_until_first(self._write(stream), self._read(stream))
+        await run_until_first(self._write(stream), self._read(stream), until_draining(stream))
         stream.cancel()
 
     async def _write(self, stream: ClientStream) -> None:

@@ -6,9 +6,8 @@ A broker that starts again may have another address: then the connection is repl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from millrace.broker.peer_connection import connect
+from millrace.broker.peer_connection import PeerConnections
 from millrace.broker.replica.partitions import Partitions
-from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId
 from millrace.runtime.transport.calls import CallError, Status
@@ -40,13 +39,15 @@ class Peers:
     Args:
         broker_id: of this broker, which asks itself without a connection.
         partitions: of this broker, with the metadata.
-        limits: of connections to other brokers.
+        connections: to other brokers.
     """
 
-    def __init__(self, broker_id: BrokerId, partitions: Partitions, limits: LimitsConfig) -> None:
+    def __init__(
+        self, broker_id: BrokerId, partitions: Partitions, connections: PeerConnections
+    ) -> None:
         self._broker_id = broker_id
         self._partitions = partitions
-        self._limits = limits
+        self._connections = connections
         self._peers: dict[BrokerId, _Peer] = {}
         self._here: dict[str, Callable[[Any], Awaitable[Any]]] = {}
 
@@ -95,7 +96,7 @@ class Peers:
             await known.channel.close()
         if not address:
             raise CallError(Status.UNAVAILABLE, f"the address of broker {broker_id} is unknown")
-        made = self._peers[broker_id] = _Peer(address, connect(address, self._limits), {})
+        made = self._peers[broker_id] = _Peer(address, self._connections.connect(address), {})
         return made
 
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from millrace.broker.controller.messages import (
+    BrokerRequest,
     metadata_to_proto,
     request_from_proto,
     response_to_proto,
@@ -25,6 +26,7 @@ from millrace.broker.controller.messages import (
 from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.guard.demands import OF_BROKERS
 from millrace.broker.rpc.administration import administer
+from millrace.broker.rpc.broker_calls import check_id, check_name
 from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import Caller
@@ -41,7 +43,13 @@ from millrace.core.metadata.broker_levels import FIRST_LEVEL
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.metadata.objects.store_versions import NOTHING_SEEN, StoreVersions
 from millrace.core.metadata.objects.stored_object import StoredObject
-from millrace.core.metadata.requests import Heartbeat, RegisterBroker
+from millrace.core.metadata.requests import (
+    AlterPartitions,
+    ConfirmDeletions,
+    Heartbeat,
+    RegisterBroker,
+    RenewReplicas,
+)
 from millrace.proto.callers import caller_from_wire
 from millrace.proto.errors import error_to_wire
 from millrace.proto.features import check_broker
@@ -237,6 +245,7 @@ class _Session:
                     controller, work, self._service.audit, request, self._asker(request)
                 )
             else:
+                self._check_sender(own)
                 if isinstance(own, Heartbeat):
                     self.life = own.life
                 if isinstance(own, Heartbeat | RegisterBroker):
@@ -246,6 +255,26 @@ class _Session:
             response = pb.ControllerResponse(error=error_to_wire(error, is_write=True))
         response.correlation_id = request.correlation_id
         self.send(pb.SessionResponse(response=response))
+
+    def _check_sender(self, request: BrokerRequest) -> None:
+        """Refuse a request for another broker than the one of this session.
+
+        Raises:
+            MillraceError: says which.
+        """
+        image = self._service.controller.metadata
+        match request:
+            case RegisterBroker():
+                check_name(self._caller, request.name)
+            case Heartbeat():
+                check_id(self._caller, request.life.broker_id, image)
+            case AlterPartitions():
+                for leader in {change.leader.broker_id for change in request.changes}:
+                    check_id(self._caller, leader, image)
+            case RenewReplicas():
+                check_id(self._caller, request.replica.broker_id, image)
+            case ConfirmDeletions():
+                check_id(self._caller, request.broker_id, image)
 
     def _asker(self, request: pb.ControllerRequest) -> Caller:
         """Return the caller: the client that the broker names, or the broker itself."""

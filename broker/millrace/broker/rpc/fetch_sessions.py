@@ -25,6 +25,7 @@ from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
+from millrace.broker.rpc.broker_calls import check_id
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.fetch_plans import Plan, plan_read
 from millrace.broker.rpc.lags import Lags
@@ -170,6 +171,7 @@ class FetchStream:
         self._has_room = asyncio.Event()
         self._pause_ms = 0  # Pause of followers that have got enough for now.
         self._ended = asyncio.Event()
+        self._caller = caller
         self._topics = caller.on_topics(Operation.CONSUME, service.topics.of)
 
     async def run(self) -> None:
@@ -263,6 +265,7 @@ class FetchStream:
         if replication is None:
             return SessionReader(zone=settings.rack, read_committed=read_committed)
         check_broker(settings.features)
+        check_id(self._caller, BrokerId(settings.replica_id), self._service.partitions.image)
         rate = replication.catch_up_bytes_per_second
         return SessionReader(
             follower=BrokerLife(

@@ -10,13 +10,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from millrace.broker import events
+from millrace.broker.peer_connection import files_of
 from millrace.broker.telemetry.metrics import BrokerMetrics
+from millrace.core.broker_names import BrokerName
 from millrace.core.errors import InvalidConfigError
 from millrace.core.events import Event
 from millrace.core.listeners_config import ListenerEntry
 from millrace.runtime import host
-from millrace.runtime.certificates import end_of
-from millrace.runtime.transport.credentials import LOOK_SECONDS, ServerCredentials, TlsFiles
+from millrace.runtime.certificates import end_of, uris_of
+from millrace.runtime.transport.credentials import LOOK_SECONDS, ServerCredentials
 
 _log = logging.getLogger(__name__)
 
@@ -24,16 +26,6 @@ _SOON_SECONDS: Final = 7 * 86_400
 """Before the end of a certificate: from then on it is logged."""
 _LOG_SECONDS: Final = 6 * 3600
 """Pause between two such lines."""
-
-
-def files_of(entry: ListenerEntry) -> TlsFiles:
-    """Return where a listener has its certificates."""
-    config = entry.config
-    return TlsFiles(
-        ca=config.tls_client_ca_file,
-        certificate=config.tls_certificate_file,
-        key=config.tls_key_file,
-    )
 
 
 class ListenerTls:
@@ -55,12 +47,32 @@ class ListenerTls:
         self._told: Event | None = None  # What was logged last of the present certificate.
         self._told_at_s = 0.0
         try:
-            self.credentials = ServerCredentials(files_of(entry), self._on_problem)
+            self.credentials = ServerCredentials(files_of(entry.config), self._on_problem)
             self._ends_s = end_of(self.credentials.certificate)
         except InvalidConfigError as error:
             raise InvalidConfigError(f"listeners.{entry.name}: {error.message}") from error
         metrics.certificate_seconds.labels(entry.name).set_function(lambda: self.seconds_left)
         self._tell_end()
+
+    def name(self, node_name: str) -> BrokerName:
+        """Return the name by which the certificate is known to other brokers.
+
+        Args:
+            node_name: that it has to have.
+
+        Raises:
+            InvalidConfigError: it has another one, or none.
+        """
+        uris = uris_of(self.credentials.certificate)
+        name = BrokerName.parse(uris[0]) if len(uris) == 1 else None
+        if name is None or name.broker != node_name:
+            found = ", ".join(uris) or "none"
+            raise InvalidConfigError(
+                f"listeners.{self._name}.tls_certificate_file: the certificate has to name this "
+                f"broker, node.name {node_name!r}, by one URI (spiffe://TRUST-DOMAIN/ns/NAMESPACE/"
+                f"cluster/CLUSTER/broker/{node_name}), and it has: {found}"
+            )
+        return name
 
     @property
     def seconds_left(self) -> float:

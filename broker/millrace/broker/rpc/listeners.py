@@ -5,12 +5,12 @@ All are bound before the broker registers, as the registration has their address
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millrace.broker.address import Address
 from millrace.broker.guard.guard import Guard
 from millrace.broker.quotas import Quotas
-from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.broker_calls import BrokerCalls
 from millrace.broker.rpc.client_listener import ClientListener, Service
 from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.drpc_listener import DrpcListener
@@ -20,11 +20,15 @@ from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import BrokerConfig, LimitsConfig
+from millrace.core.broker_names import BrokerName
 from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import ListenerEntry, ListenerProtocol
 from millrace.core.metadata.model import DrpcAddresses, Listener
 from millrace.runtime.transport.credentials import ServerCredentials
 from millrace.runtime.turns import Turns
+
+if TYPE_CHECKING:
+    from millrace.broker.rpc.listener_tls import ListenerTls
 
 
 class ReplicaListener:
@@ -37,6 +41,7 @@ class ReplicaListener:
         watch: of its connections.
         turns: of the loop.
         credentials: of its connections; None: they are in plain text.
+        name: of this broker, as its certificate has it; None: brokers show none.
 
     Attributes:
         calls: for its services.
@@ -54,10 +59,11 @@ class ReplicaListener:
         watch: ConnectionWatch,
         turns: Turns,
         credentials: ServerCredentials | None,
+        name: BrokerName | None,
     ) -> None:
         self.twin: DrpcListener | None = None
         self._server = make_server(limits, watch, is_for_brokers=True)
-        self.calls = Calls(entry.side, limits, refusals, turns)
+        self.calls = BrokerCalls(name, entry.side, limits, refusals, turns)
         self.credentials = credentials
         self.port, self.address = bind(self._server, entry, credentials)
 
@@ -148,7 +154,8 @@ class Listeners:
                 self._add_twin(entry, limits, metrics)
                 continue
             watch = ConnectionWatch(entry.side, limits, metrics)
-            credentials = self._credentials_of(entry, metrics)
+            tls = self._tls_of(entry, metrics)
+            credentials = None if tls is None else tls.credentials
             bound: ClientListener | ReplicaListener
             if entry.side is Listener.BROKERS:
                 bound = self.replica = ReplicaListener(
@@ -158,6 +165,7 @@ class Listeners:
                     watch=watch,
                     turns=turns,
                     credentials=credentials,
+                    name=None if tls is None else tls.name(config.node.name),
                 )
             else:
                 bound = ClientListener(
@@ -174,9 +182,7 @@ class Listeners:
             begin(watch.run(bound.port))
             self._bound.append((entry, bound.address))
 
-    def _credentials_of(
-        self, entry: ListenerEntry, metrics: BrokerMetrics
-    ) -> ServerCredentials | None:
+    def _tls_of(self, entry: ListenerEntry, metrics: BrokerMetrics) -> "ListenerTls | None":
         if not entry.config.tls_certificate_file:
             return None
         # Only now: it brings a library that brokers without TLS do not need.
@@ -184,7 +190,7 @@ class Listeners:
 
         tls = ListenerTls(entry, metrics)
         self._begin(tls.run())
-        return tls.credentials
+        return tls
 
     def _add_twin(self, entry: ListenerEntry, limits: LimitsConfig, metrics: BrokerMetrics) -> None:
         """Serve by DRPC what the listener of the same side serves, which is there already."""

@@ -4,6 +4,7 @@ Handlers and clients know only these: a stream of messages in each direction, th
 a status. A message is sent in parts, which DRPC does not join; it is received as one buffer.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
@@ -124,6 +125,14 @@ class ClientStream(Protocol):
 
     def cancel(self) -> None:
         """Give the call up."""
+
+
+async def until_draining(stream: ClientStream) -> None:
+    """Return once a stream should end, and another one be opened."""
+    asked = asyncio.Event()
+    stream.on_draining = asked.set
+    if not stream.is_draining:
+        await asked.wait()
 
 
 def joined(parts: Sequence[Buffer]) -> bytes:

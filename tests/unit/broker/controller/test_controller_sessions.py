@@ -28,6 +28,7 @@ from millrace.broker.controller.channel import (
 )
 from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.coordination.store import CoordinationUnavailableError
+from millrace.broker.peer_connection import PeerConnections
 from millrace.broker.rpc.controller import BrokerSessions, ControllerService
 from millrace.broker.rpc.errors import abort
 from millrace.broker.rpc.grpc_calls import grpc_handlers
@@ -116,7 +117,7 @@ class Running:
         """Run another broker's channel, for ten seconds at the most."""
         channel = ControllerChannel(
             config or ClusterConfig(),
-            limits,
+            PeerConnections(limits),
             election=election,
             lease_ms=lease_ms,
             cache=MetadataCache(),
@@ -167,7 +168,7 @@ async def running(
 
     channel = ControllerChannel(
         ClusterConfig(),
-        limits,
+        PeerConnections(limits),
         election=shell,
         lease_ms=lease_ms,
         cache=MetadataCache(),

@@ -7,6 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from millrace.broker.coordinator.group_lags import METHOD, GroupLags
+from millrace.broker.peer_connection import PeerConnections
 from millrace.broker.replica.peers import Peers
 from millrace.broker.telemetry.group_lags import GroupLagMetrics
 from millrace.core.broker_config import LimitsConfig
@@ -82,7 +83,7 @@ class World:
             ),
         )
         partitions: Any = SimpleNamespace(image=Image(leader))
-        peers = Peers(HERE, partitions, LimitsConfig())
+        peers = Peers(HERE, partitions, PeerConnections(LimitsConfig()))
         peers.serve_here(METHOD, self.leader.measure)
         self.lags = GroupLags(
             groups,  # type: ignore[arg-type]

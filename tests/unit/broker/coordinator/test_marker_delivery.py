@@ -9,6 +9,7 @@ from tests.fakes.transactions_log import CLICKS, at, producer
 from tests.fakes.until import until
 
 from millrace.broker.coordinator.marker_delivery import METHOD, MarkerDelivery, Telling
+from millrace.broker.peer_connection import PeerConnections
 from millrace.broker.replica.peers import Peers
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.coordinator.transactions.transaction import Decision
@@ -28,7 +29,7 @@ class World:
         self.failures: list[BaseException] = []
         self.over: list[str] = []
         partitions: Any = SimpleNamespace(image=self.image)
-        peers = Peers(HERE, partitions, LimitsConfig())
+        peers = Peers(HERE, partitions, PeerConnections(LimitsConfig()))
         peers.serve_here(METHOD, self.leader.write)
         self.delivery = MarkerDelivery(partitions, peers, self.failures.append)
 

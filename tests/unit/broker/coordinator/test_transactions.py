@@ -23,6 +23,7 @@ from tests.fakes.until import until
 from millrace.broker.coordinator.coordinators import Committed, CoordinatorLimits
 from millrace.broker.coordinator.marker_delivery import METHOD
 from millrace.broker.coordinator.transactions import Transactions
+from millrace.broker.peer_connection import PeerConnections
 from millrace.broker.replica.peers import Peers
 from millrace.broker.telemetry.topic_labels import TopicLabels
 from millrace.broker.telemetry.transactions import TransactionMetrics
@@ -144,7 +145,7 @@ class Stage:
         partitions: Any = SimpleNamespace(
             image=self.image, add_opened_callback=lambda _: None, named=str
         )
-        peers = Peers(HERE, partitions, LimitsConfig())
+        peers = Peers(HERE, partitions, PeerConnections(LimitsConfig()))
         peers.serve_here(METHOD, self.leader.write)
         self.ids = Ids()
         self.registry = CollectorRegistry()

@@ -14,6 +14,7 @@ import grpc
 import pytest
 from tests.fakes.until import until
 
+from millrace.broker.peer_connection import PeerConnections
 from millrace.broker.replica.fetcher import ReplicaFetcher
 from millrace.broker.rpc.server import make_server
 from millrace.core.broker_config import LimitsConfig
@@ -132,7 +133,7 @@ async def following(port: int) -> AsyncIterator[Following]:
         partitions,
         checker=checker,
         config=ReplicationConfig(),
-        limits=LIMITS,
+        connections=PeerConnections(LIMITS),
         on_failure=failures.append,
     )
     (the.on_concerned,) = callbacks
