@@ -163,7 +163,7 @@ class Stranger:
             )
             connection: client.DrpcConnection | None = await connector.connect(address)
             if connection is not None:
-                stream = connection.stream(method, connector.metadata)
+                stream = connection.stream(method, connector.metadata_for(address))
                 found.add(await self._said(stream, message))
                 connection.abort("asked")
         # One of the two ports speaks the other protocol.
