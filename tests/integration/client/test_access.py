@@ -229,3 +229,38 @@ def test_a_new_token_in_the_file_is_used_without_a_restart(broker: GuardedBroker
         while not values and time.monotonic() < deadline:
             values += [record.value for record in consumer.poll(timeout_ms=500)]
         assert values == [b"later"]
+
+
+def test_a_pattern_finds_nothing_out_about_topics_of_others(broker: GuardedBroker) -> None:
+    with SyncConsumer(
+        broker.address,
+        token_file=str(broker.token_file("consumer")),
+        group="team/by-pattern",
+        auto_offset_reset="earliest",
+    ) as consumer:
+        consumer.subscribe(pattern=".*(orders|secret)")
+        deadline = time.monotonic() + 20
+        while not consumer.assignment() and time.monotonic() < deadline:
+            consumer.poll(timeout_ms=200)
+        assert {topic for topic, _ in consumer.assignment()} == {"team/orders"}
+        with SyncAdmin(broker.address, token_file=str(broker.token_file("consumer"))) as admin:
+            group = admin.describe_group("team/by-pattern")
+        assert group is not None
+        told = {place for member in group.members for place in member.assigned}
+        assert len(told) == len(consumer.assignment())
+
+
+def test_quotas_are_for_who_the_client_proves_to_be(broker: GuardedBroker) -> None:
+    root = str(broker.token_file("root"))
+    with SyncAdmin(broker.address, token_file=root) as admin:
+        admin.set_quota("slow", principal="producer", produce_bytes_per_second=20_000)
+        for name, is_delayed in (("producer", True), ("owner", False)):
+            token_file = str(broker.token_file(name))
+            with SyncProducer(
+                broker.address, token_file=token_file, client_id="same", compression="none"
+            ) as producer:
+                for _ in range(4):
+                    producer.send("team/orders", b"x" * 10_000).result(30)
+                assert (producer.metrics()["throttled_ms"] > 0) is is_delayed, name
+        uses = admin.describe_quotas(["slow"])["slow"].uses
+        assert {use.principal for use in uses} == {"producer"}

@@ -1,9 +1,14 @@
-"""The Groups service: heartbeats of members, at the leader of the group's partition."""
+"""The Groups service: heartbeats of members, at the leader of the group's partition.
 
-from collections.abc import Callable, Iterable
+A pattern may match topics that a member may not see. They are left out of what it is told, so that
+a pattern finds out nothing; a topic that the member names is refused by name.
+"""
+
+from collections.abc import Callable, Collection, Iterable
 from heapq import nsmallest
 
 from millrace.broker.coordinator.groups import Groups
+from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.guard.demands import whole
 from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.name_partitions import NamePartitions
@@ -23,7 +28,7 @@ from millrace.core.coordinator.groups.membership import Heartbeat, assignor_of
 from millrace.core.coordinator.positions.position import check_name
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.guard.access import Operation, Resource, ResourceKind, named
-from millrace.core.ids import TopicId
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.proto.v1 import groups_pb2 as pb
 
 _LEAVING_MAX = 1000
@@ -68,7 +73,7 @@ class GroupsService:
         )
 
     async def _heartbeat(
-        self, request: pb.GroupHeartbeatRequest, caller: Caller
+        self, request: pb.GroupHeartbeatRequest, caller: GuardedCaller
     ) -> pb.GroupHeartbeatResponse:
         name, config = request.group, self._groups.config
         said = _member(request.member, caller) if request.HasField("member") else None
@@ -78,18 +83,60 @@ class GroupsService:
             place = await self._names.find_or_make(name, caller)
             heartbeat = Heartbeat(request.member_id, request.confirmed, said)
             told = await self._groups.heartbeat(place, name, heartbeat, wait_ms / 1000)
+            hidden = self._hidden(caller, told.current.assigned | told.current.revoking)
+            if hidden:
+                await self._check_named(place, request, caller, hidden)
         except MillraceError as error:
             return pb.GroupHeartbeatResponse(error=self._names.error(name, error))
         return pb.GroupHeartbeatResponse(
             epoch=told.current.epoch,
             assigned=_to_wire(
-                told.current.assigned, self._groups.topic_name, told.epochs.first_later
+                _without(told.current.assigned, hidden),
+                self._groups.topic_name,
+                told.epochs.first_later,
             ),
-            revoking=_to_wire(told.current.revoking, self._groups.topic_name),
+            revoking=_to_wire(_without(told.current.revoking, hidden), self._groups.topic_name),
             session_timeout_ms=config.session_timeout_ms,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
             waited_ms=int(told.waited_seconds * 1000),
         )
+
+    def _hidden(self, caller: GuardedCaller, partitions: Partitions) -> set[TopicId]:
+        """Return the topics of partitions that the caller may neither see nor read."""
+        if caller.access is None:
+            return set()
+        hidden = set()
+        for topic_id in {topic_id for topic_id, _ in partitions}:
+            topic = named(ResourceKind.TOPICS, self._groups.topic_name(topic_id))
+            if topic.name and not any(
+                caller.may(operation, topic)
+                for operation in (Operation.DESCRIBE, Operation.CONSUME)
+            ):
+                hidden.add(topic_id)
+        return hidden
+
+    async def _check_named(
+        self,
+        place: TopicPartition,
+        request: pb.GroupHeartbeatRequest,
+        caller: GuardedCaller,
+        hidden: Collection[TopicId],
+    ) -> None:
+        """Refuse a member that names a topic which it may not see any more.
+
+        Raises:
+            TopicAuthorizationFailedError: it does.
+        """
+        group = await self._groups.runtime.ask(
+            place, lambda machine, _: Result([], machine.membership.groups.get(request.group))
+        )
+        member = None if group is None else group.members.get(request.member_id)
+        for topic_id in hidden:
+            name = self._groups.topic_name(topic_id)
+            if member is not None and name in member.topics:
+                refused = caller.refusal(Operation.DESCRIBE, named(ResourceKind.TOPICS, name))
+                if refused is not None:
+                    raise refused
 
     async def _leave(self, request: pb.LeaveGroupRequest, _: Caller) -> pb.LeaveGroupResponse:
         name = request.group
@@ -108,7 +155,7 @@ class GroupsService:
         return pb.LeaveGroupResponse(member_ids=gone)
 
     async def _describe(
-        self, request: pb.DescribeGroupRequest, _: Caller
+        self, request: pb.DescribeGroupRequest, caller: GuardedCaller
     ) -> pb.DescribeGroupResponse:
         name = request.group
         try:
@@ -123,7 +170,11 @@ class GroupsService:
             return pb.DescribeGroupResponse(error=self._names.error(name, error))
         if group is None:
             return pb.DescribeGroupResponse()
-        response = _described(group, request.after)
+        hidden = set[TopicId]()
+        if caller.access is not None:
+            told = [current.assigned | current.revoking for current in group.current.values()]
+            hidden = self._hidden(caller, NO_PARTITIONS.union(*told, *group.target.values()))
+        response = _described(group, request.after, hidden)
         for member in response.members:
             is_confirmed = self._groups.is_confirmed(place, name, member.member_id)
             member.is_behind = not (member.is_away or is_confirmed)
@@ -147,8 +198,21 @@ def _member(member: pb.GroupMember, caller: Caller) -> Member:
     )
 
 
-def _described(group: Group, after: str) -> pb.DescribeGroupResponse:
-    """Return the members after another one, as many as one answer has."""
+def _without(partitions: Partitions, hidden: Collection[TopicId]) -> Partitions:
+    """Return partitions without those of some topics."""
+    if not hidden:
+        return partitions
+    return frozenset(place for place in partitions if place[0] not in hidden)
+
+
+def _described(group: Group, after: str, hidden: Collection[TopicId]) -> pb.DescribeGroupResponse:
+    """Return the members after another one, as many as one answer has.
+
+    Args:
+        group: theirs.
+        after: id of that one.
+        hidden: topics that are left out.
+    """
     response = pb.DescribeGroupResponse(
         epoch=group.epochs.epoch, assignor=assignor_of(group.members.values())
     )
@@ -174,9 +238,9 @@ def _described(group: Group, after: str) -> pb.DescribeGroupResponse:
             address=member.address,
             is_away=member.is_away,
             epoch=current.epoch,
-            assigned=_to_wire(current.assigned),
-            revoking=_to_wire(current.revoking),
-            target=_to_wire(group.target.get(member_id, NO_PARTITIONS)),
+            assigned=_to_wire(_without(current.assigned, hidden)),
+            revoking=_to_wire(_without(current.revoking, hidden)),
+            target=_to_wire(_without(group.target.get(member_id, NO_PARTITIONS), hidden)),
         )
         size += described.ByteSize()
     return response
