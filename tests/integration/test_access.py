@@ -4,6 +4,9 @@ The table of calls is held against the `.proto`: a call without a row fails.
 """
 
 import json
+import os
+import time
+from collections import deque
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -26,6 +29,7 @@ from millrace.core.ids import TopicId, TopicPartition
 from millrace.proto.codec import decode_fetch_response
 from millrace.proto.errors import error_from_trailers
 from millrace.proto.v1 import common_pb2, fetch_pb2
+from millrace.proto.v1.cluster_pb2 import GetMetadataRequest
 
 SERVICES = ("cluster", "fetch", "groups", "positions", "produce", "transactions")
 """Modules of the services that clients call; shared transactions are one of them."""
@@ -427,3 +431,46 @@ def test_a_token_is_no_way_around_the_limit_of_metadata(client: RawClient) -> No
         authorization("owner"),
     )
     assert not refusals
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory of a process."""
+    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+FLOOD_TOKENS = 20_000
+"""Unique ones, as fast as one process sends them."""
+FLOOD_BYTES_MAX = 48 << 20
+
+
+@pytest.mark.timeout(180)
+def test_a_flood_of_unique_bad_tokens_costs_no_memory_and_others_are_served(
+    broker: GuardedBroker, client: RawClient, topics: dict[str, TopicId]
+) -> None:
+    """Each is refused before its request is decoded, and nothing is remembered of it."""
+    hello: Any = client.channel.unary_unary("/millrace.proto.v1.Cluster/Hello")
+    with pytest.raises(grpc.RpcError):
+        hello(b"", timeout=10, metadata=[("authorization", "Bearer " + "z" * 40)])
+    before = resident_bytes(broker.pid)
+    waits: list[float] = []
+    with RawClient(broker.address) as hostile, RawClient(broker.address) as honest:
+        flood: Any = hostile.channel.unary_unary("/millrace.proto.v1.Cluster/Hello")
+        under_way: deque[Any] = deque()
+        for number in range(FLOOD_TOKENS):
+            token = f"Bearer {number:040}"
+            under_way.append(flood.future(b"", timeout=60, metadata=[("authorization", token)]))
+            if len(under_way) >= 32:
+                assert under_way.popleft().code() is grpc.StatusCode.UNAUTHENTICATED
+            if number % 200 == 0:
+                request = GetMetadataRequest(topics=["team/orders"])
+                begun = time.monotonic()
+                response = honest.cluster.GetMetadata(
+                    request, timeout=20, metadata=authorization("consumer")
+                )
+                waits.append(time.monotonic() - begun)
+                assert response.topics[0].topic_id == topics["team"]
+        for call_under_way in under_way:
+            assert call_under_way.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert resident_bytes(broker.pid) - before < FLOOD_BYTES_MAX
+    assert sorted(waits)[len(waits) * 99 // 100] < 2.0, "others wait"

@@ -52,8 +52,8 @@ class ListenerConfig:
 
     host: str = setting(
         "127.0.0.1",
-        "Address to listen on. There is no access control yet: only hosts that you trust should "
-        "reach it.",
+        "Address to listen on. Where other machines reach it, give it TLS, and say who may do "
+        "what: [security](security.md).",
     )
     port: int = setting(-1, _PORT, maximum=PORT_MAX, minus_one=_NO_SUCH_LISTENER)
     advertised_host: str = setting(
