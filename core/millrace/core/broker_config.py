@@ -591,8 +591,8 @@ class LimitsConfig:
     )
     connection_age_ms_max: int = setting(
         -1,
-        "A DRPC connection of this age is drained: the client gets what it has asked for, and "
-        "connects again. It has 60 s for that.",
+        "A connection of this age is drained: the client gets what it has asked for, and connects "
+        "again. It has 60 s for that. Where callers show certificates, an hour at most.",
         unit=Unit.MILLISECONDS,
         minimum=1000,
         minus_one=NO_LIMIT,

@@ -77,7 +77,7 @@ class ClientListener:
     ) -> None:
         self.twin: DrpcListener | None = None
         self.is_serving = False
-        self._server = make_server(limits, watch)
+        self._server = make_server(limits, watch, credentials=credentials)
         self.calls = Calls(entry.side, limits, refusals, turns, quotas=quotas, guard=guard)
         self.credentials = credentials
         self.port, self.address = bind(self._server, entry, credentials)
@@ -102,7 +102,7 @@ class ClientListener:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
         if self.twin is not None:
-            await self.twin.serve(self.credentials)
+            await self.twin.serve()
         self.is_serving = True
 
     async def report_stopping(self) -> None:

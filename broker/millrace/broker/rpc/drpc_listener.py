@@ -5,13 +5,14 @@ bounded here, and not found among the process's descriptors as gRPC's are.
 """
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 from millrace.broker import events
 from millrace.broker.address import Address, not_served
 from millrace.broker.rpc.calls import ServiceMethods
 from millrace.broker.rpc.errors import status_of
-from millrace.broker.rpc.server import advertised_address
+from millrace.broker.rpc.server import advertised_address, age_ms_max
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.ids import MonotonicMs
@@ -35,6 +36,7 @@ class DrpcListener:
         entry: which one of the broker it is, and where.
         limits: of its connections and messages.
         metrics: count them.
+        credentials: of its connections; None: they are in plain text.
 
     Raises:
         InvalidConfigError: the address cannot be bound.
@@ -44,14 +46,24 @@ class DrpcListener:
         address: for callers, unless another one is known.
     """
 
-    def __init__(self, entry: ListenerEntry, limits: LimitsConfig, metrics: BrokerMetrics) -> None:
+    def __init__(
+        self,
+        entry: ListenerEntry,
+        limits: LimitsConfig,
+        metrics: BrokerMetrics,
+        credentials: ServerCredentials | None,
+    ) -> None:
+        self._credentials = credentials
         self._name = entry.name
         self._open = metrics.connections.labels(entry.name)
         self._closed = metrics.connections_closed.labels(entry.name)
         self._quiet_until = MonotonicMs(0)
         self._closed_since = 0
         self._server = DrpcServer(
-            server_limits(limits, is_for_brokers=entry.side is Listener.BROKERS),
+            replace(
+                server_limits(limits, is_for_brokers=entry.side is Listener.BROKERS),
+                age_ms_max=age_ms_max(limits, credentials),
+            ),
             status_of=status_of,
             on_failure=lambda error: events.CALL_FAILED.log(_log, cause=error),
             on_ended=self._on_ended,
@@ -69,9 +81,9 @@ class DrpcListener:
         """Answer for a service, too."""
         self._server.methods.update(service.by_path())
 
-    async def serve(self, credentials: ServerCredentials | None) -> None:
-        """Answer from now on; without credentials, connections are in plain text."""
-        await self._server.serve(credentials)
+    async def serve(self) -> None:
+        """Answer from now on."""
+        await self._server.serve(self._credentials)
 
     async def run(self) -> None:
         """Look at the connections, for as long as the broker runs."""

@@ -62,7 +62,7 @@ class ReplicaListener:
         name: BrokerName | None,
     ) -> None:
         self.twin: DrpcListener | None = None
-        self._server = make_server(limits, watch, is_for_brokers=True)
+        self._server = make_server(limits, watch, is_for_brokers=True, credentials=credentials)
         self.calls = BrokerCalls(name, entry.side, limits, refusals, turns)
         self.credentials = credentials
         self.port, self.address = bind(self._server, entry, credentials)
@@ -78,7 +78,7 @@ class ReplicaListener:
         """Answer from now on."""
         await self._server.start()
         if self.twin is not None:
-            await self.twin.serve(self.credentials)
+            await self.twin.serve()
 
     async def stop(self) -> None:
         """Take no more calls, and end those in flight."""
@@ -201,7 +201,7 @@ class Listeners:
                 f"listeners.{entry.name}: it serves what the gRPC listener of its side serves, and "
                 "there is none: give that one a port, or this one none (-1)"
             )
-        listener.twin = DrpcListener(entry, limits, metrics)
+        listener.twin = DrpcListener(entry, limits, metrics, listener.credentials)
         self._begin(listener.twin.run())
         self._bound.append((entry, listener.twin.address))
 

@@ -24,12 +24,20 @@ _CLIENT_PING_INTERVAL_MS_MIN: Final = 10_000
 """Clients that ping more often than this, and do so three times, are cut off."""
 _CALL_METADATA_BYTES_MAX: Final = 16 << 10
 """The largest header block of a call."""
+_AGE_GRACE_MS: Final = 60_000
+"""How long the calls on a connection of the greatest age may take to finish."""
+_PROVED_MS_MAX: Final = 3_600_000
+"""The greatest age where callers show certificates."""
 _WINDOW_BYTES: Final = 4 << 20
 """Bytes that a stream may send beyond the message that is being read."""
 
 
 def make_server(
-    limits: LimitsConfig, watch: ConnectionWatch | None = None, *, is_for_brokers: bool = False
+    limits: LimitsConfig,
+    watch: ConnectionWatch | None = None,
+    *,
+    is_for_brokers: bool = False,
+    credentials: ServerCredentials | None = None,
 ) -> grpc.aio.Server:
     """Return a server without services or ports.
 
@@ -37,6 +45,7 @@ def make_server(
         limits: of its connections and messages.
         watch: hears of its calls.
         is_for_brokers: a dead connection has to be detected soon (`replica_keepalive_ms`).
+        credentials: of its connections; None: they are in plain text.
     """
     ping_interval_ms_min = _CLIENT_PING_INTERVAL_MS_MIN
     if is_for_brokers:
@@ -46,7 +55,7 @@ def make_server(
             keepalive_timeout_ms=limits.replica_keepalive_ms,
         )
         ping_interval_ms_min = limits.replica_keepalive_ms // 2
-    idle_ms = limits.connection_idle_ms_max
+    idle_ms, age_ms = limits.connection_idle_ms_max, age_ms_max(limits, credentials)
     return host.current.server(
         interceptors=[] if watch is None else [watch],
         options=[
@@ -57,6 +66,8 @@ def make_server(
             ("grpc.max_concurrent_streams", limits.connection_streams_max),
             ("grpc.server_handshake_timeout_ms", limits.handshake_ms_max),
             ("grpc.max_connection_idle_ms", INT32_MAX if idle_ms < 0 else idle_ms),
+            ("grpc.max_connection_age_ms", INT32_MAX if age_ms < 0 else age_ms),
+            ("grpc.max_connection_age_grace_ms", _AGE_GRACE_MS),
             ("grpc.keepalive_time_ms", limits.keepalive_interval_ms),
             ("grpc.keepalive_timeout_ms", limits.keepalive_timeout_ms),
             ("grpc.http2.ping_timeout_ms", limits.keepalive_timeout_ms),
@@ -78,6 +89,17 @@ def make_server(
             ("grpc.so_reuseport", 0),
         ],
     )
+
+
+def age_ms_max(limits: LimitsConfig, credentials: ServerCredentials | None) -> int:
+    """Return how old a connection may get; below 0: there is no bound.
+
+    Who had to show a certificate has to show it again: it may have ended, or have been withdrawn.
+    """
+    age_ms = limits.connection_age_ms_max
+    if credentials is None or not credentials.requires_certificates:
+        return age_ms
+    return _PROVED_MS_MAX if age_ms < 0 else min(age_ms, _PROVED_MS_MAX)
 
 
 def bind(

@@ -15,13 +15,14 @@ that is no longer trusted would still be good for it. gRPC's servers cannot refu
 """
 
 import asyncio
+import math
 import os
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, cast
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import grpc
 
@@ -31,6 +32,8 @@ from millrace.runtime import host
 SYSTEM: Final = "system"
 """Instead of the name of a file: the authorities that the machine trusts."""
 SPIFFE: Final = "spiffe://"
+CONNECTION_SECONDS_MAX: Final = 45 * 60.0
+"""How old a connection gets whose caller has shown a certificate; servers end it at an hour."""
 LOOK_SECONDS: Final = 1.0
 """How often files are looked at."""
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -214,13 +217,20 @@ class Retiring(Protocol):
 class ClientCredentials(_Credentials):
     """What a calling end trusts, and what it shows. It belongs to one event loop.
 
-    Attributes:
-        version: grows when other credentials count.
+    Args:
+        files, on_problem: as for all.
+        connection_seconds_max: a connection retires at this age if this end shows a certificate.
     """
 
-    def __init__(self, files: TlsFiles, on_problem: Callable[[str], object]) -> None:
-        self.version = 0
-        self._connections: WeakSet[Retiring] = WeakSet()
+    def __init__(
+        self,
+        files: TlsFiles,
+        on_problem: Callable[[str], object],
+        *,
+        connection_seconds_max: float = CONNECTION_SECONDS_MAX,
+    ) -> None:
+        self._connection_seconds_max = connection_seconds_max if files.certificate else math.inf
+        self._connections: WeakKeyDictionary[Retiring, float] = WeakKeyDictionary()
         self._looking: asyncio.TimerHandle | None = None
         self._looked_at = host.monotonic_s()
         super().__init__(files, on_problem)
@@ -239,8 +249,8 @@ class ClientCredentials(_Credentials):
         return grpc.ssl_channel_credentials(contents.ca, contents.key, contents.certificate)
 
     def join(self, connection: Retiring) -> None:
-        """Have a connection retire when other credentials count."""
-        self._connections.add(connection)
+        """Have a connection retire when other credentials count, or when it is old."""
+        self._connections[connection] = host.monotonic_s()
         if self._looking is None:
             self._look_later()
 
@@ -257,10 +267,10 @@ class ClientCredentials(_Credentials):
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        if self.look():
-            self.version += 1
-            connections, self._connections = list(self._connections), WeakSet()
-            for connection in connections:
+        has_changed = self.look()
+        for connection, made_at in list(self._connections.items()):
+            if has_changed or now - made_at >= self._connection_seconds_max:
+                del self._connections[connection]
                 connection.retire()
 
     def _look_later(self) -> None:

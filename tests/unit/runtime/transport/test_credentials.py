@@ -466,6 +466,30 @@ def test_connections_of_drpc_retire_when_the_files_change(
     run(scenario())
 
 
+def test_a_connection_that_has_shown_a_certificate_retires_at_its_age(
+    files: CertificateFiles,
+) -> None:
+    async def scenario() -> None:
+        broker = files.make("b1", *NAMES, uri=BROKER)
+        made = files.make("one")
+        for shown, retires in ((made, True), (TlsFiles(ca=made.ca), False)):
+            credentials = ClientCredentials(shown, print, connection_seconds_max=0.5)
+            connector = Connector(
+                CONNECTION, received_bytes_max=1 << 20, client_id="c", credentials=credentials
+            )
+            asking = of_server(broker if retires else replace(broker, ca=""))
+            served = DrpcServed()
+            await served.server.serve(asking)
+            connection = await connector.connect(served.address)
+            assert connection is not None
+            await asyncio.sleep(1.5)
+            assert connection.is_closed is retires
+            connection.abort("seen")
+            await served.server.stop(0)
+
+    asyncio.run(scenario())
+
+
 def test_a_certificate_with_two_spiffe_ids_names_nobody() -> None:
     assert principal_of([BROKER], "name") == BROKER
     assert principal_of(["https://a"], "name") == "name"
