@@ -58,6 +58,7 @@ class FakeCluster:
         disks: the media on which a topic's replicas lie, by its name.
         shows_late: the broker that is asked shows changes of topics only after `arrive`.
         on_write: called before each requested change.
+        tokens: that the operator has shown.
     """
 
     def __init__(self) -> None:
@@ -72,6 +73,7 @@ class FakeCluster:
         self.shows_late = False
         self.shown: dict[str, TopicDescription] = {}
         self.uses: dict[str, tuple[QuotaUse, ...]] = {}
+        self.tokens: list[str] = []
         self.on_write: Callable[[str], None] = lambda what: None
 
     @property
@@ -322,6 +324,13 @@ class FakeBrokers(Brokers):
     def of(self, namespace: str, name: str) -> FakeCluster:
         """Return a cluster."""
         return self.clusters.setdefault((namespace, name), FakeCluster())
+
+    def trust(self, cluster: Cluster, bundle: bytes) -> None:
+        """See `Brokers`; nobody connects."""
+
+    def show(self, cluster: Cluster, token: str) -> None:
+        """See `Brokers`."""
+        self.of(cluster.namespace, cluster.name).tokens.append(token)
 
     def admin(self, cluster: Cluster) -> Admin:
         """See `Brokers`."""

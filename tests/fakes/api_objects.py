@@ -47,7 +47,9 @@ class FakeApi(Api):
         found["status"] = document["status"]
         return found
 
-    async def patch(self, kind: Kind, namespace: str, name: str, change: Document) -> Document:
+    async def patch(
+        self, kind: Kind, namespace: str | None, name: str, change: Document
+    ) -> Document:
         """Change metadata; an object that is deleted goes with its last finalizer."""
         found = self.objects[kind.name, namespace, name]
         found["metadata"] |= change["metadata"]

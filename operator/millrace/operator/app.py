@@ -24,6 +24,7 @@ from millrace.operator.kube.kinds import CLUSTER, QUOTA, TOPIC
 from millrace.operator.kube.lease import OperatorLease
 from millrace.operator.model.objects import Document
 from millrace.operator.queue import WorkQueue
+from millrace.operator.reconcile.access import OwnAccount
 from millrace.operator.reconcile.brokers import Brokers
 from millrace.operator.reconcile.cluster import ClusterReconciler
 from millrace.operator.reconcile.quotas import QuotasReconciler
@@ -50,6 +51,8 @@ _SILENT_S_MAX: Final = 60
 _LEASE_AGAIN_S: Final = 1.0
 """Pause before work that came when the lease had run out."""
 _WATCHES: Final = "watches"
+ACCOUNT_VARIABLE: Final = "MILLRACE_OPERATOR_SERVICE_ACCOUNT"
+"""Variable with the name of the pod's ServiceAccount."""
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -62,12 +65,14 @@ class OperatorConfig:
         namespace: of the Lease.
         holder: name of this process in the Lease.
         port: of metrics and probes.
+        account: name of its ServiceAccount in that namespace; empty: it runs in no pod.
         page_names: names under which these are asked for besides this machine's, with commas.
     """
 
     image: str
     namespace: str
     holder: str
+    account: str = ""
     port: int = PORT
     page_names: str = ""
 
@@ -86,7 +91,10 @@ def config_from_environment(image: str, namespace: str | None) -> OperatorConfig
         namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
     holder = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
     names = os.environ.get(NAMES_VARIABLE, "")
-    return OperatorConfig(image=image, namespace=namespace, holder=holder, page_names=names)
+    account = os.environ.get(ACCOUNT_VARIABLE, "")
+    return OperatorConfig(
+        image=image, namespace=namespace, holder=holder, account=account, page_names=names
+    )
 
 
 def run(config: OperatorConfig, stop_signals: Sequence[signal.Signals]) -> None:
@@ -131,7 +139,9 @@ class Operator:
             endings.callback(self._api.close)
             brokers = Brokers()
             endings.push_async_callback(brokers.close)
-            clusters = ClusterReconciler(self._api, brokers, self._config.image)
+            name = self._config.account
+            account = OwnAccount(namespace=self._config.namespace, name=name) if name else None
+            clusters = ClusterReconciler(self._api, brokers, self._config.image, account=account)
             topics = TopicsReconciler(self._api, brokers)
             quotas = QuotasReconciler(self._api, brokers)
             self._reconcile = {

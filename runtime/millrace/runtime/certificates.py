@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -100,6 +101,58 @@ def issue(authority: Issued, names: Names, *, days: float) -> Issued:
     if alternatives:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     return _issued(builder.sign(issuer_key, hashes.SHA256()), key)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a certificate says.
+
+    Attributes:
+        begins: the second UTC since 1970 at which it was made.
+        ends: likewise, at which it ends.
+        hosts: names and addresses that callers connect to.
+        uri: the first that it names; empty: none.
+    """
+
+    begins: float
+    ends: float
+    hosts: frozenset[str]
+    uri: str
+    _loaded: x509.Certificate
+
+    def is_of(self, authority: bytes) -> bool:
+        """Return whether an authority, in PEM form, has signed it."""
+        try:
+            self._loaded.verify_directly_issued_by(_loaded(authority)[0])
+        except (InvalidSignature, TypeError, ValueError):
+            return False
+        return True
+
+
+def read(certificates: bytes) -> Certificate:
+    """Return what the first of some certificates says.
+
+    Raises:
+        InvalidConfigError: they are none.
+    """
+    found = _loaded(certificates)[0]
+    hosts: list[str] = []
+    uris: list[str] = []
+    try:
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        pass
+    else:
+        hosts = names.get_values_for_type(x509.DNSName)
+        hosts += map(str, names.get_values_for_type(x509.IPAddress))
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    return Certificate(
+        begins=(found.not_valid_before_utc + _BACKDATED).timestamp(),
+        ends=found.not_valid_after_utc.timestamp(),
+        hosts=frozenset(hosts),
+        uri=uris[0] if uris else "",
+        _loaded=found,
+    )
 
 
 def end_of(certificates: bytes) -> float:

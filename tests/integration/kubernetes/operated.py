@@ -13,6 +13,7 @@ from tests.api_server.running import RunningApiServer
 from tests.fakes.administered_clusters import FakeBrokers, FakeCluster
 
 from millrace.operator.kube.api import Api, ApiError
+from millrace.operator.reconcile.access import OwnAccount
 from millrace.operator.reconcile.cluster import ClusterReconciler
 from millrace.operator.reconcile.quotas import QuotasReconciler
 from millrace.operator.reconcile.topics import TopicsReconciler
@@ -113,6 +114,7 @@ class Operated:
             self.brokers,
             "millrace:1",
             lambda: datetime.now(UTC) + self.ahead,
+            account=OwnAccount(namespace=self.namespace, name="operator"),
         )
         self.topics = TopicsReconciler(
             self.api, self.brokers, lambda: datetime.now(UTC) + self.ahead

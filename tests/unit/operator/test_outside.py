@@ -10,12 +10,11 @@ import pytest
 from millrace.broker import config as broker_config
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.listeners import Listeners
-from millrace.operator.model.objects import Decided, desired_objects
+from millrace.operator.model.objects import Decided, brokers_of, desired_objects
 from millrace.operator.model.outside import (
     address_map,
     bootstrap_service,
     broker_service,
-    outside_brokers,
 )
 from millrace.operator.model.ports import CLIENT_DRPC_PORT, CLIENT_PORT, OUTSIDE_PORT
 from millrace.operator.plan.outside import Outside, outside
@@ -208,7 +207,7 @@ def test_by_drpc_a_broker_is_reached_at_the_same_service(tmp_path: Path) -> None
 
 
 def test_every_broker_of_every_pool_has_one() -> None:
-    assert outside_brokers({"c-a": 2, "c-b": 0, "c-d": 1}) == ["c-a-0", "c-a-1", "c-d-0"]
+    assert brokers_of({"c-a": 2, "c-b": 0, "c-d": 1}) == ["c-a-0", "c-a-1", "c-d-0"]
 
 
 # --- Addresses

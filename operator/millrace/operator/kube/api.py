@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from millrace.core.events import AUDIT_LOGGER
 from millrace.operator.events import OBJECT_CHANGED
-from millrace.operator.kube.kinds import EVENT, kind_of
+from millrace.operator.kube.kinds import EVENT, SERVICE_ACCOUNT, kind_of
 from millrace.operator.model.objects import Document
 from millrace.runtime.kubernetes.access import ApiAccess
 from millrace.runtime.kubernetes.api_server import WHOLE, Answer, ApiServer, NoAnswerError
@@ -24,6 +24,8 @@ from millrace.runtime.kubernetes.resources import Kind
 
 FIELD_MANAGER: Final = "millrace-operator"
 TIMEOUT_MS: Final = 10_000
+TOKEN_S: Final = 3600
+"""How long a token counts that the operator asks for."""
 REFUSALS: Final = (400, 403, 422)
 """Statuses of requests that must not be repeated without a change."""
 _audit = logging.getLogger(AUDIT_LOGGER)
@@ -130,7 +132,9 @@ class Api:
             _note("apply", kind_of(document), metadata.get("namespace"), metadata["name"])
         return applied
 
-    async def patch(self, kind: Kind, namespace: str, name: str, change: Document) -> Document:
+    async def patch(
+        self, kind: Kind, namespace: str | None, name: str, change: Document
+    ) -> Document:
         """Merge a change into an object; None removes a field."""
         path = kind.path(namespace, name)
         query = {"fieldManager": FIELD_MANAGER}
@@ -168,6 +172,14 @@ class Api:
                 raise
         else:
             _note("delete", kind, namespace, name)
+
+    async def request_token(self, namespace: str, account: str, audience: str) -> str:
+        """Return a new token of a ServiceAccount for one audience; it counts for an hour."""
+        spec = {"audiences": [audience], "expirationSeconds": TOKEN_S}
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path = f"{SERVICE_ACCOUNT.path(namespace, account)}/token"
+        token: str = (await self._call("POST", path, None, asked))["status"]["token"]
+        return token
 
     async def record(self, about: Document, *, reason: str, message: str, now: str) -> None:
         """Report a change of an object to people, by an Event."""

@@ -12,6 +12,7 @@ CLUSTER_STATE: Final = Kind("millrace.dev/v1", "ClusterState", "clusterstates")
 STATE_SHARD: Final = Kind("millrace.dev/v1", "StateShard", "stateshards")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
 CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
+SECRET: Final = Kind("v1", "Secret", "secrets")
 POD: Final = Kind("v1", "Pod", "pods")
 SERVICE: Final = Kind("v1", "Service", "services")
 CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
@@ -22,13 +23,20 @@ STORAGE_CLASS: Final = Kind(
 NODE: Final = Kind("v1", "Node", "nodes", is_namespaced=False)
 NAMESPACE: Final = Kind("v1", "Namespace", "namespaces", is_namespaced=False)
 EVENT: Final = Kind("v1", "Event", "events")
+CLUSTER_ROLE_BINDING: Final = Kind(
+    "rbac.authorization.k8s.io/v1",
+    "ClusterRoleBinding",
+    "clusterrolebindings",
+    is_namespaced=False,
+)
+SERVICE_ACCOUNT: Final = Kind("v1", "ServiceAccount", "serviceaccounts")
 
 _ALL: Final = {
     (kind.api_version, kind.name): kind
     for kind in (
-        *(CLUSTER, TOPIC, QUOTA, CLUSTER_STATE, STATE_SHARD, STATEFUL_SET, CONFIG_MAP, POD),
+        *(CLUSTER, TOPIC, QUOTA, CLUSTER_STATE, STATE_SHARD, STATEFUL_SET, CONFIG_MAP, SECRET, POD),
         *(SERVICE, CLAIM, VOLUME, STORAGE_CLASS, NODE, NAMESPACE, EVENT),
-        Kind("v1", "ServiceAccount", "serviceaccounts"),
+        SERVICE_ACCOUNT,
         Kind("rbac.authorization.k8s.io/v1", "Role", "roles"),
         Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
         Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),

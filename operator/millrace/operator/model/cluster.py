@@ -24,6 +24,7 @@ from millrace.operator.model.scheduling import (
     SpreadConstraint,
     Toleration,
 )
+from millrace.operator.model.security import Access, Tls
 
 POOLS_MAX = 16
 VOLUMES_MAX = 16
@@ -253,6 +254,15 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "<cluster>-<pool>-<number>",
         ),
         Rule(
+            "has(self.tls) == has(oldSelf.tls) && has(self.access) == has(oldSelf.access)",
+            "tls and access cannot be switched on or off: clients of a running cluster would lose "
+            "it",
+        ),
+        Rule(
+            "!has(self.access) || has(self.tls)",
+            "access goes with `tls`: tokens are sent over TLS only",
+        ),
+        Rule(
             "!has(self.version) || !has(self.image)",
             "version is the tag of the operator's own image: with `image`, name the tag there",
         ),
@@ -285,6 +295,12 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     listeners: Listeners = field(default_factory=Listeners)
     """Where clients connect beside the Service `<cluster>-bootstrap`, which is always there for
     those in the Kubernetes cluster, and by which protocols. A change is a rolling restart."""
+    tls: Tls | None = None
+    """TLS on all listeners. It is chosen with the Cluster, and stays. Unset: connections are in
+    plain text."""
+    access: Access | None = None
+    """Who may do what. It is chosen with the Cluster, and stays. Unset: whoever reaches the brokers
+    may do everything."""
     allowed_topics: AllowedTopics = field(default_factory=AllowedTopics)
     """Which Topics the cluster takes, and Quotas for these."""
     volume_deletion: VolumeDeletion = VolumeDeletion.RETAIN

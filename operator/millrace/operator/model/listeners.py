@@ -167,8 +167,8 @@ class Listeners(Struct, frozen=True, kw_only=True, rename="camel"):
     )
 
     outside: OutsideListener | None = None
-    """For clients outside of the Kubernetes cluster. There is no access control yet: any client
-    that reaches it may read, write and delete. Unset: none."""
+    """For clients outside of the Kubernetes cluster. Without `access` any client that reaches it
+    may read, write and delete. Unset: none."""
     clients_drpc: DrpcListener = field(default_factory=DrpcListener)
     """DRPC for clients in the Kubernetes cluster: faster than gRPC, to which clients fall back."""
     outside_drpc: OutsideDrpcListener | None = None

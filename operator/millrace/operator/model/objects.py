@@ -31,6 +31,7 @@ from millrace.operator.model.broker_settings import (
 )
 from millrace.operator.model.cluster import Cluster, ClusterSpec, Pool, Volume, VolumeDeletion
 from millrace.operator.model.images import with_version
+from millrace.operator.model.pod_tls import encrypt
 from millrace.operator.model.ports import (
     BROKER_PORTS,
     CLIENT_DRPC_PORT_NAME,
@@ -107,9 +108,23 @@ def pool_object_name(cluster: str, pool: str) -> str:
     return f"{cluster}-{pool}"
 
 
+def brokers_of(replicas: Mapping[str, int]) -> list[str]:
+    """Return the names of brokers.
+
+    Args:
+        replicas: how many each pool has, by the name of its StatefulSet.
+    """
+    return [f"{name}-{number}" for name, count in replicas.items() for number in range(count)]
+
+
 def broker_of_claim(claim: str) -> str:
     """Return the broker that a claim is of: no hyphen is in the name of the volume before it."""
     return claim.partition("-")[2]
+
+
+def broker_account(cluster_name: str) -> str:
+    """Return the name of the brokers' ServiceAccount."""
+    return f"{cluster_name}-broker"
 
 
 def outside_name(name: str) -> str:
@@ -185,7 +200,7 @@ def owned_object(
 
 def _access(cluster: Cluster) -> Iterator[Document]:
     """Brokers' access to the API server: read and write this cluster's metadata."""
-    name, lease = f"{cluster.name}-broker", f"{cluster.name}-controller"
+    name, lease = broker_account(cluster.name), f"{cluster.name}-controller"
     shards = [f"{cluster.name}-{key.rpartition('/')[2]}" for key in SHARD_KEYS]
     rbac = "rbac.authorization.k8s.io"
     yield owned_object(cluster, "v1", "ServiceAccount", name)
@@ -368,7 +383,7 @@ def _claim(cluster: Cluster, volume: Volume) -> Document:
 def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     template = pool.template
     spec: Document = {
-        "serviceAccountName": f"{cluster.name}-broker",
+        "serviceAccountName": broker_account(cluster.name),
         "terminationGracePeriodSeconds": _STOP_SECONDS,
         "enableServiceLinks": False,
         "securityContext": {
@@ -406,6 +421,8 @@ def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     }
     if cluster.spec.listeners.outside is not None:
         _open_outside(cluster, spec)
+    if cluster.spec.tls is not None:
+        encrypt(cluster, pool_object_name(cluster.name, pool.name), spec)
     return spec | {name: value for name, value in chosen.items() if value}
 
 
@@ -469,7 +486,13 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         *({"name": name, "value": value} for name, value in variables_if_known(cluster)),
     ]
     claims = [volume.name for volume in pool.volumes]
-    is_serving = {"grpc": {"port": CLIENT_PORT}, "timeoutSeconds": 5}
+    # The kubelet cannot speak TLS in a probe of gRPC, and brokers of 0.2.0 have no page for it.
+    asked: Document = (
+        {"grpc": {"port": CLIENT_PORT}}
+        if cluster.spec.tls is None
+        else {"httpGet": {"path": "/ready", "port": METRICS_PORT}}
+    )
+    is_serving = {**asked, "timeoutSeconds": 5}
     return {
         "name": _BROKER,
         "args": ["broker", "--config", f"{_CONFIG}/broker.toml"],

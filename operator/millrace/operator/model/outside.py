@@ -124,11 +124,6 @@ def address_map(cluster: Cluster, addresses: Mapping[str, str]) -> Document:
     )
 
 
-def outside_brokers(replicas: Mapping[str, int]) -> Sequence[str]:
-    """Return the brokers of pools, by how many each StatefulSet has."""
-    return [f"{name}-{number}" for name, count in replicas.items() for number in range(count)]
-
-
 def _listener(cluster: Cluster) -> OutsideListener:
     listener = cluster.spec.listeners.outside
     assert listener is not None

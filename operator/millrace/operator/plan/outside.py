@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.core.addresses import host_port
+from millrace.operator.model.certificates import host_of
 from millrace.operator.model.listeners import (
     Listeners,
     NodeAddress,
     OutsideListener,
     OutsideType,
 )
-from millrace.operator.model.objects import Document, broker_container
+from millrace.operator.model.objects import Document, broker_container, outside_file
 from millrace.operator.model.outside import Way, ways
 
 
@@ -30,6 +31,52 @@ class Outside:
     waits: Sequence[str] = ()
 
 
+def hosts_outside(found: Outside, brokers: Sequence[str]) -> dict[str, frozenset[str]]:
+    """Return the names of each broker for clients outside, which its certificate needs (G9)."""
+    first = {host_of(address) for address in found.bootstrap.split(",") if address}
+    return {
+        broker: frozenset(
+            first | {host_of(found.addresses[file]) for file in _files(broker, found.addresses)}
+        )
+        for broker in brokers
+    }
+
+
+def told_outside(
+    found: Outside,
+    brokers: Sequence[str],
+    certified: Mapping[str, frozenset[str]],
+    told: Mapping[str, str],
+) -> Outside:
+    """Return the addresses that clients may be told: brokers have certificates with these names.
+
+    Args:
+        certified: names in the certificates that brokers have for sure.
+        told: the addresses that clients are told now, which stay: a certificate that replaces
+            another one has its names, too.
+    """
+    addresses, waits = {}, list(found.waits)
+    first = {host_of(address) for address in found.bootstrap.split(",") if address}
+    is_first_certified = True
+    for broker in brokers:
+        known = certified.get(broker, frozenset())
+        is_first_certified &= first <= known
+        for file in _files(broker, found.addresses):
+            address = found.addresses[file]
+            if told.get(file) == address or host_of(address) in known:
+                addresses[file] = address
+            else:
+                waits.append(f"{broker}: its certificate has yet to get the name of {address}")
+    if not is_first_certified:
+        waits.append(f"certificates have yet to get the names of {found.bootstrap}")
+    return Outside(addresses, found.bootstrap, waits)
+
+
+def _files(broker: str, addresses: Mapping[str, str]) -> list[str]:
+    files = outside_file(broker), outside_file(broker, drpc=True)
+    return [file for file in files if file in addresses]
+
+
 class _Missing(Exception):
     """Something is not known, for this reason."""
 
@@ -40,6 +87,8 @@ def outside(
     services: Mapping[str, Document],
     pods: Sequence[Document],
     nodes: Sequence[Document],
+    *,
+    is_certified: bool = False,
 ) -> Outside:
     """Return the addresses.
 
@@ -48,6 +97,8 @@ def outside(
         services: of brokers, by the broker's name.
         pods: of brokers.
         nodes: at least those of the pods, if another than their internal address is wanted.
+        is_certified: whether each address must be in a certificate first: a broker may then not
+            take that of its node by itself.
     """
     listener = listeners.outside
     assert listener is not None
@@ -55,6 +106,7 @@ def outside(
         listener,
         {pod["metadata"]["name"]: pod for pod in pods},
         {node["metadata"]["name"]: node for node in nodes},
+        is_certified,
     )
     addresses, waits = {}, []
     for broker, service in services.items():
@@ -80,6 +132,7 @@ class _Hosts:
     listener: OutsideListener
     pods: Mapping[str, Document]
     nodes: Mapping[str, Document]
+    is_certified: bool
 
     def of(self, broker: str) -> str:
         """Return the address of a broker's node.
@@ -131,7 +184,8 @@ def _broker_address(way: Way, broker: str, service: Document, hosts: _Hosts) -> 
             host = _load_balancer(service)
         return host_port(host, port or way.port)
     port = port or _node_port(service, way.name)
-    if host is None and listener.node_address is NodeAddress.INTERNAL_IP:
+    is_own = listener.node_address is NodeAddress.INTERNAL_IP and not hosts.is_certified
+    if host is None and is_own:
         return f":{port}"  # Right wherever the broker starts next.
     return host_port(hosts.of(broker) if host is None else host, port)
 

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from millrace.client import Admin, ClusterDescription, TopicDescription
 from millrace.core.errors import MillraceError
@@ -11,6 +13,7 @@ from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.objects import bootstrap_address
 from millrace.operator.plan.rolling import PartitionHealth
 from millrace.operator.plan.scaling import Member, Placed
+from millrace.runtime.certificates import new_authority
 
 _REQUEST_TIMEOUT_MS = 10_000
 
@@ -90,6 +93,7 @@ class Brokers:
 
     def __init__(self) -> None:
         self._admins: dict[tuple[str, str], Admin] = {}
+        self._folder: TemporaryDirectory[str] | None = None
 
     def admin(self, cluster: Cluster) -> Admin:
         """Return the client for a cluster. It is kept, and connects when it is used."""
@@ -99,8 +103,38 @@ class Brokers:
                 bootstrap_address(cluster),
                 client_id="millrace-operator",
                 request_timeout_ms=_REQUEST_TIMEOUT_MS,
+                tls_ca_file="" if cluster.spec.tls is None else str(self._authorities(cluster)),
+                token_file="" if cluster.spec.access is None else str(self._file(cluster, "token")),
             )
         return self._admins[key]
+
+    def trust(self, cluster: Cluster, bundle: bytes) -> None:
+        """Trust these authorities of a cluster's brokers; its client notices when they change.
+
+        Args:
+            bundle: in PEM form; empty: none is known yet.
+        """
+        file = self._authorities(cluster)
+        if bundle and file.read_bytes() != bundle:
+            _write(file, bundle)
+
+    def _authorities(self, cluster: Cluster) -> Path:
+        """Return the file of the authorities of a cluster's brokers, which is there."""
+        file = self._file(cluster, "crt")
+        if not file.exists():
+            # One that has signed nothing: so no broker is believed until the authorities are known.
+            _write(file, new_authority("none", days=1).certificate)
+        return file
+
+    def show(self, cluster: Cluster, token: str) -> None:
+        """Show this token to a cluster's brokers from now on."""
+        _write(self._file(cluster, "token"), token.encode("ascii"))
+
+    def _file(self, cluster: Cluster, kind: str) -> Path:
+        """Return the path of a file of a cluster's client, in a folder that only we may read."""
+        if self._folder is None:
+            self._folder = TemporaryDirectory(prefix="millrace-operator-")
+        return Path(self._folder.name, f"{cluster.namespace}.{cluster.name}.{kind}")
 
     async def find(self, cluster: Cluster) -> Found | None:
         """Return the brokers' answer; None: none of them answers in time."""
@@ -121,3 +155,12 @@ class Brokers:
         """Close all clients."""
         for key in list(self._admins):
             await self.forget(*key)
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Replace a file at once: the client may read it at any moment."""
+    other = file.with_suffix(".new")
+    other.write_bytes(content)
+    other.replace(file)

@@ -45,6 +45,7 @@ from millrace.operator.model.objects import (
 )
 from millrace.operator.plan import metadata as metadata_plan
 from millrace.operator.plan import zones
+from millrace.operator.plan.certificates import USUAL, Times
 from millrace.operator.plan.growth import (
     RESTARTED_ANNOTATION,
     Growth,
@@ -53,6 +54,7 @@ from millrace.operator.plan.growth import (
     restarted_at,
 )
 from millrace.operator.plan.lost import LostBroker, lost_brokers
+from millrace.operator.plan.outside import Outside
 from millrace.operator.plan.pods import broker_pods, is_unscheduled, why_not_made
 from millrace.operator.plan.rolling import (
     PartitionHealth,
@@ -61,7 +63,9 @@ from millrace.operator.plan.rolling import (
     next_step,
 )
 from millrace.operator.plan.scaling import Scaling, pool_sizes, scaling
+from millrace.operator.reconcile.access import AccessReconciler, OwnAccount
 from millrace.operator.reconcile.brokers import Brokers
+from millrace.operator.reconcile.certificates import CertificatesReconciler, SeenCertificates
 from millrace.operator.reconcile.cluster_status import (
     CONDITIONS,
     Look,
@@ -119,6 +123,8 @@ class ClusterReconciler:
     Args:
         image: of brokers, if a Cluster names none.
         clock: in step with the API server's clocks.
+        times: of certificates.
+        account: the operator's own; None: it runs in no pod.
     """
 
     def __init__(
@@ -127,6 +133,9 @@ class ClusterReconciler:
         brokers: Brokers,
         image: str,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        times: Times = USUAL,
+        account: OwnAccount | None = None,
     ) -> None:
         self._api = api
         self._brokers = brokers
@@ -134,6 +143,8 @@ class ClusterReconciler:
         self._clock = clock
         self._applied = Applied(api)
         self._outside = OutsideReconciler(api, self._applied)
+        self._certificates = CertificatesReconciler(api, self._applied, clock, times)
+        self._access = AccessReconciler(api, brokers, account, lambda: clock().timestamp())
         self._failures_told: dict[tuple[str, str], datetime] = {}
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
@@ -150,6 +161,7 @@ class ClusterReconciler:
             await self._brokers.forget(namespace, name)  # Its objects are deleted with it.
             self._applied.forget(namespace, name)
             self._failures_told.pop((namespace, name), None)
+            await self._access.forget(namespace, name)
             return None
         try:
             cluster = cluster_of(document)
@@ -193,6 +205,7 @@ class ClusterReconciler:
     async def _work(self, cluster: Cluster, document: Document) -> Look:
         await self._own_metadata(cluster)
         seen = await self._observe(cluster)
+        held = await self._trust(cluster, seen)
         pods = broker_pods(seen.pods, seen.stateful_sets, {})
         found = await self._brokers.find(cluster) if any(pod.is_ready for pod in pods) else None
         members = None if found is None else found.members()
@@ -210,7 +223,7 @@ class ClusterReconciler:
             may_be_disrupted=may_be_disrupted(pods, partitions, pods_wanted=wanted),
         )
         volumes = await self._grow(cluster, document, seen)
-        outside = await self._outside.reconcile(cluster, scale.replicas, seen.pods)
+        outside = await self._reach(cluster, scale.replicas, seen.pods, held)
         made = {}
         for desired in desired_objects(cluster, decided):
             if not _is_going(desired, seen, volumes):
@@ -247,6 +260,31 @@ class ClusterReconciler:
             events = await self._api.list(EVENT, cluster.namespace, fields=failures)
             not_made = why_not_made(events, seen.stateful_sets)
         return Look(pods, not_made, found, scale, lost, step, volumes, is_placing, outside)
+
+    async def _trust(self, cluster: Cluster, seen: _Seen) -> SeenCertificates | None:
+        """Look at the certificates of brokers, whose authorities this operator trusts, too."""
+        if cluster.spec.tls is None:
+            return None
+        made = [stateful_set["metadata"]["name"] for stateful_set in seen.stateful_sets]
+        held = await self._certificates.observe(cluster, made)
+        self._brokers.trust(cluster, held.bundle)
+        await self._access.reconcile(cluster)
+        return held
+
+    async def _reach(
+        self,
+        cluster: Cluster,
+        replicas: Mapping[str, int],
+        pods: Sequence[Document],
+        held: SeenCertificates | None,
+    ) -> Outside | None:
+        """Give brokers their certificates and their addresses for clients outside."""
+        certified = None if held is None else held.known_hosts
+        reached = await self._outside.reconcile(cluster, replicas, pods, certified)
+        found, hosts = (None, {}) if reached is None else reached
+        if held is not None:
+            await self._certificates.ensure(cluster, replicas, hosts, held)
+        return found
 
     async def _own_metadata(self, cluster: Cluster) -> None:
         """Let the metadata be deleted with the Cluster, or stay, as its volumes."""

@@ -13,15 +13,14 @@ from millrace.operator.kube.kinds import CONFIG_MAP, NODE, SERVICE, kind_of
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.listeners import NodeAddress, OutsideListener
-from millrace.operator.model.objects import Document, outside_name
+from millrace.operator.model.objects import Document, brokers_of, outside_name
 from millrace.operator.model.outside import (
     address_map,
     bootstrap_service,
     broker_service,
-    outside_brokers,
     outside_selector,
 )
-from millrace.operator.plan.outside import Outside, outside
+from millrace.operator.plan.outside import Outside, hosts_outside, outside, told_outside
 from millrace.runtime.kubernetes.resources import Kind
 
 WAITING_S = 10.0
@@ -38,22 +37,28 @@ class OutsideReconciler:
         self._applied = applied
 
     async def reconcile(
-        self, cluster: Cluster, replicas: Mapping[str, int], pods: Sequence[Document]
-    ) -> Outside | None:
-        """Bring the objects into their wanted state; return the resulting addresses.
+        self,
+        cluster: Cluster,
+        replicas: Mapping[str, int],
+        pods: Sequence[Document],
+        certified: Mapping[str, frozenset[str]] | None,
+    ) -> tuple[Outside, Mapping[str, frozenset[str]]] | None:
+        """Bring the objects into their wanted state.
 
         Args:
             replicas: brokers of each pool, by the name of its StatefulSet.
             pods: of the brokers.
+            certified: the names of each broker in its certificate; None: there is no TLS.
 
         Returns:
-            None: clients outside are not wanted.
+            The addresses, and the names of each broker that its certificate needs; None: clients
+            outside are not wanted.
 
         Raises:
             ApiError: the API server did not answer.
         """
         listener = cluster.spec.listeners.outside
-        brokers = () if listener is None else outside_brokers(replicas)
+        brokers = () if listener is None else brokers_of(replicas)
         await self._remove_others(cluster, brokers, is_wanted=listener is not None)
         if listener is None:
             return None
@@ -65,9 +70,17 @@ class OutsideReconciler:
             if service is not None:
                 services[broker] = service
         nodes = await self._nodes_of(pods, listener)
-        found = outside(cluster.spec.listeners, bootstrap, services, pods, nodes)
+        is_certified = certified is not None
+        found = outside(
+            cluster.spec.listeners, bootstrap, services, pods, nodes, is_certified=is_certified
+        )
+        hosts = hosts_outside(found, brokers) if is_certified else {}
+        if certified is not None:
+            told = await self._api.get(CONFIG_MAP, cluster.namespace, outside_name(cluster.name))
+            data = {} if told is None else told.get("data") or {}
+            found = told_outside(found, brokers, certified, data)
         await self._ensure(address_map(cluster, found.addresses), problems)
-        return replace(found, waits=[*problems, *found.waits])
+        return replace(found, waits=[*problems, *found.waits]), hosts
 
     async def _ensure(self, document: Document, problems: list[str]) -> Document | None:
         try:

@@ -1,0 +1,181 @@
+"""Certificates of a cluster's brokers: makes them, renews them, and brings them to pods.
+
+`plan/certificates` decides. What is there is read from the Secrets. A certificate that cannot be
+read, or is of another authority, counts as missing, so what somebody changes there is put right.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from millrace.core.errors import InvalidConfigError
+from millrace.operator.kube.api import Api
+from millrace.operator.kube.applied import Applied
+from millrace.operator.kube.kinds import SECRET
+from millrace.operator.model.certificates import (
+    Pair,
+    authorities_name,
+    authorities_secret,
+    broker_hosts,
+    broker_uri,
+    bundle_of,
+    parse_authorities,
+    parse_pairs,
+    pool_secret,
+    trust_bundle,
+)
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.objects import Document, brokers_of, pool_object_name
+from millrace.operator.model.pod_tls import pool_secret_name
+from millrace.operator.plan.certificates import (
+    Held,
+    Span,
+    Times,
+    Wanted,
+    certificates,
+    known_hosts,
+)
+from millrace.runtime.certificates import Certificate, Issued, Names, issue, new_authority, read
+
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCertificates:
+    """The authorities and certificates of a cluster that can be used.
+
+    Attributes:
+        secret: of the authorities; None: there is none yet.
+        known_hosts: the names of each broker that clients may be told.
+    """
+
+    secret: Document | None
+    authorities: Mapping[int, Pair]
+    spans: Mapping[int, Span]
+    pairs: Mapping[str, Pair]
+    held: Mapping[str, Held]
+    known_hosts: Mapping[str, frozenset[str]]
+
+    @property
+    def bundle(self) -> bytes:
+        """The certificates of the authorities."""
+        return bundle_of(self.authorities)
+
+
+class CertificatesReconciler:
+    """Looks at the certificates of one Cluster at a time.
+
+    Args:
+        clock: in step with the API server's clocks.
+    """
+
+    def __init__(
+        self, api: Api, applied: Applied, clock: Callable[[], datetime], times: Times
+    ) -> None:
+        self._api = api
+        self._applied = applied
+        self._clock = clock
+        self._times = times
+
+    async def observe(self, cluster: Cluster, made: Iterable[str]) -> SeenCertificates:
+        """Read what there is.
+
+        Args:
+            made: the names of the StatefulSets that there are.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        where = cluster.namespace
+        secret = await self._api.get(SECRET, where, authorities_name(cluster.name))
+        authorities, spans = {}, {}
+        for number, pair in parse_authorities(secret).items():
+            found = _read(pair)
+            if found is not None:
+                authorities[number], spans[number] = pair, Span(found.begins, found.ends)
+        pairs: dict[str, Pair] = {}
+        asked = (pool_object_name(cluster.name, pool.name) for pool in cluster.spec.pools)
+        for pool_object in dict.fromkeys([*made, *asked]):
+            name = pool_secret_name(pool_object)
+            pairs |= parse_pairs(await self._api.get(SECRET, where, name))
+        held = {}
+        for broker, pair in pairs.items():
+            found = _read(pair)
+            if found is None:
+                continue
+            signer = next((n for n, each in authorities.items() if found.is_of(each[0])), None)
+            span = Span(found.begins, found.ends)
+            held[broker] = Held(span, found.hosts, found.uri, signer)
+        now = self._clock().timestamp()
+        hosts = known_hosts(held, held, now, self._times)
+        return SeenCertificates(secret, authorities, spans, pairs, held, hosts)
+
+    async def ensure(
+        self,
+        cluster: Cluster,
+        replicas: Mapping[str, int],
+        outside: Mapping[str, frozenset[str]],
+        seen: SeenCertificates,
+    ) -> None:
+        """Make what is missing, and bring it to where pods and clients find it.
+
+        Args:
+            replicas: brokers of each pool, by the name of its StatefulSet.
+            outside: names of brokers for clients outside.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        wanted = {
+            broker: Wanted(
+                broker_hosts(cluster, broker, outside.get(broker, ())), broker_uri(cluster, broker)
+            )
+            for broker in brokers_of(replicas)
+        }
+        now = self._clock().timestamp()
+        plan = certificates(seen.spans, seen.held, wanted, now, self._times)
+        authorities = {number: seen.authorities[number] for number in plan.trusted[:-1]}
+        last = plan.trusted[-1]
+        authorities[last] = (
+            seen.authorities[last] if plan.new_authority is None else self._authority(cluster, last)
+        )
+        await self._keep(cluster, authorities, seen)
+        bundle = bundle_of(authorities)
+        pairs = dict(seen.pairs)
+        for broker in plan.issue:
+            ends = seen.spans[plan.signing].ends if plan.signing in seen.spans else float("inf")
+            lasts_s = min(self._times.certificate, ends - now)
+            pairs[broker] = self._issue(authorities[plan.signing], broker, wanted[broker], lasts_s)
+        for pool_object, count in replicas.items():
+            brokers = {broker: pairs[broker] for broker in brokers_of({pool_object: count})}
+            await self._applied.ensure(pool_secret(cluster, pool_object, brokers, bundle))
+        await self._applied.ensure(trust_bundle(cluster, bundle))
+
+    async def _keep(
+        self, cluster: Cluster, authorities: Mapping[int, Pair], seen: SeenCertificates
+    ) -> None:
+        """Keep the authorities before anything is signed by a new one."""
+        document = authorities_secret(cluster, authorities)
+        if seen.secret is not None and seen.secret.get("data") != document["data"]:
+            # Not over what another operator has made meanwhile: then this look fails.
+            version = seen.secret["metadata"]["resourceVersion"]
+            versioned = {**document["metadata"], "resourceVersion": version}
+            await self._api.apply({**document, "metadata": versioned})
+        await self._applied.ensure(document)
+
+    def _authority(self, cluster: Cluster, number: int) -> Pair:
+        name = f"{cluster.namespace}/{cluster.name} brokers {number}"
+        made = new_authority(name, days=self._times.authority / _DAY_S)
+        return Pair(made.certificate, made.key)
+
+    def _issue(self, authority: Pair, broker: str, wanted: Wanted, lasts_s: float) -> Pair:
+        names = Names(common=broker, hosts=sorted(wanted.hosts), uri=wanted.uri)
+        made = issue(Issued(*authority), names, days=lasts_s / _DAY_S)
+        return Pair(made.certificate, made.key)
+
+
+def _read(pair: Pair) -> Certificate | None:
+    try:
+        return read(pair.certificate)
+    except InvalidConfigError:
+        return None

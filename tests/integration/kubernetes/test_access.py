@@ -1,0 +1,155 @@
+"""What the operator does for clusters in which Kubernetes says who may do what."""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from tests.api_server.running import ROOT, RunningApiServer
+from tests.integration.kubernetes.operated import Operated
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+BINDING = f"{RBAC}/clusterrolebindings/operator-reviewers"
+POOL = {"name": "b", "replicas": 2, "volumes": [{"name": "data", "size": "1Gi"}]}
+GUARDED = {"pools": [POOL], "tls": {}, "access": {}}
+CHART = yaml.safe_load_all((ROOT / "tests" / "data" / "chart" / "default.yaml").read_text())
+RIGHTS = {
+    (document["kind"], document["metadata"]["name"]): document["rules"]
+    for document in CHART
+    if document and document["kind"] in ("ClusterRole", "Role")
+}
+
+
+@pytest.fixture
+def guarded(operated: Operated) -> Iterator[Operated]:
+    """A Cluster `c` with access control, and what the chart installs for it."""
+    server, where = operated.server, operated.namespace
+    accounts = f"/api/v1/namespaces/{where}/serviceaccounts"
+    operated.request("POST", accounts, {"metadata": {"name": "operator"}})
+    name = {"metadata": {"name": "operator-reviewers"}}
+    role = {**name, "rules": RIGHTS["ClusterRole", "millrace-operator-reviewers"]}
+    operated.request("POST", f"{RBAC}/clusterroles", role)
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    binding = {**name, "roleRef": {**reference, "name": "operator-reviewers"}}
+    operated.request("POST", f"{RBAC}/clusterrolebindings", binding)
+    operated.apply("clusters", "c", GUARDED)
+    operated.look()
+    yield operated
+    for kind in ("clusterroles", "clusterrolebindings"):
+        server.request("DELETE", f"{RBAC}/{kind}/operator-reviewers")
+
+
+def subjects(operated: Operated) -> set[str]:
+    """Return the accounts of the test's namespace that may ask; other tests have left others."""
+    found = operated.request("GET", BINDING).get("subjects") or ()
+    return {each["name"] for each in found if each["namespace"] == operated.namespace}
+
+
+def test_brokers_of_such_clusters_may_ask_about_callers_and_no_others(guarded: Operated) -> None:
+    assert subjects(guarded) == {"c-broker"}
+    guarded.apply("clusters", "open", {"pools": [POOL]})
+    guarded.look()
+    assert subjects(guarded) == {"c-broker"}
+
+
+def test_brokers_of_a_deleted_cluster_may_not_ask_any_more(guarded: Operated) -> None:
+    where = f"/apis/millrace.dev/v1beta1/namespaces/{guarded.namespace}/clusters/c"
+    guarded.request("DELETE", where)
+    guarded.look()
+    assert subjects(guarded) == set()
+
+
+def test_the_operator_shows_a_token_for_this_cluster_alone(guarded: Operated) -> None:
+    """G1."""
+    token = guarded.fake().tokens[-1]
+    claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+    assert claims["aud"] == [f"c.{guarded.namespace}.millrace.dev"]
+    assert claims["sub"] == f"system:serviceaccount:{guarded.namespace}:operator"
+    count = len(guarded.fake().tokens)
+    guarded.look()
+    assert len(guarded.fake().tokens) == count
+
+
+def test_brokers_are_told_to_ask(guarded: Operated) -> None:
+    found = guarded.get("/apis/apps/v1/%s/statefulsets", "c-b")
+    assert found is not None
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables["MILLRACE_BROKER__ACCESS__KUBERNETES"] == "true"
+    probed = container["readinessProbe"]["httpGet"]
+    assert (probed["path"], probed["port"]) == ("/ready", 7093)
+
+
+def may(server: RunningApiServer, who: str, verb: str, group: str, resource: str) -> bool:
+    """Return whether an account may do something in every namespace."""
+    about = {"verb": verb, "group": group, "resource": resource}
+    namespace = who.split(":")[2]
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
+    spec = {"user": who, "groups": groups, "resourceAttributes": about}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    status, answer = server.request("POST", path, {"spec": spec})
+    assert status == 201, answer
+    allowed: bool = answer["status"]["allowed"]
+    return allowed
+
+
+def test_brokers_have_the_two_reviews_and_nothing_else_of_the_whole_cluster(
+    guarded: Operated,
+) -> None:
+    """G10."""
+    who = f"system:serviceaccount:{guarded.namespace}:c-broker"
+    reviews = {
+        ("authentication.k8s.io", "tokenreviews"),
+        ("authorization.k8s.io", "subjectaccessreviews"),
+    }
+    for group, resource in reviews:
+        assert may(guarded.server, who, "create", group, resource)
+    for verb, group, resource in (
+        ("get", "", "secrets"),
+        ("list", "", "secrets"),
+        ("create", "", "serviceaccounts/token"),
+        ("get", "", "pods"),
+        ("get", "millrace.dev", "clusters"),
+        ("produce", "millrace.dev", "topics"),
+        ("patch", "rbac.authorization.k8s.io", "clusterrolebindings"),
+        ("impersonate", "", "users"),
+    ):
+        assert not may(guarded.server, who, verb, group, resource), (verb, resource)
+
+
+def test_the_operator_s_rights_that_could_give_others_are_bound_to_names() -> None:
+    """G10: it can neither list Secrets, nor bind other roles, nor ask for others' tokens."""
+    rules = RIGHTS["ClusterRole", "millrace-operator"]
+    own = RIGHTS["Role", "millrace-operator"]
+
+    def found(resource: str, some: list[Any]) -> list[Any]:
+        return [rule for rule in some if resource in rule["resources"]]
+
+    (secrets,) = found("secrets", rules)
+    assert secrets["verbs"] == ["get", "create", "patch"]
+    (binding,) = found("clusterrolebindings", rules)
+    assert binding["resourceNames"] == ["millrace-operator-reviewers"]
+    assert binding["verbs"] == ["get", "patch"]
+    (role,) = found("clusterroles", rules)
+    assert (role["resourceNames"], role["verbs"]) == (["millrace-operator-reviewers"], ["bind"])
+    assert not found("serviceaccounts/token", rules)
+    (token,) = found("serviceaccounts/token", own)
+    assert (token["resourceNames"], token["verbs"]) == (["millrace-operator"], ["create"])
+    for rule in [*rules, *own]:
+        assert "*" not in (*rule["verbs"], *rule["resources"], *rule["apiGroups"])
+        assert not {"escalate", "impersonate"} & set(rule["verbs"])
+
+
+def test_access_without_tls_is_refused(operated: Operated) -> None:
+    where = f"/apis/millrace.dev/v1beta1/namespaces/{operated.namespace}/clusters"
+    document = {
+        "apiVersion": "millrace.dev/v1beta1",
+        "kind": "Cluster",
+        "metadata": {"name": "c"},
+        "spec": {"pools": [POOL], "access": {}},
+    }
+    status, answer = operated.server.request("POST", where, document)
+    assert status == 422
+    assert "tokens are sent over TLS only" in answer["message"]

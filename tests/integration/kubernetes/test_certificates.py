@@ -1,0 +1,253 @@
+"""Certificates that the operator keeps in a real API server."""
+
+import asyncio
+import base64
+import ssl
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.integration.kubernetes.operated import Operated
+from tests.integration.running_broker import RunningBroker
+
+from millrace.client import SyncAdmin, SyncProducer
+from millrace.operator.kube.api import ApiError
+from millrace.operator.kube.applied import Applied
+from millrace.operator.plan.certificates import USUAL, Times
+from millrace.operator.reconcile.certificates import CertificatesReconciler
+from millrace.operator.reconcile.resources import cluster_of
+from millrace.runtime.certificates import read
+
+SECRETS = "/api/v1/%s/secrets"
+CONFIG_MAPS = "/api/v1/%s/configmaps"
+SPEC = {"pools": [{"name": "b", "replicas": 2, "volumes": [{"name": "data", "size": "1Gi"}]}]}
+
+
+@pytest.fixture
+def encrypted(operated: Operated) -> Operated:
+    """A Cluster `c` of two brokers with TLS, at which the operator has looked."""
+    operated.apply("clusters", "c", {**SPEC, "tls": {}})
+    operated.look()
+    return operated
+
+
+def files(operated: Operated, name: str) -> dict[str, bytes]:
+    """Return the files of a Secret."""
+    found = operated.get(SECRETS, name)
+    assert found is not None, f"there is no Secret {name}"
+    return {file: base64.b64decode(text) for file, text in found["data"].items()}
+
+
+def bundle(operated: Operated) -> str:
+    """Return what clients trust."""
+    found = operated.get(CONFIG_MAPS, "c-ca")
+    assert found is not None
+    text: str = found["data"]["ca.crt"]
+    return text
+
+
+def test_each_broker_has_a_certificate_before_its_pod_is_made(encrypted: Operated) -> None:
+    found = files(encrypted, "c-b-tls")
+    assert found.keys() == {"ca.crt", "c-b-0.crt", "c-b-0.key", "c-b-1.crt", "c-b-1.key"}
+    authority = files(encrypted, "c-ca")["1.crt"]
+    for broker in ("c-b-0", "c-b-1"):
+        certificate = read(found[f"{broker}.crt"])
+        assert certificate.is_of(authority)
+        where = f"ns/{encrypted.namespace}/cluster/c/broker/{broker}"
+        assert certificate.uri == f"spiffe://cluster.local/{where}"
+        assert f"{broker}.c-brokers.{encrypted.namespace}.svc" in certificate.hosts
+    assert found["ca.crt"].decode() == bundle(encrypted) == authority.decode()
+
+
+def test_a_client_that_trusts_the_bundle_believes_a_broker(
+    encrypted: Operated, tmp_path: Path
+) -> None:
+    found = files(encrypted, "c-b-tls")
+    for file in ("c-b-0.crt", "c-b-0.key"):
+        (tmp_path / file).write_bytes(found[file])
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "c-b-0.crt", tmp_path / "c-b-0.key")
+    client = ssl.create_default_context(cadata=bundle(encrypted))
+    for host in (f"c-bootstrap.{encrypted.namespace}.svc", "localhost", "127.0.0.1"):
+        shake_hands(client, server, host)
+    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+        shake_hands(client, server, f"c-b-1.c-brokers.{encrypted.namespace}.svc")
+
+
+def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> None:
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(10):
+        for end in list(ends):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            ends.remove(end)
+    assert not ends
+
+
+def test_only_the_operator_s_own_secret_has_the_authority_s_key(encrypted: Operated) -> None:
+    key = files(encrypted, "c-ca")["1.key"]
+    assert key not in files(encrypted, "c-b-tls").values()
+    pod = encrypted.get("/apis/apps/v1/%s/statefulsets", "c-b")
+    assert pod is not None
+    assert "'c-ca'" not in str(pod["spec"])
+
+
+def test_an_idle_operator_changes_no_certificate(encrypted: Operated) -> None:
+    before = [encrypted.get(SECRETS, name) for name in ("c-ca", "c-b-tls")]
+    encrypted.restart()
+    encrypted.look()
+    assert [encrypted.get(SECRETS, name) for name in ("c-ca", "c-b-tls")] == before
+
+
+def test_what_somebody_breaks_is_made_again(encrypted: Operated) -> None:
+    secret = encrypted.get(SECRETS, "c-b-tls")
+    assert secret is not None
+    before = files(encrypted, "c-b-tls")
+    secret["data"]["c-b-0.crt"] = base64.b64encode(b"no certificate").decode()
+    path = f"/api/v1/namespaces/{encrypted.namespace}/secrets/c-b-tls"
+    encrypted.request("PUT", path, secret)
+    encrypted.look()
+    after = files(encrypted, "c-b-tls")
+    assert read(after["c-b-0.crt"]).is_of(after["ca.crt"])
+    assert after["c-b-1.crt"] == before["c-b-1.crt"]
+
+
+def test_a_removed_broker_has_no_certificate_any_more(encrypted: Operated) -> None:
+    found = rotate(encrypted, USUAL, {"c-b": 1})
+    assert found.keys() == {"ca.crt", "c-b-0.crt", "c-b-0.key"}
+
+
+QUICK = Times(authority=20, authority_every=3, spread=2, certificate=6, certificate_every=2)
+
+
+def rotate(operated: Operated, times: Times, replicas: dict[str, int]) -> dict[str, bytes]:
+    """Have an operator that knows nothing look at the certificates alone."""
+    document = operated.get("/apis/millrace.dev/v1beta1/%s/clusters", "c")
+    assert document is not None
+    cluster = cluster_of(document)
+
+    async def look() -> None:
+        one = CertificatesReconciler(
+            operated.api, Applied(operated.api), lambda: datetime.now(UTC), times
+        )
+        await one.ensure(cluster, replicas, {}, await one.observe(cluster, replicas))
+
+    asyncio.run(look())
+    return files(operated, "c-b-tls")
+
+
+def test_authorities_change_while_every_certificate_is_trusted(encrypted: Operated) -> None:
+    """At each moment a broker that has yet to hear of a change is believed, and believes."""
+    signers = set()
+    previous: dict[str, bytes] = files(encrypted, "c-b-tls")
+    deadline = time.monotonic() + 9
+    while time.monotonic() < deadline:
+        found = rotate(encrypted, QUICK, {"c-b": 2})
+        for trusting, shown in ((previous, found), (found, previous)):
+            certificate = read(shown["c-b-0.crt"])
+            assert any(certificate.is_of(each) for each in split(trusting["ca.crt"]))
+        signers |= {each for each in split(found["ca.crt"]) if read(found["c-b-0.crt"]).is_of(each)}
+        previous = found
+        time.sleep(0.5)
+    assert len(signers) >= 3
+
+
+def test_brokers_and_clients_go_on_while_authorities_change(
+    encrypted: Operated, tmp_path: Path
+) -> None:
+    """With what the operator makes: brokers know each other by it, and no write fails."""
+    bring(files(encrypted, "c-b-tls"), tmp_path)
+    brokers = [encrypted_broker(tmp_path, f"c-b-{number}") for number in range(2)]
+    try:
+        for broker in brokers:
+            broker.start()
+        bootstrap = ",".join(broker.address for broker in brokers)
+        trusted = str(tmp_path / "ca.crt")
+        with SyncAdmin(bootstrap, tls_ca_file=trusted) as admin:
+            admin.create_topic("t", partitions=2, replication_factor=2)
+        with SyncProducer(bootstrap, tls_ca_file=trusted) as producer:
+            signers, deadline = set(), time.monotonic() + 12
+            while time.monotonic() < deadline:
+                bring(rotate(encrypted, QUICK, {"c-b": 2}), tmp_path)
+                signers.add((tmp_path / "c-b-0.crt").read_bytes())
+                for number in range(20):
+                    assert producer.send("t", b"x", partition=number % 2).result(30).offset >= 0
+                time.sleep(0.2)
+        assert len(signers) >= 4
+        with SyncAdmin(bootstrap, tls_ca_file=trusted) as admin:
+            assert admin.describe_health().is_healthy
+    finally:
+        for broker in brokers:
+            broker.abandon()
+
+
+def bring(found: dict[str, bytes], folder: Path) -> None:
+    """Do what a kubelet does: all files of a Secret change at once, by a link."""
+    fresh = folder / f"data-{time.monotonic_ns()}"
+    fresh.mkdir()
+    for name, content in found.items():
+        (fresh / name).write_bytes(content)
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(f"..data/{name}")
+    link = folder / "..new"
+    link.symlink_to(fresh.name)
+    link.replace(folder / "..data")
+
+
+def encrypted_broker(folder: Path, name: str) -> RunningBroker:
+    files = {"tls_certificate_file": f"{name}.crt", "tls_key_file": f"{name}.key"}
+    settings: dict[str, object] = {
+        "node.name": name,
+        "coordination.path": folder / "coordination.sqlite",
+        "coordination.shared": "true",
+        "listeners.replicas.tls_client_ca_file": folder / "ca.crt",
+    }
+    for listener in ("clients", "replicas"):
+        for setting, file in files.items():
+            settings[f"listeners.{listener}.{setting}"] = folder / file
+    return RunningBroker(folder / name, settings)
+
+
+def split(certificates: bytes) -> list[bytes]:
+    end = b"-----END CERTIFICATE-----\n"
+    return [each + end for each in certificates.split(end) if each]
+
+
+def test_two_operators_do_not_lose_each_other_s_authority(encrypted: Operated) -> None:
+    """A lease is a hint: the later one fails, and looks again."""
+    document = encrypted.get("/apis/millrace.dev/v1beta1/%s/clusters", "c")
+    assert document is not None
+    cluster = cluster_of(document)
+    times = Times(authority_every=0)
+
+    def operator() -> CertificatesReconciler:
+        return CertificatesReconciler(
+            encrypted.api, Applied(encrypted.api), lambda: datetime.now(UTC), times
+        )
+
+    async def both() -> None:
+        first, second = operator(), operator()
+        seen = [await one.observe(cluster, ["c-b"]) for one in (first, second)]
+        await first.ensure(cluster, {"c-b": 2}, {}, seen[0])
+        with pytest.raises(ApiError):
+            await second.ensure(cluster, {"c-b": 2}, {}, seen[1])
+
+    asyncio.run(both())
+    assert "2.crt" in files(encrypted, "c-ca")
+
+
+def test_a_cluster_cannot_be_switched_to_tls_while_it_runs(operated: Operated) -> None:
+    operated.apply("clusters", "c", SPEC)
+    where = f"/apis/millrace.dev/v1beta1/namespaces/{operated.namespace}/clusters/c"
+    _, found = operated.server.request("GET", where)
+    found["spec"]["tls"] = {}
+    status, answer = operated.server.request("PUT", where, found)
+    assert status == 422
+    assert "tls and access cannot be switched on or off" in answer["message"]
