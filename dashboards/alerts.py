@@ -251,6 +251,24 @@ BROKERS: Final = (
         "{{ $value }}.",
         runbook="settings-differ",
     ),
+    Alert(
+        name="CertificateEnds",
+        severity=Severity.TICKET,
+        expr=f"min by ({_BROKER}, listener) (millrace_certificate_seconds) < 7 * 86400",
+        hold="1h",
+        summary=f"The certificate of listener {{{{ $labels.listener }}}} {_OF_BROKER} ends in "
+        "{{ $value | humanizeDuration }}.",
+        runbook="certificate-ends",
+    ),
+    Alert(
+        name="CertificateEndsNow",
+        severity=Severity.PAGE,
+        expr=f"min by ({_BROKER}, listener) (millrace_certificate_seconds) < 6 * 3600",
+        hold="5m",
+        summary=f"The certificate of listener {{{{ $labels.listener }}}} {_OF_BROKER} ends in "
+        "{{ $value | humanizeDuration }}; then new connections fail.",
+        runbook="certificate-ends",
+    ),
 )
 GROUPS: Final = (
     Alert(

@@ -73,6 +73,19 @@ BOARD: Final = Board(
                 runbook="event-loop-slow",
             ),
             Panel(
+                title="Certificates",
+                description="How long the certificate of each listener counts. When it has ended, "
+                "new connections fail.",
+                queries={
+                    "{{instance}} {{listener}}": (
+                        "min by (instance, listener) (millrace_certificate_seconds)"
+                    )
+                },
+                unit=Unit.SECONDS,
+                steps=((-1e9, BAD), (6 * 3600, WATCH), (7 * 86_400, GOOD)),
+                runbook="certificate-ends",
+            ),
+            Panel(
                 title="Restarts",
                 description="Starts of each broker in the time that is shown.",
                 queries={"{{instance}}": "changes(process_start_time_seconds[$__range])"},

@@ -22,6 +22,7 @@ CLUSTER = {"namespace": "shop", "millrace_cluster": "logs"}
 BROKER = {**CLUSTER, "instance": "logs-b-0"}
 OTHER_BROKER = {**CLUSTER, "instance": "logs-b-1"}
 LOG_DIR = {**BROKER, "log_dir": "/data/log", "media": "ssd"}
+LISTENER = {**BROKER, "listener": "clients"}
 HDD = {**BROKER, "log_dir": "/data/hdd"}
 GROUP = {**CLUSTER, "group": "billing", "topic": "orders"}
 OF_CLUSTER = "of cluster shop/logs"
@@ -196,6 +197,19 @@ CASES: dict[str, Case] = {
         minutes=(59, 60),
         labels=BROKER,
         summary="Settings of [cluster] on logs-b-0 that differ from the controller's: 1.",
+    ),
+    "CertificateEnds": Case(
+        **gauge("millrace_certificate_seconds", LISTENER, 6 * 86400, 8 * 86400),
+        minutes=(59, 60),
+        labels=LISTENER,
+        summary="The certificate of listener clients on logs-b-0 ends in 6d 0h 0m 0s.",
+    ),
+    "CertificateEndsNow": Case(
+        **gauge("millrace_certificate_seconds", LISTENER, 5 * 3600, 7 * 3600),
+        minutes=(4, 5),
+        labels=LISTENER,
+        summary="The certificate of listener clients on logs-b-0 ends in 5h 0m 0s; then new "
+        "connections fail.",
     ),
     "GroupLag": Case(
         **gauge("millrace_group_lag_seconds_max", {**GROUP, "instance": "logs-b-1"}, 3600, 1700),

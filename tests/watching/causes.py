@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.background import repeated
+from tests.fakes.certificate_files import CertificateFiles
 from tests.faults.machine import Need
 from tests.faults.volume import Volume
 from tests.integration.running_broker import RunningBroker
@@ -97,6 +98,26 @@ def _other_settings(scene: Scene) -> Iterator[None]:
     before = broker.settings
     broker.stop()
     broker.settings = {**before, "cluster.deleted_topic_retention_ms": 1000}
+    broker.start()
+    yield
+    broker.stop()
+    broker.settings = before
+    broker.start()
+
+
+@contextmanager
+def _ending_certificate(scene: Scene) -> Iterator[None]:
+    """The certificate of a listener ends within an hour."""
+    broker = scene.others()[0]
+    before = broker.settings
+    files = CertificateFiles(broker.folder / "certificates").make("b", "127.0.0.1", days=1 / 24)
+    broker.stop()
+    broker.settings = {
+        **before,
+        "listeners.outside.port": 0,
+        "listeners.outside.tls_certificate_file": files.certificate,
+        "listeners.outside.tls_key_file": files.key,
+    }
     broker.start()
     yield
     broker.stop()
@@ -345,6 +366,7 @@ class Cause:
 STAGES: Final[tuple[tuple[Cause, ...], ...]] = (
     (
         Cause(alerts=("SettingsDiffer",), begin=_other_settings),
+        Cause(alerts=("CertificateEnds", "CertificateEndsNow"), begin=_ending_certificate),
         Cause(alerts=("GroupLag",), begin=_no_members),
         Cause(alerts=("GroupLagUnknown",), begin=_lost_position),
         Cause(alerts=("OperatorStuck", "OperatorFails"), begin=_failing_operator),
