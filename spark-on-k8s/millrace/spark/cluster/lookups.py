@@ -98,6 +98,7 @@ class Lookups:
                 self._options.bootstrap_servers,
                 client_id=CLIENT_ID,
                 request_timeout_ms=self._options.request_timeout_ms,
+                token_file=self._options.token_file,
             )
         admin = self._admin
         return until_answered(lambda: question(admin), self._options.request_timeout_ms)

@@ -30,6 +30,15 @@ def brokers_option() -> Any:
     )  # fmt: skip
 
 
+def token_file_option() -> Any:
+    """Declare the option that names the file of a token."""
+    return setting(
+        "", "File with the token that tells brokers who reads or writes, on the driver and on each "
+        "executor; it is read again when it changes. Not in Kafka.",
+        name="tokenFile", allowed="a path", default_text="`MILLRACE_TOKEN_FILE`, else none",
+    )  # fmt: skip
+
+
 def namespace_option() -> Any:
     """Declare the option of a namespace."""
     return setting(

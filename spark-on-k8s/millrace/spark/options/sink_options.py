@@ -9,7 +9,7 @@ from millrace.core.errors import InvalidTopicError, InvalidTransactionalIdError
 from millrace.core.records.compression import CODEC_NAMES
 from millrace.core.settings import INT64_MAX, Unit, setting, settings_of
 from millrace.core.topics import parse_topic_name
-from millrace.spark.options.option import Use, brokers_option, namespace_option
+from millrace.spark.options.option import Use, brokers_option, namespace_option, token_file_option
 from millrace.spark.options.option_table import NO_BROKERS, Said, Why, parse_table
 from millrace.spark.options.source_options import SourceOptions
 
@@ -32,6 +32,7 @@ class SinkOptions:
     """The options of one query that writes, parsed."""
 
     bootstrap_servers: str = brokers_option()
+    token_file: str = token_file_option()
     namespace: str = namespace_option()
     topic: str | None = setting(
         None, "The topic of all rows; it overrides the column `topic`. Without it that column is "

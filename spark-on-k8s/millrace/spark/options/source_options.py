@@ -13,7 +13,7 @@ from millrace.core.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED
 from millrace.core.settings import INT64_MAX, Unit, setting, settings_of
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.options import subscriptions
-from millrace.spark.options.option import Use, brokers_option, namespace_option
+from millrace.spark.options.option import Use, brokers_option, namespace_option, token_file_option
 from millrace.spark.options.option_table import NO_BROKERS, Said, Why, parse_table
 
 
@@ -22,6 +22,7 @@ class SourceOptions:
     """The options of one query, parsed."""
 
     bootstrap_servers: str = brokers_option()
+    token_file: str = token_file_option()
     subscribe: subscriptions.Topics | None = setting(
         None, "Topics to read, separated by commas. Exactly one of `subscribe`, "
         "`subscribePattern` and `assign` must be given.",

@@ -246,9 +246,19 @@ def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: boo
     return BatchSink(options, shared)
 
 
-def _open_admin(kind: tuple[str, int]) -> SyncAdmin:
-    bootstrap, request_timeout_ms = kind
-    return SyncAdmin(bootstrap, client_id=CLIENT_ID, request_timeout_ms=request_timeout_ms)
+class _AdminKind(NamedTuple):
+    bootstrap: str
+    request_timeout_ms: int
+    token_file: str
+
+
+def _open_admin(kind: _AdminKind) -> SyncAdmin:
+    return SyncAdmin(
+        kind.bootstrap,
+        client_id=CLIENT_ID,
+        request_timeout_ms=kind.request_timeout_ms,
+        token_file=kind.token_file,
+    )
 
 
 _idle_admin: Final = IdleClient(_open_admin)
@@ -258,8 +268,8 @@ def _admin(options: SinkOptions) -> AbstractContextManager[SyncAdmin]:
     return _idle_admin.lent(_admin_kind(options))
 
 
-def _admin_kind(options: SinkOptions) -> tuple[str, int]:
-    return options.bootstrap_servers, options.request_timeout_ms
+def _admin_kind(options: SinkOptions) -> _AdminKind:
+    return _AdminKind(options.bootstrap_servers, options.request_timeout_ms, options.token_file)
 
 
 def make_stream_sink(given: dict[str, str], schema: StructType) -> StreamSink:
@@ -310,6 +320,7 @@ def open_producer(options: SinkOptions, transactional_id: str = "") -> SyncProdu
         request_timeout_ms=options.request_timeout_ms,
         compression=options.compression,
         tracing=options.tracing,
+        token_file=options.token_file,
         partitioner="round_robin" if options.partitioner == "round_robin" else "keyed",
     )
 

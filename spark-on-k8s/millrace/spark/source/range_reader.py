@@ -334,6 +334,7 @@ class _ConsumerKind:
     rack: str
     isolation: Isolation
     tracing: bool
+    token_file: str
 
     @staticmethod
     def of(options: SourceOptions) -> "_ConsumerKind":
@@ -345,6 +346,7 @@ class _ConsumerKind:
             rack,
             options.reads,
             options.tracing,
+            options.token_file,
         )
 
 
@@ -358,6 +360,7 @@ def _open_consumer(kind: _ConsumerKind) -> SyncConsumer:
         client_rack=kind.rack,
         isolation=kind.isolation,
         tracing=kind.tracing,
+        token_file=kind.token_file,
     )
 
 

@@ -182,7 +182,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name = self._options.group_id
         if name and self._options.commit_offsets is not False:
             if self._reporter is None:
-                self._reporter = PositionReporter(self._options.bootstrap_servers)
+                self._reporter = PositionReporter(
+                    self._options.bootstrap_servers, self._options.token_file
+                )
             self._reporter.report(name, Offsets.from_dict(end).positions)
 
     def stop(self) -> None:

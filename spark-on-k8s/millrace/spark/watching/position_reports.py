@@ -27,8 +27,9 @@ _log = logging.getLogger(__name__)
 class PositionReporter:
     """Sends the newest positions of any number of names."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, token_file: str = "") -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._token_file = token_file
         self._changed = threading.Condition()
         self._waiting: dict[str, Mapping[PartitionName, LogPosition]] = {}
         self._is_closed = False
@@ -54,7 +55,10 @@ class PositionReporter:
 
     def _run(self) -> None:
         with SyncAdmin(
-            self._bootstrap_servers, client_id=CLIENT_ID, request_timeout_ms=_TIMEOUT_MS
+            self._bootstrap_servers,
+            client_id=CLIENT_ID,
+            request_timeout_ms=_TIMEOUT_MS,
+            token_file=self._token_file,
         ) as admin:
             while True:
                 with self._changed:
