@@ -23,6 +23,8 @@ from millrace.broker.guard.access_reviews import AccessReviews
 from millrace.broker.guard.guard import AuthorityAwayError
 from millrace.broker.guard.reviews import Reviews
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
+from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.errors import MillraceError, TopicAuthorizationFailedError
 from millrace.core.guard.access import CLUSTER, Demand, Operation, ResourceKind, named
 from millrace.core.guard.identity import Identity
 from millrace.core.guard.service_account_token import TokenRefusedError, audience_of
@@ -54,15 +56,16 @@ class Namespace:
         self.must("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         self.make_account("broker")
         self.must("POST", f"{RBAC}/clusterroles", reviewer_role() | {"metadata": {"name": name}})
-        self.must(
-            "POST",
-            f"{RBAC}/clusterrolebindings",
-            {
-                "metadata": {"name": name},
-                "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name},
-                "subjects": [{"kind": "ServiceAccount", "name": "broker", "namespace": name}],
-            },
-        )
+        self.bind_everywhere(name, "broker")
+
+    def bind_everywhere(self, role: str, account: str) -> None:
+        """Give an account a ClusterRole in all namespaces."""
+        binding = {
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.name}],
+        }
+        self.must("POST", f"{RBAC}/clusterrolebindings", binding)
 
     def broker_settings(self) -> dict[str, object]:
         """Return the settings of a broker that asks the API server who may do what."""
@@ -367,3 +370,88 @@ def test_a_broker_refuses_callers_without_a_token_of_its_cluster(
         assert Caller(broker, token).call("Hello") == (None, refused)
     assert Caller(broker, namespace.token("reader", namespace.audience)).call("Hello")[1] == set()
     assert "must be 'logs." in broker.log_path.read_text()
+
+
+def test_the_operator_has_the_rights_for_all_that_it_does_in_a_cluster(
+    namespace: Namespace, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """G10: as the chart gives them, and with a token for this cluster."""
+    broker = start_broker(namespace.broker_settings())
+    account = namespace.make_account("operator")
+    chart = yaml.safe_load_all((ROOT / "tests" / "data" / "chart" / "default.yaml").read_text())
+    role = next(
+        document
+        for document in chart
+        if (document["kind"], document["metadata"]["name"]) == ("ClusterRole", "millrace-operator")
+    )
+    name = f"{namespace.name}-operator"
+    role["metadata"] = {"name": name}
+    namespace.must("POST", f"{RBAC}/clusterroles", role)
+    namespace.bind_everywhere(name, "operator")
+    token = tmp_path / "operator.token"
+    token.write_text(namespace.token("operator", namespace.audience))
+    topic = f"{namespace.name}/orders"
+    with SyncAdmin(broker.address, token_file=str(token)) as admin:
+        wait_until(lambda: has_rights(admin), f"{account} has its rights", 30)
+        admin.create_topic(topic, partitions=1)
+        admin.alter_topic(topic, set_config={"retention.ms": "3600000"})
+        assert topic in admin.describe_topics()
+        assert admin.describe_logs(topic)
+        (partition,) = admin.describe_topic(topic).partitions
+        admin.reassign_partitions({(topic, 0): list(partition.replicas)})
+        admin.set_quota("a", principal="alice", produce_bytes_per_second=1_000_000)
+        assert [quota.name for quota in admin.list_quotas()] == ["a"]
+        assert admin.describe_quotas() is not None
+        admin.delete_quota("a")
+        (known,) = admin.describe_cluster().brokers
+        admin.drain_broker(known.broker_id)
+        admin.undrain_broker(known.broker_id)
+        with SyncProducer(broker.address, token_file=str(token)) as producer:
+            refused = producer.send(topic, b"it writes no records")
+            with pytest.raises(TopicAuthorizationFailedError):
+                refused.result(30)
+        admin.delete_topic(topic)
+
+
+def has_rights(admin: SyncAdmin) -> bool:
+    try:
+        admin.list_quotas()
+    except MillraceError:
+        return False
+    return True
+
+
+def test_programs_write_and_read_by_roles(
+    namespace: Namespace, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """A stream asks about a topic when it meets it, and nobody is told of a failure meanwhile."""
+    broker = start_broker(namespace.broker_settings())
+    namespace.make_account("program")
+    namespace.allow("program", ["create", "describe", "produce", "consume"], "topics")
+    namespace.allow("program", ["consume", "describe"], "groups", "readers")
+    token = tmp_path / "program.token"
+    token.write_text(namespace.token("program", namespace.audience))
+    topic, group = f"{namespace.name}/orders", f"{namespace.name}/readers"
+    client: dict[str, Any] = {"token_file": str(token)}
+    with SyncAdmin(broker.address, **client) as admin:
+        wait_until(lambda: creates(admin, topic), "the API server knows the roles", 30)
+    with SyncProducer(broker.address, **client) as producer:
+        sent = [producer.send(topic, b"%d" % number) for number in range(100)]
+        assert all(handle.result(30).offset >= 0 for handle in sent)
+    with SyncConsumer(
+        broker.address, group=group, auto_offset_reset="earliest", **client
+    ) as consumer:
+        consumer.subscribe([topic])
+        found = set()
+        for record in consumer:
+            found.add(record.value)
+            if len(found) == 100:
+                break
+
+
+def creates(admin: SyncAdmin, topic: str) -> bool:
+    try:
+        admin.create_topic(topic, partitions=2)
+    except MillraceError:
+        return False
+    return True
