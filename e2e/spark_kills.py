@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pyarrow as pa
+from e2e.cluster.commands import CommandError
 from e2e.cluster.native import NativeCluster
 from e2e.flights import FlightsStream
 from e2e.installed import Namespace, until
@@ -145,23 +146,22 @@ class Story:
         until(lambda: len(self._job.executors()) == 2, "there are two executors")
         self._job.wait_for_batch()
         begun = time.monotonic()
-        planned = self._job.written().planned()
         match victim:
             case Victim.DRIVER:
-                self._kill_pod(self._job.driver())
+                self._kill_pod(self._job.driver)
             case Victim.EXECUTOR:
-                self._kill_pod(self._job.executors()[0])
+                self._kill_pod(self._executor)
             case Victim.BROKER:
-                self._kill_pod("logs-brokers-0")
+                self._kill_pod(lambda: "logs-brokers-0")
             case Victim.COORDINATOR:
-                self._kill_pod(self._coordinator())
+                self._kill_pod(self._coordinator)
             case Victim.NODE:
                 self._drain()
             case Victim.SLEEP:
-                self._put_to_sleep(self._job.executors()[0])
+                self._put_to_sleep(self._executor())
             case Victim.POWER:
                 self._cut_the_power()
-        self._job.wait_for_batch(planned, BACK_SECONDS_MAX)
+        self._job.wait_for_batch(self._job.written().planned(), BACK_SECONDS_MAX)
         seconds = time.monotonic() - begun
         self.outcome.back_s.append((victim, seconds))
         self._namespace.wait("cluster.millrace.dev/logs", "Healthy")
@@ -176,11 +176,28 @@ class Story:
         self.outcome.rows = found.num_rows
         self.outcome.difference = expected.difference(found, wanted)
 
-    def _kill_pod(self, name: str) -> None:
-        """Kill a pod at once: `kubectl delete --force` would let it stop cleanly."""
-        self._kubernetes.signal_pod(name, "SIGKILL", self._namespace.name)
-        # In place, it would restart later after each kill, finally after five minutes.
-        self._namespace("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
+    def _kill_pod(self, choose: Callable[[], str]) -> None:
+        """Kill a pod at once: `kubectl delete --force` would let it stop cleanly.
+
+        Args:
+            choose: returns its name; asked again where the pod has ended in between.
+        """
+
+        def is_killed() -> bool:
+            name = choose()
+            try:
+                self._kubernetes.signal_pod(name, "SIGKILL", self._namespace.name)
+            except CommandError:  # It has no container now, as its node was off.
+                return False
+            # In place, it would restart later after each kill, finally after five minutes.
+            self._namespace("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
+            return True
+
+        until(is_killed, f"{choose()} is killed")
+
+    def _executor(self) -> str:
+        until(lambda: bool(self._job.executors()), "an executor runs")
+        return self._job.executors()[0]
 
     def _put_to_sleep(self, name: str) -> None:
         def signal(which: str) -> None:
