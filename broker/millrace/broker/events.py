@@ -707,6 +707,22 @@ CREDENTIAL_REFUSED: Final = Event(
     "address, close the port to it.",
     fields=(*CALLER_FIELDS, "method", "reason"),
 )
+AUTHORITY_AWAY: Final = Event(
+    name="authority_away",
+    level=Level.WARNING,
+    text="the Kubernetes API server does not say who may do what: %(error)s",
+    meaning="A question about a caller has no answer. Those who were known and allowed go on for "
+    "15 minutes; others are told to try again.",
+    action="If the API server refuses the question, give the brokers' ServiceAccount the rights "
+    "of docs/security.md.",
+    fields=("error",),
+)
+AUTHORITY_BACK: Final = Event(
+    name="authority_back",
+    level=Level.INFO,
+    text="the Kubernetes API server says again who may do what",
+    meaning="It answers questions about callers again.",
+)
 ACCESS_FILE_TAKEN: Final = Event(
     name="access_file_taken",
     level=Level.INFO,

@@ -291,7 +291,9 @@ def test_a_namespace_is_a_tenant(namespace: Namespace) -> None:
     run(namespace.access("broker"), story)
 
 
-def test_a_broker_without_the_right_to_review_refuses_everybody(namespace: Namespace) -> None:
+def test_a_broker_without_the_right_to_review_refuses_everybody(
+    namespace: Namespace, caplog: pytest.LogCaptureFixture
+) -> None:
     namespace.make_account("reader")
     token = namespace.token("reader", namespace.audience)
 
@@ -303,6 +305,10 @@ def test_a_broker_without_the_right_to_review_refuses_everybody(namespace: Names
             await AccessReviews(reviews, namespace.name, "logs").decide(Identity("a"), demand)
 
     run(namespace.access("reader"), story)
+    said = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 1
+    assert "does not say who may do what" in said[0].getMessage()
+    assert "403" in said[0].getMessage()
 
 
 METHODS = import_module("millrace.proto.v1.cluster_pb2").DESCRIPTOR.services_by_name["Cluster"]

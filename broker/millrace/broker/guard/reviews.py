@@ -7,10 +7,12 @@ then has no answer at once.
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from millrace.broker import events
 from millrace.broker.guard.guard import AuthorityAwayError
 from millrace.runtime.kubernetes.access import ApiAccess
 from millrace.runtime.kubernetes.api_server import (
@@ -22,6 +24,8 @@ from millrace.runtime.kubernetes.api_server import (
     connect,
 )
 from millrace.runtime.kubernetes.resources import Kind
+
+_log = logging.getLogger(__name__)
 
 TOKEN_REVIEW: Final = Kind("authentication.k8s.io/v1", "TokenReview", "tokenreviews", False)
 ACCESS_REVIEW: Final = Kind(
@@ -103,6 +107,7 @@ class Reviews:
         )
         self._threads = ThreadPoolExecutor(UNDER_WAY_MAX, thread_name_prefix="reviews")
         self._asked = 0
+        self._is_away = False
 
     async def review(self, kind: Kind, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         question = {"apiVersion": kind.api_version, "kind": kind.name, "spec": spec}
@@ -133,12 +138,21 @@ class Reviews:
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._threads, send)
         except NoAnswerError as error:
-            raise AuthorityAwayError(str(error)) from error
+            raise self._away(str(error)) from error
         finally:
             self._asked -= 1
         if not answer.is_success:
             # Also 401 and 403: it is the broker that may not ask, and not the caller who is wrong.
-            raise AuthorityAwayError(
+            raise self._away(
                 f"the API server answered {answer.status} to {method} {path}: {answer.message}"
             )
+        if self._is_away:
+            self._is_away = False
+            events.AUTHORITY_BACK.log(_log)
         return answer
+
+    def _away(self, error: str) -> AuthorityAwayError:
+        """Log that there is no answer, for people the first time only; return the error."""
+        events.AUTHORITY_AWAY.log(_log, error=error, is_repeat=self._is_away)
+        self._is_away = True
+        return AuthorityAwayError(error)
