@@ -222,6 +222,18 @@ class Scene(Seeing):
             raise NotSeenError("all brokers are on the node of the load")
         return self.dice.choice(found)
 
+    def alone_on_its_node(self) -> str:
+        """Name of a broker's pod that has its node for itself.
+
+        Raises:
+            NotSeenError: there is none.
+        """
+        nodes = {name: pod["spec"].get("nodeName") for name, pod in sorted(self.pods().items())}
+        found = [name for name, node in nodes.items() if list(nodes.values()).count(node) == 1]
+        if not found:
+            raise NotSeenError("each broker's node has another one, too")
+        return self.dice.choice(found)
+
     def led_key(self, pod: str) -> int:
         """Any partition that a broker leads.
 

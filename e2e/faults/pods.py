@@ -137,7 +137,7 @@ def cut_a_stop_short(scene: Scene) -> str:
 
 @fault("node-drained", "kubectl drain of a broker's node, then uncordon")
 def drain_a_node(scene: Scene) -> str:
-    name = scene.away_from_home()
+    name = scene.alone_on_its_node()  # Else the budget keeps the other one there.
     node, uid, before = scene.node_of(name), scene.uids()[name], scene.view
     key = scene.led_key(name)
     try:
@@ -151,7 +151,7 @@ def drain_a_node(scene: Scene) -> str:
 
 @fault("drain-waits", "kubectl drain of a second node while the broker of the first is away")
 def drain_two_nodes(scene: Scene) -> str:
-    name = scene.away_from_home()
+    name = scene.alone_on_its_node()  # Else the budget keeps the other one there.
     first = scene.node_of(name)
     others = [node for node in scene.kubernetes.nodes if node is not first]
     try:
