@@ -59,7 +59,7 @@ class Completions:
         over = self._over.get(telling.place)
         if over is None:
             over = self._over[telling.place] = {}
-            self._tasks.begin(self._note_later(telling.place))
+            self._tasks.begin(self._note_later(telling.place, over))
         over[telling.decision.transactional_id] = telling
 
     def find(self, place: TopicPartition, transactional_id: str) -> Over | None:
@@ -93,8 +93,8 @@ class Completions:
     ) -> Result[TransactionRecord, None]:
         return machine.handle_complete(over, self._now())
 
-    async def _note_later(self, place: TopicPartition) -> None:
-        noted = self._over[place]
+    async def _note_later(self, place: TopicPartition, noted: dict[str, Telling]) -> None:
+        """Note what is over, until that is all, or another broker coordinates the partition."""
         pause_s = _MOMENT_S
         while self._over.get(place) is noted:
             await asyncio.sleep(pause_s)
