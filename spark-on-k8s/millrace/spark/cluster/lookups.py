@@ -25,6 +25,7 @@ from millrace.spark.cluster.offsets import (
     check_topic_names,
 )
 from millrace.spark.errors import InvalidOptionError
+from millrace.spark.options.option import credential_files
 from millrace.spark.options.source_options import SourceOptions
 from millrace.spark.options.subscriptions import (
     At,
@@ -98,7 +99,7 @@ class Lookups:
                 self._options.bootstrap_servers,
                 client_id=CLIENT_ID,
                 request_timeout_ms=self._options.request_timeout_ms,
-                token_file=self._options.token_file,
+                **credential_files(self._options)._asdict(),
             )
         admin = self._admin
         return until_answered(lambda: question(admin), self._options.request_timeout_ms)

@@ -5,7 +5,7 @@ The options themselves are in `source_options` and `sink_options`, declared as a
 """
 
 from enum import Flag, auto
-from typing import Any
+from typing import Any, Final, NamedTuple, Protocol
 
 from millrace.core.addresses import parse_addresses
 from millrace.core.errors import InvalidTopicError
@@ -36,6 +36,68 @@ def token_file_option() -> Any:
         "", "File with the token that tells brokers who reads or writes, on the driver and on each "
         "executor; it is read again when it changes. Not in Kafka.",
         name="tokenFile", allowed="a path", default_text="`MILLRACE_TOKEN_FILE`, else none",
+    )  # fmt: skip
+
+
+class CredentialFiles(NamedTuple):
+    """The files of a query's credentials, by the names of the clients' settings; empty: none."""
+
+    tls_ca_file: str = ""
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    token_file: str = ""
+
+
+NO_CREDENTIALS: Final = CredentialFiles()
+
+
+class CredentialOptions(Protocol):
+    """Options that name them."""
+
+    @property
+    def tls_ca_file(self) -> str: ...
+    @property
+    def tls_certificate_file(self) -> str: ...
+    @property
+    def tls_key_file(self) -> str: ...
+    @property
+    def token_file(self) -> str: ...
+
+
+def credential_files(options: CredentialOptions) -> CredentialFiles:
+    """Return the files of a query's credentials."""
+    return CredentialFiles(
+        options.tls_ca_file,
+        options.tls_certificate_file,
+        options.tls_key_file,
+        options.token_file,
+    )
+
+
+def tls_ca_file_option() -> Any:
+    """Declare the option that makes a query speak TLS."""
+    return setting(
+        "", "PEM file of the authorities of brokers' certificates, at that place on the driver and "
+        "on each executor; `system`: those that the machines trust. Connections are then by TLS: "
+        "see [TLS](security.md#a-client-with-tls).",
+        name="tlsCaFile", allowed="a path", default_text="`MILLRACE_TLS_CA_FILE`, else plain text",
+    )  # fmt: skip
+
+
+def tls_certificate_file_option() -> Any:
+    """Declare the option that names a certificate."""
+    return setting(
+        "", "PEM file of the query's certificate, for brokers that ask for one.",
+        name="tlsCertificateFile", allowed="a path",
+        default_text="`MILLRACE_TLS_CERTIFICATE_FILE`, else none",
+    )  # fmt: skip
+
+
+def tls_key_file_option() -> Any:
+    """Declare the option that names the certificate's key."""
+    return setting(
+        "", "PEM file of the certificate's key.",
+        name="tlsKeyFile", allowed="a path", default_text="`MILLRACE_TLS_KEY_FILE`, else none",
     )  # fmt: skip
 
 

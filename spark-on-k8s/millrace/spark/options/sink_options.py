@@ -9,7 +9,15 @@ from millrace.core.errors import InvalidTopicError, InvalidTransactionalIdError
 from millrace.core.records.compression import CODEC_NAMES
 from millrace.core.settings import INT64_MAX, Unit, setting, settings_of
 from millrace.core.topics import parse_topic_name
-from millrace.spark.options.option import Use, brokers_option, namespace_option, token_file_option
+from millrace.spark.options.option import (
+    Use,
+    brokers_option,
+    namespace_option,
+    tls_ca_file_option,
+    tls_certificate_file_option,
+    tls_key_file_option,
+    token_file_option,
+)
 from millrace.spark.options.option_table import NO_BROKERS, Said, Why, parse_table
 from millrace.spark.options.source_options import SourceOptions
 
@@ -104,6 +112,9 @@ class SinkOptions:
         name="requestTimeoutMs", aliases=("kafka.request.timeout.ms",),
         unit=Unit.MILLISECONDS, minimum=1,
     )  # fmt: skip
+    tls_ca_file: str = tls_ca_file_option()
+    tls_certificate_file: str = tls_certificate_file_option()
+    tls_key_file: str = tls_key_file_option()
     tracing: bool = setting(
         False, "Spans of OpenTelemetry, and the context of the trace in the headers of rows that "
         "have none: see [tracing](tracing.md). Not in Kafka.",

@@ -13,7 +13,15 @@ from millrace.core.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED
 from millrace.core.settings import INT64_MAX, Unit, setting, settings_of
 from millrace.spark.errors import InvalidOptionError
 from millrace.spark.options import subscriptions
-from millrace.spark.options.option import Use, brokers_option, namespace_option, token_file_option
+from millrace.spark.options.option import (
+    Use,
+    brokers_option,
+    namespace_option,
+    tls_ca_file_option,
+    tls_certificate_file_option,
+    tls_key_file_option,
+    token_file_option,
+)
 from millrace.spark.options.option_table import NO_BROKERS, Said, Why, parse_table
 
 
@@ -123,6 +131,9 @@ class SourceOptions:
         aliases=("kafka.isolation.level",), choices=ISOLATIONS,
     )  # fmt: skip
     include_headers: bool = setting(False, "Adds the column `headers`.", name="includeHeaders")
+    tls_ca_file: str = tls_ca_file_option()
+    tls_certificate_file: str = tls_certificate_file_option()
+    tls_key_file: str = tls_key_file_option()
     tracing: bool = setting(
         False, "Spans of OpenTelemetry for what tasks read, with links to the contexts in which "
         "the records were sent: see [tracing](tracing.md). Not in Kafka.",

@@ -30,7 +30,7 @@ from millrace.spark import events
 from millrace.spark.cluster.lookups import CLIENT_ID
 from millrace.spark.cluster.worker_clients import IdleClient
 from millrace.spark.errors import InvalidOptionError
-from millrace.spark.options.option import Use
+from millrace.spark.options.option import CredentialFiles, Use, credential_files
 from millrace.spark.options.sink_options import SinkOptions, parse_sink_options
 from millrace.spark.sink import transactions
 from millrace.spark.sink.rows import check_columns
@@ -249,7 +249,7 @@ def make_batch_sink(given: dict[str, str], schema: StructType, *, overwrite: boo
 class _AdminKind(NamedTuple):
     bootstrap: str
     request_timeout_ms: int
-    token_file: str
+    credentials: CredentialFiles
 
 
 def _open_admin(kind: _AdminKind) -> SyncAdmin:
@@ -257,7 +257,7 @@ def _open_admin(kind: _AdminKind) -> SyncAdmin:
         kind.bootstrap,
         client_id=CLIENT_ID,
         request_timeout_ms=kind.request_timeout_ms,
-        token_file=kind.token_file,
+        **kind.credentials._asdict(),
     )
 
 
@@ -269,7 +269,9 @@ def _admin(options: SinkOptions) -> AbstractContextManager[SyncAdmin]:
 
 
 def _admin_kind(options: SinkOptions) -> _AdminKind:
-    return _AdminKind(options.bootstrap_servers, options.request_timeout_ms, options.token_file)
+    return _AdminKind(
+        options.bootstrap_servers, options.request_timeout_ms, credential_files(options)
+    )
 
 
 def make_stream_sink(given: dict[str, str], schema: StructType) -> StreamSink:
@@ -320,8 +322,8 @@ def open_producer(options: SinkOptions, transactional_id: str = "") -> SyncProdu
         request_timeout_ms=options.request_timeout_ms,
         compression=options.compression,
         tracing=options.tracing,
-        token_file=options.token_file,
         partitioner="round_robin" if options.partitioner == "round_robin" else "keyed",
+        **credential_files(options)._asdict(),
     )
 
 

@@ -34,7 +34,7 @@ from millrace.spark.cluster.lookups import CLIENT_ID, Lookups, until_answered
 from millrace.spark.cluster.offsets import Log, LogPosition, Offsets
 from millrace.spark.cluster.worker_clients import IdleClient
 from millrace.spark.errors import ReadStalledError
-from millrace.spark.options.option import Use
+from millrace.spark.options.option import CredentialFiles, Use, credential_files
 from millrace.spark.options.source_options import SourceOptions
 from millrace.spark.source.data_loss import Loss, losses, raise_for, told, what_to_do
 from millrace.spark.source.planning import Range
@@ -334,7 +334,7 @@ class _ConsumerKind:
     rack: str
     isolation: Isolation
     tracing: bool
-    token_file: str
+    credentials: CredentialFiles
 
     @staticmethod
     def of(options: SourceOptions) -> "_ConsumerKind":
@@ -346,7 +346,7 @@ class _ConsumerKind:
             rack,
             options.reads,
             options.tracing,
-            options.token_file,
+            credential_files(options),
         )
 
 
@@ -360,7 +360,7 @@ def _open_consumer(kind: _ConsumerKind) -> SyncConsumer:
         client_rack=kind.rack,
         isolation=kind.isolation,
         tracing=kind.tracing,
-        token_file=kind.token_file,
+        **kind.credentials._asdict(),
     )
 
 

@@ -31,7 +31,7 @@ from millrace.core.topics import PartitionName
 from millrace.spark import events
 from millrace.spark.cluster.lookups import Lookups
 from millrace.spark.cluster.offsets import Log, LogPosition, Offsets
-from millrace.spark.options.option import Use
+from millrace.spark.options.option import Use, credential_files
 from millrace.spark.options.source_options import SourceOptions
 from millrace.spark.source.data_loss import (
     Loss,
@@ -183,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if name and self._options.commit_offsets is not False:
             if self._reporter is None:
                 self._reporter = PositionReporter(
-                    self._options.bootstrap_servers, self._options.token_file
+                    self._options.bootstrap_servers, credential_files(self._options)
                 )
             self._reporter.report(name, Offsets.from_dict(end).positions)
 

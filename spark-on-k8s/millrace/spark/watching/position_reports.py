@@ -16,6 +16,7 @@ from millrace.core.topics import PartitionName
 from millrace.spark import events
 from millrace.spark.cluster.lookups import CLIENT_ID
 from millrace.spark.cluster.offsets import LogPosition
+from millrace.spark.options.option import NO_CREDENTIALS, CredentialFiles
 
 _PAUSE_S: Final = 5.0
 """Pause after a failure."""
@@ -27,9 +28,11 @@ _log = logging.getLogger(__name__)
 class PositionReporter:
     """Sends the newest positions of any number of names."""
 
-    def __init__(self, bootstrap_servers: str, token_file: str = "") -> None:
+    def __init__(
+        self, bootstrap_servers: str, credentials: CredentialFiles = NO_CREDENTIALS
+    ) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._token_file = token_file
+        self._credentials = credentials
         self._changed = threading.Condition()
         self._waiting: dict[str, Mapping[PartitionName, LogPosition]] = {}
         self._is_closed = False
@@ -58,7 +61,7 @@ class PositionReporter:
             self._bootstrap_servers,
             client_id=CLIENT_ID,
             request_timeout_ms=_TIMEOUT_MS,
-            token_file=self._token_file,
+            **self._credentials._asdict(),
         ) as admin:
             while True:
                 with self._changed:
