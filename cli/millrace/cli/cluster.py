@@ -28,11 +28,18 @@ SUGGESTION_TIMEOUT_MS = 1000
 """How long a look-up of names may take, for a suggestion or a completion."""
 
 
-def connect_admin(bootstrap: str, *, request_timeout_ms: int = 30_000) -> "SyncAdmin":
+def connect_admin(
+    bootstrap: str, *, request_timeout_ms: int = 30_000, token_file: str = ""
+) -> "SyncAdmin":
     """Return a client for administration; a context manager."""
     from millrace.client import SyncAdmin
 
-    return SyncAdmin(bootstrap, client_id=CLIENT_ID, request_timeout_ms=request_timeout_ms)
+    return SyncAdmin(
+        bootstrap,
+        client_id=CLIENT_ID,
+        request_timeout_ms=request_timeout_ms,
+        token_file=token_file,
+    )
 
 
 def state_of(broker: "BrokerInfo", cluster: "ClusterDescription") -> str:

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from millrace.client._cluster.cluster import METADATA_TIMEOUT_MS_DEFAULT, Cluster
 from millrace.core import settings
@@ -26,6 +26,9 @@ Bytes = int | str
 """A number of bytes, or a text with a unit: `"64MiB"`."""
 Milliseconds = int | str
 """A number of ms, or a text with a unit: `"30s"`."""
+
+NO_TOKEN: Final = "none"
+"""Instead of the name of a file: the client sends no token."""
 
 _Client = TypeVar("_Client", bound=type)
 
@@ -91,8 +94,8 @@ class ClientConfig:
         "",
         "File with the token that proves who this client is; it goes with each call, over TLS or "
         "on this machine alone. It is read again when it changes. Empty: the environment variable "
-        "`MILLRACE_TOKEN_FILE`, or else no token. See [security](security.md). In Kafka: "
-        "`sasl.jaas.config`.",
+        "`MILLRACE_TOKEN_FILE`, or else no token. `none`: no token, whatever the variable says, as "
+        "for another cluster. See [security](security.md). In Kafka: `sasl.jaas.config`.",
     )
 
     @property
@@ -116,6 +119,12 @@ class ClientConfig:
             raise InvalidConfigError("tls_ca_file: it must be set, as tls_certificate_file is")
         return TlsFiles(ca, certificate, key) if ca else None
 
+    @property
+    def _chosen_token_file(self) -> str:
+        """Where the token is; empty: there is none."""
+        chosen = self.token_file or os.environ.get("MILLRACE_TOKEN_FILE", "")
+        return "" if chosen == NO_TOKEN else chosen
+
     def new_cluster(self, bootstrap: str | Sequence[str]) -> Cluster:
         """Return the cluster of a client.
 
@@ -129,7 +138,7 @@ class ClientConfig:
             metadata_timeout_ms=self.metadata_timeout_ms,
             uses_drpc=self.transport is Transport.AUTO,
             tls=self._tls_files,
-            token_file=self.token_file or os.environ.get("MILLRACE_TOKEN_FILE", ""),
+            token_file=self._chosen_token_file,
         )
 
 

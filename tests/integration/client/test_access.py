@@ -1,5 +1,7 @@
 """What programs meet that may not do all: errors that say what is missing, within seconds."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -264,3 +266,33 @@ def test_quotas_are_for_who_the_client_proves_to_be(broker: GuardedBroker) -> No
                 assert (producer.metrics()["throttled_ms"] > 0) is is_delayed, name
         uses = admin.describe_quotas(["slow"])["slow"].uses
         assert {use.principal for use in uses} == {"producer"}
+
+
+def test_a_token_for_one_cluster_is_not_sent_to_another_one(
+    broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_TOKEN_FILE", str(broker.token_file("root")))
+    with (
+        SyncAdmin(broker.address, token_file="none") as admin,
+        pytest.raises(AuthenticationFailedError, match="none came"),
+    ):
+        admin.list_topics()
+    copy = [sys.executable, "-m", "millrace.cli", "copy", "team/orders", "team/copy", "--create"]
+    other = broker.address.replace("127.0.0.1", "localhost")
+    refused = subprocess.run(
+        [*copy, "--bootstrap", broker.address, "--to-bootstrap", other],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "(AUTHENTICATION_FAILED)" in refused.stderr
+    owner = str(broker.token_file("owner"))
+    done = subprocess.run(
+        [*copy, "--bootstrap", broker.address, "--to-bootstrap", other, "--to-token-file", owner],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

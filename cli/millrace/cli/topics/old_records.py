@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class OldRecords:
     """Looks at the times of records, and warns once."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._bootstrap, self._topic = bootstrap, topic
+    def __init__(self, bootstrap: str, topic: str, token_file: str = "") -> None:
+        self._bootstrap, self._topic, self._token_file = bootstrap, topic, token_file
         self._retention_ms: int | None = None
         """-1: no more warning, as there was one or none is needed; None: not known yet."""
 
@@ -48,7 +48,7 @@ class OldRecords:
     def _asked(self) -> int:
         """Ask how long the topic keeps records; return -1 if it keeps all, or does not say."""
         try:
-            with connect_admin(self._bootstrap) as admin:
+            with connect_admin(self._bootstrap, token_file=self._token_file) as admin:
                 config = admin.describe_topic(self._topic).config
         except MillraceError:
             # A user may have the right to write records, and no right to read settings.
