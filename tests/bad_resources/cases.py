@@ -373,6 +373,8 @@ CLUSTERS: Final = (
          "version is the tag of the operator's own image", "name the tag there"),
     case("access control without TLS", cluster(access={}), "access goes with `tls`",
          "tokens are sent over TLS only"),
+    case("TLS of brokers that do not know it", cluster(tls={}, version="0.2.0"),
+         "tls needs brokers that know it", "name a later version"),
     case("an authority that is not known", cluster(tls={}, access={"authority": "Files"}),
          "spec.access.authority", '"Kubernetes"'),
     case("a trust domain that is a URL", cluster(tls={"trustDomain": "spiffe://a"}),

@@ -241,6 +241,35 @@ def test_brokers_without_drpc_are_not_restarted_by_an_operator_that_knows_it(
         assert "drpc" not in str(document).lower()
 
 
+def test_a_broker_with_tls_takes_its_files_and_is_probed_by_its_page(tmp_path: Path) -> None:
+    """G5."""
+    outside = {"outside": {"type": "NodePort"}}
+    made = objects(tls={}, access={}, listeners=outside)
+    config = loaded(tmp_path, made)
+    assert config.access.kubernetes
+    for entry in config.listeners.entries:
+        files = entry.config.tls_certificate_file, entry.config.tls_key_file
+        assert files == ("/etc/millrace-tls/$(POD_NAME).crt", "/etc/millrace-tls/$(POD_NAME).key")
+        is_of_brokers = entry.name.startswith("replicas")
+        trusted = "/etc/millrace-tls/ca.crt" if is_of_brokers else ""
+        assert entry.config.tls_client_ca_file == trusted
+    pod = pod_of(made["StatefulSet", "c-b"])
+    (container,) = pod["containers"]
+    assert {"name": "broker-tls", "mountPath": "/etc/millrace-tls", "readOnly": True} in container[
+        "volumeMounts"
+    ]
+    (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "broker-tls")
+    assert volume["secret"]["secretName"] == "c-b-tls"
+    for probe in ("startupProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/ready", "port": METRICS_PORT}
+
+
+def test_a_cluster_without_tls_is_as_it_was() -> None:
+    for document in objects().values():
+        assert "tls" not in str(document).lower()
+        assert "/ready" not in str(document)
+
+
 def test_no_broker_may_be_evicted_unless_that_was_decided() -> None:
     assert objects()["PodDisruptionBudget", "c"]["spec"]["maxUnavailable"] == 0
     decided = Decided(image="millrace:1", may_be_disrupted=True)

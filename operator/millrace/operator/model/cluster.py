@@ -263,6 +263,10 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "access goes with `tls`: tokens are sent over TLS only",
         ),
         Rule(
+            "!has(self.tls) || !has(self.version) || !(self.version in ['0.1.0', '0.2.0'])",
+            "tls needs brokers that know it: 0.1.0 and 0.2.0 do not; name a later version",
+        ),
+        Rule(
             "!has(self.version) || !has(self.image)",
             "version is the tag of the operator's own image: with `image`, name the tag there",
         ),
