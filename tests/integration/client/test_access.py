@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from tests.integration.guarded import ROLES, RULES, GuardedBroker, token_of
@@ -296,3 +297,28 @@ def test_a_token_for_one_cluster_is_not_sent_to_another_one(
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_rules_with_a_mistake_leave_the_last_good_ones_and_are_shown(
+    broker: GuardedBroker,
+) -> None:
+    def shown() -> str:
+        with urlopen(f"http://{broker.metrics_address}/metrics", timeout=10) as page:
+            text: str = page.read().decode()
+        (line,) = [
+            line
+            for line in text.splitlines()
+            if line.startswith('millrace_access_file_refused{file="rules_file"}')
+        ]
+        return line.rpartition(" ")[2]
+
+    with SyncAdmin(broker.address, token_file=str(broker.token_file("describer"))) as admin:
+        assert shown() == "0.0"
+        broker.write_rules(RULES.replace('"describe"]', '"desribe"]', 1))
+        broker.wait_for("access_file_refused", 1)
+        assert broker.log_has("line 4: 'desribe' is no operation: did you mean 'describe'?")
+        assert shown() == "1.0"
+        assert admin.list_topics() == ["team/orders"]
+        broker.write_rules(RULES)
+        broker.wait_for("access_file_taken", 1)
+        assert shown() == "0.0"

@@ -199,6 +199,7 @@ class Calls:
         Raises:
             AccessDeniedError: names the first thing.
         """
+        assert demands.is_for_known, "it is served to brokers alone"
         work = self._turns.work()
         await access.learn(demanded := list(demands.of(request)))
         for operation, resource in demanded:

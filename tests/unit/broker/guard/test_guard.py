@@ -10,7 +10,7 @@ from tests.fakes.call_context import CallContext, calls_of, serve_call
 from tests.fakes.calls import calls_in
 
 from millrace.broker.guard import callers
-from millrace.broker.guard.access_files import AccessFiles
+from millrace.broker.guard.access_files import AccessFiles, open_access
 from millrace.broker.guard.callers import Access, GuardedCaller
 from millrace.broker.guard.credentials import (
     Credential,
@@ -20,7 +20,7 @@ from millrace.broker.guard.credentials import (
 )
 from millrace.broker.guard.demands import KNOWN, cluster, each, whole
 from millrace.broker.guard.guard import AuthorityAwayError, Guard
-from millrace.core.broker_config import AccessConfig
+from millrace.core.broker_config import AccessConfig, BrokerConfig
 from millrace.core.errors import (
     AuthenticationFailedError,
     ClusterAuthorizationFailedError,
@@ -32,6 +32,7 @@ from millrace.core.guard.identity import NOBODY, Identity
 from millrace.core.guard.rules import Rules, parse_rules
 from millrace.core.guard.token_file import Tokens, new_entry, tokens_to_text
 from millrace.core.ids import MonotonicMs, TopicId, WallMs
+from millrace.core.listeners_config import ClientsListenerConfig, ListenersConfig
 from millrace.core.metadata.model import Listener
 from millrace.proto.errors import error_from_trailers
 from millrace.proto.v1.cluster_pb2 import GetMetadataRequest, GetMetadataResponse
@@ -394,3 +395,17 @@ def test_tokens_without_rules_are_no_configuration() -> None:
 
 def test_a_credential_says_nothing_of_its_token() -> None:
     assert TOKEN not in repr(Credential(Identity("alice"), b"d"))
+
+
+@pytest.mark.parametrize(
+    ("host", "is_told"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)]
+)
+def test_a_broker_that_others_reach_says_that_it_has_no_rules(
+    host: str, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = BrokerConfig(
+        log_dirs=("log",),
+        listeners=ListenersConfig(clients=ClientsListenerConfig(host=host)),
+    )
+    assert open_access(config, lambda *_: None) is None
+    assert any("may do everything" in record.getMessage() for record in caplog.records) is is_told
