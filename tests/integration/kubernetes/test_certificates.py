@@ -4,11 +4,12 @@ import asyncio
 import base64
 import ssl
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.integration.kubernetes.operated import Operated
+from tests.integration.kubernetes.operated import KilledError, Operated
 from tests.integration.running_broker import RunningBroker
 
 from millrace.client import SyncAdmin, SyncProducer
@@ -218,6 +219,25 @@ def encrypted_broker(folder: Path, name: str) -> RunningBroker:
 def split(certificates: bytes) -> list[bytes]:
     end = b"-----END CERTIFICATE-----\n"
     return [each + end for each in certificates.split(end) if each]
+
+
+@pytest.mark.parametrize("changes", range(1, 5))
+def test_a_killed_operator_goes_on_with_a_new_authority(encrypted: Operated, changes: int) -> None:
+    """Killed after each of its changes: what brokers show is of an authority that all trust."""
+    times = Times(authority_every=0.1, spread=0, certificate_every=0)
+    encrypted.restart(changes)
+    with suppress(KilledError):
+        rotate(encrypted, times, {"c-b": 2})
+    for trusting in (bundle(encrypted).encode(), files(encrypted, "c-b-tls")["ca.crt"]):
+        certificate = read(files(encrypted, "c-b-tls")["c-b-0.crt"])
+        assert any(certificate.is_of(each) for each in split(trusting))
+    encrypted.restart()
+    encrypted.look()
+    found = files(encrypted, "c-b-tls")
+    assert found["ca.crt"].decode() == bundle(encrypted)
+    kept = {name for name in files(encrypted, "c-ca") if name.endswith(".crt")}
+    assert len(split(found["ca.crt"])) == len(kept)
+    assert read(found["c-b-1.crt"]).is_of(split(found["ca.crt"])[-1])
 
 
 def test_two_operators_do_not_lose_each_other_s_authority(encrypted: Operated) -> None:

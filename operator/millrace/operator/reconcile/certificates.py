@@ -146,10 +146,11 @@ class CertificatesReconciler:
             ends = seen.spans[plan.signing].ends if plan.signing in seen.spans else float("inf")
             lasts_s = min(self._times.certificate, ends - now)
             pairs[broker] = self._issue(authorities[plan.signing], broker, wanted[broker], lasts_s)
+        # Before brokers show anything that is of a new authority.
+        await self._applied.ensure(trust_bundle(cluster, bundle))
         for pool_object, count in replicas.items():
             brokers = {broker: pairs[broker] for broker in brokers_of({pool_object: count})}
             await self._applied.ensure(pool_secret(cluster, pool_object, brokers, bundle))
-        await self._applied.ensure(trust_bundle(cluster, bundle))
 
     async def _keep(
         self, cluster: Cluster, authorities: Mapping[int, Pair], seen: SeenCertificates
