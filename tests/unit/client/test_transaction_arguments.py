@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from millrace.client import Consumer, SyncConsumer
 from millrace.client._admin.transactions import TransactionDescription, TransactionEndingName
+from millrace.client._consumer.exactly_once import process_exactly_once
 from millrace.client._producer.transactions import reading_of
 from millrace.core.errors import InvalidRequestError
 
@@ -38,6 +39,24 @@ def test_what_is_no_function_and_producer_is_refused_with_words(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=r"a function .* and then the producer"):
         call(consumer, *given)
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "polled"), [(64 << 20, 16 << 20), (16 << 20, 16 << 20), (1 << 20, 1 << 20)]
+)
+def test_a_transaction_of_many_bytes_is_read_in_parts(bytes_max: int, polled: int) -> None:
+    class Reading:
+        async def poll_batches(self, timeout_ms: int, max_bytes: int) -> list[Any]:
+            assert max_bytes == polled
+            raise KeyError("seen")
+
+    reader: Any = Reading()
+    with pytest.raises(KeyError):
+        asyncio.run(
+            process_exactly_once(
+                reader, transform, cast("Any", None), interval_ms=100, bytes_max=bytes_max, group=""
+            )
+        )
 
 
 def test_what_is_no_consumer_is_refused_with_words() -> None:

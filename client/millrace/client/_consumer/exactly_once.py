@@ -41,7 +41,9 @@ from millrace.runtime import host
 _log = Log(__name__)
 
 INTERVAL_MS_DEFAULT: Final = 100
-BYTES_MAX_DEFAULT: Final = 16 << 20
+BYTES_MAX_DEFAULT: Final = 64 << 20
+_POLL_BYTES_MAX: Final = 16 << 20
+"""Of records in memory at once: a transaction reads more."""
 _WAIT_MS: Final = 1_000
 """How long one poll waits for records while no transaction is open."""
 _PAUSE_MS: Final = 100
@@ -154,7 +156,7 @@ async def process_exactly_once(
     failures = 0
     while True:
         try:
-            batches = await consumer.poll_batches(_WAIT_MS, bytes_max)
+            batches = await consumer.poll_batches(_WAIT_MS, min(bytes_max, _POLL_BYTES_MAX))
             if not batches:
                 continue
             await _process(
@@ -197,7 +199,7 @@ async def _process(
             wait_s = ends_at - host.monotonic_s()
             if wait_s <= 0 or left <= 0:
                 break
-            batches = await consumer.poll_batches(int(wait_s * 1000), left)
+            batches = await consumer.poll_batches(int(wait_s * 1000), min(left, _POLL_BYTES_MAX))
         await transaction.commit_positions(consumer)
 
 
