@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.broker import FakeBroker
 
 from millrace.client import (
+    AbortedError,
     Appended,
     BatchHandle,
     BufferExhaustedError,
@@ -63,6 +64,32 @@ async def test_a_delivered_record_is_gone_without_the_garbage_collector() -> Non
             assert kept() <= before
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("way", ["flushed", "aborted"])
+async def test_what_comes_at_once_is_sent_while_the_rest_is_made_into_batches(way: str) -> None:
+    """A program fills the buffer faster than batches are made: the broker need not wait."""
+    settings: dict[str, Any] = {"transactional_id": "t"} if way == "aborted" else {}
+    async with FakeBroker(orders=1) as broker, Producer(broker.address, **settings) as producer:
+        if settings:
+            await producer.begin_transaction()
+        await producer.send("orders", b"first")
+        pipeline = producer._pipeline
+        requests = pipeline.counters.requests
+        handles = [producer.send_batch("orders", [b"%d" % n * 500] * 2048) for n in range(8)]
+        pipeline._step()
+        assert pipeline.counters.requests > requests
+        assert pipeline.counters.records < 4 * 2048, "they have got their partitions"
+        assert pipeline.unfinished_records() == 8 * 2048
+        if way == "aborted":
+            await producer.abort_transaction()
+            for handle in handles:
+                with pytest.raises(AbortedError):
+                    await handle
+        else:
+            await producer.flush()
+            values = [value for _, _, value in broker.log("orders", 0).records()]
+            assert values[1:] == [b"%d" % n * 500 for n in range(8) for _ in range(2048)]
 
 
 async def test_flush_delivers_everything_in_order_per_key() -> None:

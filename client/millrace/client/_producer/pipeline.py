@@ -73,6 +73,9 @@ _EARLY_MS: Final = 1
 _REQUEST_BYTES_MAX: Final = 1024 * 1024
 """Raw gRPC in Python moves most bytes a second at this message size."""
 _REQUESTS_IN_FLIGHT_MAX: Final = 5
+_STEP_BYTES_MAX: Final = _REQUEST_BYTES_MAX
+"""Of records that a step makes into batches, about: the next step goes on when these are on their
+way. A program may fill `buffer_memory` before the first step; the broker need not wait for all."""
 
 
 class Pipeline:
@@ -252,7 +255,7 @@ class Pipeline:
         if dropped is not None:
             self.sender.drop_transaction(dropped)
             self._flushed_at = monotonic_now()
-            self._step()  # It places what is not placed yet.
+            self._gather(self._flushed_at, 2**62)  # It places what is not placed yet.
             self._placing.drop(dropped)
         with suppress(MillraceError):  # The transaction has them.
             await self.flush()
@@ -334,13 +337,16 @@ class Pipeline:
         if now is None:
             now = monotonic_now()
         intakes, distributor = self.intakes, self._distributor
-        if intakes.open or intakes.closed or distributor.open or distributor.sealed:
-            self._gather(now)
+        waiting = self._placing.waiting
+        if intakes.open or intakes.closed or waiting or distributor.open or distributor.sealed:
+            self._gather(now, _STEP_BYTES_MAX)
         self._perform(now)
         self._schedule(now)
+        if waiting or distributor.sealed:
+            self.wake()
 
-    def _gather(self, now: MonotonicMs) -> None:
-        """Make batches of the records that no longer linger, and hand them to the sender."""
+    def _gather(self, now: MonotonicMs, bytes_max: int) -> None:
+        """Make batches of records that no longer linger, about so many bytes, for the sender."""
         intakes, distributor, due = self.intakes, self._distributor, self._due(now)
         opened = intakes.first_opened_at()
         if intakes.closed or (opened is not None and opened <= due):
@@ -350,12 +356,12 @@ class Pipeline:
                 for intake in closed:  # First: see `on_forked`.
                     self._unfinished[intake] = None
                 intakes.closed = deque()
-            for intake in closed:
-                self._placing.place(intake)
-        distributor.seal_opened_until(due)
+            self._placing.waiting += closed
+        self._placing.place_waiting(bytes_max)
+        if not self._placing.waiting:  # Else more records come into these batches.
+            distributor.seal_opened_until(due)
         if distributor.sealed:
-            batches, distributor.sealed = distributor.sealed, []
-            self._encoding.encode(batches)
+            self._encoding.encode(distributor.take_sealed(bytes_max))
 
     def _linger(self) -> int:
         """Return how long a record may linger now."""

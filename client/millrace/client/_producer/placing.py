@@ -51,10 +51,19 @@ class Placing:
     tell: Callable[[Waiter], None]
     tell_leaders: Callable[[], None]
     wake: Callable[[], None]
+    waiting: deque[Intake] = field(default_factory=deque)
+    """Closed intakes that are to be placed next, in this order."""
     _parked: dict[str, deque[Intake]] = field(default_factory=dict)
     """Intakes that wait until their topic is known."""
     _looked_up_lately: set[str] = field(default_factory=set)
     """Topics that lack a partition that records named, in the pause after their look-up."""
+
+    def place_waiting(self, bytes_max: int) -> None:
+        """Place those that wait, until they have so many bytes."""
+        while self.waiting and bytes_max > 0:
+            intake = self.waiting.popleft()
+            bytes_max -= intake.size
+            self.place(intake)
 
     def place(self, intake: Intake, *, is_looked_up: bool = False) -> None:
         """Distribute records, now or after a look-up."""

@@ -103,6 +103,15 @@ class Distributor:
                 first = batch.opened_at
         return first
 
+    def take_sealed(self, bytes_max: int) -> list[ProducerBatch]:
+        """Take sealed batches, in their order, until they have so many bytes; at least one."""
+        count = 0
+        while count < len(self.sealed) and bytes_max > 0:
+            bytes_max -= self.sealed[count].size
+            count += 1
+        taken, self.sealed = self.sealed[:count], self.sealed[count:]
+        return taken
+
     def seal_opened_until(self, opened_at: MonotonicMs) -> None:
         """Seal every batch whose oldest record was sent at `opened_at` or before."""
         for topic_partition, batch in list(self.open.items()):
