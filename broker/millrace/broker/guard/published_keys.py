@@ -8,6 +8,7 @@ Source: https://kubernetes.io/docs/tasks/configure-pod-container/configure-servi
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any, Final
 
 from jwt import PyJWK
@@ -29,10 +30,34 @@ FETCH_S: Final = 30.0
 _AGAIN_S: Final = 1.0
 """Time after a fetch that failed."""
 _KEYS_MAX: Final = 64
+_JWS: Final = PyJWS()
 
 _CONFIGURATION: Final = "/.well-known/openid-configuration"
 _KEYS: Final = "/openid/v1/jwks"
 _KEY_SET: Final = "application/jwk-set+json, application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedKey:
+    """A key, and the issuer that claims must name.
+
+    Attributes:
+        issuer: of the API server.
+    """
+
+    issuer: str
+    _key: PyJWK
+
+    def verify(self, token: str) -> None:
+        """Check a token's signature.
+
+        Raises:
+            TokenRefusedError: the API server did not sign it.
+        """
+        try:
+            _JWS.decode(token, self._key, algorithms=[self._key.algorithm_name])
+        except PyJWTError as error:
+            raise TokenRefusedError("its signature is wrong") from error
 
 
 class PublishedKeys:
@@ -40,17 +65,16 @@ class PublishedKeys:
 
     def __init__(self, reviewer: Reviewer) -> None:
         self._reviewer = reviewer
-        self._jws = PyJWS()
         self._issuer = ""
         self._keys: dict[str, PyJWK] = {}
         self._next_fetch_s = 0.0
         self._fetching: asyncio.Task[None] | None = None
 
-    async def verify(self, token: str, shaped: ShapedToken) -> str:
-        """Check a token's signature; return the issuer that its claims must name.
+    async def find(self, shaped: ShapedToken) -> PublishedKey:
+        """Return the key that a token names.
 
         Raises:
-            TokenRefusedError: the API server did not sign it.
+            TokenRefusedError: there is none for it.
             AuthorityAwayError: the keys are not known, and nobody tells them.
         """
         if shaped.key_id not in self._keys:
@@ -60,11 +84,7 @@ class PublishedKeys:
             raise TokenRefusedError(f"the API server has no key {shaped.key_id[:80]!r}")
         if key.algorithm_name != shaped.algorithm:
             raise TokenRefusedError(f"its key is not for {shaped.algorithm}")
-        try:
-            self._jws.decode(token, key, algorithms=[key.algorithm_name])
-        except PyJWTError as error:
-            raise TokenRefusedError("its signature is wrong") from error
-        return self._issuer
+        return PublishedKey(self._issuer, key)
 
     async def _fetch(self) -> None:
         """Fetch the keys, unless that was done a moment ago; any number of callers may wait."""
