@@ -49,12 +49,14 @@ class Millrace:
         drpc_address: where they reach it by DRPC.
         metrics_address: of its metrics page.
         pid: its process.
+        outside_address: of its listener for clients outside; empty: there is none.
     """
 
     address: str
     drpc_address: str
     metrics_address: str
     pid: int
+    outside_address: str = ""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -83,13 +85,14 @@ class Millrace:
 
 @contextmanager
 def running_millrace(
-    directory: Path, *, storage: str = "", media: Sequence[str] = ()
+    directory: Path, *, storage: str = "", outside: str = "", media: Sequence[str] = ()
 ) -> Iterator[Millrace]:
     """Start a broker with its data below `directory`, and stop it at the end of the block.
 
     Args:
         directory: made if it is missing.
         storage: more lines for `[storage]`.
+        outside: lines for `[listeners.outside]`; empty: there is no such listener.
         media: of each of its log directories; by default it has one of the default media.
 
     Raises:
@@ -98,7 +101,10 @@ def running_millrace(
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "broker.toml"
     log_dirs = json.dumps([f"{kind}:{directory / kind}" for kind in media] or [f"{directory}/log"])
-    config.write_text(CONFIG.format(directory=directory, log_dirs=log_dirs) + f"{storage}\n")
+    sections = f"{storage}\n"
+    if outside:
+        sections += f"[listeners.outside]\n{outside}\n[listeners.outside_drpc]\nport = 0\n"
+    config.write_text(CONFIG.format(directory=directory, log_dirs=log_dirs) + sections)
     log = directory / "broker.log"
     log.unlink(missing_ok=True)
     command = [
@@ -113,6 +119,7 @@ def running_millrace(
             drpc_address=said["drpc_address"],
             metrics_address=said["metrics_address"],
             pid=process.pid,
+            outside_address=said["outside_address"] or "",
         )
     finally:
         stop(process)

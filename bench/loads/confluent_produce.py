@@ -136,7 +136,14 @@ def _delivered(error: KafkaError | None, _: object) -> None:
 
 
 def _end_offsets(load: Load) -> int:
-    consumer = Consumer({"bootstrap.servers": load.address, "group.id": "check", "log_level": 3})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": load.address,
+            "group.id": "check",
+            "log_level": 3,
+            **load.security,
+        }
+    )
     try:
         return sum(
             consumer.get_watermark_offsets(TopicPartition(load.topic, partition))[1]

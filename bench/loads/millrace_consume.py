@@ -20,7 +20,7 @@ MAX_RECORDS = 10_000
 
 def consume(load: Load) -> Moved:
     """Consume for the load's time and count the records."""
-    with SyncAdmin(load.address) as admin:
+    with SyncAdmin(load.address, **load.security) as admin:
         ends = admin.list_offsets(load.topic, "end").values()
     in_topic = sum(end.offset for end in ends)
     take = WAYS[load.way]

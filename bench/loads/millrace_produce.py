@@ -120,7 +120,7 @@ def _batch_keyed(
 
 
 def _end_offsets(load: Load) -> int:
-    with SyncAdmin(load.address) as admin:
+    with SyncAdmin(load.address, **load.security) as admin:
         return sum(end.offset for end in admin.list_offsets(load.topic, "end").values())
 
 

@@ -37,6 +37,15 @@ class Load:
     """Settings of the client library, by its own names."""
 
     @property
+    def security(self) -> dict[str, Any]:
+        """Those settings that every client of the load needs, whatever it does."""
+        return {
+            name: value
+            for name, value in self.settings.items()
+            if name.startswith(("tls_", "ssl.", "security."))
+        }
+
+    @property
     def records_path(self) -> Path:
         """Where the records are."""
         return Path(self.records_file)

@@ -52,6 +52,15 @@ group.initial.rebalance.delay.ms=0
 log.segment.delete.delay.ms=1000
 """
 
+TLS_PROPERTIES = """\
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port},SSL://127.0.0.1:{tls_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL
+ssl.keystore.type=PEM
+ssl.keystore.location={keystore}
+"""
+"""In the place of those above: clients may also come by TLS."""
+
 LOG4J_PROPERTIES = """\
 rootLogger.level=error
 rootLogger.appenderRef.console.ref=console
@@ -90,11 +99,13 @@ class Kafka:
         address: of all nodes, with commas.
         nodes: by node id.
         replication: of the topics that `create_topic` makes.
+        tls_address: where clients come by TLS; empty: nowhere.
     """
 
     address: str
     directory: Path
     replication: int
+    tls_address: str = ""
     nodes: dict[int, Node] = field(default_factory=dict)
 
     @property
@@ -168,7 +179,12 @@ class Kafka:
 
 @contextmanager
 def running_kafka(
-    directory: Path, *, nodes: int = 1, replication: int = 1, properties: str = ""
+    directory: Path,
+    *,
+    nodes: int = 1,
+    replication: int = 1,
+    properties: str = "",
+    keystore: Path | None = None,
 ) -> Iterator[Kafka]:
     """Start nodes with their data below `directory`, and stop them at the end of the block.
 
@@ -177,23 +193,30 @@ def running_kafka(
         nodes: how many.
         replication: of topics.
         properties: more lines for `server.properties`.
+        keystore: PEM file of a key and its certificate: the one node has a port with TLS, too.
 
     Raises:
         LoadFailedError: they did not start; the message has the end of the log.
     """
     directory.mkdir(parents=True)
     (directory / "log4j2.properties").write_text(LOG4J_PROPERTIES)
-    ports = _free_ports(2 * nodes)
+    ports = _free_ports(2 * nodes + 1)
     node_ids = range(1, nodes + 1)
     voters = ",".join(
-        f"{node_id}@127.0.0.1:{port}" for node_id, port in zip(node_ids, ports[nodes:], strict=True)
+        f"{node_id}@127.0.0.1:{port}"
+        for node_id, port in zip(node_ids, ports[nodes:-1], strict=True)
     )
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
     kafka = Kafka(
         address=",".join(f"127.0.0.1:{port}" for port in ports[:nodes]),
         directory=directory,
         replication=replication,
+        tls_address="" if keystore is None else f"127.0.0.1:{ports[-1]}",
     )
+    if keystore is not None:
+        properties += TLS_PROPERTIES.format(
+            port=ports[0], controller_port=ports[nodes], tls_port=ports[-1], keystore=keystore
+        )
     try:
         for number, node_id in enumerate(node_ids):
             server = directory / f"server-{node_id}.properties"
