@@ -379,6 +379,8 @@ CLUSTERS: Final = (
          "spec.access.authority", '"Kubernetes"'),
     case("a trust domain that is a URL", cluster(tls={"trustDomain": "spiffe://a"}),
          "spec.tls.trustDomain", "should match"),
+    case("another trust domain", cluster(tls={"trustDomain": "b.org"}), "spec.tls",
+         "trustDomain cannot change", before={"pools": [volume()], "tls": {}}),
     case("TLS of a running cluster", cluster(tls={}), "tls and access cannot be switched on or off",
          before={"pools": [volume()]}),
     case("a volume's name that is part of a cluster's", cluster(volume(name="data-a")),
