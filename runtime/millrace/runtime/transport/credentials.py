@@ -80,7 +80,8 @@ class _Credentials:
 
     Args:
         files: where they are.
-        on_problem: called with each new reason why files that have changed are not used.
+        on_problem: called with each reason why files that have changed are not used, at the second
+            look that finds it.
 
     Raises:
         InvalidConfigError: the files cannot be used.
@@ -89,7 +90,8 @@ class _Credentials:
     def __init__(self, files: TlsFiles, on_problem: Callable[[str], object]) -> None:
         self._files = files
         self._on_problem = on_problem
-        self._problem = ""
+        self._problem = ""  # Of the last look.
+        self._is_told = False
         self._contents = self._read()
 
     @property
@@ -110,8 +112,11 @@ class _Credentials:
                 return False
             self._contents = self._read()
         except InvalidConfigError as error:
+            # Not at once: a certificate is often written a moment before its key.
             if error.message != self._problem:
-                self._problem = error.message
+                self._problem, self._is_told = error.message, False
+            elif not self._is_told:
+                self._is_told = True
                 self._on_problem(error.message)
             return False
         self._problem = ""
