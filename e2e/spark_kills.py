@@ -144,7 +144,7 @@ class Story:
     def kill(self, victim: Victim) -> float:
         """Make a kill; return the seconds until the commit of a batch that began after it."""
         until(lambda: len(self._job.executors()) == 2, "there are two executors")
-        self._job.wait_for_batch()
+        self._job.wait_for_batch(seconds=BACK_SECONDS_MAX)
         begun = time.monotonic()
         match victim:
             case Victim.DRIVER:
