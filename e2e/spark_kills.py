@@ -230,11 +230,30 @@ class Story:
     def _cut_the_power(self) -> None:
         """Cut the power of a node for a moment: all that runs there ends, and is begun again."""
         node = self._kubernetes.node(self._node())
+        before = self._statuses_on(node.name)
         node.power_off()
         try:
             time.sleep(_OFF_SECONDS)
         finally:
             node.start()
+        # Until the node tells more, Kubernetes takes for running what was so before.
+        until(
+            lambda: all(
+                is_ready and (restarts, is_ready) != before.get(name)
+                for name, (restarts, is_ready) in self._statuses_on(node.name).items()
+            ),
+            f"the brokers of {node.name} are ready again",
+        )
+
+    def _statuses_on(self, node: str) -> dict[str, tuple[int, bool]]:
+        """Return how often each broker of a node was restarted there, and whether it is ready."""
+        pods = self._namespace.get("pods", "--selector=app.kubernetes.io/component=broker")
+        return {
+            pod["metadata"]["name"]: (status["restartCount"], status["ready"])
+            for pod in pods["items"]
+            if pod["spec"].get("nodeName") == node
+            for status in pod["status"].get("containerStatuses", ())
+        }
 
     def _drain(self) -> None:
         node = self._node()
