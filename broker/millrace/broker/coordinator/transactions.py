@@ -450,7 +450,13 @@ class Transactions:
                 counted.add(transactional_id)
                 self._shown.on_decided(machine.get(transactional_id))
             telling = Telling(place, leader_epoch, decision, self._on_over)
-            by_id.setdefault(transactional_id, {})[decision.producer.producer_id] = telling
+            tellings = by_id.setdefault(transactional_id, {})
+            for earlier in list(tellings.values()):
+                if earlier.decision.decided_at != decision.decided_at:
+                    # The coordinator before has heard that it is over, else none could follow.
+                    earlier.is_dropped = True
+                    del tellings[earlier.decision.producer.producer_id]
+            tellings[decision.producer.producer_id] = telling
             self._delivery.tell(telling)
 
     def _on_ended(self, place: TopicPartition) -> None:

@@ -33,7 +33,7 @@ from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.transactions.config import EPOCH_MAX, TransactionsConfig
 from millrace.core.coordinator.transactions.machine import TransactionCoordinator
 from millrace.core.coordinator.transactions.records import TransactionRecord
-from millrace.core.coordinator.transactions.transaction import State
+from millrace.core.coordinator.transactions.transaction import Over, State
 from millrace.core.errors import (
     Appended,
     ConcurrentTransactionsError,
@@ -285,6 +285,25 @@ async def test_the_next_coordinator_tells_again_what_is_not_complete() -> None:
     await until(lambda: stage.log.state() is State.COMPLETE_COMMIT)
     assert stage.leader.calls[told].markers[0].coordinator_epoch == 2
     assert len(stage.leader.calls[told].markers[0].partitions) == 2
+
+
+async def test_a_decision_that_is_over_by_the_log_is_told_no_more() -> None:
+    """The coordinator before has heard so; this one was told when the next was decided already."""
+    stage = Stage()
+    stage.leader.slow = {at(0)}
+    writer = await stage.begin()
+    await stage.join(writer, at(0))
+    following = await stage.end(writer)
+    await until(lambda: len(stage.leader.calls) == 1)
+    [decision] = stage.log.machine.owed(stage.log.end, Offset(0))
+    stage.log.join(following, at(1), over=Over(decision.decided_at, []))
+    stage.log.end_with(following, is_commit=True)
+    stage.runtime.commit()
+    await until(lambda: stage.log.state() is State.COMPLETE_COMMIT)
+    await until(lambda: not stage.transactions._telling[PLACE])
+    stage.leader.may_answer.set()
+    await asyncio.sleep(0.05)
+    assert stage.failures == []
 
 
 async def test_a_decision_is_counted_by_the_coordinator_that_made_it_and_by_no_other() -> None:
