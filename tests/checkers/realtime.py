@@ -14,24 +14,22 @@ from tests.checkers.report import Anomaly
 def send_anomalies(history: Iterable[Op]) -> Iterator[Anomaly]:
     """C15: an append that began after another one was acknowledged has the larger offset."""
     acknowledged: dict[int, int] = {}  # By key: the greatest offset.
-    begun: dict[str, dict[int, int]] = {}  # By process: that offset when its operation began.
+    begun: dict[tuple[int, int], int] = {}  # By key and value: that offset when it was sent first.
     for op in history:
-        if not op.sends:
-            continue
         if op.type == INVOKE:
-            begun[op.process] = {send.key: acknowledged.get(send.key, -1) for send in op.sends}
-            continue
-        bounds = begun.pop(op.process, {})
+            for key, value, _ in op.sends:
+                begun.setdefault((key, value), acknowledged.get(key, -1))
         if op.type != OK:
             continue
         for key, value, offset in op.sends:
             if offset is None:
                 continue
-            if offset < bounds.get(key, -1):
+            bound = begun.pop((key, value), -1)
+            if offset < bound:
                 yield Anomaly(
                     "realtime-inversion",
-                    f"key {key}: {value} has offset {offset}, but {bounds[key]} was acknowledged "
-                    "before it was sent",
+                    f"key {key}: {value} has offset {offset}, but {bound} was acknowledged before "
+                    "it was sent",
                     (op.index,),
                 )
             acknowledged[key] = max(acknowledged.get(key, -1), offset)

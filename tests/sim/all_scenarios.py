@@ -10,6 +10,7 @@ from tests.sim.put_back_scenarios import PUT_BACK_SCENARIOS
 from tests.sim.quota_scenarios import QUOTA_SCENARIOS
 from tests.sim.rule_scenarios import RULE_SCENARIOS
 from tests.sim.scenarios import SCENARIOS, Scenario
+from tests.sim.shared_scenarios import SHARED_SCENARIOS
 from tests.sim.tier_scenarios import TIER_SCENARIOS
 from tests.sim.transaction_scenarios import TRANSACTION_SCENARIOS
 from tests.sim.transactional_topic_scenarios import TRANSACTIONAL_TOPIC_SCENARIOS
@@ -26,4 +27,5 @@ ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *TIER_SCENARIOS,
     *TRANSACTION_SCENARIOS,
     *TRANSACTIONAL_TOPIC_SCENARIOS,
+    *SHARED_SCENARIOS,
 )

@@ -51,6 +51,7 @@ from tests.sim.ownership import GROUP, Ownership
 from tests.sim.probes import Probes
 from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.settings import REPLICATION, TRANSACTIONS, Drpc, DrpcShares, Settings
+from tests.sim.shared_clients import Application, ApplicationPlan, Board, Executor
 from tests.sim.state_witness import StateWitness
 from tests.sim.telling import state as told_state
 from tests.sim.transaction_operator import TransactionOperator
@@ -109,6 +110,7 @@ _LOOKS_EVERY_US: Final = 80 * MILLISECOND
 _WAIT_MAX: Final = 5 * SECOND
 """How long an acknowledgement may take in quiet."""
 _FINAL_US: Final = 90 * SECOND
+Transacting = TransactionalWriter | Application | Copier
 _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
 _UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
 _IN_SYNC_US: Final = 15 * SECOND
@@ -141,6 +143,7 @@ class TopicPlan:
         is_explored: whether clients call their whole interface on it.
         group: the members of a consumer group that reads it; None: there are none.
         transactions: what writers of transactions do; None: there are none.
+        application: what an application of several processes does; None: there is none.
         copies: of which topic members of another group write a copy into it; empty: of none.
         is_trimmed: whether a person deletes records beside its transactions.
         made_at_us: when it is created.
@@ -161,6 +164,7 @@ class TopicPlan:
     is_explored: bool = False
     group: GroupPlan | None = None
     transactions: TransactionPlan | None = None
+    application: ApplicationPlan | None = None
     copies: str = ""
     is_trimmed: bool = False
     made_at_us: int = 0
@@ -176,7 +180,7 @@ class TopicPlan:
     @property
     def is_transactional(self) -> bool:
         """Whether its log has markers."""
-        return self.transactions is not None or bool(self.copies)
+        return bool(self.transactions or self.application or self.copies)
 
     @property
     def modes(self) -> list[str]:
@@ -205,7 +209,7 @@ class _RunningTopic:
         self.partitions = [TopicPartition(topic_id, number) for number in range(plan.partitions)]
         self.writers: list[Writer] = []
         self.readers: list[Client] = []
-        self.transacting: list[TransactionalWriter | Copier] = []
+        self.transacting: list[Transacting] = []
         self.final: FinalReader | None = None
         self.marks = Marks() if plan.is_compacted else None
         self.is_gone = False
@@ -284,7 +288,7 @@ class SimulatedCluster:
         self._looks_at = 0
         self._had_odd_store = False
         self._had_unclean_internal = False
-        self._done_before: dict[TransactionalWriter | Copier, int] = {}
+        self._done_before: dict[Transacting, int] = {}
         self._copied_before: Counter[tuple[str, int]] = Counter()
         self._acknowledged_before: dict[tuple[Writer, int], int] = {}
         self._committed_before: dict[TopicPartition, Offset] = {}
@@ -547,7 +551,7 @@ class SimulatedCluster:
         if late:
             raise Violation(f"deletions are not done, though all is quiet: {late}")
 
-    def _all_transacting(self) -> Iterator[TransactionalWriter | Copier]:
+    def _all_transacting(self) -> Iterator[Transacting]:
         for topic in self.running.values():
             if not topic.is_gone:
                 yield from topic.transacting
@@ -891,6 +895,23 @@ class SimulatedCluster:
                         job, number=number, plan=plan.transactions, may_be_lost=may_be_lost
                     )
                 )
+        if plan.application is not None:
+            board = Board()
+            number, self._writers_made = self._writers_made, self._writers_made + 1
+            name = f"application-{number}"
+            job = Job(name, site, self._new_client(name), every_us)
+            topic.transacting.append(
+                Application(
+                    job,
+                    number=number,
+                    plan=plan.application,
+                    board=board,
+                    may_be_lost=may_be_lost,
+                )
+            )
+            for executor in range(plan.application.executors):
+                job = Job(f"{name}-{executor}", site, self._new_client(f"{name}-{executor}"), 0)
+                topic.readers.append(Executor(job, application=name, board=board))
         if plan.copies:
             for number in range(_COPIERS):
                 name = f"copier-{number}-{plan.name}"
@@ -1278,6 +1299,7 @@ def transactional_topics(dice: random.Random) -> list[TopicPlan]:
         config=config,
         loads=(plain,) if dice.random() < 0.5 else (),
         transactions=_drawn_transactions(dice),
+        application=ApplicationPlan() if dice.random() < 0.5 else None,
         reads_followers=dice.random() < 0.5,
         comes_back=comes_back,
     )

@@ -31,7 +31,7 @@ CLUSTER: Final = ClusterConfig(
 COORDINATION: Final = CoordinationConfig()
 GROUPS: Final = GroupsConfig()
 POSITIONS: Final = PositionsConfig()
-TRANSACTIONS: Final = TransactionsConfig()
+TRANSACTIONS: Final = TransactionsConfig(lease_ms=2_000)
 _DEFAULT: Final = BrokerConfig(log_dirs=(DIRECTORY,))
 
 

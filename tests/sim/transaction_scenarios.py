@@ -47,6 +47,7 @@ class Transacting(ScenarioCluster):
     source = TopicPlan(loads=_LOAD, polls_every_us=3 * _SOON)
     transactions = TransactionPlan(every_us=_SOON, closes=0.03)
     cluster = dataclasses.replace(CLUSTER, transactions_partitions=1)
+    coordinators = TRANSACTIONS
 
     def __init__(self, world: World) -> None:
         source = dataclasses.replace(self.source, transactions=self.transactions)
@@ -54,7 +55,7 @@ class Transacting(ScenarioCluster):
         self.topics = (source, copy) if self.is_copied else (source,)
         epoch_max = 2 if world.seed % 2 else EPOCH_MAX
         self.settings = Settings(
-            transactions=dataclasses.replace(TRANSACTIONS, epoch_max=epoch_max),
+            transactions=dataclasses.replace(self.coordinators, epoch_max=epoch_max),
             cluster=self.cluster,
             replication=REPLICATION,
         )
@@ -313,6 +314,12 @@ LOST_ENDS: Final = _late(
     lateness=0.3,
     late_us=_TOO_LATE_US,
 )
+LATE_COMMITS: Final = _late(
+    "commits of shared transactions, or their answers, come later than clients wait",
+    "EndSharedTransaction",
+    lateness=0.4,
+    late_us=_TOO_LATE_US,
+)
 LOST_BATCHES: Final = _late(
     "batches come later than their transaction may be open",
     "Produce",
@@ -398,7 +405,8 @@ TRANSACTION_SCENARIOS: Final = (
                       "records of an aborted transaction go out in the next one"]),
     Scenario("T18", "copies are aborted, as batches come too late", Transacting,
              again(LOST_BATCHES, 5, 16, 3, 12), seeds=3, quiet_s=25,
-             mutants=["a consumer goes on after an abort where it was"]),
+             mutants=["a consumer goes on after an abort where it was",
+                      "what was read for a transaction that cannot begin is read no more"]),
     Scenario("P55", "coordinators are cut off from all brokers, and not from clients", Replaceable,
              again(CUT_OFF, 6, 7, 6, 4), seeds=4, quiet_s=25,
              mutants=["a coordinator that was replaced refuses a producer by what it knew"]),

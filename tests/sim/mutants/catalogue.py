@@ -45,7 +45,6 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | an id that has expired is renewed | T13 | ids of the simulator do not live for a week | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_an_id_that_has_expired_is_fenced_and_never_renewed_in_silence` |
 | transactions beside brokers that do not know them | T16 | all brokers of the simulator are of this release | `tests/unit/core/controller/test_broker_levels.py`: `test_transactions_wait_for_the_last_upgrade_and_no_earlier_broker_comes_back`; `tests/integration/test_transactions.py`: `test_transactions_begin_when_the_last_broker_is_upgraded_and_none_goes_back` |
 | ids without a namespace | T15 | ids of the simulator differ anyhow | `tests/unit/core/coordinator/transactions/test_transaction.py`: `test_an_id_is_in_a_namespace` |
-| each rule of transactions with participants | T19, T20, T21, T22, T23, T24 | the simulator has no applications of many processes | `tests/unit/core/coordinator/transactions/test_shared.py`, `tests/unit/broker/coordinator/test_overdue_transactions.py`, `tests/integration/client/test_shared_transactions.py` |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |
 """  # noqa: E501
 
@@ -58,6 +57,7 @@ from tests.sim.mutants import (
     metadata,
     quotas,
     replication,
+    shared_transactions,
     shells,
     storage,
     tiers,
@@ -81,6 +81,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *transactions.MUTANTS,
             *transaction_coordinators.MUTANTS,
             *transaction_clients.MUTANTS,
+            *shared_transactions.MUTANTS,
             *drpc.MUTANTS,
         ),
         key=lambda mutant: (mutant.rule[0], int(mutant.rule[1:])),

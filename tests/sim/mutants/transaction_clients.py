@@ -6,6 +6,7 @@ from tests.sim.mutants.mutant import Mutant, mutant
 
 _PRODUCER: Final = "millrace.core.client.producer.transaction:ProducerTransactions"
 _TRANSACTIONS: Final = "millrace.client._producer.transactions:Transactions"
+_ASSIGNMENT: Final = "millrace.client._consumer.assignment:Assignment"
 _MEMBERSHIP: Final = "millrace.client._consumer.membership:Membership"
 
 # fmt: off
@@ -19,6 +20,13 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "if described.ended == written:", "if described.ended is not None:"),
     mutant("records of an aborted transaction go out in the next one", "T17",
            f"{_TRANSACTIONS}._drop", "await self._records.settle(", "str("),
+    mutant("a copy commits without the position of a topic that is gone", "T8",
+           "millrace.client._consumer.member_commits:MemberCommits.commit_read",
+           "return gone.union(filter(self.assignment.is_gone, places))", "return set()"),
+    mutant("a member waits for ever for a group that has not heard of a topic's end", "T8",
+           f"{_ASSIGNMENT}.leave_gone", "self.gone_at = host.monotonic_s()", "pass"),
+    mutant("what was read for a transaction that cannot begin is read no more", "T18",
+           f"{_TRANSACTIONS}.begin", "reading.on_aborted()", "pass"),
     mutant("a consumer goes on after an abort where it was", "T18", f"{_MEMBERSHIP}.put_back",
            "self._assignment.put_back({place: committed.get(place) for place in places})", "pass"),
     mutant("a member gives partitions up while a transaction commits for it", "T18",
