@@ -510,7 +510,8 @@ class Sender:
         error = error or UnknownTopicOrPartitionError(partition.route.deletion)
         for batch in [*partition.in_flight, *partition.waiting]:
             if batch.state is not BatchState.IN_THE_AIR:
-                self._fail(partition, batch, error)
+                # Each its own: handles note in it which of the batch's records have told of it.
+                self._fail(partition, batch, error.again(error.appended))
 
     def _drop(self, error: MillraceError) -> None:
         """Let all batches of the transaction fail. What is in the air is fenced by its epoch."""

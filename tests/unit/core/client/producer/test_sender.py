@@ -209,6 +209,16 @@ def test_a_client_that_is_not_let_in_is_told_at_once_and_what_was_sent_stays_in_
     assert failure(waiting) == (AuthenticationFailedError, Appended.NO)
 
 
+def test_batches_that_fail_together_have_errors_of_their_own() -> None:
+    """Handles note in it which of a batch's records have told of it."""
+    sender = make()
+    batches = [batch_of() for _ in range(2)]
+    sender.on_batches(batches)
+    sender.on_denied(BROKER, AuthenticationFailedError("bring a token"), at(1))
+    assert completed(sender.poll(at(2))) == batches
+    assert batches[0].outcome is not batches[1].outcome
+
+
 def test_batches_of_many_partitions_share_a_request_up_to_its_bound() -> None:
     sender = make(request_bytes_max=250)
     batches = [batch_of(partition=number) for number in range(3)]
