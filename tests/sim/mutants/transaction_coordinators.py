@@ -36,8 +36,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("markers of a topic that is gone for now are lost", "T8",
            "millrace.core.coordinator.transactions.participants:owed_to_deleted",
            "bitmaps(deleted).items()", "bitmaps(()).items()"),
-    mutant("a topic that is back joins before it has the marker that is owed to it", "T8",
-           f"{_MACHINE}.handle_join", "self._left.of_id(transactional_id, missing)", "None"),
     mutant("members begin while positions wait for a transaction", "T10",
            "millrace.core.coordinator.groups.coordinator:GroupCoordinator.check_stable",
            "if unstable:", "if False:"),
