@@ -529,11 +529,7 @@ class Transactions:
         """Show what is open and what is owed; it waits for no commit."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            self._shown.look(
-                self.runtime.machines(),
-                self._owed,
-                self.now(),
-            )
+            self._shown.look(self.runtime.machines(), self._owed, self.now())
 
     async def look(self, *, at_unused: bool = True) -> None:
         """Look at all partitions once; one that cannot commit holds up no other one."""
