@@ -83,7 +83,7 @@ class QuotaSubject(Struct, frozen=True, kw_only=True, rename="camel"):
     """Clients that give themselves this name, all of them together."""
     user: Annotated[str, Meta(min_length=1, max_length=PRINCIPAL_CHARACTERS_MAX)] | None = None
     """Clients with this identity, the principal, all of them together; with clientId, those with
-    both. As long as clients do not authenticate it is `anonymous`."""
+    both. Where clients prove nothing it is `anonymous`."""
     topic: TopicName | None = None
     """This topic, for all clients together. A name without a namespace is of the resource's own."""
     namespace: NamespaceName | None = None
