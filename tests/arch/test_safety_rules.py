@@ -14,8 +14,8 @@ from tests.faults.fault import FAULTS
 from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants import catalogue
 
-REFERENCE = re.compile(r"(?<!\w)(?:[PT]\d{1,2}|F\d{2}b?|[BC]\d{1,2})(?!\w)")
-DEFINITION = re.compile(r"^(?:### ([PT]\d+): |\| ([FCB]\d+b?) \| )", re.MULTILINE)
+REFERENCE = re.compile(r"(?<!\w)(?:[PTG]\d{1,2}|F\d{2}b?|[BC]\d{1,2})(?!\w)")
+DEFINITION = re.compile(r"^(?:### ([PTG]\d+): |\| ([FCB]\d+b?) \| )", re.MULTILINE)
 KEPT_BY = re.compile(r"^- Kept by: (.*?)^- Mutants: ", re.MULTILINE | re.DOTALL)
 ELSEWHERE = re.compile(r"^\| (F\d{2}(?:(?:, | to )F\d{2})*) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
 LINK = re.compile(r"\]\(\.\./([^)]+)\)")
@@ -138,6 +138,7 @@ def test_every_fault_is_injected_into_real_brokers_or_it_is_said_where_else() ->
         ('"F02,F36b"', {"F02", "F36b"}),
         ("C9: as B1", {"C9", "B1"}),
         ("T2, T18's", {"T2", "T18"}),
+        ("(G10)", {"G10"}),
         ("# noqa: F401, B023", set()),
         ("UP017 0xB1 MP3 P100 F1", set()),
     ],

@@ -1,4 +1,4 @@
-"""The pages of a broker: `/metrics` for Prometheus, `/ready` for probes."""
+"""The pages of a broker: `/metrics` for Prometheus, `/ready` for probes (G5)."""
 
 from collections.abc import Callable, Collection
 from http import HTTPStatus

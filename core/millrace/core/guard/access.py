@@ -3,7 +3,7 @@
 A call demands operations on resources, whatever protocol it came by: another protocol with other
 calls has the same demands. No operation includes another one: a role lists all that it has.
 
-Resources lie in namespaces, as topics do. A group, a transactional id or an application id is
+Resources lie in namespaces, as topics do (G3). A group, a transactional id or an application id is
 `namespace/name`, too; without a namespace it is in `default`. The cluster is one resource.
 
 Sources: Kafka's AclOperation and ResourceType; verbs of Kubernetes' RBAC.

@@ -2,7 +2,7 @@
 
 Allowed and refused are kept apart, each within a bound: somebody who asks for a hundred thousand
 things that are not allowed makes nobody ask again for what is. While the authority is away, what it
-allowed goes on for a quarter of an hour; what was refused, or never asked, is refused.
+allowed goes on for a quarter of an hour; what was refused, or never asked, is refused (G8).
 
 Sources: the API server's own caches of ten seconds (kubernetes#50258), modelexpress#530.
 """

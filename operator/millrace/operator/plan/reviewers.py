@@ -2,7 +2,7 @@
 
 These rights are not of a namespace, and an object of a Cluster cannot give them: nothing that is
 not in a namespace is deleted with it. So one ClusterRoleBinding, which is installed with the
-operator, has the ServiceAccounts of all Clusters that need them, and of no others.
+operator, has the ServiceAccounts of all Clusters that need them, and of no others (G10).
 """
 
 from collections.abc import Sequence

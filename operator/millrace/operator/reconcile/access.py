@@ -1,7 +1,7 @@
 """Who may do what in clusters that leave it to Kubernetes: brokers may ask, the operator is known.
 
 The operator has a token of its own account for each such Cluster, and no other: a token that one
-cluster gets proves nothing to another one (strimzi#13103).
+cluster gets proves nothing to another one (G1).
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 The file is looked at once a second at the most, and read again when it has changed: a token is
 renewed by writing another one. A call whose token cannot be sent fails before anything is sent, and
-so does one with a token that Kubernetes has made for somebody else.
+so does one with a token that Kubernetes has made for somebody else (G1).
 """
 
 import os
