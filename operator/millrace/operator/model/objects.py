@@ -486,7 +486,7 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         *({"name": name, "value": value} for name, value in variables_if_known(cluster)),
     ]
     claims = [volume.name for volume in pool.volumes]
-    # The kubelet cannot speak TLS in a probe of gRPC, and brokers of 0.2.0 have no page for it (G5).
+    # A probe of gRPC cannot speak TLS (G5), and brokers of 0.2.0 have no page for it.
     asked: Document = (
         {"grpc": {"port": CLIENT_PORT}}
         if cluster.spec.tls is None
