@@ -1,13 +1,11 @@
 """The files of tokens and of rules: read at the start, and again when they change.
 
 A file that cannot be read, or has a mistake, leaves what the last good one said; a broker that has
-no last good one does not start. A Secret or ConfigMap of Kubernetes changes by a symbolic link, so
-what counts is the file behind it.
+no last good one does not start.
 """
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
@@ -21,14 +19,13 @@ from millrace.core.errors import InvalidConfigError
 from millrace.core.guard.rules import RULES_BYTES_MAX, parse_rules
 from millrace.core.guard.token_file import TOKENS_BYTES_MAX, parse_tokens
 from millrace.core.metadata.model import Listener
+from millrace.runtime.file_stamp import FileStamp, file_stamp
 
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
 
 _ValueT = TypeVar("_ValueT")
-_Stamp = tuple[int, int, int, int] | None
-"""What differs when a file has changed; None: there is none."""
 
 
 class _FollowedFile(Generic[_ValueT]):
@@ -78,12 +75,12 @@ class _FollowedFile(Generic[_ValueT]):
         self._show(0)
         return True
 
-    def _look(self) -> _Stamp:
+    def _look(self) -> FileStamp | None:
+        """Return what differs when the file has changed; None: there is none."""
         try:
-            found = os.stat(self._path)
+            return file_stamp(self._path)
         except OSError:
             return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
     def _read(self) -> _ValueT:
         try:

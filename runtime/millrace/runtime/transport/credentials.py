@@ -28,6 +28,7 @@ import grpc
 
 from millrace.core.errors import InvalidConfigError
 from millrace.runtime import host
+from millrace.runtime.file_stamp import FileStamp, file_stamp
 
 SYSTEM: Final = "system"
 """Instead of the name of a file: the authorities that the machine trusts."""
@@ -64,11 +65,11 @@ class _Contents(NamedTuple):
     """What files held when they could be used.
 
     Attributes:
-        signature: of the files, as the system has it.
+        stamps: of the files.
         context: for DRPC.
     """
 
-    signature: tuple[object, ...]
+    stamps: tuple[FileStamp, ...]
     ca: bytes | None
     certificate: bytes | None
     key: bytes | None
@@ -107,7 +108,7 @@ class _Credentials:
     def look(self) -> bool:
         """Read the files if they have changed; return whether other ones count from now on."""
         try:
-            if self._signature() == self._contents.signature:
+            if self._look() == self._contents.stamps:
                 self._problem = ""
                 return False
             self._contents = self._read()
@@ -136,19 +137,18 @@ class _Credentials:
         given = (self._ca, self._files.certificate, self._files.key)
         return [Path(path) for path in given if path]
 
-    def _signature(self) -> tuple[object, ...]:
-        """Return what changes when a file is written, or a link on the way to it is set anew."""
+    def _look(self) -> tuple[FileStamp, ...]:
+        """Return what differs when a file has changed."""
         found = []
         for path in self._paths:
             try:
-                state = path.stat()
+                found.append(file_stamp(path))
             except OSError as error:
                 raise InvalidConfigError(f"{path}: {error.strerror}") from error
-            found.append((state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size))
         return tuple(found)
 
     def _read(self) -> _Contents:
-        signature = self._signature()
+        stamps = self._look()
         certificate, key = self._files.certificate, self._files.key
         ca = None if self._ca is None else _read(self._ca)
         shown = _read(certificate) if certificate else None
@@ -167,9 +167,9 @@ class _Credentials:
                 raise InvalidConfigError(
                     f"{certificate} with the key {key}: {_reason(error)}"
                 ) from error
-        if self._signature() != signature:
+        if self._look() != stamps:
             raise InvalidConfigError(f"{certificate or self._ca}: it changes while it is read")
-        return _Contents(signature, ca, shown, secret, context)
+        return _Contents(stamps, ca, shown, secret, context)
 
 
 class ServerCredentials(_Credentials):

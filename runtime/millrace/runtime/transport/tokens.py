@@ -5,7 +5,6 @@ renewed by writing another one. A call whose token cannot be sent fails before a
 so does one with a token that Kubernetes has made for somebody else (G1).
 """
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from millrace.core.errors import AuthenticationFailedError
 from millrace.core.guard.service_account_token import sending_problem
 from millrace.core.guard.token_file import TOKEN_CHARACTERS_MAX, token_problem
 from millrace.runtime import host
+from millrace.runtime.file_stamp import FileStamp, file_stamp
 from millrace.runtime.transport.calls import CallError, Status
 
 _LOOK_SECONDS: Final = 1.0
@@ -29,7 +29,7 @@ class TokenFile:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
-        self._stamp: tuple[int, ...] | None = None
+        self._stamp: FileStamp | None = None
         self._token = ""
         self._look_at = 0.0
 
@@ -55,8 +55,7 @@ class TokenFile:
         if now < self._look_at:
             return self._token
         try:
-            found = os.stat(self._path)
-            stamp = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+            stamp = file_stamp(self._path)
             if stamp != self._stamp:
                 self._token = self._read()
                 self._stamp = stamp
