@@ -8,7 +8,7 @@ also where one authority signs for all (rule G2).
 import re
 from typing import Final, NamedTuple, Self
 
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,253}", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)  # As SPIFFE's trust domains.
 _URI: Final = re.compile(
     r"spiffe://([A-Za-z0-9._-]+)/ns/([A-Za-z0-9._-]+)/cluster/([A-Za-z0-9._-]+)"
     r"/broker/([A-Za-z0-9._-]+)",

@@ -111,13 +111,13 @@ class Certificate:
         begins: the second UTC since 1970 at which it was made.
         ends: likewise, at which it ends.
         hosts: names and addresses that callers connect to.
-        uri: the first that it names; empty: none.
+        uris: that it names, such as SPIFFE ids.
     """
 
     begins: float
     ends: float
     hosts: frozenset[str]
-    uri: str
+    uris: tuple[str, ...]
     _loaded: x509.Certificate
 
     def is_of(self, authority: bytes) -> bool:
@@ -150,35 +150,21 @@ def read(certificates: bytes) -> Certificate:
         begins=(found.not_valid_before_utc + _BACKDATED).timestamp(),
         ends=found.not_valid_after_utc.timestamp(),
         hosts=frozenset(hosts),
-        uri=uris[0] if uris else "",
+        uris=tuple(uris),
         _loaded=found,
     )
 
 
 def end_of(certificates: bytes) -> float:
-    """Return the second UTC since 1970 at which the first of some certificates ends.
+    """Return the second UTC since 1970 at which some certificates end: the earliest end of them.
 
     Args:
-        certificates: in PEM form.
+        certificates: in PEM form; the first of them, and those between it and its authority.
 
     Raises:
         InvalidConfigError: they are none.
     """
     return float(min(each.not_valid_after_utc.timestamp() for each in _loaded(certificates)))
-
-
-def uris_of(certificates: bytes) -> list[str]:
-    """Return the URIs that the first of some certificates names.
-
-    Raises:
-        InvalidConfigError: they are none.
-    """
-    extensions = _loaded(certificates)[0].extensions
-    try:
-        found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return []
-    return list(found.get_values_for_type(x509.UniformResourceIdentifier))
 
 
 def _loaded(certificates: bytes) -> list[x509.Certificate]:

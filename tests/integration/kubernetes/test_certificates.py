@@ -56,7 +56,7 @@ def test_each_broker_has_a_certificate_before_its_pod_is_made(encrypted: Operate
         certificate = read(found[f"{broker}.crt"])
         assert certificate.is_of(authority)
         where = f"ns/{encrypted.namespace}/cluster/c/broker/{broker}"
-        assert certificate.uri == f"spiffe://cluster.local/{where}"
+        assert certificate.uris == (f"spiffe://cluster.local/{where}",)
         assert f"{broker}.c-brokers.{encrypted.namespace}.svc" in certificate.hosts
     assert found["ca.crt"].decode() == bundle(encrypted) == authority.decode()
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from millrace.cli.console.failures import ExitCode
 from millrace.cli.main import cli
 from millrace.core.broker_names import BrokerName
-from millrace.runtime.certificates import uris_of
+from millrace.runtime.certificates import read
 
 
 def certificate(*arguments: str) -> Result:
@@ -39,7 +39,7 @@ def test_what_is_made_is_accepted_by_a_strict_library_and_names_the_broker(folde
     files = json.loads(done.stdout)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files["certificate"], files["key"])
-    (uri,) = uris_of(Path(files["certificate"]).read_bytes())
+    (uri,) = read(Path(files["certificate"]).read_bytes()).uris
     assert BrokerName.parse(uri) == ("millrace", "team", "orders", "b0")
 
 

@@ -17,7 +17,7 @@ from millrace.core.errors import InvalidConfigError
 from millrace.core.events import Event
 from millrace.core.listeners_config import ListenerEntry
 from millrace.runtime import host
-from millrace.runtime.certificates import end_of, uris_of
+from millrace.runtime.certificates import end_of, read
 from millrace.runtime.transport.credentials import LOOK_SECONDS, ServerCredentials
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class ListenerTls:
         Raises:
             InvalidConfigError: it has another one, or none.
         """
-        uris = uris_of(self.credentials.certificate)
+        uris = read(self.credentials.certificate).uris
         name = BrokerName.parse(uris[0]) if len(uris) == 1 else None
         if name is None or name.broker != node_name:
             found = ", ".join(uris) or "none"

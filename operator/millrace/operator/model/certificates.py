@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from millrace.core.addresses import split_address
+from millrace.core.broker_names import BrokerName
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.objects import Document, owned_object
 from millrace.operator.model.pod_tls import AUTHORITIES, pool_secret_name
@@ -51,7 +52,7 @@ def broker_uri(cluster: Cluster, broker: str) -> str:
     """Return the name by which other brokers know a broker (G2)."""
     assert cluster.spec.tls is not None
     domain = cluster.spec.tls.trust_domain
-    return f"spiffe://{domain}/ns/{cluster.namespace}/cluster/{cluster.name}/broker/{broker}"
+    return BrokerName(domain, cluster.namespace, cluster.name, broker).uri
 
 
 def host_of(address: str) -> str:

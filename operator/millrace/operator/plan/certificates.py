@@ -1,7 +1,7 @@
 """Which authorities a cluster has, which one signs, and which brokers need another certificate.
 
 Nobody may meet a certificate of an authority that they do not trust yet. So a new authority is only
-trusted at first: for `SPREAD_S`, in which its certificate reaches pods, and people who copy it.
+trusted at first: for `Times.spread`, in which its certificate reaches pods, and people who copy it.
 Then it signs, and every broker gets another certificate. Those before it are trusted until they
 end. A broker's certificate is renewed when a third of its time is left, or its names change.
 
@@ -56,7 +56,7 @@ class Held:
     Attributes:
         span: in which it counts.
         hosts: that it names.
-        uri: that it names.
+        uri: that it names; empty: none, or several.
         authority: the number of the authority that signed it; None: none of those that there are.
     """
 

@@ -103,9 +103,12 @@ class CertificatesReconciler:
             found = _read(pair)
             if found is None:
                 continue
-            signer = next((n for n, each in authorities.items() if found.is_of(each[0])), None)
+            signer = next(
+                (n for n, each in authorities.items() if found.is_of(each.certificate)), None
+            )
             span = Span(found.begins, found.ends)
-            held[broker] = Held(span, found.hosts, found.uri, signer)
+            uri = found.uris[0] if len(found.uris) == 1 else ""
+            held[broker] = Held(span, found.hosts, uri, signer)
         now = self._clock().timestamp()
         hosts = known_hosts(held, held, now, self._times)
         return SeenCertificates(secret, authorities, spans, pairs, held, hosts)
