@@ -134,6 +134,16 @@ class AccessReviews:
         earlier = self._earlier(identity, demand, now)
         return earlier._replace(until=MonotonicMs(now + _SOON_MS))
 
+    def is_listed(self, identity: Identity, demand: Demand, now: MonotonicMs) -> bool:
+        """Return what is known; of what is being asked, or cannot be, what was allowed before."""
+        if (known := self.known(identity, demand, now)) is not None:
+            return known.is_allowed
+        demand = self._named(demand)
+        waits = now < self._away_until + _SOON_MS or any(
+            self._reviewing.is_under_way((identity, question)) for question in _questions(demand)
+        )
+        return waits and self._earlier(identity, demand, now).is_allowed
+
     def _named(self, demand: Demand) -> Demand:
         """Return a demand as it is asked for.
 

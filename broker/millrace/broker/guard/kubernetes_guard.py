@@ -117,8 +117,7 @@ class KubernetesGuard(Guard):
         return self._reviews.begin(identity, demand, now) if known is None else known
 
     def is_listed(self, identity: Identity, demand: Demand) -> bool:
-        known = self._reviews.known(identity, demand, monotonic_now())
-        return known is not None and known.is_allowed
+        return self._reviews.is_listed(identity, demand, monotonic_now())
 
     def refusal(self, identity: Identity, demand: Demand, *, is_named: bool) -> MillraceError:
         if self._reviews.known(identity, demand, monotonic_now()) is None:

@@ -60,6 +60,10 @@ class SingleFlight(Generic[KeyT, ValueT]):
             task.add_done_callback(lambda done: self._on_done(key, done))
         return task
 
+    def is_under_way(self, key: KeyT) -> bool:
+        """Return whether there is a task for a key."""
+        return key in self._tasks
+
     def _on_done(self, key: KeyT, task: "asyncio.Task[ValueT]") -> None:
         del self._tasks[key]
         if not task.cancelled():

@@ -83,9 +83,9 @@ class GroupsService:
             place = await self._names.find_or_make(name, caller)
             heartbeat = Heartbeat(request.member_id, request.confirmed, said)
             told = await self._groups.heartbeat(place, name, heartbeat, wait_ms / 1000)
-            hidden = self._hidden(caller, told.current.assigned | told.current.revoking)
+            hidden = await self._hidden(caller, told.current.assigned | told.current.revoking)
             if hidden:
-                await self._check_named(place, request, caller, hidden)
+                hidden -= await self._named(place, request, caller, hidden)
         except MillraceError as error:
             return pb.GroupHeartbeatResponse(error=self._names.error(name, error))
         return pb.GroupHeartbeatResponse(
@@ -101,42 +101,51 @@ class GroupsService:
             waited_ms=int(told.waited_seconds * 1000),
         )
 
-    def _hidden(self, caller: GuardedCaller, partitions: Partitions) -> set[TopicId]:
+    async def _hidden(self, caller: GuardedCaller, partitions: Partitions) -> set[TopicId]:
         """Return the topics of partitions that the caller may neither see nor read."""
         if caller.access is None:
             return set()
-        hidden = set()
-        for topic_id in {topic_id for topic_id, _ in partitions}:
-            topic = named(ResourceKind.TOPICS, self._groups.topic_name(topic_id))
-            if topic.name and not any(
-                caller.may(operation, topic)
-                for operation in (Operation.DESCRIBE, Operation.CONSUME)
-            ):
-                hidden.add(topic_id)
-        return hidden
+        hidden = {
+            topic_id: named(ResourceKind.TOPICS, name)
+            for topic_id in {topic_id for topic_id, _ in partitions}
+            if (name := self._groups.topic_name(topic_id))
+        }
+        for operation in (Operation.DESCRIBE, Operation.CONSUME):
+            await caller.learn(operation, hidden.values())
+            hidden = {
+                topic_id: topic
+                for topic_id, topic in hidden.items()
+                if not caller.may(operation, topic)
+            }
+        return set(hidden)
 
-    async def _check_named(
+    async def _named(
         self,
         place: TopicPartition,
         request: pb.GroupHeartbeatRequest,
         caller: GuardedCaller,
         hidden: Collection[TopicId],
-    ) -> None:
-        """Refuse a member that names a topic which it may not see any more.
+    ) -> set[TopicId]:
+        """Return the hidden topics that the member names, and may see: it asks by name.
 
         Raises:
-            TopicAuthorizationFailedError: it does.
+            TopicAuthorizationFailedError: it names one that it may not see any more.
         """
         group = await self._groups.runtime.ask(
             place, lambda machine, _: Result([], machine.membership.groups.get(request.group))
         )
         member = None if group is None else group.members.get(request.member_id)
-        for topic_id in hidden:
-            name = self._groups.topic_name(topic_id)
-            if member is not None and name in member.topics:
-                refused = caller.refusal(Operation.DESCRIBE, named(ResourceKind.TOPICS, name))
-                if refused is not None:
-                    raise refused
+        topics = () if member is None else member.topics
+        # All of them are asked about before one is refused.
+        refusals = {
+            topic_id: caller.refusal(Operation.DESCRIBE, named(ResourceKind.TOPICS, name))
+            for topic_id in hidden
+            if (name := self._groups.topic_name(topic_id)) in topics
+        }
+        for refused in refusals.values():
+            if refused is not None:
+                raise refused
+        return set(refusals)
 
     async def _leave(self, request: pb.LeaveGroupRequest, _: Caller) -> pb.LeaveGroupResponse:
         name = request.group
@@ -173,7 +182,7 @@ class GroupsService:
         hidden = set[TopicId]()
         if caller.access is not None:
             told = [current.assigned | current.revoking for current in group.current.values()]
-            hidden = self._hidden(caller, NO_PARTITIONS.union(*told, *group.target.values()))
+            hidden = await self._hidden(caller, NO_PARTITIONS.union(*told, *group.target.values()))
         response = _described(group, request.after, hidden)
         for member in response.members:
             is_confirmed = self._groups.is_confirmed(place, name, member.member_id)
