@@ -68,8 +68,11 @@ class FileAuthenticator:
 
     def check(self, credential: Credential, now: WallMs) -> None:
         """Implement `Authenticator`."""
-        if self._found(credential.digest, now).identity.principal != credential.identity.principal:
+        proved, now_proved = credential.identity, self._found(credential.digest, now).identity
+        if now_proved.principal != proved.principal:
             raise RefusedCredentialError("the token is another principal's by now")
+        if now_proved.groups != proved.groups:
+            raise RefusedCredentialError("its principal is of other groups by now")
 
     def _found(self, digest: bytes, now: WallMs) -> Credential:
         entry = self.tokens.find(digest)

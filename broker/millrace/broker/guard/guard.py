@@ -30,6 +30,10 @@ NOT_ACCEPTED: Final = (
 )
 
 
+_NAME_KEPT_MAX: Final = 512
+"""Characters of a name whose decisions are kept; longer than any that is valid."""
+
+
 class AuthorityAwayError(Exception):
     """The authority cannot be asked at the moment."""
 
@@ -172,4 +176,7 @@ class Guard:
             is_allowed = self._authority.allow(identity, demand)
         except AuthorityAwayError:
             return self._decisions.without_authority(identity, demand, now)
+        _, (_, namespace, name) = demand
+        if len(namespace) + len(name) > _NAME_KEPT_MAX:
+            return Decision(is_allowed, now)
         return self._decisions.keep(identity, demand, now, is_allowed=is_allowed)

@@ -48,9 +48,9 @@ def bearer(token: str = TOKEN) -> tuple[str, str]:
     return ("authorization", f"Bearer {token}")
 
 
-def tokens(ends: int | None = None, principal: str = "alice") -> Tokens:
+def tokens(ends: int | None = None, principal: str = "alice", group: str = "shop") -> Tokens:
     end = None if ends is None else WallMs(ends)
-    return Tokens([new_entry(TOKEN, principal, ["shop"], end, b"s" * 16)])
+    return Tokens([new_entry(TOKEN, principal, [group], end, b"s" * 16)])
 
 
 def guard(rules: str = RULES, ends: int | None = None) -> Guard:
@@ -120,6 +120,14 @@ def test_a_token_ends_and_may_be_removed_or_given_to_somebody_else() -> None:
         known.check(credential, WallMs(1))
 
 
+def test_a_stream_ends_whose_principal_was_taken_out_of_a_group() -> None:
+    known = FileAuthenticator(tokens())
+    credential = known.identify(TOKEN, WallMs(1))
+    known.tokens = tokens(group="others")
+    with pytest.raises(RefusedCredentialError, match="other groups"):
+        known.check(credential, WallMs(1))
+
+
 def test_a_broker_without_tokens_takes_none() -> None:
     with pytest.raises(RefusedCredentialError, match="knows no tokens"):
         Guard(None, parse_rules(RULES)).identify([bearer()], "")
@@ -152,6 +160,16 @@ def test_the_authority_is_asked_once_in_ten_seconds() -> None:
     authority.answer = False
     assert not asking.decide(Identity("alice"), demand, MonotonicMs(10_000)).is_allowed
     assert authority.questions == 2
+
+
+def test_decisions_about_names_that_nothing_can_have_take_no_memory() -> None:
+    """A caller without rights may name what it likes: a megabyte in each call."""
+    known = guard()
+    for kind in (ResourceKind.GROUPS, ResourceKind.TOPICS):
+        for name in ("x" * 1000, "x" * 1000 + "/x", "shop/" + "x" * 1000):
+            known.decide(Identity("alice"), Demand(Operation.CONSUME, named(kind, name)))
+    assert len(known._decisions) == 0
+    assert access(known).refusal(Operation.CONSUME, named(ResourceKind.GROUPS, "x" * 1000))
 
 
 def test_what_was_allowed_goes_on_while_the_authority_is_away() -> None:
