@@ -16,7 +16,7 @@ from millrace.broker.rpc.groups import GroupsService
 from millrace.core.coordinator.groups.group import Current
 from millrace.core.guard.decisions import AWAY_MS
 from millrace.core.guard.identity import Identity
-from millrace.core.ids import TopicId
+from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.metadata.model import Listener
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import groups_pb2 as pb
@@ -48,7 +48,7 @@ class Group:
         )
         member = SimpleNamespace(topics=tuple(topics.values()))
         group = SimpleNamespace(members={"m": member})
-        current = Current(1, frozenset((topic_id, 0) for topic_id in topics))
+        current = Current(1, frozenset(TopicPartition(topic_id, 0) for topic_id in topics))
         machine = SimpleNamespace(membership=SimpleNamespace(groups={"shop/readers": group}))
 
         async def heartbeat(*_: object) -> Any:
