@@ -71,11 +71,16 @@ def _judge_end(
     seen[op.process, key] = max(before, end)
 
 
+_Waits = dict[str, tuple[int, int]]
+"""Of one key, by process: since when it waits, and for which operation."""
+
+
 class Availability:
     """C25: how long sends waited while a `window` was open.
 
     A key is unavailable from the first send without an answer to the next acknowledged one. A wait
-    that began before the window counts from the window's beginning.
+    that began before the window counts from the window's beginning. A transaction that was not
+    committed waits no longer once its outcome is told: its writer may have given it up.
 
     Attributes:
         longest_ns: the longest wait, of any key.
@@ -85,7 +90,7 @@ class Availability:
         self.longest_ns = 0
         self.anomalies: list[Anomaly] = []
         self._goal_ns = goal_ns
-        waiting: dict[int, tuple[int, int]] = {}  # By key: since when, and which operation.
+        waiting: dict[int, _Waits] = {}
         is_open, opened_ns, last_ns = False, 0, 0
         for op in history:
             last_ns = op.at_ns
@@ -95,23 +100,27 @@ class Availability:
                 is_open, opened_ns = op.details == "open", op.at_ns
                 continue
             for send in op.sends:
+                waits = waiting.setdefault(send.key, {})
                 if op.type == INVOKE:
-                    waiting.setdefault(send.key, (op.at_ns, op.index))
-                elif op.type == OK and send.key in waiting:
-                    since, index = waiting.pop(send.key)
+                    waits.setdefault(op.process, (op.at_ns, op.index))
+                elif op.type == OK:
                     if is_open:
-                        self._judge(send.key, max(since, opened_ns), op.at_ns, index)
+                        self._judge(send.key, waits, opened_ns, op.at_ns)
+                    waits.clear()
+                elif op.f == "txn":
+                    waits.pop(op.process, None)
         if is_open:
             self._judge_all(waiting, opened_ns, last_ns)
 
-    def _judge_all(
-        self, waiting: dict[int, tuple[int, int]], opened_ns: int, closed_ns: int
-    ) -> None:
-        for key, (since, index) in waiting.items():
-            self._judge(key, max(since, opened_ns), closed_ns, index)
+    def _judge_all(self, waiting: dict[int, _Waits], opened_ns: int, closed_ns: int) -> None:
+        for key, waits in waiting.items():
+            self._judge(key, waits, opened_ns, closed_ns)
 
-    def _judge(self, key: int, since_ns: int, until_ns: int, index: int) -> None:
-        waited = until_ns - since_ns
+    def _judge(self, key: int, waits: _Waits, opened_ns: int, until_ns: int) -> None:
+        if not waits:
+            return
+        since_ns, index = min(waits.values())
+        waited = until_ns - max(since_ns, opened_ns)
         self.longest_ns = max(self.longest_ns, waited)
         if waited > self._goal_ns:
             self.anomalies.append(

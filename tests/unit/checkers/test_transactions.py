@@ -115,6 +115,26 @@ def test_a_half_of_a_transaction_in_doubt_is_none() -> None:
     assert cluster.judge().failures == ["unseen"]
 
 
+def test_a_key_does_not_wait_for_a_transaction_that_its_writer_gave_up() -> None:
+    cluster = Transactional()
+    sends = cluster.begin("a#1", 0)
+    cluster.hide(sends)
+    cluster.now_ns += 20 * 10**9
+    cluster.end("a#1", sends, FAIL)
+    cluster.now_ns += 20 * 10**9
+    cluster.write("a#2", 0)
+    assert cluster.judge().is_good
+
+
+def test_a_key_waits_for_a_transaction_that_was_begun() -> None:
+    cluster = Transactional()
+    sends = cluster.begin("a#1", 0)
+    cluster.begin("a#2", 0)
+    cluster.now_ns += 40 * 10**9
+    cluster.end("a#1", sends)
+    assert "unavailable" in cluster.judge().failures
+
+
 def test_an_intermediate_state_is_no_state() -> None:
     cluster = Transactional()
     before = cluster.write("b#1", 1)
