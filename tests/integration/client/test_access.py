@@ -253,6 +253,26 @@ def test_a_pattern_finds_nothing_out_about_topics_of_others(broker: GuardedBroke
         assert len(told) == len(consumer.assignment())
 
 
+def test_who_may_not_see_all_transactional_ids_takes_none_of_them_for_hanging(
+    broker: GuardedBroker,
+) -> None:
+    """To end it by hand could take back what is committed elsewhere."""
+    root = str(broker.token_file("root"))
+    with (
+        SyncProducer(broker.address, token_file=root, transactional_id="other/copy") as producer,
+        producer.transaction(),
+    ):
+        producer.send("team/orders", b"open").result(30)
+        token_file = str(broker.token_file("administrator"))
+        with SyncAdmin(broker.address, token_file=token_file) as admin:
+            assert admin.find_hanging_transactions(["team/orders"]) == []
+        token_file = str(broker.token_file("describer"))
+        with SyncAdmin(broker.address, token_file=token_file) as admin:
+            assert admin.list_transactions() == []
+            with pytest.raises(TransactionalIdAuthorizationFailedError, match="not see all"):
+                admin.find_hanging_transactions(["team/orders"])
+
+
 def test_quotas_are_for_who_the_client_proves_to_be(broker: GuardedBroker) -> None:
     root = str(broker.token_file("root"))
     with SyncAdmin(broker.address, token_file=root) as admin:

@@ -58,8 +58,13 @@ class Cluster(TransactionAdministration):
         return {PLACE: self._looks.pop(0)}, {}
 
     async def _list_all_transactions(
-        self, states: Collection[TransactionStateName], producer_id: int | None = None
+        self,
+        states: Collection[TransactionStateName],
+        producer_id: int | None = None,
+        *,
+        none_hidden: bool = False,
     ) -> tuple[list[TransactionListing], int]:
+        assert none_hidden
         return [listing for listing in self._listings if listing.state in states], self.parts
 
     async def _owed_epochs(self, producer_id: int) -> set[int]:

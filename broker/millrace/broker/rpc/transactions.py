@@ -34,6 +34,7 @@ from millrace.core.coordinator.transactions.transaction import (
 from millrace.core.errors import (
     MalformedRequestError,
     MillraceError,
+    TransactionalIdAuthorizationFailedError,
     TransactionalIdNotFoundError,
 )
 from millrace.core.guard.access import Operation, ResourceKind, named
@@ -208,6 +209,12 @@ class TransactionsService:
                         named(ResourceKind.TRANSACTIONS, record.transactional_id),
                     )
                 ]
+                if request.none_hidden and len(seen) < len(page):
+                    raise TransactionalIdAuthorizationFailedError(
+                        f"{caller.principal!r} may not see all transactional ids, and the question "
+                        "is about all: ask who runs the cluster for a rule that allows `describe` "
+                        "on all transactions"
+                    )
                 if seen or not has_more:  # Clients go on behind the last one of a page.
                     break
                 after = page[-1].transactional_id

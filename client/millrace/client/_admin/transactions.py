@@ -176,10 +176,18 @@ class TransactionAdministration(Administration):
         return (await self._list_all_transactions(states, producer_id))[0]
 
     async def _list_all_transactions(
-        self, states: Collection[TransactionStateName], producer_id: int | None = None
+        self,
+        states: Collection[TransactionStateName],
+        producer_id: int | None = None,
+        *,
+        none_hidden: bool = False,
     ) -> tuple[list[TransactionListing], int]:
-        """Return ids, and how many parts there are; 0: a broker has heard of no transactions."""
-        request = pb.ListTransactionsRequest(producer_id=producer_id)
+        """Return ids, and how many parts there are; 0: a broker has heard of no transactions.
+
+        Raises:
+            TransactionalIdAuthorizationFailedError: with `none_hidden`, the caller may not see all.
+        """
+        request = pb.ListTransactionsRequest(producer_id=producer_id, none_hidden=none_hidden)
         for state in states:
             if state not in _STATE_NUMBERS:
                 raise InvalidRequestError(
@@ -315,6 +323,8 @@ class TransactionAdministration(Administration):
         Raises:
             UnknownTopicOrPartitionError: there is no such topic, or a broker has not heard yet that
                 there are transactions.
+            TransactionalIdAuthorizationFailedError: the caller may not see all transactional ids:
+                one that it does not see would look like one that hangs.
         """
         names = await self._partitions_of(topics)
         found, _ = await self._open_in(names)
@@ -347,7 +357,7 @@ class TransactionAdministration(Administration):
             UnknownTopicOrPartitionError: a broker has not heard yet that there are transactions.
         """
         known: set[tuple[int, int]] = set()
-        listings, parts = await self._list_all_transactions(_UNDECIDED)
+        listings, parts = await self._list_all_transactions(_UNDECIDED, none_hidden=True)
         if not parts:
             raise UnknownTopicOrPartitionError(
                 "transactions are open, and the broker that was asked has not heard of their "

@@ -61,16 +61,18 @@ class EndTransactionResponse(_message.Message):
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
 
 class ListTransactionsRequest(_message.Message):
-    __slots__ = ("partition", "after", "states", "producer_id")
+    __slots__ = ("partition", "after", "states", "producer_id", "none_hidden")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    NONE_HIDDEN_FIELD_NUMBER: _ClassVar[int]
     partition: int
     after: str
     states: _containers.RepeatedScalarFieldContainer[TransactionState]
     producer_id: int
-    def __init__(self, partition: _Optional[int] = ..., after: _Optional[str] = ..., states: _Optional[_Iterable[_Union[TransactionState, str]]] = ..., producer_id: _Optional[int] = ...) -> None: ...
+    none_hidden: bool
+    def __init__(self, partition: _Optional[int] = ..., after: _Optional[str] = ..., states: _Optional[_Iterable[_Union[TransactionState, str]]] = ..., producer_id: _Optional[int] = ..., none_hidden: _Optional[bool] = ...) -> None: ...
 
 class ListedTransaction(_message.Message):
     __slots__ = ("transactional_id", "producer_id", "producer_epoch", "state", "open_ms", "is_shared")

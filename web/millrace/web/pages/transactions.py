@@ -8,6 +8,7 @@ from typing import Final
 from millrace.client import (
     Admin,
     HangingTransaction,
+    TransactionalIdAuthorizationFailedError,
     TransactionDescription,
     TransactionListing,
     TransactionPart,
@@ -129,7 +130,11 @@ async def _hanging(visit: Visit) -> Markup:
             ),
             class_="quiet",
         )
-    found = await admin.find_hanging_transactions()
+    try:
+        found = await admin.find_hanging_transactions()
+    except TransactionalIdAuthorizationFailedError:
+        words = "Who may see all transactional ids can see here which transactions hang."
+        return element("p", words, class_="quiet")
     if not found:
         return element("p", "No transaction hangs.", class_="well", role="status")
     words = (
