@@ -252,6 +252,15 @@ BROKERS: Final = (
         runbook="settings-differ",
     ),
     Alert(
+        name="AccessFileRefused",
+        severity=Severity.TICKET,
+        expr=f"max by ({_BROKER}, file) (millrace_access_file_refused) > 0",
+        hold="5m",
+        summary=f"access.{{{{ $labels.file }}}} {_OF_BROKER} has a mistake, or is away: what it "
+        "said before goes on.",
+        runbook="access-file-refused",
+    ),
+    Alert(
         name="CertificateEnds",
         severity=Severity.TICKET,
         expr=f"min by ({_BROKER}, listener) (millrace_certificate_seconds) < 7 * 86400",

@@ -23,6 +23,7 @@ BROKER = {**CLUSTER, "instance": "logs-b-0"}
 OTHER_BROKER = {**CLUSTER, "instance": "logs-b-1"}
 LOG_DIR = {**BROKER, "log_dir": "/data/log", "media": "ssd"}
 LISTENER = {**BROKER, "listener": "clients"}
+ACCESS_FILE = {**BROKER, "file": "rules_file"}
 HDD = {**BROKER, "log_dir": "/data/hdd"}
 GROUP = {**CLUSTER, "group": "billing", "topic": "orders"}
 OF_CLUSTER = "of cluster shop/logs"
@@ -197,6 +198,13 @@ CASES: dict[str, Case] = {
         minutes=(59, 60),
         labels=BROKER,
         summary="Settings of [cluster] on logs-b-0 that differ from the controller's: 1.",
+    ),
+    "AccessFileRefused": Case(
+        **gauge("millrace_access_file_refused", ACCESS_FILE, 1),
+        minutes=(4, 5),
+        labels=ACCESS_FILE,
+        summary="access.rules_file on logs-b-0 has a mistake, or is away: what it said before goes "
+        "on.",
     ),
     "CertificateEnds": Case(
         **gauge("millrace_certificate_seconds", LISTENER, 6 * 86400, 8 * 86400),

@@ -39,6 +39,15 @@ _AGAIN_SECONDS: Final = 0.5
 _SLOW_NS: Final = 1_500_000_000
 _STALL_NS: Final = 900_000_000
 _NOWHERE: Final = Position(1 << 40)
+_ANYBODY: Final = """
+[[rules]]
+who = ["anonymous"]
+may = ["produce", "consume", "describe", "create", "alter", "delete", "transact", "administer"]
+topics = ["*/*", "*/__*"]
+groups = ["*/*"]
+transactions = ["*/*"]
+cluster = true
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +128,23 @@ def _ending_certificate(scene: Scene) -> Iterator[None]:
         "listeners.outside.tls_key_file": files.key,
     }
     broker.start()
+    yield
+    broker.stop()
+    broker.settings = before
+    broker.start()
+
+
+@contextmanager
+def _mistaken_rules(scene: Scene) -> Iterator[None]:
+    """The rules of who may do what have a mistake while a broker follows them."""
+    broker = scene.others()[0]
+    before = broker.settings
+    rules = broker.folder / "rules.toml"
+    rules.write_text(_ANYBODY)
+    broker.stop()
+    broker.settings = {**before, "access.rules_file": rules}
+    broker.start()
+    rules.write_text(_ANYBODY + "[[rule]]\n")
     yield
     broker.stop()
     broker.settings = before
@@ -367,6 +393,7 @@ STAGES: Final[tuple[tuple[Cause, ...], ...]] = (
     (
         Cause(alerts=("SettingsDiffer",), begin=_other_settings),
         Cause(alerts=("CertificateEnds", "CertificateEndsNow"), begin=_ending_certificate),
+        Cause(alerts=("AccessFileRefused",), begin=_mistaken_rules),
         Cause(alerts=("GroupLag",), begin=_no_members),
         Cause(alerts=("GroupLagUnknown",), begin=_lost_position),
         Cause(alerts=("OperatorStuck", "OperatorFails"), begin=_failing_operator),
