@@ -25,8 +25,6 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "return gone.union(filter(self.assignment.is_gone, places))", "return set()"),
     mutant("a member waits for ever for a group that has not heard of a topic's end", "T8",
            f"{_ASSIGNMENT}.leave_gone", "self.gone_at = host.monotonic_s()", "pass"),
-    mutant("what was read for a transaction that cannot begin is read no more", "T18",
-           f"{_TRANSACTIONS}.begin", "reading.on_aborted()", "pass"),
     mutant("a consumer goes on after an abort where it was", "T18", f"{_MEMBERSHIP}.put_back",
            "self._assignment.put_back({place: committed.get(place) for place in places})", "pass"),
     mutant("a member gives partitions up while a transaction commits for it", "T18",
