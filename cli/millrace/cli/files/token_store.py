@@ -57,7 +57,7 @@ def changing(path: Path) -> Iterator[list[TokenEntry]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         entries = read_tokens(path) if path.exists() else []
         yield entries
-        write_privately(path, tokens_to_text(entries))
+        _write(path, tokens_to_text(entries))
 
 
 def add_token(
@@ -75,7 +75,14 @@ def add_token(
 
 
 def write_privately(path: Path, text: str) -> None:
-    """Write a file that only its owner reads, where there was none."""
+    """Write a file that only its owner reads, whoever could read one that was there."""
+    if path.exists():
+        path.chmod(OWNER_ALONE)
+    _write(path, text)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file; one that was there keeps its mode, as brokers may run as somebody else."""
     with WholeFile(str(path)) as file:
         os.fchmod(file.stream.fileno(), OWNER_ALONE)
         file.stream.write(text.encode())
