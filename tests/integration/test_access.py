@@ -304,6 +304,21 @@ def test_who_may_not_see_a_topic_cannot_tell_whether_it_is_there(
     assert missing.error.code == common_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_an_error_about_an_id_names_no_topic_that_the_caller_may_not_see(
+    client: RawClient, topics: dict[str, TopicId]
+) -> None:
+    commit = methods()["Positions.CommitPositions"]
+    wrong = {"topic_id": "{id}", "partition": 4711}
+    twice = {"topic_id": "{id}", "partition": 0}
+    for namespace, is_named in (("team", True), ("other", False)):
+        for places in ([wrong], [twice, twice]):
+            said = {"name": "team/r", "positions": [{"topic_partition": place} for place in places]}
+            request = request_for(commit, said, "", topics[namespace])
+            response, _ = call(client.channel, commit, request, authorization("consumer"))
+            assert response.error.code
+            assert (f"{namespace}/orders" in response.error.message) is is_named
+
+
 def test_listings_have_what_the_caller_may_see(
     client: RawClient, topics: dict[str, TopicId]
 ) -> None:

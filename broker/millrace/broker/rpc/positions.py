@@ -21,7 +21,7 @@ from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_id, checked_topic_partition
-from millrace.broker.rpc.resources import reader, transaction
+from millrace.broker.rpc.resources import TopicResources, reader, transaction
 from millrace.core.callers import Caller
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.coordinator import (
@@ -87,6 +87,7 @@ class PositionsService:
         self._names = names
         self._calls = calls
         self._listener = calls.listener
+        self._resources = TopicResources(lambda: partitions.image)
         self._turns = turns
 
     def methods(self) -> ServiceMethods:
@@ -122,12 +123,12 @@ class PositionsService:
         )
 
     async def _resolve_initial(
-        self, request: pb.ResolveInitialRequest, caller: Caller
+        self, request: pb.ResolveInitialRequest, caller: GuardedCaller
     ) -> pb.ResolveInitialResponse:
         name = request.name
         try:
             place = await self._names.find_or_make(name, caller)
-            proposals = await self._positions_of(request.proposals)
+            proposals = await self._positions_of(request.proposals, caller)
             found = await self._positions.ask(
                 place, lambda machine, now: machine.handle_resolve_initial(name, proposals, now)
             )
@@ -136,13 +137,13 @@ class PositionsService:
         return pb.ResolveInitialResponse(positions=_to_wire(found))
 
     async def _commit(
-        self, request: pb.CommitPositionsRequest, caller: Caller
+        self, request: pb.CommitPositionsRequest, caller: GuardedCaller
     ) -> pb.CommitPositionsResponse:
         name = request.name
         lines: list[AuditLine] = []
         try:
             place = await self._names.find_or_make(name, caller)
-            positions = await self._positions_of(request.positions)
+            positions = await self._positions_of(request.positions, caller)
             if request.transactional_id:
                 await self._stage(place, request, positions)
                 return pb.CommitPositionsResponse()
@@ -333,9 +334,9 @@ class PositionsService:
     # --- Private -----------------------------------------------------------------------------
 
     async def _positions_of(
-        self, named: Iterable[pb.Position]
+        self, named: Iterable[pb.Position], caller: GuardedCaller
     ) -> Mapping[TopicPartition, Position]:
-        """Return the positions of a request.
+        """Return the positions of a request; errors name the topics that the caller may see.
 
         Raises:
             MalformedRequestError: no topic id, or a partition twice.
@@ -350,15 +351,22 @@ class PositionsService:
             topic_partition = checked_topic_partition(where.topic_id, where.partition)
             if topic_partition in positions:
                 raise MalformedRequestError(
-                    "it is named twice in one request", topic_partition=topic_partition
+                    "a partition is named twice in one request",
+                    topic_partition=self._told(topic_partition, caller),
                 )
             if image is None or image.partition(topic_partition) is None:
                 raise UnknownTopicOrPartitionError(
                     "there is no such partition: refresh the metadata",
-                    topic_partition=topic_partition,
+                    topic_partition=self._told(topic_partition, caller),
                 )
             positions[topic_partition] = Position(asked.offset, asked.leader_epoch, asked.metadata)
         return positions
+
+    def _told(self, place: TopicPartition, caller: GuardedCaller) -> TopicPartition | None:
+        """Return a partition that an error may name; None: its caller, who has the id, may not."""
+        topic = self._resources.of(place.topic_id)
+        is_hidden = topic is not None and caller.refusal(Operation.DESCRIBE, topic) is not None
+        return None if is_hidden else place
 
 
 def _next_page(
