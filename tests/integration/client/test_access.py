@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -26,9 +27,23 @@ SECONDS_MAX = 12.0
 """Within which a stream ends that is not allowed any more."""
 
 
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
+    """For tests that leave it as it is."""
+    with guarded(tmp_path_factory.mktemp("guarded")) as running:
+        yield running
+
+
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[GuardedBroker]:
-    running = GuardedBroker(tmp_path / "guarded")
+def own_broker(tmp_path: Path) -> Iterator[GuardedBroker]:
+    """For a test that changes its files, or what it keeps."""
+    with guarded(tmp_path / "guarded") as running:
+        yield running
+
+
+@contextmanager
+def guarded(folder: Path) -> Iterator[GuardedBroker]:
+    running = GuardedBroker(folder)
     try:
         running.start()
         with SyncAdmin(running.address, token_file=str(running.token_file("root"))) as admin:
@@ -172,41 +187,43 @@ def error_of(consumer: SyncConsumer) -> MillraceError:
     raise AssertionError("it still reads")
 
 
-def test_rights_that_go_end_the_reading_and_may_come_back(broker: GuardedBroker) -> None:
-    with reading(broker) as consumer:
-        broker.write_rules(RULES.replace('may = ["consume"]', 'may = ["describe"]'))
+def test_rights_that_go_end_the_reading_and_may_come_back(own_broker: GuardedBroker) -> None:
+    with reading(own_broker) as consumer:
+        own_broker.write_rules(RULES.replace('may = ["consume"]', 'may = ["describe"]'))
         error = error_of(consumer)
         assert isinstance(error, TopicAuthorizationFailedError), error
         assert "'consumer' may not consume topic 'team/orders'" in error.message
-        broker.write_rules(RULES)
-        broker.wait_for("access_file_taken", 2)
+        own_broker.write_rules(RULES)
+        own_broker.wait_for("access_file_taken", 2)
         consumer.seek(("team/orders", 0), "end")
         with SyncProducer(
-            broker.address, token_file=str(broker.token_file("producer"))
+            own_broker.address, token_file=str(own_broker.token_file("producer"))
         ) as producer:
             producer.send("team/orders", b"again").result(20)
         assert [record.value for record in consumer.poll(timeout_ms=10_000)] == [b"again"]
 
 
-def test_a_token_that_is_removed_ends_the_reading(broker: GuardedBroker) -> None:
-    with reading(broker) as consumer:
-        broker.write_tokens({name: None for name in ROLES[1:] if name != "consumer"})
+def test_a_token_that_is_removed_ends_the_reading(own_broker: GuardedBroker) -> None:
+    with reading(own_broker) as consumer:
+        own_broker.write_tokens({name: None for name in ROLES[1:] if name != "consumer"})
         error = error_of(consumer)
         assert isinstance(error, AuthenticationFailedError), error
 
 
-def test_a_token_that_ends_ends_the_reading(broker: GuardedBroker) -> None:
-    with reading(broker) as consumer:
+def test_a_token_that_ends_ends_the_reading(own_broker: GuardedBroker) -> None:
+    with reading(own_broker) as consumer:
         soon = int(time.time() * 1000) + 2_000
-        broker.write_tokens({"consumer": soon})
+        own_broker.write_tokens({"consumer": soon})
         error = error_of(consumer)
         assert isinstance(error, AuthenticationFailedError), error
 
 
-def test_a_writer_is_refused_when_its_token_is_removed(broker: GuardedBroker) -> None:
-    with SyncProducer(broker.address, token_file=str(broker.token_file("producer"))) as producer:
+def test_a_writer_is_refused_when_its_token_is_removed(own_broker: GuardedBroker) -> None:
+    with SyncProducer(
+        own_broker.address, token_file=str(own_broker.token_file("producer"))
+    ) as producer:
         producer.send("team/orders", b"one").result(20)
-        broker.write_tokens({"consumer": None})
+        own_broker.write_tokens({"consumer": None})
         begun, refused = time.monotonic(), False
         while not refused and time.monotonic() < begun + SECONDS_MAX:
             try:
@@ -217,16 +234,16 @@ def test_a_writer_is_refused_when_its_token_is_removed(broker: GuardedBroker) ->
         assert refused, "it still writes"
 
 
-def test_a_new_token_in_the_file_is_used_without_a_restart(broker: GuardedBroker) -> None:
-    path = broker.token_file("consumer")
-    with reading(broker) as consumer:
+def test_a_new_token_in_the_file_is_used_without_a_restart(own_broker: GuardedBroker) -> None:
+    path = own_broker.token_file("consumer")
+    with reading(own_broker) as consumer:
         path.with_suffix(".new").write_text(token_of("owner"))
         path.with_suffix(".new").replace(path)
         time.sleep(1.1)  # It is looked at once a second.
-        broker.write_tokens({"owner": None})
-        broker.wait_for("access_file_taken", 1)
-        time.sleep(4)  # The stream of the earlier token ends.
-        with SyncProducer(broker.address, token_file=str(path)) as producer:
+        own_broker.write_tokens({"owner": None})
+        own_broker.wait_for("access_file_taken", 1)
+        own_broker.wait_for("caller_refused", 1)  # The stream of the earlier token has ended.
+        with SyncProducer(own_broker.address, token_file=str(path)) as producer:
             producer.send("team/orders", b"later").result(20)
         deadline, values = time.monotonic() + 20, list[bytes | None]()
         while not values and time.monotonic() < deadline:
@@ -273,14 +290,14 @@ def test_who_may_not_see_all_transactional_ids_takes_none_of_them_for_hanging(
                 admin.find_hanging_transactions(["team/orders"])
 
 
-def test_quotas_are_for_who_the_client_proves_to_be(broker: GuardedBroker) -> None:
-    root = str(broker.token_file("root"))
-    with SyncAdmin(broker.address, token_file=root) as admin:
+def test_quotas_are_for_who_the_client_proves_to_be(own_broker: GuardedBroker) -> None:
+    root = str(own_broker.token_file("root"))
+    with SyncAdmin(own_broker.address, token_file=root) as admin:
         admin.set_quota("slow", principal="producer", produce_bytes_per_second=20_000)
         for name, is_delayed in (("producer", True), ("owner", False)):
-            token_file = str(broker.token_file(name))
+            token_file = str(own_broker.token_file(name))
             with SyncProducer(
-                broker.address, token_file=token_file, client_id="same", compression="none"
+                own_broker.address, token_file=token_file, client_id="same", compression="none"
             ) as producer:
                 for _ in range(4):
                     producer.send("team/orders", b"x" * 10_000).result(30)
@@ -290,27 +307,31 @@ def test_quotas_are_for_who_the_client_proves_to_be(broker: GuardedBroker) -> No
 
 
 def test_a_token_for_one_cluster_is_not_sent_to_another_one(
-    broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
+    own_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MILLRACE_TOKEN_FILE", str(broker.token_file("root")))
+    monkeypatch.setenv("MILLRACE_TOKEN_FILE", str(own_broker.token_file("root")))
     with (
-        SyncAdmin(broker.address, token_file="none") as admin,
+        SyncAdmin(own_broker.address, token_file="none") as admin,
         pytest.raises(AuthenticationFailedError, match="none came"),
     ):
         admin.list_topics()
     copy = [sys.executable, "-m", "millrace.cli", "copy", "team/orders", "team/copy", "--create"]
-    other = broker.address.replace("127.0.0.1", "localhost")
+    other = own_broker.address.replace("127.0.0.1", "localhost")
     refused = subprocess.run(
-        [*copy, "--bootstrap", broker.address, "--to-bootstrap", other],
+        [*copy, "--bootstrap", own_broker.address, "--to-bootstrap", other],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert "(AUTHENTICATION_FAILED)" in refused.stderr
-    owner = str(broker.token_file("owner"))
+    owner = str(own_broker.token_file("owner"))
     done = subprocess.run(
-        [*copy, "--bootstrap", broker.address, "--to-bootstrap", other, "--to-token-file", owner],
+        [
+            *copy,
+            *("--bootstrap", own_broker.address, "--to-bootstrap", other),
+            *("--to-token-file", owner),
+        ],
         capture_output=True,
         text=True,
         timeout=60,
@@ -320,10 +341,10 @@ def test_a_token_for_one_cluster_is_not_sent_to_another_one(
 
 
 def test_rules_with_a_mistake_leave_the_last_good_ones_and_are_shown(
-    broker: GuardedBroker,
+    own_broker: GuardedBroker,
 ) -> None:
     def shown() -> str:
-        with urlopen(f"http://{broker.metrics_address}/metrics", timeout=10) as page:
+        with urlopen(f"http://{own_broker.metrics_address}/metrics", timeout=10) as page:
             text: str = page.read().decode()
         (line,) = [
             line
@@ -332,13 +353,13 @@ def test_rules_with_a_mistake_leave_the_last_good_ones_and_are_shown(
         ]
         return line.rpartition(" ")[2]
 
-    with SyncAdmin(broker.address, token_file=str(broker.token_file("describer"))) as admin:
+    with SyncAdmin(own_broker.address, token_file=str(own_broker.token_file("describer"))) as admin:
         assert shown() == "0.0"
-        broker.write_rules(RULES.replace('"describe"]', '"desribe"]', 1))
-        broker.wait_for("access_file_refused", 1)
-        assert broker.log_has("line 4: 'desribe' is no operation: did you mean 'describe'?")
+        own_broker.write_rules(RULES.replace('"describe"]', '"desribe"]', 1))
+        own_broker.wait_for("access_file_refused", 1)
+        assert own_broker.log_has("line 4: 'desribe' is no operation: did you mean 'describe'?")
         assert shown() == "1.0"
         assert admin.list_topics() == ["team/orders"]
-        broker.write_rules(RULES)
-        broker.wait_for("access_file_taken", 1)
+        own_broker.write_rules(RULES)
+        own_broker.wait_for("access_file_taken", 1)
         assert shown() == "0.0"

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.integration.guarded import GuardedBroker
 
+pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
+
 from millrace.client import AuthenticationFailedError, SyncAdmin, TopicAuthorizationFailedError
 from millrace.spark.cluster.lookups import Lookups
 from millrace.spark.options.option import Use

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: sh requirements/install.sh spark")
+
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.spark.test_batch import read
 from tests.integration.spark.test_ranges import SCHEMA, options, rows
