@@ -6,6 +6,8 @@ namespaces, for one, or for names. They are asked in this order (G7): so whoever
 of a namespace costs one or two reviews, and not one for each topic. Each of these questions is a
 demand of its own to `Decisions`.
 
+Whoever asks for much waits for itself: of one caller so many questions are under way at a time.
+
 While the API server is away, what it allowed goes on. It is then asked every `AGAIN_S` only, and
 nobody who was allowed waits for it longer than `DUE_WAIT_S`.
 
@@ -13,10 +15,11 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#c
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from millrace.broker.guard.guard import AuthorityAwayError
+from millrace.broker.guard.guard import AuthorityAwayError, NotAskedError
 from millrace.broker.guard.reviews import ACCESS_REVIEW, Reviewer, SingleFlight
 from millrace.core.guard.access import Demand, Operation, Resource, ResourceKind
 from millrace.core.guard.decisions import Decision, Decisions
@@ -30,6 +33,9 @@ DUE_WAIT_S: Final = 0.5
 
 NAMES_MAX: Final = 64
 """Names of one list that are asked about."""
+ASKED_MAX: Final = 64
+"""Questions about one caller that are under way at a time."""
+_ASKED_TOGETHER: Final = 32
 _SOON_MS: Final = 500
 """For how long an earlier decision counts while there is another question."""
 
@@ -59,6 +65,7 @@ class AccessReviews:
         self._asked = SingleFlight[tuple[Identity, Demand], Decision]()
         self._reviewing = SingleFlight[tuple[Identity, Demand], Decision]()
         self._away_until = MonotonicMs(0)
+        self._under_way = Counter[str]()  # By principal.
 
     async def decide(self, identity: Identity, demand: Demand) -> Decision:
         """Return whether somebody may do something, and until when that counts.
@@ -105,10 +112,12 @@ class AccessReviews:
     async def _ask_together(self, identity: Identity, demands: Iterable[Demand]) -> None:
         now = _now()
         open_ = [demand for demand in demands if self.known(identity, demand, now) is None]
-        asked = (self.decide(identity, demand) for demand in open_)
-        for failed in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(failed, BaseException):
-                raise failed
+        for first in range(0, len(open_), _ASKED_TOGETHER):
+            some = open_[first : first + _ASKED_TOGETHER]
+            asked = (self.decide(identity, demand) for demand in some)
+            for failed in await asyncio.gather(*asked, return_exceptions=True):
+                if isinstance(failed, BaseException):
+                    raise failed
 
     def known(self, identity: Identity, demand: Demand, now: MonotonicMs) -> Decision | None:
         """Return what is known without asking: allowed by one question, or refused by all."""
@@ -186,11 +195,21 @@ class AccessReviews:
     async def _reviewed(self, identity: Identity, question: Demand) -> Decision:
         if _now() < self._away_until:
             raise AuthorityAwayError("the API server did not answer a moment ago")
+        principal = identity.principal
+        if self._under_way[principal] >= ASKED_MAX:
+            raise NotAskedError(f"{ASKED_MAX} questions about {principal!r} are not answered")
+        self._under_way[principal] += 1
         try:
             status = await self._reviewer.review(ACCESS_REVIEW, _spec(identity, question))
+        except NotAskedError:
+            raise
         except AuthorityAwayError:
             self._away_until = MonotonicMs(_now() + int(AGAIN_S * 1000))
             raise
+        finally:
+            self._under_way[principal] -= 1
+            if not self._under_way[principal]:
+                del self._under_way[principal]
         # An authorizer that denies says so, and one that failed has found no rule that allows.
         is_allowed = status.get("allowed") is True and not status.get("denied")
         return self._decisions.keep(identity, question, _now(), is_allowed=is_allowed)

@@ -38,6 +38,10 @@ class AuthorityAwayError(Exception):
     """The authority cannot be asked at the moment."""
 
 
+class NotAskedError(AuthorityAwayError):
+    """There is no answer to this question; there may be to others."""
+
+
 class Authority(Protocol):
     """Decides what callers may do."""
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from millrace.broker import events
-from millrace.broker.guard.guard import AuthorityAwayError
+from millrace.broker.guard.guard import AuthorityAwayError, NotAskedError
 from millrace.runtime.kubernetes.access import ApiAccess
 from millrace.runtime.kubernetes.api_server import (
     WHOLE,
@@ -133,7 +133,7 @@ class Reviews:
         self, method: str, path: str, body: bytes | None, accept: str = WHOLE
     ) -> Answer:
         if self._asked >= UNDER_WAY_MAX + WAITING_MAX:
-            raise AuthorityAwayError(f"{self._asked} questions to the API server are not answered")
+            raise NotAskedError(f"{self._asked} questions to the API server are not answered")
 
         def send() -> Answer:
             return self._server.send(method, path, body, accept=accept)

@@ -1,17 +1,26 @@
 """What callers may do, as Kubernetes' access control says (G7, G8)."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from tests.fakes.authority import FakeAuthority
 from tests.fakes.virtual_loop import in_virtual_time
 
-from millrace.broker.guard.access_reviews import AGAIN_S, DUE_WAIT_S, NAMES_MAX, AccessReviews
-from millrace.broker.guard.guard import AuthorityAwayError
+from millrace.broker.guard.access_reviews import (
+    AGAIN_S,
+    ASKED_MAX,
+    DUE_WAIT_S,
+    NAMES_MAX,
+    AccessReviews,
+)
+from millrace.broker.guard.guard import AuthorityAwayError, NotAskedError
 from millrace.core.guard.access import CLUSTER, Demand, Operation, Resource, ResourceKind, named
 from millrace.core.guard.decisions import ALLOWED_MS, AWAY_MS, REFUSED_MS, Decision
 from millrace.core.guard.identity import Identity
 from millrace.core.ids import MonotonicMs
+from millrace.runtime.kubernetes.resources import Kind
 
 NO = Decision(False, MonotonicMs(0))
 READER = Identity("system:serviceaccount:shop:reader", frozenset({"system:serviceaccounts"}))
@@ -156,6 +165,55 @@ async def test_an_api_server_that_does_not_answer_delays_nobody_for_long(
     began_s = loop.time()
     assert await may(access, CONSUME)
     assert loop.time() - began_s <= DUE_WAIT_S
+
+
+STRANGER = Identity("system:serviceaccount:other:stranger")
+ELSEWHERE = [
+    Demand(Operation.CONSUME, named(ResourceKind.TOPICS, f"n{number}/x")) for number in range(1000)
+]
+
+
+class CountingAuthority(FakeAuthority):
+    """Counts the questions that are under way, and takes no more than a few hundred."""
+
+    under_way = most = 0
+
+    async def review(self, kind: Kind, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.under_way >= 500:
+            raise NotAskedError("there are too many")
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            return await super().review(kind, spec)
+        finally:
+            self.under_way -= 1
+
+
+@in_virtual_time
+async def test_who_asks_for_a_thousand_namespaces_hinders_nobody_else() -> None:
+    authority = CountingAuthority()
+    authority.allowed.add(("consume", "topics", "shop", ""))
+    authority.delay_s = 0.1
+    access = AccessReviews(authority, "logs-system", "logs")
+    lists = [asyncio.create_task(access.learn(STRANGER, ELSEWHERE)) for _ in range(20)]
+    streams = [access.begin(STRANGER, demand, MonotonicMs(0)) for demand in ELSEWHERE]
+    assert len(streams) == 1000
+    await asyncio.sleep(0.15)
+    assert await asyncio.wait_for(may(access, CONSUME), 1)
+    assert authority.most <= ASKED_MAX + 1
+    await asyncio.gather(*lists, return_exceptions=True)
+
+
+@in_virtual_time
+async def test_a_question_that_could_not_be_asked_says_nothing_of_the_api_server() -> None:
+    authority = CountingAuthority()
+    authority.allowed.add(("consume", "topics", "shop", ""))
+    access = AccessReviews(authority, "logs-system", "logs")
+    authority.under_way = 500
+    with pytest.raises(NotAskedError):
+        await may(access, CONSUME)
+    authority.under_way = 0
+    assert await may(access, CONSUME)
 
 
 @in_virtual_time

@@ -122,8 +122,9 @@ async def test_a_member_keeps_many_topics_that_it_names(authority: FakeAuthority
     group = Group(authority, topics)
     for name in topics.values():
         authority.allowed.add(("describe", "topics", "shop", name.removeprefix("shop/")))
-    assert await group.assigned() == ["ACCESS_UNDECIDED"]  # Its client tries again.
-    await asyncio.sleep(1)
+    for _ in range(2):  # Not all can be asked about at once: its client tries again.
+        assert await group.assigned() == ["ACCESS_UNDECIDED"]
+        await asyncio.sleep(1)
     for _ in range(10):
         await asyncio.sleep(5)
         assert await group.assigned() == sorted(topics.values())
