@@ -1,7 +1,6 @@
 """A caller travels as it is."""
 
-from tests.fakes.call_context import CALLER
-
+from millrace.core.callers import Caller
 from millrace.proto.callers import (
     caller_from_wire,
     caller_to_wire,
@@ -11,7 +10,14 @@ from millrace.proto.callers import (
 
 
 def test_a_caller_is_the_same_after_it_was_passed_on() -> None:
-    assert caller_from_wire(caller_to_wire(CALLER)) == CALLER
+    caller = Caller(
+        principal="reports",
+        client_id="nightly",
+        address="10.0.0.1:4711",
+        listener="clients",
+        software="own/7",
+    )
+    assert caller_from_wire(caller_to_wire(caller)) == caller
 
 
 def test_a_client_id_is_found_among_the_metadata_of_a_call() -> None:
