@@ -77,10 +77,7 @@ def measure(bench: Bench) -> Outcome:
             both.sides(pair.produce("batch"), pair.confluent_produce("batch"))
         )
     shares = {
-        name: {
-            side: median_ratio(runs[f"{side}_tls"], runs[side])
-            for side in ("millrace", "confluent")
-        }
+        name: {side: median_ratio(runs[f"{side}_tls"], runs[side]) for side in SIDES}
         for name, runs in (("produce", produced), ("consume", consumed))
     }
     return Outcome(

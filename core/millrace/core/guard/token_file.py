@@ -9,7 +9,8 @@ A line of JSON for each:
 A principal may have several tokens, so that a new one can be given out before the old one is
 removed. Tokens are random and long, so a plain hash is enough; a look-up by the hash tells a
 guesser nothing, and what is found is compared in constant time. The verifier is for protocols that
-log in by SCRAM, with the same token as password (RFC 5802, RFC 7677): the newest one counts.
+log in by SCRAM, with the same token as password (RFC 5802, RFC 7677). None does yet, and without
+the token it could not be made later.
 """
 
 import hashlib
