@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from millrace.core.errors import UnknownTopicOrPartitionError
 from millrace.core.guard.access import Resource, ResourceKind, named
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId
 from millrace.core.metadata.image import MetadataImage
@@ -36,12 +37,24 @@ class TopicResources:
             yield self.of(TopicId(entry.topic_partition.topic_id))
 
     def of_refs(self, entries: Iterable[Any]) -> Iterator[Resource | None]:
-        """Yield the topics of entries with a name and maybe an id: both must be allowed."""
+        """Yield the topics of entries with a name, an id, or both: then both must be allowed.
+
+        Whoever answers may know more topics than this broker. It holds a name against the id, so an
+        id that is not known here is passed on with a name that is allowed, and not alone.
+
+        Raises:
+            UnknownTopicOrPartitionError: an entry has nothing but such an id.
+        """
         for entry in entries:
             if entry.name:
                 yield named(ResourceKind.TOPICS, entry.name)
             if len(entry.topic_id) == TOPIC_ID_BYTES:
-                yield self._with_deleted(TopicId(entry.topic_id))
+                found = self._with_deleted(TopicId(entry.topic_id))
+                if found is None and not entry.name:
+                    raise UnknownTopicOrPartitionError(
+                        f"this broker knows no topic with id {entry.topic_id.hex()}: name it, too"
+                    )
+                yield found
 
     def _with_deleted(self, topic_id: TopicId) -> Resource | None:
         image = self._image()

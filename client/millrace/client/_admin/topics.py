@@ -107,7 +107,7 @@ class TopicAdministration(Administration):
         if not validate_only:
             # A later topic of the same name is another one.
             with suppress(UnknownTopicOrPartitionError):
-                await self._delete(cluster_pb2.TopicRef(topic_id=topic.topic_id))
+                await self._delete(cluster_pb2.TopicRef(name=named.name, topic_id=topic.topic_id))
 
     async def _delete(
         self, topic: cluster_pb2.TopicRef, *, validate_only: bool = False
