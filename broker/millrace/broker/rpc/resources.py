@@ -32,9 +32,9 @@ class TopicResources:
         return None if topic is None else topic_resource(topic.name)
 
     def of_partitions(self, entries: Iterable[Any]) -> Iterator[Resource | None]:
-        """Yield the topics of entries that have a `topic_partition`."""
+        """Yield the topics of entries that have a `topic_partition`; a deleted one may be back."""
         for entry in entries:
-            yield self.of(TopicId(entry.topic_partition.topic_id))
+            yield self._with_deleted(TopicId(entry.topic_partition.topic_id))
 
     def of_refs(self, entries: Iterable[Any]) -> Iterator[Resource | None]:
         """Yield the topics of entries with a name, an id, or both: then both must be allowed.

@@ -32,6 +32,11 @@ def test_names_and_ids_are_both_what_a_request_is_about() -> None:
     assert list(resources().of_refs(refs)) == [named(ResourceKind.TOPICS, name) for name in names]
 
 
+def test_a_topic_that_is_deleted_may_be_back_before_the_request_is_answered() -> None:
+    places = [SimpleNamespace(topic_partition=SimpleNamespace(topic_id=DELETED))]
+    assert list(resources().of_partitions(places)) == [named(ResourceKind.TOPICS, "shop/gone")]
+
+
 def test_an_id_that_is_not_known_here_is_not_passed_on_alone() -> None:
     """The controller may know it: the topic of somebody else, who has just created it."""
     with pytest.raises(UnknownTopicOrPartitionError, match="name it, too"):
