@@ -17,6 +17,7 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#c
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from millrace.broker.guard.guard import AuthorityAwayError, NotAskedError
@@ -92,8 +93,16 @@ class AccessReviews:
         Raises:
             AuthorityAwayError: nobody can be asked.
         """
+        named, now = list(map(self._named, demands)), _now()
+        if not all(self._earlier(identity, demand, now).is_allowed for demand in named):
+            await self._learn(identity, named)
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._learn(identity, named), DUE_WAIT_S)
+
+    async def _learn(self, identity: Identity, demands: Iterable[Demand]) -> None:
         wide: dict[Demand, list[Demand]] = {}
-        for demand in map(self._named, demands):
+        for demand in demands:
             operation, (kind, namespace, _) = demand
             of_namespace = wide.setdefault(Demand(operation, Resource(kind, namespace, "")), [])
             if len(of_namespace) <= NAMES_MAX:

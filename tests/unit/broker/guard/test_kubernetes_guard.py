@@ -6,7 +6,7 @@ import pytest
 from tests.fakes.authority import FakeAuthority
 from tests.fakes.virtual_loop import in_virtual_time
 
-from millrace.broker.guard.access_reviews import AccessReviews
+from millrace.broker.guard.access_reviews import DUE_WAIT_S, AccessReviews
 from millrace.broker.guard.callers import Access, TopicAccess
 from millrace.broker.guard.credentials import RefusedCredentialError
 from millrace.broker.guard.guard import Guard
@@ -114,6 +114,21 @@ async def test_a_stream_goes_on_for_a_while_without_the_api_server(
     assert isinstance(stream.refusal(topic), AccessUndecidedError)
     with pytest.raises(RefusedCredentialError, match="long time"):
         guard.check(access.credential)
+
+
+@in_virtual_time
+async def test_a_call_that_was_allowed_by_name_hardly_waits_for_an_api_server_that_hangs(
+    authority: FakeAuthority, guard: Guard
+) -> None:
+    authority.allowed.add(("consume", "topics", "shop", "orders"))
+    access = await shown(guard, authority.token([AUDIENCE]))
+    await access.learn([Demand(Operation.CONSUME, ORDERS)])
+    authority.delay_s = 60
+    for _ in range(3):
+        await asyncio.sleep(ALLOWED_MS / 1000)
+        async with asyncio.timeout(2 * DUE_WAIT_S):
+            await access.learn([Demand(Operation.CONSUME, ORDERS)])
+        assert access.refusal(Operation.CONSUME, ORDERS) is None
 
 
 @in_virtual_time
