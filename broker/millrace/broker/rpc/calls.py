@@ -70,13 +70,11 @@ class ServiceMethods:
         name: of the service, in full.
         unary: methods with one request and one response, by name.
         streams: methods with a stream in each direction, by name.
-        demands: what each of them demands of its callers.
     """
 
     name: str
     unary: Mapping[str, UnaryCall]
     streams: Mapping[str, StreamCall]
-    demands: Mapping[str, Demands]
 
     def by_path(self) -> dict[str, StreamCall]:
         """Return all methods by `/package.Service/Method`, each as one that has streams."""
@@ -148,18 +146,15 @@ class Calls:
                 `request_entries_max` entries in a list, an answer at most `message_bytes_max`
                 bytes.
             forwards: likewise, those that get the bytes of a request, which are valid.
-            streams: its other methods, by name.
+            streams: its other methods, by name. Their handlers ask for what they demand.
         """
-        served, opened = dict[str, UnaryCall](), dict[str, StreamCall]()
-        demanded: dict[str, Demands] = {}
+        served = dict[str, UnaryCall]()
         for name, (method, kind, demands) in (unary or {}).items():
-            served[name], demanded[name] = self._unary(name, method, kind, demands), demands
+            served[name] = self._unary(name, method, kind, demands)
         for name, ((forward, kind, check), demands) in (forwards or {}).items():
             served[name] = self._unary(name, forward, kind, demands, check)
-            demanded[name] = demands
-        for name, (serve, demands) in (streams or {}).items():
-            opened[name], demanded[name] = self._stream(name, serve), demands
-        return ServiceMethods(service, served, opened, demanded)
+        opened = {name: self._stream(name, serve) for name, (serve, _) in (streams or {}).items()}
+        return ServiceMethods(service, served, opened)
 
     def _unary(
         self,
