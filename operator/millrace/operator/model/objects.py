@@ -31,7 +31,7 @@ from millrace.operator.model.broker_settings import (
 )
 from millrace.operator.model.cluster import Cluster, ClusterSpec, Pool, Volume, VolumeDeletion
 from millrace.operator.model.images import with_version
-from millrace.operator.model.pod_tls import encrypt
+from millrace.operator.model.pod_tls import secure
 from millrace.operator.model.ports import (
     BROKER_PORTS,
     CLIENT_DRPC_PORT_NAME,
@@ -422,7 +422,7 @@ def _pod(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     if cluster.spec.listeners.outside is not None:
         _open_outside(cluster, spec)
     if cluster.spec.tls is not None:
-        encrypt(cluster, pool_object_name(cluster.name, pool.name), spec)
+        secure(cluster, pool_object_name(cluster.name, pool.name), spec)
     return spec | {name: value for name, value in chosen.items() if value}
 
 

@@ -21,8 +21,8 @@ def pool_secret_name(pool_object: str) -> str:
     return f"{pool_object}-tls"
 
 
-def encrypt(cluster: Cluster, pool_object: str, pod: dict[str, Any]) -> None:
-    """Give a pod's broker its certificate, which it reads again when it changes."""
+def secure(cluster: Cluster, pool_object: str, pod: dict[str, Any]) -> None:
+    """Give a pod's broker its certificate, which is read again, and what it asks about callers."""
     (container,) = pod["containers"]
     sides = {"CLIENTS": _OWN, "REPLICAS": {**_OWN, "CLIENT_CA": AUTHORITIES}}
     if cluster.spec.listeners.outside is not None:
