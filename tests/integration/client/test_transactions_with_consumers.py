@@ -128,6 +128,17 @@ async def test_positions_alone_are_a_transaction() -> None:
         assert it.broker.groups.stable() == {0: 3}
 
 
+async def test_a_consumer_that_has_no_partition_yet_has_nothing_to_commit() -> None:
+    async with copying() as it:
+        async with it.producer.transaction(it.consumer) as t:
+            await t.commit_positions(it.consumer)
+        assert it.broker.transactions.calls == ["init"]
+        async with it.producer.transaction(it.consumer) as t:
+            await t.commit_positions(it.consumer)
+            t.send("copies", b"0")
+        assert it.broker.transactions.calls == ["init", "commit"]
+
+
 @pytest.mark.parametrize("commits", [True, False])
 async def test_after_an_abort_the_consumer_is_at_the_first_record_again(commits: bool) -> None:
     """Nothing is committed: it goes back to where it began, and drops what it has prefetched."""

@@ -36,6 +36,7 @@ from millrace.core.coordinator.positions.position import (
     Position,
     check_name,
 )
+from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import (
     MalformedRequestError,
     MillraceError,
@@ -142,6 +143,8 @@ class PositionsService:
         name = request.name
         lines: list[AuditLine] = []
         try:
+            if request.transactional_id:
+                full_id(request.transactional_id)  # Refused also while the group is loaded.
             place = await self._names.find_or_make(name, caller)
             positions = await self._positions_of(request.positions, caller)
             if request.transactional_id:

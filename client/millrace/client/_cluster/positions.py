@@ -36,11 +36,17 @@ PlaceT = TypeVar("PlaceT", PartitionName, TopicPartition)
 
 
 class Within(NamedTuple):
-    """The transaction that positions are part of."""
+    """The transaction that positions are part of.
+
+    Attributes:
+        on_asked: called before a request with positions leaves: the coordinator of the transaction
+            may hear of it.
+    """
 
     transactional_id: str
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
+    on_asked: Callable[[], None]
 
 
 class KeptPositions:
@@ -122,6 +128,7 @@ class KeptPositions:
                 request.transactional_id = within.transactional_id
                 request.producer_id = within.producer_id
                 request.producer_epoch = within.producer_epoch
+                within.on_asked()
             answer: pb.CommitPositionsResponse
             answer = await connection.positions.CommitPositions(request)
             return answer

@@ -15,7 +15,7 @@ Invariants, between the moment at which a transaction knows the consumer and its
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -82,6 +82,7 @@ class TransactionalReading:
         began_at: float,
         transactional_id: str,
         identity: ProducerIdentity,
+        on_asked: Callable[[], None],
     ) -> None:
         """Commit positions as part of a transaction.
 
@@ -90,6 +91,7 @@ class TransactionalReading:
             began_at: when the transaction began, in seconds of the monotonic clock.
             transactional_id: of its producer.
             identity: with which it is written.
+            on_asked: called before positions are sent; there may be none.
 
         Raises:
             StaleMemberEpochError: the group gave partitions to others within the transaction, or
@@ -106,7 +108,8 @@ class TransactionalReading:
                 "producer.transaction(consumer)"
             )
         self._core.handing_out.stage(self._covered(positions))  # Before others may poll.
-        for gone in await self._core.commit(positions, Within(transactional_id, *identity)):
+        within = Within(transactional_id, *identity, on_asked)
+        for gone in await self._core.commit(positions, within):
             raise StaleMemberEpochError(
                 f"the topic of partition {gone.partition} was deleted, and is read no more once "
                 f"the group {self._core.config.group!r} says so: abort the transaction, as it may "

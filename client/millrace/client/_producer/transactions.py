@@ -11,7 +11,7 @@ where it began, and hands out again what it had handed out.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from millrace.client._cluster import shared_transactions, wire
@@ -80,8 +80,16 @@ class Reading(Protocol):
         began_at: float,
         transactional_id: str,
         identity: ProducerIdentity,
+        on_asked: Callable[[], None],
     ) -> None:
         """Commit positions as part of a transaction.
+
+        Args:
+            positions: the offset of the next record by partition; None: after all handed out.
+            began_at: when the transaction began, in seconds of the monotonic clock.
+            transactional_id: of its producer.
+            identity: with which it is written.
+            on_asked: called before positions are sent; there may be none.
 
         Raises:
             MillraceError: they are not part of it, or may not be.
@@ -240,17 +248,21 @@ class Transactions:
             machine.check_open()
             assert machine.identity is not None, "a transaction is open"
             self._hold(reading)
-            machine.is_joined = True  # From now on the coordinator may know of it.
             try:
                 await reading.stage(
                     positions,
                     began_at=self._began_at,
                     transactional_id=self._id,
                     identity=machine.identity,
+                    on_asked=self._on_joining,
                 )
             except MillraceError as error:
                 self._take_failure(error)
                 raise
+
+    def _on_joining(self) -> None:
+        """From now on the coordinator may know of the transaction."""
+        self._machine.is_joined = True
 
     async def commit(self) -> None:
         """See `Producer.commit_transaction`."""
