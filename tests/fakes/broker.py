@@ -661,7 +661,8 @@ class _Cluster(cluster_pb2_grpc.ClusterServicer):
         for named in request.topics:
             result = response.results.add()
             for topic in list(self._broker.topics.values()):
-                if topic.name == named.name or topic.topic_id == named.topic_id:
+                is_named = named.name in ("", topic.name)
+                if is_named and named.topic_id in (b"", topic.topic_id):
                     result.topic.CopyFrom(self._broker.metadata(topic))
                     if not request.validate_only:
                         self._broker.deleted[topic.topic_id] = self._broker.topics.pop(topic.name)
