@@ -12,7 +12,7 @@ RECORD_BYTES = 100
 COMMIT_MS = 100
 TOPIC = "source"
 PARTITIONS = 4
-RATE_MAX = 5_000_000
+RATE_MAX = 12_000_000
 """Records a second that nobody copies on two cores."""
 
 
