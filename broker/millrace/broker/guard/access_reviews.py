@@ -27,7 +27,7 @@ from millrace.core.guard.decisions import Decision, Decisions
 from millrace.core.guard.identity import Identity
 from millrace.core.ids import MonotonicMs
 from millrace.core.topics import INTERNAL_PREFIX, is_namespace
-from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
 
 AGAIN_S: Final = 5.0
 DUE_WAIT_S: Final = 0.5
@@ -74,7 +74,7 @@ class AccessReviews:
         Raises:
             AuthorityAwayError: it is not known, and nobody can be asked.
         """
-        now = _now()
+        now = monotonic_now()
         if (known := self.known(identity, demand, now)) is not None:
             return known
         demand = self._named(demand)
@@ -93,7 +93,7 @@ class AccessReviews:
         Raises:
             AuthorityAwayError: nobody can be asked.
         """
-        named, now = list(map(self._named, demands)), _now()
+        named, now = list(map(self._named, demands)), monotonic_now()
         if not all(self._earlier(identity, demand, now).is_allowed for demand in named):
             await self._learn(identity, named)
             return
@@ -108,7 +108,7 @@ class AccessReviews:
             if len(of_namespace) <= NAMES_MAX:
                 of_namespace.append(demand)
         await self._ask_together(identity, wide)
-        now = _now()
+        now = monotonic_now()
         left = [
             demand
             for of_namespace, named in wide.items()
@@ -119,7 +119,7 @@ class AccessReviews:
             await self._ask_together(identity, left)
 
     async def _ask_together(self, identity: Identity, demands: Iterable[Demand]) -> None:
-        now = _now()
+        now = monotonic_now()
         open_ = [demand for demand in demands if self.known(identity, demand, now) is None]
         for first in range(0, len(open_), _ASKED_TOGETHER):
             some = open_[first : first + _ASKED_TOGETHER]
@@ -190,19 +190,19 @@ class AccessReviews:
     async def _ask(self, identity: Identity, demand: Demand) -> Decision:
         """Ask the questions that are open, until one is allowed."""
         for question in _questions(demand):
-            decided = self._decisions.find(identity, question, _now())
+            decided = self._decisions.find(identity, question, monotonic_now())
             if decided is None:
                 decided = await asyncio.shield(self._review(identity, question))
             if decided.is_allowed:
                 return decided
-        return self.known(identity, demand, _now()) or Decision(False, _now())
+        return self.known(identity, demand, monotonic_now()) or Decision(False, monotonic_now())
 
     def _review(self, identity: Identity, question: Demand) -> "asyncio.Task[Decision]":
         """Return the one task that asks a question."""
         return self._reviewing.run((identity, question), lambda: self._reviewed(identity, question))
 
     async def _reviewed(self, identity: Identity, question: Demand) -> Decision:
-        if _now() < self._away_until:
+        if monotonic_now() < self._away_until:
             raise AuthorityAwayError("the API server did not answer a moment ago")
         principal = identity.principal
         if self._under_way[principal] >= ASKED_MAX:
@@ -213,7 +213,7 @@ class AccessReviews:
         except NotAskedError:
             raise
         except AuthorityAwayError:
-            self._away_until = MonotonicMs(_now() + int(AGAIN_S * 1000))
+            self._away_until = MonotonicMs(monotonic_now() + int(AGAIN_S * 1000))
             raise
         finally:
             self._under_way[principal] -= 1
@@ -221,7 +221,7 @@ class AccessReviews:
                 del self._under_way[principal]
         # An authorizer that denies says so, and one that failed has found no rule that allows.
         is_allowed = status.get("allowed") is True and not status.get("denied")
-        return self._decisions.keep(identity, question, _now(), is_allowed=is_allowed)
+        return self._decisions.keep(identity, question, monotonic_now(), is_allowed=is_allowed)
 
 
 def _questions(demand: Demand) -> Iterator[Demand]:
@@ -252,7 +252,3 @@ def _spec(identity: Identity, question: Demand) -> dict[str, Any]:
         "groups": sorted(identity.groups),
         "resourceAttributes": about,
     }
-
-
-def _now() -> MonotonicMs:
-    return MonotonicMs(int(host.monotonic_s() * 1000))

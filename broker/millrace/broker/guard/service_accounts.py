@@ -18,8 +18,8 @@ from millrace.core.guard import service_account_token
 from millrace.core.guard.identity import Identity
 from millrace.core.guard.known_tokens import KnownTokens, Standing
 from millrace.core.guard.service_account_token import Expected, TokenRefusedError
-from millrace.core.ids import WallMs
 from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now, wall_now
 
 _DUE_WAIT_S: Final = 1.0
 """How long a call with a good token waits for the review that is due."""
@@ -62,7 +62,7 @@ class ServiceAccountTokens:
         if len(token) > service_account_token.TOKEN_CHARACTERS_MAX:
             raise TokenRefusedError(f"it has {len(token)} characters")
         key = hmac.digest(self._secret, token.encode("utf-8", "surrogatepass"), "sha256")
-        standing = self._known.standing(key, _now_ms())
+        standing = self._known.standing(key, monotonic_now())
         if standing is Standing.REFUSED:
             raise TokenRefusedError(self._known.reason(key))
         if standing is Standing.UNKNOWN:
@@ -74,7 +74,7 @@ class ServiceAccountTokens:
                 asking = asyncio.shield(self._asking(key, token))
                 await asyncio.wait_for(asking, _DUE_WAIT_S)
             except (AuthorityAwayError, TimeoutError):
-                self._known.on_no_answer(key, _now_ms())
+                self._known.on_no_answer(key, monotonic_now())
         return known
 
     def check(self, credential: ShownToken) -> None:
@@ -84,7 +84,7 @@ class ServiceAccountTokens:
             TokenRefusedError: it does not count any more.
         """
         key = credential.digest
-        standing = self._known.standing(key, _now_ms())
+        standing = self._known.standing(key, monotonic_now())
         if standing is Standing.REFUSED:
             raise TokenRefusedError(self._known.reason(key))
         if standing is Standing.UNKNOWN:
@@ -97,12 +97,12 @@ class ServiceAccountTokens:
 
     def _on_reviewed(self, key: bytes, task: "asyncio.Task[Identity]") -> None:
         if not task.cancelled() and isinstance(task.exception(), AuthorityAwayError):
-            self._known.on_no_answer(key, _now_ms())
+            self._known.on_no_answer(key, monotonic_now())
 
     def _check_end(self, key: bytes) -> None:
         known = self._known.identity(key)
-        if known.expires_at is not None and known.expires_at <= _wall_ms():
-            self._known.on_refused(key, "it has expired", _now_ms())
+        if known.expires_at is not None and known.expires_at <= wall_now():
+            self._known.on_refused(key, "it has expired", monotonic_now())
             raise TokenRefusedError("it has expired")
 
     def _asking(self, key: bytes, token: str) -> "asyncio.Task[Identity]":
@@ -115,13 +115,13 @@ class ServiceAccountTokens:
             published = await self._keys.find(shaped)
             # Before the signature, which costs most: both are of the same bytes.
             expected = Expected(published.issuer, self._audience)
-            identity = service_account_token.check_claims(shaped.claims, expected, _wall_ms())
+            identity = service_account_token.check_claims(shaped.claims, expected, wall_now())
             published.verify(token)
             await self._review(token, identity.principal)
         except TokenRefusedError as error:
-            self._known.on_refused(key, str(error), _now_ms())
+            self._known.on_refused(key, str(error), monotonic_now())
             raise
-        self._known.on_accepted(key, identity, _now_ms())
+        self._known.on_accepted(key, identity, monotonic_now())
         return identity
 
     async def _review(self, token: str, account: str) -> None:
@@ -141,11 +141,3 @@ class ServiceAccountTokens:
         user = status.get("user")
         if not isinstance(user, dict) or user.get("username") != account:
             raise TokenRefusedError("the API server says that it is of somebody else")
-
-
-def _now_ms() -> int:
-    return int(host.monotonic_s() * 1000)
-
-
-def _wall_ms() -> WallMs:
-    return WallMs(host.current.wall_ns() // 1_000_000)
