@@ -26,8 +26,8 @@ from millrace.broker.guard.service_accounts import ServiceAccountTokens
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.errors import MillraceError, TopicAuthorizationFailedError
 from millrace.core.guard.access import CLUSTER, Demand, Operation, ResourceKind, named
-from millrace.core.guard.identity import Identity
-from millrace.core.guard.service_account_token import TokenRefusedError, audience_of
+from millrace.core.guard.identity import Identity, RefusedCredentialError
+from millrace.core.guard.service_account_token import audience_of
 from millrace.runtime.kubernetes.access import ApiAccess, in_cluster
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -186,7 +186,7 @@ def test_tokens_of_other_audiences_and_of_accounts_that_are_gone_are_refused(
     async def story(reviews: Reviews) -> None:
         tokens = ServiceAccountTokens(reviews, audience)
         for token, reason in refused.items():
-            with pytest.raises(TokenRefusedError, match=reason):
+            with pytest.raises(RefusedCredentialError, match=reason):
                 await tokens.identify(token)
         await tokens.identify(kept)
         where = f"/api/v1/namespaces/{namespace.name}/serviceaccounts/reader"
@@ -196,7 +196,7 @@ def test_tokens_of_other_audiences_and_of_accounts_that_are_gone_are_refused(
             # Another broker, which has not seen the token.
             try:
                 await ServiceAccountTokens(reviews, audience).identify(kept)
-            except TokenRefusedError as error:
+            except RefusedCredentialError as error:
                 return "the API server refuses it" in str(error)
             return False
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from millrace.broker.guard.credentials import Credential, RefusedCredentialError
+from millrace.broker.guard.credentials import Credential
 from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
 from millrace.core.callers import Caller
 from millrace.core.errors import AuthenticationFailedError, MillraceError
 from millrace.core.guard.access import Demand, Operation, Resource
 from millrace.core.guard.decisions import Decision
-from millrace.core.guard.identity import Identity
+from millrace.core.guard.identity import Identity, RefusedCredentialError
 from millrace.core.ids import MonotonicMs, TopicId
 from millrace.runtime.clock import monotonic_now
 

@@ -7,16 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.core.guard.identity import Identity
+from millrace.core.guard.identity import Identity, RefusedCredentialError
 from millrace.core.guard.token_file import Tokens, digest_of, token_problem
 from millrace.core.ids import WallMs
 
 _KEY: Final = "authorization"
 _SCHEME: Final = "bearer "
-
-
-class RefusedCredentialError(Exception):
-    """It proves nothing. The text is for the audit log, and never for the caller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ before its request is decoded.
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from millrace.broker.guard.credentials import Credential, RefusedCredentialError, bearer_token
+from millrace.broker.guard.credentials import Credential, bearer_token
 from millrace.core.errors import AuthenticationFailedError, MillraceError
 from millrace.core.guard.access import Demand, refusal
 from millrace.core.guard.decisions import Decision, Decisions
-from millrace.core.guard.identity import NOBODY, Identity
+from millrace.core.guard.identity import NOBODY, Identity, RefusedCredentialError
 from millrace.core.ids import MonotonicMs, WallMs
 from millrace.runtime.clock import monotonic_now, wall_now
 

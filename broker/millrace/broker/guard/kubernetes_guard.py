@@ -15,7 +15,7 @@ from typing import Final
 
 from millrace.broker.coordination.opening import api_access
 from millrace.broker.guard.access_reviews import AccessReviews
-from millrace.broker.guard.credentials import Credential, RefusedCredentialError, bearer_token
+from millrace.broker.guard.credentials import Credential, bearer_token
 from millrace.broker.guard.guard import AuthorityAwayError, Guard
 from millrace.broker.guard.reviews import Reviews
 from millrace.broker.guard.service_accounts import ServiceAccountTokens, ShownToken
@@ -23,8 +23,8 @@ from millrace.core.broker_config import KubernetesConfig
 from millrace.core.errors import AccessUndecidedError, MillraceError
 from millrace.core.guard.access import Demand
 from millrace.core.guard.decisions import Decision
-from millrace.core.guard.identity import NOBODY, Identity
-from millrace.core.guard.service_account_token import TokenRefusedError, audience_of
+from millrace.core.guard.identity import NOBODY, Identity, RefusedCredentialError
+from millrace.core.guard.service_account_token import audience_of
 from millrace.core.ids import MonotonicMs
 from millrace.runtime.clock import monotonic_now
 
@@ -86,8 +86,6 @@ class KubernetesGuard(Guard):
             return (Identity(proved) if proved else NOBODY), None
         try:
             credential = await self._tokens.identify(token)
-        except TokenRefusedError as error:
-            raise RefusedCredentialError(str(error)) from error
         except AuthorityAwayError as error:
             raise AccessUndecidedError(_UNDECIDED) from error
         return credential.identity, credential
@@ -97,10 +95,7 @@ class KubernetesGuard(Guard):
 
     def check(self, credential: Credential) -> None:
         assert isinstance(credential, ShownToken)
-        try:
-            self._tokens.check(credential)
-        except TokenRefusedError as error:
-            raise RefusedCredentialError(str(error)) from error
+        self._tokens.check(credential)
 
     async def learn(self, identity: Identity, demands: Iterable[Demand]) -> None:
         try:

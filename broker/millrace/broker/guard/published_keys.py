@@ -17,12 +17,8 @@ from jwt.exceptions import PyJWTError
 
 from millrace.broker.guard.guard import AuthorityAwayError
 from millrace.broker.guard.reviews import Reviewer
-from millrace.core.guard.service_account_token import (
-    ALGORITHMS,
-    KEY_ID_CHARACTERS_MAX,
-    ShapedToken,
-    TokenRefusedError,
-)
+from millrace.core.guard.identity import RefusedCredentialError
+from millrace.core.guard.service_account_token import ALGORITHMS, KEY_ID_CHARACTERS_MAX, ShapedToken
 from millrace.runtime import host
 
 FETCH_S: Final = 30.0
@@ -52,12 +48,12 @@ class PublishedKey:
         """Check a token's signature.
 
         Raises:
-            TokenRefusedError: the API server did not sign it.
+            RefusedCredentialError: the API server did not sign it.
         """
         try:
             _JWS.decode(token, self._key, algorithms=[self._key.algorithm_name])
         except PyJWTError as error:
-            raise TokenRefusedError("its signature is wrong") from error
+            raise RefusedCredentialError("its signature is wrong") from error
 
 
 class PublishedKeys:
@@ -74,16 +70,16 @@ class PublishedKeys:
         """Return the key that a token names.
 
         Raises:
-            TokenRefusedError: there is none for it.
+            RefusedCredentialError: there is none for it.
             AuthorityAwayError: the keys are not known, and nobody tells them.
         """
         if shaped.key_id not in self._keys:
             await self._fetch()
         key = self._keys.get(shaped.key_id)
         if key is None:
-            raise TokenRefusedError(f"the API server has no key {shaped.key_id[:80]!r}")
+            raise RefusedCredentialError(f"the API server has no key {shaped.key_id[:80]!r}")
         if key.algorithm_name != shaped.algorithm:
-            raise TokenRefusedError(f"its key is not for {shaped.algorithm}")
+            raise RefusedCredentialError(f"its key is not for {shaped.algorithm}")
         return PublishedKey(self._issuer, key)
 
     async def _fetch(self) -> None:

@@ -15,9 +15,9 @@ from millrace.broker.guard.guard import AuthorityAwayError
 from millrace.broker.guard.published_keys import PublishedKeys
 from millrace.broker.guard.reviews import TOKEN_REVIEW, Reviewer, SingleFlight
 from millrace.core.guard import service_account_token
-from millrace.core.guard.identity import Identity
+from millrace.core.guard.identity import Identity, RefusedCredentialError
 from millrace.core.guard.known_tokens import KnownTokens, Standing
-from millrace.core.guard.service_account_token import Expected, TokenRefusedError
+from millrace.core.guard.service_account_token import Expected
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now, wall_now
 
@@ -56,15 +56,15 @@ class ServiceAccountTokens:
         """Return what a token proves.
 
         Raises:
-            TokenRefusedError: it proves nothing.
+            RefusedCredentialError: it proves nothing.
             AuthorityAwayError: it is not known, and nobody can be asked.
         """
         if len(token) > service_account_token.TOKEN_CHARACTERS_MAX:
-            raise TokenRefusedError(f"it has {len(token)} characters")
+            raise RefusedCredentialError(f"it has {len(token)} characters")
         key = hmac.digest(self._secret, token.encode("utf-8", "surrogatepass"), "sha256")
         standing = self._known.standing(key, monotonic_now())
         if standing is Standing.REFUSED:
-            raise TokenRefusedError(self._known.reason(key))
+            raise RefusedCredentialError(self._known.reason(key))
         if standing is Standing.UNKNOWN:
             return ShownToken(await asyncio.shield(self._asking(key, token)), key, token)
         self._check_end(key)
@@ -81,14 +81,14 @@ class ServiceAccountTokens:
         """Check again, without waiting, what was proved a while ago.
 
         Raises:
-            TokenRefusedError: it does not count any more.
+            RefusedCredentialError: it does not count any more.
         """
         key = credential.digest
         standing = self._known.standing(key, monotonic_now())
         if standing is Standing.REFUSED:
-            raise TokenRefusedError(self._known.reason(key))
+            raise RefusedCredentialError(self._known.reason(key))
         if standing is Standing.UNKNOWN:
-            raise TokenRefusedError("nobody has reviewed it for a long time")
+            raise RefusedCredentialError("nobody has reviewed it for a long time")
         self._check_end(key)
         if standing is Standing.DUE:
             self._asking(key, credential.token).add_done_callback(
@@ -103,7 +103,7 @@ class ServiceAccountTokens:
         known = self._known.identity(key)
         if known.expires_at is not None and known.expires_at <= wall_now():
             self._known.on_refused(key, "it has expired", monotonic_now())
-            raise TokenRefusedError("it has expired")
+            raise RefusedCredentialError("it has expired")
 
     def _asking(self, key: bytes, token: str) -> "asyncio.Task[Identity]":
         """Return the one task that finds out about a token."""
@@ -118,7 +118,7 @@ class ServiceAccountTokens:
             identity = service_account_token.check_claims(shaped.claims, expected, wall_now())
             published.verify(token)
             await self._review(token, identity.principal)
-        except TokenRefusedError as error:
+        except RefusedCredentialError as error:
             self._known.on_refused(key, str(error), monotonic_now())
             raise
         self._known.on_accepted(key, identity, monotonic_now())
@@ -128,16 +128,18 @@ class ServiceAccountTokens:
         """Have the API server review a token.
 
         Raises:
-            TokenRefusedError: it does not count (any more).
+            RefusedCredentialError: it does not count (any more).
             AuthorityAwayError: there is no answer.
         """
         spec = {"token": token, "audiences": [self._audience]}
         status = await self._reviewer.review(TOKEN_REVIEW, spec)
         if status.get("authenticated") is not True:
-            raise TokenRefusedError(f"the API server refuses it: {status.get('error', '')!s:.200}")
+            raise RefusedCredentialError(
+                f"the API server refuses it: {status.get('error', '')!s:.200}"
+            )
         # An API server that knows no audiences answers without them, for its own audience.
         if self._audience not in (status.get("audiences") or ()):
-            raise TokenRefusedError("the API server says nothing of its audience")
+            raise RefusedCredentialError("the API server says nothing of its audience")
         user = status.get("user")
         if not isinstance(user, dict) or user.get("username") != account:
-            raise TokenRefusedError("the API server says that it is of somebody else")
+            raise RefusedCredentialError("the API server says that it is of somebody else")

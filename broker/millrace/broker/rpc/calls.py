@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 
 from millrace.broker.guard.callers import Access, GuardedCaller
-from millrace.broker.guard.credentials import RefusedCredentialError
 from millrace.broker.guard.demands import Demands
 from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
 from millrace.broker.quotas import Quotas
@@ -29,6 +28,7 @@ from millrace.core.errors import (
     MessageTooLargeError,
     MillraceError,
 )
+from millrace.core.guard.identity import RefusedCredentialError
 from millrace.core.metadata.model import Listener
 from millrace.core.quotas.quota import QuotaKind
 from millrace.proto.callers import client_id_from_metadata

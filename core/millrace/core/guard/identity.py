@@ -33,6 +33,10 @@ class Identity:
         return self.principal != ANONYMOUS
 
 
+class RefusedCredentialError(Exception):
+    """It proves nothing. The text is for the audit log, and never for the caller."""
+
+
 NOBODY: Final = Identity(ANONYMOUS)
 """The identity of a caller that proves nothing."""
 

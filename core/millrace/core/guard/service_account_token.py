@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard, cast
 
-from millrace.core.guard.identity import Identity
+from millrace.core.guard.identity import Identity, RefusedCredentialError
 from millrace.core.ids import WallMs
 from millrace.core.json_objects import unique_members
 
@@ -38,10 +38,6 @@ _GROUPS: Final = ("system:serviceaccounts", "system:authenticated")
 _TIME_MAX: Final = 1 << 40
 _SHAPE: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 _ACCOUNT: Final = re.compile(rf"{_ACCOUNT_PREFIX}[a-z0-9-]{{1,63}}:[a-z0-9.-]{{1,253}}", re.ASCII)
-
-
-class TokenRefusedError(Exception):
-    """A token proves nothing; the message is for the audit log, and never for the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +81,7 @@ def sending_problem(token: str) -> str:
     """
     try:
         audiences = parse(token).claims.get("aud")
-    except TokenRefusedError:
+    except RefusedCredentialError:
         return ""  # None of a ServiceAccount.
     only = audiences[0] if isinstance(audiences, list) and len(audiences) == 1 else audiences
     if isinstance(only, str) and only.endswith(_AUDIENCE_END):
@@ -105,21 +101,21 @@ def parse(token: str) -> ShapedToken:
     """Read a token without its key.
 
     Raises:
-        TokenRefusedError: it is no token of a ServiceAccount.
+        RefusedCredentialError: it is no token of a ServiceAccount.
     """
     if len(token) > TOKEN_CHARACTERS_MAX:
-        raise TokenRefusedError(f"it has {len(token)} characters")
+        raise RefusedCredentialError(f"it has {len(token)} characters")
     if not looks_like_one(token):
-        raise TokenRefusedError("it has not the form of a signed token")
+        raise RefusedCredentialError("it has not the form of a signed token")
     header_part, claims_part, _ = token.split(".")
     header, claims = _object("header", header_part), _object("claims", claims_part)
     algorithm, key_id = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise TokenRefusedError(f"its algorithm is {str(algorithm)[:20]!r}")
+        raise RefusedCredentialError(f"its algorithm is {str(algorithm)[:20]!r}")
     if not isinstance(key_id, str) or not 0 < len(key_id) <= KEY_ID_CHARACTERS_MAX:
-        raise TokenRefusedError("it names no key")
+        raise RefusedCredentialError("it names no key")
     if "crit" in header or "b64" in header:
-        raise TokenRefusedError("its header asks for something that is not known here")
+        raise RefusedCredentialError("its header asks for something that is not known here")
     return ShapedToken(key_id, algorithm, claims)
 
 
@@ -127,29 +123,29 @@ def check_claims(claims: Mapping[str, Any], expected: Expected, now_ms: WallMs) 
     """Return the ServiceAccount that the claims name.
 
     Raises:
-        TokenRefusedError: the token is for somebody else, or for another time.
+        RefusedCredentialError: the token is for somebody else, or for another time.
     """
     if claims.get("iss") != expected.issuer:
-        raise TokenRefusedError(f"its issuer is {_shown(claims.get('iss'))}")
+        raise RefusedCredentialError(f"its issuer is {_shown(claims.get('iss'))}")
     if claims.get("aud") not in ([expected.audience], expected.audience):
-        raise TokenRefusedError(
+        raise RefusedCredentialError(
             f"its audience is {_shown(claims.get('aud'))} and must be {expected.audience!r} alone"
         )
     expires = claims.get("exp")
     if not _is_time(expires):
-        raise TokenRefusedError("it does not say when it ends")
+        raise RefusedCredentialError("it does not say when it ends")
     expires_at = WallMs(int(expires * 1000) + LEEWAY_MS)
     if expires_at <= now_ms:
-        raise TokenRefusedError("it has expired")
+        raise RefusedCredentialError("it has expired")
     for name in ("nbf", "iat"):
         begins = claims.get(name, 0)
         if not _is_time(begins):
-            raise TokenRefusedError(f"its {name} is no time")
+            raise RefusedCredentialError(f"its {name} is no time")
         if begins * 1000 - LEEWAY_MS > now_ms:
-            raise TokenRefusedError("it is not valid yet")
+            raise RefusedCredentialError("it is not valid yet")
     account = claims.get("sub")
     if not isinstance(account, str) or not _ACCOUNT.fullmatch(account):
-        raise TokenRefusedError(f"it is of {_shown(account)}, which is no ServiceAccount")
+        raise RefusedCredentialError(f"it is of {_shown(account)}, which is no ServiceAccount")
     namespace = account.removeprefix(_ACCOUNT_PREFIX).partition(":")[0]
     groups = frozenset((*_GROUPS, f"{_GROUPS[0]}:{namespace}"))
     return Identity(account, groups, expires_at)
@@ -160,9 +156,9 @@ def _object(what: str, part: str) -> Mapping[str, Any]:
         text = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
         found = json.loads(text, object_pairs_hook=unique_members)
     except (binascii.Error, ValueError, RecursionError) as error:
-        raise TokenRefusedError(f"its {what} cannot be read") from error
+        raise RefusedCredentialError(f"its {what} cannot be read") from error
     if not isinstance(found, dict):
-        raise TokenRefusedError(f"its {what} is no object")
+        raise RefusedCredentialError(f"its {what} is no object")
     return found
 
 

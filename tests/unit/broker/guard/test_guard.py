@@ -12,12 +12,7 @@ from tests.fakes.calls import calls_in
 from millrace.broker.guard import callers
 from millrace.broker.guard.access_files import AccessFiles, open_access
 from millrace.broker.guard.callers import Access, GuardedCaller
-from millrace.broker.guard.credentials import (
-    Credential,
-    FileAuthenticator,
-    RefusedCredentialError,
-    bearer_token,
-)
+from millrace.broker.guard.credentials import Credential, FileAuthenticator, bearer_token
 from millrace.broker.guard.demands import KNOWN, cluster, each, whole
 from millrace.broker.guard.guard import AuthorityAwayError, Guard
 from millrace.core.broker_config import AccessConfig, BrokerConfig
@@ -28,7 +23,7 @@ from millrace.core.errors import (
     TopicAuthorizationFailedError,
 )
 from millrace.core.guard.access import CLUSTER, Demand, Operation, Resource, ResourceKind, named
-from millrace.core.guard.identity import NOBODY, Identity
+from millrace.core.guard.identity import NOBODY, Identity, RefusedCredentialError
 from millrace.core.guard.rules import Rules, parse_rules
 from millrace.core.guard.token_file import Tokens, new_entry, tokens_to_text
 from millrace.core.ids import MonotonicMs, TopicId, WallMs

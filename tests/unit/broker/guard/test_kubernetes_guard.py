@@ -8,7 +8,6 @@ from tests.fakes.virtual_loop import in_virtual_time
 
 from millrace.broker.guard.access_reviews import DUE_WAIT_S, AccessReviews
 from millrace.broker.guard.callers import Access, TopicAccess
-from millrace.broker.guard.credentials import RefusedCredentialError
 from millrace.broker.guard.guard import Guard
 from millrace.broker.guard.kubernetes_guard import KubernetesGuard
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
@@ -19,7 +18,7 @@ from millrace.core.errors import (
 )
 from millrace.core.guard.access import Demand, Operation, ResourceKind, named
 from millrace.core.guard.decisions import ALLOWED_MS
-from millrace.core.guard.identity import NOBODY, Identity
+from millrace.core.guard.identity import NOBODY, Identity, RefusedCredentialError
 from millrace.core.guard.known_tokens import AWAY_MS, REVIEW_MS
 from millrace.core.guard.service_account_token import audience_of
 from millrace.core.ids import TopicId

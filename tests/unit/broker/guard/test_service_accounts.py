@@ -15,8 +15,9 @@ from tests.fakes.virtual_loop import in_virtual_time
 
 from millrace.broker.guard.guard import AuthorityAwayError
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
+from millrace.core.guard.identity import RefusedCredentialError
 from millrace.core.guard.known_tokens import AWAY_MS, REFUSED_MS, REVIEW_MS
-from millrace.core.guard.service_account_token import TokenRefusedError, audience_of
+from millrace.core.guard.service_account_token import audience_of
 
 AUDIENCE = audience_of("logs", "shop")
 READER = "system:serviceaccount:shop:reader"
@@ -28,7 +29,7 @@ def authority() -> FakeAuthority:
 
 
 async def refusal(tokens: ServiceAccountTokens, token: str) -> str:
-    with pytest.raises(TokenRefusedError) as refused:
+    with pytest.raises(RefusedCredentialError) as refused:
         await tokens.identify(token)
     return str(refused.value)
 

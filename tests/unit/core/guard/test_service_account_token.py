@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from millrace.core.guard.identity import RefusedCredentialError
 from millrace.core.guard.service_account_token import (
     LEEWAY_MS,
     TOKEN_CHARACTERS_MAX,
     Expected,
-    TokenRefusedError,
     audience_of,
     check_claims,
     parse,
@@ -87,7 +87,7 @@ def test_a_token_is_read_without_its_key() -> None:
 def test_what_is_no_token_of_a_service_account_is_refused_by_its_shape(
     text: str, reason: str
 ) -> None:
-    with pytest.raises(TokenRefusedError, match=reason):
+    with pytest.raises(RefusedCredentialError, match=reason):
         parse(text)
 
 
@@ -131,7 +131,7 @@ def test_the_claims_name_the_account_its_groups_and_the_end() -> None:
 def test_claims_for_somebody_else_or_another_time_are_refused(
     changed: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(TokenRefusedError, match=reason):
+    with pytest.raises(RefusedCredentialError, match=reason):
         check(**changed)
 
 
