@@ -12,6 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from millrace.broker import events
 from millrace.broker.guard.credentials import FileAuthenticator
+from millrace.broker.guard.file_guard import FileGuard
 from millrace.broker.guard.guard import Guard
 from millrace.core.addresses import is_loopback
 from millrace.core.broker_config import AccessConfig, BrokerConfig
@@ -126,7 +127,7 @@ class AccessFiles:
                 lambda refused: show("tokens_file", refused),
             )
             self._authenticator = FileAuthenticator(self._tokens.value)
-        self.guard = Guard(self._authenticator, self._rules.value)
+        self.guard = FileGuard(self._authenticator, self._rules.value)
 
     async def run(self) -> None:
         """Follow the files for as long as the broker runs."""
@@ -145,13 +146,11 @@ class AccessFiles:
 
 
 class OpenAccess(Protocol):
-    """Who may do what, as long as `run` runs.
+    """Who may do what, as long as `run` runs."""
 
-    Attributes:
-        guard: of the broker.
-    """
-
-    guard: Guard
+    @property
+    def guard(self) -> Guard:
+        """The guard of the broker."""
 
     async def run(self) -> None:
         """Follow changes for as long as the broker runs."""

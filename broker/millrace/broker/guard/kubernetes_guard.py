@@ -50,7 +50,7 @@ class KubernetesAccess:
         access = api_access(settings)
         namespace = settings.namespace or access.namespace
         self._reviews = Reviews(access, request_timeout_ms=settings.request_timeout_ms)
-        self.guard: Guard = KubernetesGuard(
+        self.guard = KubernetesGuard(
             ServiceAccountTokens(self._reviews, audience_of(settings.cluster_name, namespace)),
             AccessReviews(self._reviews, namespace, settings.cluster_name),
         )
@@ -74,7 +74,6 @@ class KubernetesGuard(Guard):
     def __init__(self, tokens: ServiceAccountTokens, reviews: AccessReviews) -> None:
         self._tokens = tokens
         self._reviews = reviews
-        self.generation = 0
 
     async def prove(
         self, metadata: Iterable[tuple[str, str | bytes]], proved: str

@@ -14,6 +14,7 @@ from millrace.broker.guard.access_files import AccessFiles, open_access
 from millrace.broker.guard.callers import Access, GuardedCaller
 from millrace.broker.guard.credentials import Credential, FileAuthenticator, bearer_token
 from millrace.broker.guard.demands import KNOWN, cluster, each, whole
+from millrace.broker.guard.file_guard import FileGuard
 from millrace.broker.guard.guard import AuthorityAwayError, Guard
 from millrace.core.broker_config import AccessConfig, BrokerConfig
 from millrace.core.errors import (
@@ -48,8 +49,8 @@ def tokens(ends: int | None = None, principal: str = "alice", group: str = "shop
     return Tokens([new_entry(TOKEN, principal, [group], end, b"s" * 16)])
 
 
-def guard(rules: str = RULES, ends: int | None = None) -> Guard:
-    return Guard(FileAuthenticator(tokens(ends)), parse_rules(rules))
+def guard(rules: str = RULES, ends: int | None = None) -> FileGuard:
+    return FileGuard(FileAuthenticator(tokens(ends)), parse_rules(rules))
 
 
 def access(of: Guard, name: str = "alice") -> Access:
@@ -57,18 +58,18 @@ def access(of: Guard, name: str = "alice") -> Access:
 
 
 def test_a_token_proves_its_principal_and_nothing_proves_nobody() -> None:
-    identity, credential = guard().identify([bearer()], "")
+    identity, credential = asyncio.run(guard().prove([bearer()], ""))
     assert (identity.principal, identity.groups) == ("alice", frozenset({"shop"}))
     assert credential is not None
-    assert guard().identify([], "") == (NOBODY, None)
+    assert asyncio.run(guard().prove([], "")) == (NOBODY, None)
 
 
 def test_a_certificate_proves_its_name_and_a_token_beside_it_counts_instead() -> None:
-    assert guard().identify([], "spiffe://a/b") == (Identity("spiffe://a/b"), None)
-    identity, _ = guard().identify([bearer()], "spiffe://a/b")
+    assert asyncio.run(guard().prove([], "spiffe://a/b")) == (Identity("spiffe://a/b"), None)
+    identity, _ = asyncio.run(guard().prove([bearer()], "spiffe://a/b"))
     assert identity.principal == "alice"
     with pytest.raises(RefusedCredentialError):
-        guard().identify([bearer("y" * 30)], "spiffe://a/b")
+        asyncio.run(guard().prove([bearer("y" * 30)], "spiffe://a/b"))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_a_stream_ends_whose_principal_was_taken_out_of_a_group() -> None:
 
 def test_a_broker_without_tokens_takes_none() -> None:
     with pytest.raises(RefusedCredentialError, match="knows no tokens"):
-        Guard(None, parse_rules(RULES)).identify([bearer()], "")
+        asyncio.run(FileGuard(None, parse_rules(RULES)).prove([bearer()], ""))
 
 
 class Asked:
@@ -148,7 +149,7 @@ class Asked:
 
 def test_the_authority_is_asked_once_in_ten_seconds() -> None:
     authority = Asked()
-    asking, demand = Guard(None, authority), Demand(Operation.CONSUME, ORDERS)
+    asking, demand = FileGuard(None, authority), Demand(Operation.CONSUME, ORDERS)
     for now in (0, 1, 9_999):
         assert asking.decide(Identity("alice"), demand, MonotonicMs(now)).is_allowed
     assert authority.questions == 1
@@ -169,7 +170,7 @@ def test_decisions_about_names_that_nothing_can_have_take_no_memory() -> None:
 
 def test_what_was_allowed_goes_on_while_the_authority_is_away() -> None:
     authority = Asked()
-    asking, demand = Guard(None, authority), Demand(Operation.CONSUME, ORDERS)
+    asking, demand = FileGuard(None, authority), Demand(Operation.CONSUME, ORDERS)
     asking.decide(Identity("alice"), demand, MonotonicMs(0))
     authority.is_away = True
     assert asking.decide(Identity("alice"), demand, MonotonicMs(60_000)).is_allowed
@@ -199,7 +200,7 @@ def test_new_rules_count_at_once_also_for_a_stream() -> None:
 def test_a_batch_costs_one_look_up_of_a_dictionary() -> None:
     authority = Asked()
     topics = callers.TopicAccess(
-        access(Guard(None, authority)), Operation.PRODUCE, lambda _: ORDERS
+        access(FileGuard(None, authority)), Operation.PRODUCE, lambda _: ORDERS
     )
     topics.refusal(ID, MonotonicMs(0))
     assert calls_in(lambda: topics.refusal(ID, MonotonicMs(5))) <= 2
@@ -293,7 +294,7 @@ def test_nobody_is_told_to_bring_a_token_and_a_rule_may_let_nobody_in() -> None:
 def test_a_stream_ends_when_its_token_does(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     monkeypatch.setattr(callers, "_LOOK_SECONDS", 0.01)
     known = FileAuthenticator(tokens())
-    calls = calls_of(Listener.CLIENTS, guard=Guard(known, parse_rules(RULES)))
+    calls = calls_of(Listener.CLIENTS, guard=FileGuard(known, parse_rules(RULES)))
 
     async def follow(_: object, __: object) -> None:
         known.tokens = Tokens([]) if change == "removed" else tokens(ends=1)
@@ -330,7 +331,7 @@ def replace(path: Path, text: str) -> None:
 def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     files = Files(tmp_path)
     followed = files.open()
-    identity, _ = followed.guard.identify([bearer()], "")
+    identity, _ = asyncio.run(followed.guard.prove([bearer()], ""))
     demand = Demand(Operation.CONSUME, ORDERS)
     assert followed.guard.decide(identity, demand).is_allowed
     replace(files.rules, "")
@@ -339,7 +340,7 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     replace(files.tokens, "")
     asyncio.run(followed.look())
     with pytest.raises(RefusedCredentialError):
-        followed.guard.identify([bearer()], "")
+        asyncio.run(followed.guard.prove([bearer()], ""))
 
 
 def test_a_bad_file_leaves_the_last_good_one_and_is_shown(
@@ -352,7 +353,7 @@ def test_a_bad_file_leaves_the_last_good_one_and_is_shown(
     files.tokens.unlink()
     asyncio.run(followed.look())
     assert files.shown == {"rules_file": 1, "tokens_file": 1}
-    identity, _ = followed.guard.identify([bearer()], "")
+    identity, _ = asyncio.run(followed.guard.prove([bearer()], ""))
     assert followed.guard.decide(identity, Demand(Operation.CONSUME, ORDERS)).is_allowed
     said = " ".join(record.getMessage() for record in caplog.records)
     assert "line 3: 'read' is no operation" in said
