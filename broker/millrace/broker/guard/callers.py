@@ -4,9 +4,9 @@ Without a guard everybody may do everything, and nothing is looked up.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from millrace.broker.guard.credentials import Credential
 from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
@@ -20,6 +20,8 @@ from millrace.runtime.clock import monotonic_now
 
 _LOOK_SECONDS: Final = 2.0
 """Pause between two looks whether the token of a stream still counts."""
+
+EntryT = TypeVar("EntryT")
 
 TopicOf = Callable[[TopicId], Resource | None]
 """Returns the resource of a topic's id; None: there is no such topic."""
@@ -98,6 +100,22 @@ class GuardedCaller(Caller):
         if self.access is not None:
             await self.access.learn(Demand(operation, resource) for resource in resources)
 
+    async def seen(
+        self,
+        operation: Operation,
+        entries: Collection[EntryT],
+        resource_of: Callable[[EntryT], Resource],
+    ) -> list[EntryT]:
+        """Return the entries of a list that the caller sees.
+
+        Args:
+            operation: that it must be allowed.
+            entries: all of them.
+            resource_of: returns the resource of an entry.
+        """
+        await self.learn(operation, map(resource_of, entries))
+        return [entry for entry in entries if self.may(operation, resource_of(entry))]
+
     def refusal(self, operation: Operation, resource: Resource) -> MillraceError | None:
         """Return why the caller may not do something; None: it may."""
         return None if self.access is None else self.access.refusal(operation, resource)
@@ -149,3 +167,13 @@ class TopicAccess:
             self._until[topic_id] = decision.until
             return None
         return self._access.refusal_by_id(self._operation, resource, decision)
+
+
+def check_topic(topics: TopicAccess | None, topic_id: TopicId) -> None:
+    """Refuse a topic that the caller of `topics` may not use; None: there is no guard.
+
+    Raises:
+        MillraceError: says why.
+    """
+    if topics is not None and (refused := topics.refusal(topic_id)) is not None:
+        raise refused

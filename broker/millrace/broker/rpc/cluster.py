@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from google.protobuf.message import Message
 
 from millrace.broker.controller.channel import ControllerChannel, ForwardedRequest
-from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.guard.callers import GuardedCaller, check_topic
 from millrace.broker.guard.demands import KNOWN, Demands, cluster, each, whole
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.partition import Partition
@@ -402,6 +402,8 @@ class ClusterService:
         else:
             lacking = {}
             described = wanted or sorted(self._partitions)
+        # A request that names no partitions has been checked as a whole.
+        seen = caller.on_topics(Operation.DESCRIBE, self._resources.of) if wanted else None
         response = pb.DescribeLogsResponse()
         for topic_partition in described:
             await work.give_way()
@@ -409,7 +411,7 @@ class ClusterService:
                 topic_id=topic_partition.topic_id, partition=topic_partition.partition
             )
             try:
-                self._check_seen(caller, topic_partition.topic_id, is_asked=bool(wanted))
+                check_topic(seen, topic_partition.topic_id)
                 partition = self._partitions.get(topic_partition)
                 if topic_partition in lacking:
                     raise lacking[topic_partition]
@@ -446,18 +448,6 @@ class ClusterService:
                 )
             )
         return response
-
-    def _check_seen(self, caller: GuardedCaller, topic_id: TopicId, *, is_asked: bool) -> None:
-        """Refuse a topic that the caller names and may not see.
-
-        Raises:
-            TopicAuthorizationFailedError: it is one.
-        """
-        resource = self._resources.of(topic_id) if is_asked else None
-        if resource is not None:
-            refused = caller.refusal_by_id(Operation.DESCRIBE, resource)
-            if refused is not None:
-                raise refused
 
     def _describe_compaction(self, partition: Partition) -> pb.CompactionDescription | None:
         log, refused = partition.log, partition.uncleanable

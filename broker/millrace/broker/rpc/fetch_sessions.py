@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from time import thread_time_ns
 from typing import Final
 
-from millrace.broker.guard.callers import GuardedCaller, TopicAccess
+from millrace.broker.guard.callers import GuardedCaller, TopicAccess, check_topic
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partition import Partition
@@ -335,8 +335,7 @@ class FetchStream:
 
     def _follow(self, wanted: pb.FetchPartition) -> None:
         topic_partition = checked_topic_partition(wanted.topic_id, wanted.partition)
-        if self._topics is not None and (refused := self._topics.refusal(topic_partition.topic_id)):
-            raise refused
+        check_topic(self._topics, topic_partition.topic_id)
         partition = self._service.partitions.get(topic_partition)
         reader = self._reader
         reader.check_epoch(

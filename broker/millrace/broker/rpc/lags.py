@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Final
 
 from millrace.broker import events
-from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.guard.callers import GuardedCaller, check_topic
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.partition_errors import wire_error
@@ -79,10 +79,7 @@ class Lags:
             if number % _QUERIES_A_TURN == 0:
                 await work.give_way(_QUERIES_A_TURN)
             try:
-                if allowed is not None and (
-                    refused := allowed.refusal(query.topic_partition.topic_id)
-                ):
-                    raise refused
+                check_topic(allowed, query.topic_partition.topic_id)
                 partition = self._partitions.get(query.topic_partition)
                 leader, log = partition.leader, partition.log
                 leader.check_epoch(query.leader_epoch)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from millrace.broker.guard.callers import GuardedCaller, TopicAccess
+from millrace.broker.guard.callers import GuardedCaller, TopicAccess, check_topic
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
@@ -81,7 +81,7 @@ class OffsetLookups:
         for query in request.partitions:
             await work.give_way()
             try:
-                _check_seen(allowed, query.topic_partition)
+                check_topic(allowed, TopicId(query.topic_partition.topic_id))
                 offsets.append(await self._list_offset(query, read_committed=read_committed))
             except MillraceError as error:
                 self._note_damage(query.topic_partition, error)
@@ -178,7 +178,7 @@ class OffsetLookups:
         for query in request.partitions:
             await work.give_way()
             try:
-                _check_seen(allowed, query.topic_partition)
+                check_topic(allowed, TopicId(query.topic_partition.topic_id))
                 partition = self._partitions.get(_checked(query.topic_partition))
                 leader = partition.leader
                 leader.check_epoch(LeaderEpoch(query.current_leader_epoch))
@@ -224,16 +224,6 @@ class _Wait:
     def close(self) -> None:
         for number, partition in self._followed.items():
             partition.leave(self, number)
-
-
-def _check_seen(allowed: TopicAccess | None, named: NamedPartition) -> None:
-    """Refuse a topic that the caller may not see.
-
-    Raises:
-        TopicAuthorizationFailedError: it is one.
-    """
-    if allowed is not None and (refused := allowed.refusal(TopicId(named.topic_id))) is not None:
-        raise refused
 
 
 def _all_seen(allowed: TopicAccess | None, queries: Iterable[pb.ListOffsetsPartition]) -> bool:

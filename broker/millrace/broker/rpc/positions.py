@@ -322,14 +322,8 @@ class PositionsService:
         """
         while True:
             page, has_more = await self._positions.ask(place, partial(_next_page, after))
-            await caller.learn(
-                Operation.DESCRIBE, (named(ResourceKind.GROUPS, name) for name in page)
-            )
-            seen = {
-                name: summary
-                for name, summary in page.items()
-                if caller.may(Operation.DESCRIBE, named(ResourceKind.GROUPS, name))
-            }
+            names = await caller.seen(Operation.DESCRIBE, page, partial(named, ResourceKind.GROUPS))
+            seen = {name: page[name] for name in names}
             if seen or not has_more:
                 return seen, has_more
             after = next(reversed(page))

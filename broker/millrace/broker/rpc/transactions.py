@@ -197,18 +197,11 @@ class TransactionsService:
                     place, after, AT_ONCE + 1, states=states, producer_id=producer_id
                 )
                 page, has_more = found[:AT_ONCE], len(found) > AT_ONCE
-                await caller.learn(
+                seen = await caller.seen(
                     Operation.DESCRIBE,
-                    (named(ResourceKind.TRANSACTIONS, each.transactional_id) for each in page),
+                    page,
+                    lambda record: named(ResourceKind.TRANSACTIONS, record.transactional_id),
                 )
-                seen = [
-                    record
-                    for record in page
-                    if caller.may(
-                        Operation.DESCRIBE,
-                        named(ResourceKind.TRANSACTIONS, record.transactional_id),
-                    )
-                ]
                 if request.none_hidden and len(seen) < len(page):
                     raise TransactionalIdAuthorizationFailedError(
                         f"{caller.principal!r} may not see all transactional ids, and the question "
