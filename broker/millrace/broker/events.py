@@ -743,7 +743,7 @@ ACCESS_FILE_REFUSED: Final = Event(
 ACCESS_IS_OPEN: Final = Event(
     name="access_is_open",
     level=Level.WARNING,
-    text="whoever reaches the broker may do everything",
+    text="every client that reaches the broker may do everything",
     meaning="A listener for clients can be reached from other machines, and `access.rules_file` "
     "is not set.",
     action="Set `access.tokens_file` and `access.rules_file`: see [security](security.md).",

@@ -242,7 +242,7 @@ class AccessConfig:
         "",
         "File of rules that say who may do what; nobody may do anything else. A broker reads it "
         "again when it changes; one with a mistake leaves the rules as they were, and keeps a "
-        "broker from starting. Empty: whoever reaches the broker may do everything.",
+        "broker from starting. Empty: every client may do everything.",
     )
     kubernetes: bool = setting(
         False,

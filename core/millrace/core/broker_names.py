@@ -1,7 +1,7 @@
 """How a broker's certificate names it: by a SPIFFE id with its cluster and its name.
 
-Brokers believe each other by these names: whoever registers, fetches as a replica or writes markers
-does it as the broker that its certificate names. Nobody else's certificate counts among brokers,
+Brokers believe each other by these names. A broker registers, fetches as a replica and writes
+markers as the broker that its certificate names. Nobody else's certificate counts among brokers,
 also where one authority signs for all (rule G2).
 """
 

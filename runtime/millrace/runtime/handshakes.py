@@ -1,8 +1,9 @@
 """Takes connections whose first bytes are a handshake of TLS, with bounds on those under way.
 
-A handshake has a few seconds. So many may be under way at a time; for another one, the oldest ends
-of the host that has most. So whoever opens connections and says nothing hinders itself first, and
-an honest handshake, which takes milliseconds, is over before its turn comes.
+A handshake has a few seconds, and a port has a bound of handshakes under way. When the bound is
+reached and another connection comes, the oldest handshake ends of the host that has most. So a host
+that opens connections and says nothing hinders itself first. An honest handshake takes
+milliseconds, and is over before its turn comes.
 """
 
 import asyncio

@@ -470,13 +470,13 @@ class ControllerChannel:
         events.SESSION_LEFT.log(_log, at=address, reason=f"{holder} is the controller")
 
     async def _until_drained(self, stream: ClientStream) -> None:
-        """Return once the connection should be made anew, and the open requests are answered."""
+        """Wait until this end wants another connection, and the open requests are answered."""
         await until_draining(stream)
         self._down_since = asyncio.get_running_loop().time()
         self._is_up.clear()  # Further requests wait for the next session.
         if self._waiting:
             await asyncio.wait(self._waiting.values(), timeout=_DRAIN_SECONDS_MAX)
-        self._last_end = "its connection is made anew"
+        self._last_end = "this broker is about to connect again"
 
     async def _until_silent(self, address: str) -> None:
         """Return once the controller has owed an answer for as long as a session lasts.

@@ -157,7 +157,7 @@ class OpenAccess(Protocol):
 
 
 def open_access(config: BrokerConfig, show: Callable[[str, int], object]) -> OpenAccess | None:
-    """Return who may do what; None: whoever reaches the broker may do everything.
+    """Return who may do what; None: every caller may do everything.
 
     Args:
         config: of the broker.

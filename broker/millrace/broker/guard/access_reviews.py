@@ -2,11 +2,12 @@
 
 A resource here is one of `millrace.dev` there, with our operations as verbs, so
 `kubectl auth can-i produce topics/orders` gives a broker's answer. A role may be for all
-namespaces, for one, or for names. They are asked in this order (G7): so whoever may read all topics
-of a namespace costs one or two reviews, and not one for each topic. Each of these questions is a
-demand of its own to `Decisions`.
+namespaces, for one, or for names. They are asked in this order (G7): a caller that may read all
+topics of a namespace costs one or two reviews, and not one for each topic. Each of these questions
+is a demand of its own to `Decisions`.
 
-Whoever asks for much waits for itself: of one caller so many questions are under way at a time.
+The questions about one caller that are under way have a bound, `ASKED_MAX`. So a caller that asks
+for much makes no other caller wait.
 
 While the API server is away, what it allowed goes on. It is then asked every `AGAIN_S` only, and
 nobody who was allowed waits for it longer than `DUE_WAIT_S`.

@@ -5,8 +5,8 @@ stream that meets something new, or old, has the question asked, and goes on mea
 allowed before. What nobody has decided yet is refused with an error that clients try again after,
 so an API server that is away ends no client that waits for it.
 
-Whoever proves nothing is refused: Kubernetes' anonymous user may have rights that were not meant
-for records.
+A caller that proves nothing is refused. Kubernetes' anonymous user may have rights, but these are
+not meant for records.
 """
 
 import asyncio

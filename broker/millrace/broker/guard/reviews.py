@@ -1,7 +1,7 @@
 """Questions to the API server about callers: few at a time, and none for longer than it may take.
 
-A review costs the API server a request of its own, so whoever makes brokers ask may not make them
-ask without end: at most `UNDER_WAY_MAX` questions are under way, `WAITING_MAX` wait, and what comes
+A review costs the API server a request of its own. So callers must not make brokers ask without
+end: at most `UNDER_WAY_MAX` questions are under way, `WAITING_MAX` wait, and what comes
 then has no answer at once.
 """
 
@@ -44,7 +44,7 @@ _USER_AGENT: Final = "millrace-broker-guard"
 class SingleFlight(Generic[KeyT, ValueT]):
     """Tasks that find something out, of which there is one at a time for each key.
 
-    Whoever waits for one shields it: others wait for it, too.
+    Several callers may wait for one task. Each of them shields it, so that none can cancel it.
     """
 
     def __init__(self) -> None:
@@ -67,11 +67,11 @@ class SingleFlight(Generic[KeyT, ValueT]):
     def _on_done(self, key: KeyT, task: "asyncio.Task[ValueT]") -> None:
         del self._tasks[key]
         if not task.cancelled():
-            task.exception()  # Whoever waited may be gone.
+            task.exception()  # Else asyncio complains: nobody may be waiting any more.
 
 
 class Reviewer(Protocol):
-    """Whoever answers questions about callers."""
+    """Answers questions about callers."""
 
     async def review(self, kind: Kind, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask a question; return the `status` of the review.

@@ -39,8 +39,9 @@ class TopicResources:
     def of_refs(self, entries: Iterable[Any]) -> Iterator[Resource | None]:
         """Yield the topics of entries with a name, an id, or both: then both must be allowed.
 
-        Whoever answers may know more topics than this broker. It holds a name against the id, so an
-        id that is not known here is passed on with a name that is allowed, and not alone.
+        The controller, which answers, may know more topics than this broker. It compares a name
+        with the id. So an id that this broker does not know is passed on only with a name that is
+        allowed.
 
         Raises:
             UnknownTopicOrPartitionError: an entry has nothing but such an id.

@@ -75,7 +75,7 @@ def add_token(
 
 
 def write_privately(path: Path, text: str) -> None:
-    """Write a file that only its owner reads, whoever could read one that was there."""
+    """Write a file that only its owner can read, also in place of one that others could read."""
     if path.exists():
         path.chmod(OWNER_ALONE)
     _write(path, text)

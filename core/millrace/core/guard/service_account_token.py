@@ -1,9 +1,9 @@
 """What a ServiceAccount's token must be before anybody is asked about it.
 
 Kubernetes signs such a token for one account, one or more audiences, and a time. A broker takes the
-tokens whose only audience is its cluster: whoever gets one of another audience, such as the API
-server's, could act there as the pod (G1). All rules that need no key are here; checks are in the
-order of their cost, so a flood of forged tokens costs little.
+tokens whose only audience is its cluster. A token with another audience, such as the API server's,
+would let its receiver act there as the pod (G1). All rules that need no key are here. Checks are in
+the order of their cost, so a flood of forged tokens costs little.
 
 Sources: RFC 7519; RFC 8725 (algorithms are chosen by the key, never by the token);
 https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-service-account-tokens.
@@ -76,8 +76,8 @@ def audience_of(cluster_name: str, namespace: str) -> str:
 def sending_problem(token: str) -> str:
     """Return why a client must not send a token; empty: it may.
 
-    A token with another audience than a cluster of ours would let whoever gets it act elsewhere as
-    the pod, so it must not even be shown.
+    A token with another audience than a cluster of ours would let the receiver act elsewhere as the
+    pod. So it must not even be shown.
     """
     try:
         audiences = parse(token).claims.get("aud")
@@ -87,7 +87,7 @@ def sending_problem(token: str) -> str:
     if isinstance(only, str) and only.endswith(_AUDIENCE_END):
         return ""
     return (
-        f"a token of Kubernetes for {_shown(audiences)} is never sent, as whoever gets it could "
+        f"a token of Kubernetes for {_shown(audiences)} is never sent, as the receiver could "
         "act there: ask for one whose only audience is <cluster>.<namespace>.millrace.dev"
     )
 

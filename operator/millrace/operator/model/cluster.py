@@ -303,8 +303,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """TLS on all listeners. It is chosen with the Cluster, and stays. Unset: connections are in
     plain text."""
     access: Access | None = None
-    """Who may do what. It is chosen with the Cluster, and stays. Unset: whoever reaches the brokers
-    may do everything."""
+    """Who may do what. It is chosen with the Cluster, and stays. Unset: every client that reaches
+    the brokers may do everything."""
     allowed_topics: AllowedTopics = field(default_factory=AllowedTopics)
     """Which Topics the cluster takes, and Quotas for these."""
     volume_deletion: VolumeDeletion = VolumeDeletion.RETAIN

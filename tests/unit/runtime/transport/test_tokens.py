@@ -82,7 +82,7 @@ def test_a_file_that_is_away_is_told(tmp_path: Path) -> None:
 
 
 def test_a_pod_s_default_token_is_not_sent_and_nothing_of_it_is_told(path: Path) -> None:
-    """G1: whoever gets it could act at the API server as the pod."""
+    """G1: the receiver could act at the API server as the pod."""
     claims = {"aud": ["https://kubernetes.default.svc"], "sub": "system:serviceaccount:shop:reader"}
     parts = ({"alg": "RS256", "kid": "k1"}, claims)
     encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts]
