@@ -5,7 +5,6 @@ bounded here, and not found among the process's descriptors as gRPC's are.
 """
 
 import logging
-from dataclasses import replace
 from typing import Final
 
 from millrace.broker import events
@@ -60,10 +59,7 @@ class DrpcListener:
         self._quiet_until = MonotonicMs(0)
         self._closed_since = 0
         self._server = DrpcServer(
-            replace(
-                server_limits(limits, is_for_brokers=entry.side is Listener.BROKERS),
-                age_ms_max=age_ms_max(limits, credentials),
-            ),
+            _server_limits(limits, credentials, is_for_brokers=entry.side is Listener.BROKERS),
             status_of=status_of,
             on_failure=lambda error: events.CALL_FAILED.log(_log, cause=error),
             on_ended=self._on_ended,
@@ -107,7 +103,9 @@ class DrpcListener:
         self._closed_since = 0
 
 
-def server_limits(limits: LimitsConfig, *, is_for_brokers: bool) -> ServerLimits:
+def _server_limits(
+    limits: LimitsConfig, credentials: ServerCredentials | None, *, is_for_brokers: bool
+) -> ServerLimits:
     """Return the bounds of a listener by the broker's settings."""
     keepalive_ms, dead_after_ms = limits.keepalive_interval_ms, limits.keepalive_timeout_ms
     if is_for_brokers:
@@ -123,7 +121,7 @@ def server_limits(limits: LimitsConfig, *, is_for_brokers: bool) -> ServerLimits
         received_bytes_max=limits.incomplete_bytes_max,
         silence_ms_max=limits.connection_silence_ms_max,
         idle_ms_max=limits.connection_idle_ms_max,
-        age_ms_max=limits.connection_age_ms_max,
+        age_ms_max=age_ms_max(limits, credentials),
         message_ms_max=limits.message_ms_max,
         handshake_ms_max=limits.handshake_ms_max,
     )
