@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
 from millrace.broker import events
-from millrace.broker.guard.credentials import FileAuthenticator
-from millrace.broker.guard.file_guard import FileGuard
+from millrace.broker.guard.file_guard import FileAuthenticator, FileGuard
 from millrace.broker.guard.guard import Guard
 from millrace.core.addresses import is_loopback
 from millrace.core.broker_config import AccessConfig, BrokerConfig

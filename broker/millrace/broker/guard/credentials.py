@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.core.guard.identity import Identity, RefusedCredentialError
-from millrace.core.guard.token_file import Tokens, digest_of, token_problem
-from millrace.core.ids import WallMs
+from millrace.core.guard.token_file import token_problem
 
 _KEY: Final = "authorization"
 _SCHEME: Final = "bearer "
@@ -46,36 +45,3 @@ def bearer_token(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
     if problem := token_problem(token):
         raise RefusedCredentialError(problem)
     return token
-
-
-class FileAuthenticator:
-    """Knows the tokens of a file.
-
-    Attributes:
-        tokens: of the file, as it is now.
-    """
-
-    def __init__(self, tokens: Tokens) -> None:
-        self.tokens = tokens
-
-    def identify(self, token: str, now: WallMs) -> Credential:
-        """Implement `Authenticator`."""
-        return self._found(digest_of(token), now)
-
-    def check(self, credential: Credential, now: WallMs) -> None:
-        """Implement `Authenticator`."""
-        proved, now_proved = credential.identity, self._found(credential.digest, now).identity
-        if now_proved.principal != proved.principal:
-            raise RefusedCredentialError("the token is another principal's by now")
-        if now_proved.groups != proved.groups:
-            raise RefusedCredentialError("its principal is of other groups by now")
-
-    def _found(self, digest: bytes, now: WallMs) -> Credential:
-        entry = self.tokens.find(digest)
-        if entry is None:
-            raise RefusedCredentialError("the token is in no line of access.tokens_file")
-        if entry.expires_at is not None and now >= entry.expires_at:
-            raise RefusedCredentialError(
-                f"the token {entry.token_id} of {entry.principal!r} has ended"
-            )
-        return Credential(entry.identity, digest)

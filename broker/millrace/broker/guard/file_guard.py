@@ -8,6 +8,7 @@ from millrace.broker.guard.guard import AuthorityAwayError, Guard
 from millrace.core.guard.access import Demand
 from millrace.core.guard.decisions import Decision, Decisions
 from millrace.core.guard.identity import NOBODY, Identity, RefusedCredentialError
+from millrace.core.guard.token_file import Tokens, digest_of
 from millrace.core.ids import MonotonicMs, WallMs
 from millrace.runtime.clock import monotonic_now, wall_now
 
@@ -29,8 +30,15 @@ class Authority(Protocol):
         """
 
 
-class Authenticator(Protocol):
-    """Knows whom tokens prove."""
+class FileAuthenticator:
+    """Knows the tokens of a file.
+
+    Attributes:
+        tokens: of the file, as it is now.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
 
     def identify(self, token: str, now: WallMs) -> Credential:
         """Return what a token proves.
@@ -38,6 +46,7 @@ class Authenticator(Protocol):
         Raises:
             RefusedCredentialError: nothing; says why, for the audit log.
         """
+        return self._found(digest_of(token), now)
 
     def check(self, credential: Credential, now: WallMs) -> None:
         """Check again what was proved a while ago.
@@ -45,6 +54,21 @@ class Authenticator(Protocol):
         Raises:
             RefusedCredentialError: it does not count any more.
         """
+        proved, now_proved = credential.identity, self._found(credential.digest, now).identity
+        if now_proved.principal != proved.principal:
+            raise RefusedCredentialError("the token is another principal's by now")
+        if now_proved.groups != proved.groups:
+            raise RefusedCredentialError("its principal is of other groups by now")
+
+    def _found(self, digest: bytes, now: WallMs) -> Credential:
+        entry = self.tokens.find(digest)
+        if entry is None:
+            raise RefusedCredentialError("the token is in no line of access.tokens_file")
+        if entry.expires_at is not None and now >= entry.expires_at:
+            raise RefusedCredentialError(
+                f"the token {entry.token_id} of {entry.principal!r} has ended"
+            )
+        return Credential(entry.identity, digest)
 
 
 class FileGuard(Guard):
@@ -55,7 +79,7 @@ class FileGuard(Guard):
         authority: decides.
     """
 
-    def __init__(self, authenticator: Authenticator | None, authority: Authority) -> None:
+    def __init__(self, authenticator: FileAuthenticator | None, authority: Authority) -> None:
         self._authenticator = authenticator
         self._authority = authority
         self._decisions = Decisions()

@@ -12,9 +12,9 @@ from tests.fakes.calls import calls_in
 from millrace.broker.guard import callers
 from millrace.broker.guard.access_files import AccessFiles, open_access
 from millrace.broker.guard.callers import Access, GuardedCaller
-from millrace.broker.guard.credentials import Credential, FileAuthenticator, bearer_token
+from millrace.broker.guard.credentials import Credential, bearer_token
 from millrace.broker.guard.demands import KNOWN, cluster, each, whole
-from millrace.broker.guard.file_guard import FileGuard
+from millrace.broker.guard.file_guard import FileAuthenticator, FileGuard
 from millrace.broker.guard.guard import AuthorityAwayError, Guard
 from millrace.core.broker_config import AccessConfig, BrokerConfig
 from millrace.core.errors import (
