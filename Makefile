@@ -105,7 +105,7 @@ nightly: setup api-server helm ## All night: long tests, scenarios, seeds, mutan
 	@$(PYTHON_RUN) -m tests.faults --seed $(or $(SEED),1) --count 100 --seconds 3600
 	@$(PYTHON_RUN) -m bench.figure sim_hours $(ARGS)
 
-fuzz: setup ## Look for bytes that break a decoder, each target for SECONDS (60): make fuzz SECONDS=600
+fuzz: setup ## Look for bytes that break a decoder or the authorizer, each target for SECONDS (60): make fuzz SECONDS=600
 	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON_RUN) -m pytest --verbose tests/fuzz
 
 lint: setup
@@ -121,11 +121,13 @@ ON_KUBERNETES := cluster_ready topic_ready topics_500 rolling_restart pod_kill a
   e2e_faults bad_resources $(SPARK_ON_KUBERNETES)
 SPARK_ON_KUBERNETES := spark_k8s_start spark_k8s_kills spark_k8s_exactly_once spark_k8s_recovery
 WATCHED := alerts dashboards
+OF_TESTS := fuzz
 
 figure: ## Measure one figure: make figure NAME=produce_100b (ARGS='--rounds 1 --seconds 2' for a quick look)
 	$(INSTALL) runtime bench $(if $(filter spark_%,$(NAME)),spark demo) \
 	  $(if $(filter $(ON_KUBERNETES),$(NAME)),dev operator cluster) \
-	  $(if $(filter $(WATCHED),$(NAME)),dev operator prometheus faults)
+	  $(if $(filter $(WATCHED),$(NAME)),dev operator prometheus faults) \
+	  $(if $(filter $(OF_TESTS),$(NAME)),dev operator)
 	@$(PYTHON_RUN) -m bench.figure $(NAME) $(ARGS)
 
 figures: ## Measure all figures, write docs/bench/figures.json and its table

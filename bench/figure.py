@@ -127,6 +127,8 @@ FIGURES = (
     _figure("sim_hours", "h/h", ">= 100", seconds=710),
     _figure("sim_share", "share", ">= 0.85", seconds=240),
     _figure("sim_speed", "events/s", ">= 20,000"),
+    _figure("fuzz", "executions", ">= 10,000,000", goal=">= 10 million, and none crashes or grows",
+            seconds=20),
     _figure("mutants", "share", ">= 0.95", ">= 30", seconds=240),
     _figure("spark_read_100b", "times", ">= 2", by=_SPARK, record_bytes=100, records=10_000_000),
     _figure("spark_read_1kb", "times", ">= 2", by=_SPARK, record_bytes=1000, records=2_000_000),

@@ -6,26 +6,31 @@ mend, where every test run tries it again.
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 
 import atheris
-
-with atheris.instrument_imports(include=["millrace"]):
-    from tests.fuzz.targets import TARGETS
 
 ROOT = Path(__file__).resolve().parents[2]
 INPUT_BYTES_MAX = 2048
 
 
 def main(target: str, seconds: int) -> None:
-    learned = ROOT / ".fuzz" / target
+    with atheris.instrument_imports(include=["millrace"]):
+        from tests.fuzz.targets import load
+
+        function = load(target)
+    learned, corpus = ROOT / ".fuzz" / target, ROOT / "tests" / "fuzz" / "corpus" / target
     learned.mkdir(parents=True, exist_ok=True)
+    dictionary = learned.with_suffix(".words")
+    dictionary.write_text("".join(f'"{word}"\n' for word in words_of(corpus)))
     atheris.Setup(
         [
             "tests.fuzz",
             str(learned),
-            str(ROOT / "tests" / "fuzz" / "corpus" / target),
+            str(corpus),
+            f"-dict={dictionary}",
             f"-max_total_time={seconds}",
             f"-max_len={INPUT_BYTES_MAX}",
             "-timeout=5",  # One input must not hang,
@@ -33,9 +38,15 @@ def main(target: str, seconds: int) -> None:
             "-print_final_stats=1",
             f"-artifact_prefix={learned.parent}/{target}-",
         ],
-        TARGETS[target],
+        function,
     )
     atheris.Fuzz()
+
+
+def words_of(corpus: Path) -> list[str]:
+    """Return the words of a corpus, which changed bits alone would not bring together again."""
+    found = (re.findall(rb"[A-Za-z_.:-]{3,40}", path.read_bytes()) for path in corpus.iterdir())
+    return sorted({word.decode() for words in found for word in words})
 
 
 if __name__ == "__main__":

@@ -1,173 +1,36 @@
-"""What is fuzzed: whatever bytes come, a typed error or a right answer.
+"""What is fuzzed: whatever bytes come, a typed error or a right answer, in bounded memory and time.
 
-Checksums, magic and length would keep a fuzzer out, so the batch target sets them right: that is
-what a hostile producer does.
+A target is a function `fuzz_<name>` of one of the modules here. Only the module of a target is
+imported for it, so that the fuzzer has no other code to instrument.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from importlib import import_module
+from typing import Final
 
-from google.protobuf.message import DecodeError
-from tests.fakes.drpc_ends import Recording, answer_bytes, feed, run_in_loop, serve_bytes
-from tests.fakes.header_fields import FIELDS
-from tests.unit.core.records.batches import LIMITS, TOPIC_PARTITION, open_whole, resealed
-
-from millrace.core.errors import MalformedRequestError, MillraceError
-from millrace.core.records import batch, column_writer
-from millrace.core.records.columns import Columns
-from millrace.core.records.compression import Codec, inflate
-from millrace.core.records.header import HEADER_BYTES, MAGIC, Attributes
-from millrace.proto import codec
-from millrace.proto.v1 import fetch_pb2, produce_pb2
-from millrace.runtime import page_messages
-from millrace.runtime.transport.drpc import wire
-from millrace.runtime.transport.frames import FrameError
-from millrace.runtime.transport.receive_memory import ReceiveMemory
-from millrace.web import values
-from millrace.web.markup import element
-
-_ATTRIBUTES_AT: Final = FIELDS["attributes"][0]
-_INFLATED_BYTES_MAX: Final = 1 << 16
-
-
-def fuzz_batch(data: bytes) -> None:
-    """A leader's check and a reader's opening; what a leader accepts has one form only."""
-    data += bytes(max(HEADER_BYTES - len(data), 0))
-    body_bytes = len(data) - HEADER_BYTES
-    numbers: dict[str, Any] = {"magic": MAGIC, "stored_length": body_bytes, "reserved": 0}
-    if not data[_ATTRIBUTES_AT] & Attributes.CODEC_MASK:
-        numbers["inflated_length"] = body_bytes
-    sealed = resealed(data, **numbers)
-    _walk(sealed)
-    try:
-        header = batch.check(TOPIC_PARTITION, sealed, LIMITS)
-    except MillraceError:
-        header = None
-    try:
-        records = open_whole(sealed)
-    except MillraceError:
-        assert header is None, "the leader accepted what readers refuse"
-        return
-    records.to_pylist()
-    if header is None:
-        return
-    again = column_writer.write(
-        Columns(
-            record_count=len(records),
-            timestamps=records.column("timestamp").to_numpy(),
-            keys=records.column("key"),
-            values=records.column("value"),
-            headers=records.column("headers"),
-        )
-    )
-    body = inflate(header.codec, sealed[HEADER_BYTES:], header.inflated_length)
-    assert again.body == bytes(body), "the leader accepted another form of the same records"
-    assert again.attributes | header.codec == header.attributes
-
-
-def _walk(data: bytes) -> None:
-    try:
-        for _ in batch.walk(data + data):
-            pass
-    except MillraceError:
-        pass
-
-
-def fuzz_compression(data: bytes) -> None:
-    """Codec, declared length, stream: refused, or exactly as long as declared, twice the same."""
-    declared = int.from_bytes(data[1:4], "little") % (_INFLATED_BYTES_MAX + 1)
-    number, stored = data[0] % (len(Codec) + 1) if data else 0, data[4:]
-    try:
-        body = inflate(number, stored, declared)
-    except MillraceError:
-        return
-    assert len(body) == declared
-    assert bytes(body) == bytes(inflate(number, stored, declared)), "memory that was never written"
-
-
-def fuzz_hot_messages(data: bytes) -> None:
-    """The hot messages' codec reads what protobuf reads, or refuses."""
-    for decode, message in (
-        (codec.decode_produce_request, produce_pb2.ProduceRequest()),
-        (codec.decode_fetch_response, fetch_pb2.FetchResponse()),
-    ):
-        try:
-            header, batches = decode(data)
-        except MalformedRequestError:
-            continue
-        try:
-            message.ParseFromString(data)
-        except DecodeError as error:
-            raise AssertionError("accepted what is no protobuf") from error
-        assert message.batches == b"".join(batches)
-        # Bytes, not messages: a NaN or an unknown field never equals itself.
-        assert message.header.SerializeToString(deterministic=True) == header.SerializeToString(
-            deterministic=True
-        )
-
-
-def fuzz_web_request(data: bytes) -> None:
-    """The head of a request for a page: refused, or for this machine and only to read."""
-    hosts = page_messages.OwnHosts("localhost".__eq__, "ask for localhost")
-    try:
-        request = page_messages.parse_request(data, hosts)
-    except page_messages.RefusedError:
-        return
-    assert request.method in page_messages.METHODS
-    assert request.path.startswith("/")
-    assert b"host" in data.lower()
-
-
-def fuzz_web_values(data: bytes) -> None:
-    """A value on a page: text within the bounds, without a tag and without what is not seen."""
-    for form in (None, *values.FORMS):
-        shown = values.show(data, form)
-        assert len(shown.text) <= values.CHARACTERS_MAX
-        written = element("pre", shown.text).removeprefix("<pre>").removesuffix("</pre>")
-        plain = written.replace('<span class="mark">', "").replace("</span>", "")
-        assert not set(plain) & set("<>\x00\x1b\r\u202e\u2066\ufeff")
-    assert "\n" not in values.preview(data, is_cut=True)
-
-
-def fuzz_drpc_frames(data: bytes) -> None:
-    """Any bytes to both ends of a connection: no bug shows, and all memory comes back.
-
-    Frames become the same packets however the network cuts them.
-    """
-    at_once, sent = 1 + data[0] if data else 1, data[1:]
-    assert _received(sent, 1 << 14) == _received(sent, at_once)
-    run_in_loop(serve_bytes(sent, at_once))
-    run_in_loop(answer_bytes(sent, at_once))
-
-
-def _received(data: bytes, at_once: int) -> tuple[list[tuple[int, int, bytes]], str]:
-    """Return the packets of what is received in pieces, and the error that ends them."""
-    memory = ReceiveMemory(1 << 20)
-    connection = Recording(memory)
-    run_in_loop(feed(connection, data, at_once))
-    assert memory.used == memory.complete == 0
-    return connection.packets, connection.reason
-
-
-def fuzz_drpc_bodies(data: bytes) -> None:
-    """The bodies of metadata and errors: read, or refused."""
-    try:
-        metadata = wire.decode_metadata(data)
-    except FrameError:
-        pass
-    else:
-        assert all(type(text) is str for pair in metadata.items() for text in pair)
-    for details in (None, data):
-        error = wire.decode_error(data, details)
-        assert error.refusal is None or isinstance(error.refusal, MillraceError)
-
-
-TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
-    "batch": fuzz_batch,
-    "compression": fuzz_compression,
-    "drpc_bodies": fuzz_drpc_bodies,
-    "drpc_frames": fuzz_drpc_frames,
-    "hot_messages": fuzz_hot_messages,
-    "web_request": fuzz_web_request,
-    "web_values": fuzz_web_values,
+_MODULES: Final = {
+    "guard": (
+        *("authorizer", "certificate_names", "certificates", "published_keys", "rules_file"),
+        *("service_account_token", "token_file"),
+    ),
+    "settings": ("broker_config", "names", "patterns", "quotas", "topic_config"),
+    "stored": (
+        *("cluster_object", "coordinator_records", "index_file", "producer_snapshot"),
+        *("sealed_files", "shard_object", "transaction_records"),
+    ),
+    "wire": (
+        *("batch", "call_metadata", "compression", "drpc_bodies", "drpc_frames", "hot_messages"),
+        *("requests", "web_request", "web_values"),
+    ),
 }
+TARGETS: Final = tuple(sorted(name for names in _MODULES.values() for name in names))
+"""The names of all targets."""
+
+
+def load(target: str) -> Callable[[bytes], None]:
+    """Return the function of a target."""
+    (module,) = (module for module, names in _MODULES.items() if target in names)
+    function: Callable[[bytes], None] = getattr(
+        import_module(f"tests.fuzz.{module}"), f"fuzz_{target}"
+    )
+    return function

@@ -79,7 +79,7 @@ def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> Broke
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # Not TOML, not UTF-8, too long or too deep.
         raise InvalidConfigError(f"{path}: is not TOML: {error}") from error
     given = _Given(values)
     _rename(given, path)
@@ -200,7 +200,8 @@ def _is_known(sections: Sequence[str], name: str) -> bool:
 
 def _override(given: _Given, environment: Mapping[str, str]) -> None:
     """Override the file's settings by the environment's."""
-    names: dict[str, str] = {}  # Of a variable without its prefix, by the setting's name.
+    # A variable, without its prefix and with it, by the setting's name.
+    names: dict[str, tuple[str, str]] = {}
     for variable, value in sorted(environment.items()):
         prefix = next(filter(variable.startswith, (ENVIRONMENT_PREFIX, IF_KNOWN_PREFIX)), None)
         if prefix is None:
@@ -213,10 +214,9 @@ def _override(given: _Given, environment: Mapping[str, str]) -> None:
         if prefix == IF_KNOWN_PREFIX and not _is_known(sections, name):
             continue
         full_name = ".".join((*sections, name))
-        if names.setdefault(full_name, written) != written:
-            given.problems.append(
-                f"{variable}: {given.variables[full_name]} is {full_name}, too: give one of them"
-            )
+        known, other = names.setdefault(full_name, (written, variable))
+        if known != written:
+            given.problems.append(f"{variable}: {other} is {full_name}, too: give one of them")
             continue
         place = given.values
         for depth, section in enumerate(sections, 1):

@@ -20,6 +20,12 @@ from millrace.core.errors import InvalidConfigError
 from millrace.runtime import host
 
 _BACKDATED: Final = datetime.timedelta(minutes=5)
+_NO_NAMES: Final = (
+    x509.ExtensionNotFound,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+"""What reading a certificate's names may raise beside ValueError."""
 _SERVER: Final = ExtendedKeyUsageOID.SERVER_AUTH
 _CLIENT: Final = ExtendedKeyUsageOID.CLIENT_AUTH
 
@@ -140,7 +146,7 @@ def read(certificates: bytes) -> Certificate:
     uris: list[str] = []
     try:
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):
+    except (*_NO_NAMES, ValueError):
         pass
     else:
         hosts = names.get_values_for_type(x509.DNSName)
@@ -170,7 +176,7 @@ def end_of(certificates: bytes) -> float:
 def _loaded(certificates: bytes) -> list[x509.Certificate]:
     try:
         return list(x509.load_pem_x509_certificates(certificates))
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise InvalidConfigError(f"no certificates in PEM form: {error}") from error
 
 

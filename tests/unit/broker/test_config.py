@@ -291,6 +291,8 @@ def test_a_cluster_on_kubernetes_is_configured_without_a_path(tmp_path: Path) ->
     ("text", "message"),
     [
         ('[storage]\nx = "', "is not TOML"),
+        (f"x = {'1' * 5000}", "is not TOML"),
+        (f"x = {'[' * 5000}", "is not TOML"),
         (SMALLEST + "lease_renew_deadline_ms = 250", "more than the 250 ms between two renewals"),
         (SMALLEST + "[limits]\nmessage_bytes_max = '64MiB'", "message_bytes_max: must not"),
         (SMALLEST + "[limits]\nrequest_memory_bytes_max = '1MiB'", "request_memory_bytes_max"),

@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.core.guard.identity import Identity, RefusedCredentialError
+from millrace.core.callers import ANONYMOUS
+from millrace.core.guard.identity import NOBODY, Identity, RefusedCredentialError
 from millrace.core.guard.token_file import token_problem
 
 _KEY: Final = "authorization"
 _SCHEME: Final = "bearer "
+_KUBERNETES_OWN: Final = "system:"
+"""How names begin that Kubernetes gives: no certificate may claim one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +48,19 @@ def bearer_token(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
     if problem := token_problem(token):
         raise RefusedCredentialError(problem)
     return token
+
+
+def certified(principal: str) -> Identity:
+    """Return who is connected, by the certificate of the connection.
+
+    Args:
+        principal: that it names; empty: there is none, or it names nobody.
+
+    Raises:
+        RefusedCredentialError: it claims a name that certificates cannot give.
+    """
+    if not principal:
+        return NOBODY
+    if principal == ANONYMOUS or principal.startswith(_KUBERNETES_OWN):
+        raise RefusedCredentialError(f"a certificate names {principal!r}")
+    return Identity(principal)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from millrace.broker.guard.credentials import Credential, bearer_token
+from millrace.broker.guard.credentials import Credential, bearer_token, certified
 from millrace.broker.guard.guard import AuthorityAwayError, Guard
 from millrace.core.guard.access import Demand
 from millrace.core.guard.decisions import Decision, Decisions
-from millrace.core.guard.identity import NOBODY, Identity, RefusedCredentialError
+from millrace.core.guard.identity import Identity, RefusedCredentialError
 from millrace.core.guard.token_file import Tokens, digest_of
 from millrace.core.ids import MonotonicMs, WallMs
 from millrace.runtime.clock import monotonic_now, wall_now
@@ -95,7 +95,7 @@ class FileGuard(Guard):
     ) -> tuple[Identity, Credential | None]:
         token = bearer_token(metadata)
         if token is None:
-            return (Identity(proved) if proved else NOBODY), None
+            return certified(proved), None
         if self._authenticator is None:
             raise RefusedCredentialError("this broker knows no tokens: access.tokens_file is empty")
         credential = self._authenticator.identify(token, wall_now())

@@ -15,7 +15,7 @@ from typing import Final
 
 from millrace.broker.coordination.opening import api_access
 from millrace.broker.guard.access_reviews import AccessReviews
-from millrace.broker.guard.credentials import Credential, bearer_token
+from millrace.broker.guard.credentials import Credential, bearer_token, certified
 from millrace.broker.guard.guard import AuthorityAwayError, Guard
 from millrace.broker.guard.reviews import Reviews
 from millrace.broker.guard.service_accounts import ServiceAccountTokens, ShownToken
@@ -23,13 +23,11 @@ from millrace.core.broker_config import KubernetesConfig
 from millrace.core.errors import AccessUndecidedError, MillraceError
 from millrace.core.guard.access import Demand
 from millrace.core.guard.decisions import Decision
-from millrace.core.guard.identity import NOBODY, Identity, RefusedCredentialError
+from millrace.core.guard.identity import Identity
 from millrace.core.guard.service_account_token import audience_of
 from millrace.core.ids import MonotonicMs
 from millrace.runtime.clock import monotonic_now
 
-_KUBERNETES_OWN: Final = "system:"
-"""How names begin that Kubernetes gives: no certificate may claim one."""
 _UNDECIDED: Final = "the broker has yet to ask the Kubernetes API server about it; try again"
 
 
@@ -80,9 +78,7 @@ class KubernetesGuard(Guard):
     ) -> tuple[Identity, Credential | None]:
         token = bearer_token(metadata)
         if token is None:
-            if proved.startswith(_KUBERNETES_OWN):
-                raise RefusedCredentialError(f"a certificate names {proved!r}")
-            return (Identity(proved) if proved else NOBODY), None
+            return certified(proved), None
         try:
             credential = await self._tokens.identify(token)
         except AuthorityAwayError as error:

@@ -117,7 +117,7 @@ def _usable(published: list[Any]) -> dict[str, PyJWK]:
             continue
         try:
             key = PyJWK(entry)
-        except PyJWTError:
+        except (PyJWTError, TypeError, ValueError):  # Not all of it does PyJWT check itself.
             continue
         if key.algorithm_name in ALGORITHMS:
             found[key_id] = key

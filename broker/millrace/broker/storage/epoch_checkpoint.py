@@ -102,8 +102,11 @@ def read_epochs(
     """Return the file's epochs; None when it is missing, damaged, or another partition's."""
     try:
         payload = read_sealed(files, f"{directory}/{FILE_NAME}", f"{_KIND} {topic_partition}")
-        pairs = [line.split(" ") for line in payload.decode().splitlines()]
-        return LeaderEpochs((int(epoch), int(start_offset)) for epoch, start_offset in pairs)
+        lines = [map(int, line.split(" ")) for line in payload.decode().splitlines()]
+        pairs = [(epoch, start_offset) for epoch, start_offset in lines]
+        if any(number < 0 for pair in pairs for number in pair):
+            return None
+        return LeaderEpochs(pairs)
     except (FileNotFoundError, DamagedFileError, ValueError):
         return None
 

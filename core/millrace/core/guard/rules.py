@@ -180,7 +180,7 @@ def parse_rules(text: str) -> Rules:
     """
     try:
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # No TOML, or too long or too deep a value.
         raise InvalidConfigError(f"the rules are no TOML: {error}") from None
     lines = _Lines(text)
     problems = [

@@ -331,10 +331,13 @@ def _system_bundle() -> Path | None:
 def principal_of(uris: Iterable[str], common_name: str) -> str:
     """Return whom a certificate names that was verified: its SPIFFE id, or else its common name.
 
-    Nobody (empty) has a certificate with two SPIFFE ids, as SPIFFE's X.509-SVID demands, or with
-    characters that nobody sees.
+    Nobody (empty) has a certificate with two SPIFFE ids, as SPIFFE's X.509-SVID demands, with
+    characters that nobody sees, or with a SPIFFE id as its common name: authorities that check
+    URIs, as they name brokers, may sign any common name (rule G2).
     """
-    found = [uri for uri in uris if uri.startswith(SPIFFE)] or [common_name]
+    found = [uri for uri in uris if uri.startswith(SPIFFE)]
+    if not found and not common_name.startswith(SPIFFE):
+        found = [common_name]
     return found[0] if len(found) == 1 and found[0].isprintable() else ""
 
 

@@ -72,6 +72,12 @@ def test_a_certificate_proves_its_name_and_a_token_beside_it_counts_instead() ->
         asyncio.run(guard().prove([bearer("y" * 30)], "spiffe://a/b"))
 
 
+@pytest.mark.parametrize("name", ["anonymous", "system:masters", "system:serviceaccount:a:b"])
+def test_a_certificate_gives_no_name_that_means_something_else(name: str) -> None:
+    with pytest.raises(RefusedCredentialError, match="names"):
+        asyncio.run(guard().prove([], name))
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -500,3 +500,8 @@ def test_a_certificate_with_two_spiffe_ids_names_nobody() -> None:
     assert principal_of([BROKER], "name") == BROKER
     assert principal_of(["https://a"], "name") == "name"
     assert principal_of([BROKER, BROKER + "2"], "name") == ""
+
+
+def test_a_common_name_that_is_like_a_spiffe_id_names_nobody() -> None:
+    assert principal_of([], BROKER) == ""
+    assert principal_of(["https://a"], BROKER) == ""

@@ -84,7 +84,10 @@ def decode(key: bytes, value: bytes | None, timestamp: WallMs) -> MembershipReco
         if kind == CURRENT:
             return CurrentRecord(group, member_id, fields and _current(fields), timestamp)
         raise ValueError(f"kind {kind}")
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        *(struct.error, ValueError, KeyError, TypeError, AttributeError),
+        *(OverflowError, RecursionError),
+    ) as error:
         raise UnsupportedFormatError(
             f"a record of a group is none that this release knows ({error!r}): a later release has "
             "written it. Start that one again"

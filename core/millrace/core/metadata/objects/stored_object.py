@@ -85,7 +85,7 @@ def unseal(key: str, stored: StoredObject) -> Any:
                 f"knows {FORMAT} only: start the release that wrote it"
             )
         state = content["state"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptMetadataError(
             f"the metadata object {key!r} is not an object of Millrace: {error!r}"
         ) from error
