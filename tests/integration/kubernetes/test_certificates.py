@@ -5,7 +5,7 @@ import base64
 import ssl
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,8 @@ from millrace.operator.kube.api import ApiError
 from millrace.operator.kube.applied import Applied
 from millrace.operator.plan.certificates import USUAL, Times
 from millrace.operator.reconcile.certificates import CertificatesReconciler
-from millrace.operator.reconcile.resources import cluster_of
+from millrace.operator.reconcile.renewals import AUTHORITY, CERTIFICATES
+from millrace.operator.reconcile.resources import cluster_of, now
 from millrace.runtime import host
 from millrace.runtime.certificates import read
 
@@ -226,6 +227,50 @@ def encrypted_broker(folder: Path, name: str) -> RunningBroker:
 def split(certificates: bytes) -> list[bytes]:
     end = b"-----END CERTIFICATE-----\n"
     return [each + end for each in certificates.split(end) if each]
+
+
+def annotate(operated: Operated, name: str, value: str) -> None:
+    """Do what `kubectl annotate --overwrite` does."""
+    where = f"/apis/millrace.dev/v1beta1/namespaces/{operated.namespace}/clusters/c"
+    found = operated.request("GET", where)
+    found["metadata"].setdefault("annotations", {})[name] = value
+    operated.request("PUT", where, found)
+
+
+def test_certificates_and_authority_are_renewed_as_people_ask(encrypted: Operated) -> None:
+    before = files(encrypted, "c-b-tls")
+    time.sleep(1.1)  # A certificate says its second.
+    annotate(encrypted, CERTIFICATES, now())
+    encrypted.look()
+    after = files(encrypted, "c-b-tls")
+    assert after["ca.crt"] == before["ca.crt"]
+    for broker in ("c-b-0.crt", "c-b-1.crt"):
+        assert after[broker] != before[broker]
+    encrypted.look()
+    assert files(encrypted, "c-b-tls") == after
+
+    annotate(encrypted, AUTHORITY, now())
+    encrypted.look()
+    both = files(encrypted, "c-b-tls")
+    new, old = split(both["ca.crt"])
+    assert old == before["ca.crt"]
+    assert read(both["c-b-0.crt"]).is_of(old)
+    encrypted.ahead = timedelta(minutes=4)
+    encrypted.look()
+    assert read(files(encrypted, "c-b-tls")["c-b-0.crt"]).is_of(new)
+    assert bundle(encrypted) == both["ca.crt"].decode()
+    encrypted.ahead = timedelta(minutes=8)
+    encrypted.look()
+    assert bundle(encrypted) == new.decode()
+    assert files(encrypted, "c-ca").keys() == {"2.crt", "2.key"}
+
+
+def test_a_wish_that_cannot_be_understood_is_answered(encrypted: Operated) -> None:
+    before = files(encrypted, "c-b-tls")
+    annotate(encrypted, CERTIFICATES, "now")
+    encrypted.look()
+    assert "'now' is no time in UTC" in str(encrypted.told())
+    assert files(encrypted, "c-b-tls") == before
 
 
 @pytest.mark.parametrize("changes", range(1, 5))

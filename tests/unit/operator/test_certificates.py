@@ -2,9 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
+from millrace.core.errors import InvalidConfigError
 from millrace.operator.model.certificates import broker_hosts, broker_uri, host_of
 from millrace.operator.plan.certificates import (
+    AUTHORITIES_MAX,
+    NOTHING_ASKED,
     USUAL,
+    Asked,
     Certificates,
     Held,
     Span,
@@ -13,6 +19,7 @@ from millrace.operator.plan.certificates import (
     known_hosts,
 )
 from millrace.operator.plan.outside import Outside, hosts_outside, told_outside
+from millrace.operator.reconcile.renewals import AUTHORITY, CERTIFICATES, asked_renewals
 from millrace.operator.reconcile.resources import cluster_of
 
 DAY = 86_400.0
@@ -30,9 +37,12 @@ def held(begins_day: float, signer: int | None = 1) -> Held:
 
 
 def plan(
-    authorities: dict[int, Span], certificates_of: dict[str, Held], day: float
+    authorities: dict[int, Span],
+    certificates_of: dict[str, Held],
+    day: float,
+    asked: Asked = NOTHING_ASKED,
 ) -> Certificates:
-    return certificates(authorities, certificates_of, BROKERS, day * DAY, USUAL)
+    return certificates(authorities, certificates_of, BROKERS, day * DAY, USUAL, asked=asked)
 
 
 def test_a_new_cluster_gets_an_authority_that_signs_at_once() -> None:
@@ -98,6 +108,93 @@ def test_no_certificate_in_use_is_of_an_authority_that_is_not_trusted() -> None:
 def test_a_cluster_whose_authorities_have_all_ended_begins_again() -> None:
     has = {"b-0": held(0), "b-1": held(0)}
     assert plan({1: authority(0)}, has, 400) == Certificates(2, (2,), 2, ("b-0", "b-1"))
+
+
+MINUTE = 60 / DAY
+"""In days."""
+
+
+def test_certificates_are_renewed_by_hand_once() -> None:
+    asked = Asked(certificates=10 * DAY)
+    has = {"b-0": held(9), "b-1": held(10)}
+    assert plan({1: authority(0)}, has, 10, asked).issue == ("b-0",)
+    has = {"b-0": held(10), "b-1": held(10)}
+    assert plan({1: authority(0)}, has, 11, asked) == Certificates(None, (1,), 1, ())
+
+
+def test_what_is_asked_for_later_waits() -> None:
+    asked = Asked(certificates=10 * DAY, authority=10 * DAY)
+    has = {"b-0": held(1), "b-1": held(1)}
+    assert plan({1: authority(0)}, has, 9.9, asked) == Certificates(None, (1,), 1, ())
+
+
+def test_an_authority_is_replaced_by_hand_in_steps_that_pods_can_follow() -> None:
+    """A new one is trusted, then it signs, and then the one before is trusted no more."""
+    asked, old = Asked(authority=10 * DAY), {"b-0": held(1), "b-1": held(1)}
+    assert plan({1: authority(0)}, old, 10, asked) == Certificates(2, (1, 2), 1, ())
+    both = {1: authority(0), 2: authority(10)}
+    assert plan(both, old, 10 + 2.9 * MINUTE, asked) == Certificates(None, (1, 2), 1, ())
+    signs = plan(both, old, 10 + 3 * MINUTE, asked)
+    assert signs == Certificates(None, (1, 2), 2, ("b-0", "b-1"))
+    new = {"b-0": held(10 + 3 * MINUTE, 2), "b-1": held(10 + 4 * MINUTE, 2)}
+    assert plan(both, new, 10 + 6.9 * MINUTE, asked) == Certificates(None, (1, 2), 2, ())
+    assert plan(both, new, 10 + 7 * MINUTE, asked) == Certificates(None, (2,), 2, ())
+    assert plan({2: authority(10)}, new, 11, asked) == Certificates(None, (2,), 2, ())
+
+
+def test_an_authority_goes_by_hand_only_when_no_broker_shows_anything_of_it() -> None:
+    asked, both = Asked(authority=10 * DAY), {1: authority(0), 2: authority(10)}
+    for late in (None, held(1, 1), held(1, None), held(19.9999, 2)):
+        has = {"b-0": held(11, 2), **({} if late is None else {"b-1": late})}
+        assert plan(both, has, 20, asked).trusted == (1, 2), late
+
+
+def test_an_authority_that_was_made_by_the_calendar_keeps_its_time_after_one_by_hand() -> None:
+    asked = Asked(authority=10 * DAY)
+    both = {2: authority(10), 3: authority(250)}
+    has = {"b-0": held(240, 2), "b-1": held(240, 2)}
+    assert plan(both, has, 251, asked) == Certificates(None, (2, 3), 2, ())
+
+
+def test_authorities_are_replaced_by_hand_one_after_another() -> None:
+    """Every 30 s, with a look each 10 s: none signs before all pods trust it, and one stays."""
+
+    def made(now: float, signer: int) -> dict[str, Held]:
+        one = Held(Span(now, now + USUAL.certificate), NAMES.hosts, NAMES.uri, signer)
+        return dict.fromkeys(BROKERS, one)
+
+    authorities, has = {1: authority(0)}, made(0, 1)
+    signers = set()
+    for now in range(0, 2000, 10):
+        asked = Asked(authority=min(now // 30 * 30, 600))
+        step = certificates(authorities, has, BROKERS, now, USUAL, asked=asked)
+        if step.new_authority is not None:
+            authorities[step.new_authority] = Span(now, now + USUAL.authority)
+        authorities = {number: authorities[number] for number in step.trusted}
+        if step.issue:
+            signers.add(step.signing)
+            assert now >= authorities[step.signing].begins + USUAL.by_hand
+            has = made(now, step.signing)
+        assert all(each.authority in authorities for each in has.values())
+    assert signers == set(range(2, 22))
+    assert list(authorities) == [21]
+
+
+def test_authorities_by_hand_have_a_bound() -> None:
+    many = {number: authority(number / 1000) for number in range(1, AUTHORITIES_MAX + 1)}
+    has = {"b-0": held(1), "b-1": held(1)}
+    assert plan(many, has, 1, Asked(authority=DAY)).new_authority is None
+    del many[1]
+    assert plan(many, has, 1, Asked(authority=DAY)).new_authority == AUTHORITIES_MAX + 1
+
+
+def test_people_ask_by_annotations() -> None:
+    assert asked_renewals({"other": "x"}) == NOTHING_ASKED
+    asked = asked_renewals({CERTIFICATES: "1970-01-02T00:00:00Z", AUTHORITY: "1970-01-03T00:00Z"})
+    assert asked == Asked(certificates=DAY, authority=2 * DAY)
+    for wrong in ("true", "2026-11-30", "2026-11-30T12:00:00"):
+        with pytest.raises(InvalidConfigError, match=f"{AUTHORITY}: '{wrong}' is no time"):
+            asked_renewals({AUTHORITY: wrong})
 
 
 def test_a_certificate_names_all_ways_to_a_broker() -> None:

@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from millrace.core.broker_config import check_settings
+from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.cluster_config import usual_replication_factor
 from millrace.core.settings import to_text
 from millrace.operator.model.cluster import Cluster, Pool, Volume
@@ -66,6 +68,18 @@ _DRPC_LISTENERS: Final = {
     REPLICA_DRPC_PORT_NAME: "REPLICAS_DRPC",
     OUTSIDE_DRPC_PORT_NAME: "OUTSIDE_DRPC",
 }
+
+
+def check_config(cluster: Cluster) -> None:
+    """Check `spec.config` as a broker would at its start.
+
+    Raises:
+        InvalidConfigError: lists the problems.
+    """
+    try:
+        check_settings(cluster.spec.config)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"spec.config: {error}") from error
 
 
 def initial_brokers(cluster: Cluster) -> int:

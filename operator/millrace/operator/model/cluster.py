@@ -320,10 +320,15 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """A cluster and where it is."""
+    """A cluster and where it is.
+
+    Attributes:
+        annotations: by which people ask for things that are done once.
+    """
 
     namespace: str
     name: str
     uid: str
     generation: int
     spec: ClusterSpec
+    annotations: dict[str, str] = {}

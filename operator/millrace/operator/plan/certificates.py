@@ -5,6 +5,10 @@ trusted at first: for `Times.spread`, in which its certificate reaches pods, and
 Then it signs, and every broker gets another certificate. Those before it are trusted until they
 end. A broker's certificate is renewed when a third of its time is left, or its names change.
 
+What somebody asks for by hand (`Asked`) goes the same way, with less time between its steps: what
+they need to reach pods. At the end the older authorities go, as a key may be stolen. It is asked
+for by a moment, so that a killed operator finds what is left to do.
+
 A cluster whose authorities have all ended, since no operator ran, gets one that signs at once.
 
 Source: strimzi/proposals#117 (both are trusted during the change).
@@ -12,8 +16,11 @@ Source: strimzi/proposals#117 (both are trusted during the change).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
+AUTHORITIES_MAX: Final = 32
+"""Nobody gets another authority by hand while there are so many."""
 _DAY_S: Final = 86_400.0
 
 
@@ -28,6 +35,8 @@ class Times:
         certificate: a broker's certificate.
         certificate_every: from one to the next.
         names_spread: from a new certificate until clients may be told a name that it adds.
+        by_hand: `spread`, where somebody has asked for another authority; and from the last
+            certificate of those before it until they are not trusted any more.
     """
 
     authority: float = 365 * _DAY_S
@@ -36,9 +45,26 @@ class Times:
     certificate: float = 30 * _DAY_S
     certificate_every: float = 20 * _DAY_S
     names_spread: float = 180.0
+    by_hand: float = 180.0
 
 
 USUAL: Final = Times()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be renewed by hand: all that was made before a moment, in seconds since 1970.
+
+    Attributes:
+        certificates: of the brokers.
+        authority: the authority.
+    """
+
+    certificates: float = 0.0
+    authority: float = 0.0
+
+
+NOTHING_ASKED: Final = Asked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +123,8 @@ def certificates(
     wanted: Mapping[str, Wanted],
     now: float,
     times: Times,
+    *,
+    asked: Asked = NOTHING_ASKED,
 ) -> Certificates:
     """Return what to do.
 
@@ -105,24 +133,56 @@ def certificates(
         held: the certificates of brokers that can be read.
         wanted: the names of all brokers.
         now: in seconds since 1970.
+        asked: what is to be renewed by hand; what lies ahead waits.
     """
+    old_before = asked.authority if asked.authority <= now else 0.0
     alive = sorted(number for number, span in authorities.items() if now < span.ends)
     new = None
-    if not alive or now >= authorities[alive[-1]].begins + times.authority_every:
+    if (
+        not alive
+        or now >= authorities[alive[-1]].begins + times.authority_every
+        or (authorities[alive[-1]].begins < old_before and len(alive) < AUTHORITIES_MAX)
+    ):
         new = max(authorities, default=0) + 1
-    spread = [number for number in alive if now >= authorities[number].begins + times.spread]
-    trusted = (*alive, *(() if new is None else (new,)))
+    by_hand = {
+        number for before, number in pairwise(alive) if authorities[before].begins < old_before
+    }
+    spread = [
+        number
+        for number in alive
+        if now - authorities[number].begins
+        >= (times.by_hand if number in by_hand else times.spread)
+    ]
+    used = _used_since(held, wanted, now - times.by_hand)
+    kept = [
+        number for number in alive if number >= used or authorities[number].begins >= old_before
+    ]
+    trusted = (*kept, *(() if new is None else (new,)))
     # The first one has nobody before it who could sign.
     signing = spread[-1] if spread else trusted[0]
+    renewed_before = asked.certificates if asked.certificates <= now else 0.0
     issue = [
         broker
         for broker, names in wanted.items()
         if (has := held.get(broker)) is None
         or has.authority != signing
         or (has.hosts, has.uri) != (names.hosts, names.uri)
+        or has.span.begins < renewed_before
         or now >= min(has.span.begins + times.certificate_every, has.span.ends)
     ]
     return Certificates(new, trusted, signing, tuple(issue))
+
+
+def _used_since(held: Mapping[str, Held], wanted: Iterable[str], moment: float) -> int:
+    """Return the first authority by which certificates were shown since a moment; 0: not known."""
+    if not held.keys() >= set(wanted):
+        return 0
+    signers = [
+        has.authority
+        for has in held.values()
+        if has.authority is not None and has.span.begins <= moment
+    ]
+    return min(signers, default=0) if len(signers) == len(held) else 0
 
 
 def known_hosts(

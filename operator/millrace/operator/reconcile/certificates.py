@@ -35,6 +35,7 @@ from millrace.operator.plan.certificates import (
     certificates,
     known_hosts,
 )
+from millrace.operator.reconcile.renewals import asked_renewals
 from millrace.runtime.certificates import Certificate, Issued, Names, issue, new_authority, read
 
 _DAY_S = 86_400.0
@@ -128,7 +129,9 @@ class CertificatesReconciler:
 
         Raises:
             ApiError: the API server did not answer.
+            InvalidConfigError: what somebody asks for by an annotation cannot be understood.
         """
+        asked = asked_renewals(cluster.annotations)
         wanted = {
             broker: Wanted(
                 broker_hosts(cluster, broker, outside.get(broker, ())), broker_uri(cluster, broker)
@@ -136,7 +139,7 @@ class CertificatesReconciler:
             for broker in brokers_of(replicas)
         }
         now = self._clock().timestamp()
-        plan = certificates(seen.spans, seen.held, wanted, now, self._times)
+        plan = certificates(seen.spans, seen.held, wanted, now, self._times, asked=asked)
         authorities = {number: seen.authorities[number] for number in plan.trusted[:-1]}
         last = plan.trusted[-1]
         authorities[last] = (

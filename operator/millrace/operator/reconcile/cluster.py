@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from millrace.core.broker_config import check_settings
 from millrace.core.errors import InvalidConfigError, MillraceError
 from millrace.core.events import AUDIT_LOGGER
 from millrace.operator import events
@@ -31,6 +30,7 @@ from millrace.operator.kube.kinds import (
     STORAGE_CLASS,
     VOLUME,
 )
+from millrace.operator.model.broker_settings import check_config
 from millrace.operator.model.cluster import Cluster, LostVolumes
 from millrace.operator.model.conditions import Condition, Reason, not_known, not_ready
 from millrace.operator.model.objects import (
@@ -174,11 +174,11 @@ class ClusterReconciler:
             return None
         try:
             # Definitions cannot check bounds of texts, and combinations.
-            check_settings(cluster.spec.config)
+            check_config(cluster)
             look = await self._work(cluster, document)
         except InvalidConfigError as error:
             # Running brokers go on with their settings.
-            await self._refuse(document, Reason.INVALID_CONFIG, f"spec.config: {error}")
+            await self._refuse(document, Reason.INVALID_CONFIG, str(error))
             return None
         except NameTakenError as error:
             reason = Reason.PREDECESSOR_GOES if error.is_passing else Reason.NAME_TAKEN

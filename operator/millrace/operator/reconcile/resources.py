@@ -25,7 +25,9 @@ def cluster_of(document: Document) -> Cluster:
     Raises:
         msgspec.ValidationError: the API server's definition is not of this release.
     """
-    return Cluster(spec=_spec(document, ClusterSpec), **_identity(document))
+    annotations = document["metadata"].get("annotations") or {}
+    spec = _spec(document, ClusterSpec)
+    return Cluster(spec=spec, annotations=annotations, **_identity(document))
 
 
 def topic_of(document: Document) -> Topic:
