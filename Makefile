@@ -117,7 +117,7 @@ bench: ## Side by side with Apache Kafka: table, JSON and picture in docs/bench
 	$(INSTALL) runtime bench
 	@$(PYTHON_RUN) -m bench.side_by_side $(ARGS)
 
-ON_KUBERNETES := cluster_ready topic_ready topics_500 rolling_restart pod_kill apiserver_outage operator_idle \
+ON_KUBERNETES := cluster_ready topic_ready topics_500 rolling_restart pod_kill apiserver_outage rotation operator_idle \
   e2e_faults bad_resources $(SPARK_ON_KUBERNETES)
 SPARK_ON_KUBERNETES := spark_k8s_start spark_k8s_kills spark_k8s_exactly_once spark_k8s_recovery
 WATCHED := alerts dashboards

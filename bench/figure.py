@@ -145,6 +145,8 @@ FIGURES = (
     _figure("rolling_restart", "failed writes", "<= 0", "<= 1", goal="0"),
     _figure("pod_kill", "s", "<= 1.5", "<= 0"),
     _figure("apiserver_outage", "failed writes", "<= 0", ">= 1", goal="0", seconds=60),
+    _figure("rotation", "failed writes", "<= 0", "<= 0", ">= 18", seconds=120,
+            goal="0, and 0 restarts, while each broker takes 18 of 20 changes"),
     _figure("operator_idle", "writes/s", "<= 0.1", "<= 150", seconds=60),
     _figure("bad_resources", "share", ">= 1.0", ">= 60", "<= 0", goal="1.0"),
     _figure("e2e_faults", "faults on a real Kubernetes", ">= 50", "<= 0", "<= 0"),

@@ -108,39 +108,34 @@ class Namespace:
         what = condition if condition.startswith("jsonpath=") else f"condition={condition}"
         self("wait", resource, f"--for={what}", f"--timeout={seconds}s")
 
-    def make_client(self, cluster: str = "logs", *, outside: str = "") -> None:
+    def make_client(
+        self,
+        cluster: str = "logs",
+        *,
+        outside: str = "",
+        change: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
         """Start a pod in which `millrace` finds the cluster's brokers.
 
         Args:
             cluster: the name of the cluster to which it connects first.
+            change: is given the pod's spec, and may change it.
             outside: another address to connect to first. The pod is then like a program on a node:
                 outside of the pods' network, and without the names of the cluster's DNS.
         """
         host = {"hostNetwork": True, "dnsPolicy": "Default"} if outside else {}
+        bootstrap = outside or f"{cluster}-bootstrap.{self.name}.svc:7092"
+        container = {
+            "name": "client",
+            "image": PRODUCT,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["sleep", "infinity"],
+            "env": [{"name": "MILLRACE_BOOTSTRAP", "value": bootstrap}],
+        }
+        spec = {**host, "terminationGracePeriodSeconds": 0, "containers": [container]}
+        change(spec)
         self.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": "client"},
-                "spec": {
-                    **host,
-                    "terminationGracePeriodSeconds": 0,
-                    "containers": [
-                        {
-                            "name": "client",
-                            "image": PRODUCT,
-                            "imagePullPolicy": "IfNotPresent",
-                            "command": ["sleep", "infinity"],
-                            "env": [
-                                {
-                                    "name": "MILLRACE_BOOTSTRAP",
-                                    "value": outside or f"{cluster}-bootstrap.{self.name}.svc:7092",
-                                }
-                            ],
-                        }
-                    ],
-                },
-            }
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "client"}, "spec": spec}
         )
         self.wait("pod/client", "Ready")
 

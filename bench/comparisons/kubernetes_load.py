@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from bench.real_kubernetes import fresh_namespace
 from e2e.cluster.providers import Cluster
+from e2e.guard.accounts import GUARDED, Account, allow
 from e2e.installed import Namespace
 from e2e.load.pod import LoadPod
 from e2e.load.program import Settings
@@ -40,18 +41,29 @@ class Write:
 
 
 @contextmanager
-def cluster_under_load(kubernetes: Cluster) -> Iterator[tuple[Namespace, LoadPod]]:
-    """Yield a namespace with a cluster of three, `logs`, under a running load."""
+def cluster_under_load(
+    kubernetes: Cluster, *, is_guarded: bool = False
+) -> Iterator[tuple[Namespace, LoadPod]]:
+    """Yield a namespace with a cluster of three, `logs`, under a running load.
+
+    Args:
+        kubernetes: where.
+        is_guarded: whether the cluster has TLS and access control.
+    """
     with fresh_namespace(kubernetes) as namespace:
-        namespace.make_cluster("logs")
+        namespace.make_cluster("logs", **(GUARDED if is_guarded else {}))
         namespace.make_topic(TOPIC, "logs", partitions=PARTITIONS, replicas=3)
+        account = Account(namespace.name, "load")
+        if is_guarded:
+            account.make(kubernetes.kubectl)
+            allow(namespace, account, ["*"], ["topics", "groups", "transactions"])
         settings = Settings(
             bootstrap=f"logs-bootstrap.{namespace.name}.svc:7092",
             topics=(f"{namespace.name}/{TOPIC}",),
             partitions=PARTITIONS,
             pause_s=_PAUSE_S,
         )
-        load = LoadPod(namespace, settings)
+        load = LoadPod(namespace, settings, account=account.name if is_guarded else "")
         load.start()
         yield namespace, load
 

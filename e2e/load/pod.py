@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from e2e.cluster.directories import ROOT
 from e2e.cluster.images import PRODUCT
+from e2e.guard.accounts import audience_of, call_as
 from e2e.installed import Namespace, until
 from e2e.load.program import Settings, Status
 from tests.checkers.history import Op, read
@@ -40,6 +41,8 @@ class LoadPod:
         namespace: of the pod; topics are `<namespace>/<topic>`.
         settings: of the load.
         node: where it must run; empty: anywhere.
+        account: its ServiceAccount, for a Cluster `logs` with access control in its namespace;
+            empty: the cluster is open.
     """
 
     def __init__(
@@ -49,11 +52,13 @@ class LoadPod:
         *,
         name: str = "load",
         node: str = "",
+        account: str = "",
     ) -> None:
         self.name = name
         self._namespace = namespace
         self._settings = settings
         self._node = node
+        self._account = account
 
     def start(self) -> None:
         """Start it; return once every partition has acknowledged writes."""
@@ -179,4 +184,6 @@ class LoadPod:
         }
         if self._node:
             spec["nodeSelector"] = {"kubernetes.io/hostname": self._node}
+        if self._account:
+            call_as(self._account, audience_of("logs", self._namespace.name), spec)
         return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": self.name}, "spec": spec}
