@@ -38,6 +38,8 @@ NAMES_MAX: Final = 64
 ASKED_MAX: Final = 64
 """Questions about one caller that are under way at a time."""
 _ASKED_TOGETHER: Final = 32
+LEARN_S: Final = 1.0
+"""For how long names are asked about that a request needs all of; it is tried again for the rest."""
 _SOON_MS: Final = 500
 """For how long an earlier decision counts while there is another question."""
 
@@ -88,25 +90,34 @@ class AccessReviews:
         except (AuthorityAwayError, TimeoutError):
             return earlier
 
-    async def learn(self, identity: Identity, demands: Iterable[Demand]) -> None:
+    async def learn(
+        self, identity: Identity, demands: Iterable[Demand], *, all_needed: bool = False
+    ) -> None:
         """Ask about several things: about their namespaces, and about names if they are few (G7).
+
+        Args:
+            identity: who wants to do them.
+            demands: the things.
+            all_needed: names are asked about for `LEARN_S`, however many there are.
 
         Raises:
             AuthorityAwayError: nobody can be asked.
         """
         named, now = list(map(self._named, demands)), monotonic_now()
         if not all(self._earlier(identity, demand, now).is_allowed for demand in named):
-            await self._learn(identity, named)
+            await self._learn(identity, named, all_needed)
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._learn(identity, named), DUE_WAIT_S)
+            await asyncio.wait_for(self._learn(identity, named, all_needed), DUE_WAIT_S)
 
-    async def _learn(self, identity: Identity, demands: Iterable[Demand]) -> None:
+    async def _learn(
+        self, identity: Identity, demands: Iterable[Demand], all_needed: bool
+    ) -> None:
         wide: dict[Demand, list[Demand]] = {}
         for demand in demands:
             operation, (kind, namespace, _) = demand
             of_namespace = wide.setdefault(Demand(operation, Resource(kind, namespace, "")), [])
-            if len(of_namespace) <= NAMES_MAX:
+            if all_needed or len(of_namespace) <= NAMES_MAX:
                 of_namespace.append(demand)
         await self._ask_together(identity, wide)
         now = monotonic_now()
@@ -116,7 +127,10 @@ class AccessReviews:
             if (known := self.known(identity, of_namespace, now)) is None or not known.is_allowed
             for demand in named
         ]
-        if len(left) <= NAMES_MAX:
+        if all_needed:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ask_together(identity, left), LEARN_S)
+        elif len(left) <= NAMES_MAX:
             await self._ask_together(identity, left)
 
     async def _ask_together(self, identity: Identity, demands: Iterable[Demand]) -> None:

@@ -41,9 +41,9 @@ class Access:
     identity: Identity
     credential: Credential | None
 
-    async def learn(self, demands: Iterable[Demand]) -> None:
-        """Find out what demands need, where that takes time."""
-        await self.guard.learn(self.identity, demands)
+    async def learn(self, demands: Iterable[Demand], *, all_needed: bool = True) -> None:
+        """Find out what demands need, where that takes time; see `Guard.learn`."""
+        await self.guard.learn(self.identity, demands, all_needed=all_needed)
 
     def refusal(self, operation: Operation, resource: Resource) -> MillraceError | None:
         """Return why the caller may not do something; None: it may."""
@@ -98,7 +98,8 @@ class GuardedCaller(Caller):
     async def learn(self, operation: Operation, resources: Iterable[Resource]) -> None:
         """Find out what the entries of a list need, where that takes time."""
         if self.access is not None:
-            await self.access.learn(Demand(operation, resource) for resource in resources)
+            demands = (Demand(operation, resource) for resource in resources)
+            await self.access.learn(demands, all_needed=False)
 
     async def seen(
         self,

@@ -108,7 +108,9 @@ class FileGuard(Guard):
         if self._authenticator is not None:
             self._authenticator.check(credential, wall_now())
 
-    async def learn(self, identity: Identity, demands: Iterable[Demand]) -> None:
+    async def learn(
+        self, identity: Identity, demands: Iterable[Demand], *, all_needed: bool
+    ) -> None:
         """Find nothing out: `decide` never waits."""
 
     def decide(

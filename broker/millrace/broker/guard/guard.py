@@ -77,8 +77,16 @@ class Guard(ABC):
         """
 
     @abstractmethod
-    async def learn(self, identity: Identity, demands: Iterable[Demand]) -> None:
-        """Find out what demands need, where that takes time: `decide` knows it afterwards."""
+    async def learn(
+        self, identity: Identity, demands: Iterable[Demand], *, all_needed: bool
+    ) -> None:
+        """Find out what demands need, where that takes time: `decide` knows it afterwards.
+
+        Args:
+            identity: whose demands they are.
+            demands: for a request, or for the entries of a list.
+            all_needed: the request is refused if one of them is; the list would be shorter.
+        """
 
     @abstractmethod
     def decide(

@@ -92,9 +92,11 @@ class KubernetesGuard(Guard):
         assert isinstance(credential, ShownToken)
         self._tokens.check(credential)
 
-    async def learn(self, identity: Identity, demands: Iterable[Demand]) -> None:
+    async def learn(
+        self, identity: Identity, demands: Iterable[Demand], *, all_needed: bool
+    ) -> None:
         try:
-            await self._reviews.learn(identity, demands)
+            await self._reviews.learn(identity, demands, all_needed=all_needed)
         except AuthorityAwayError:
             return  # What was allowed before goes on; `refusal` tells of the rest.
 

@@ -1,7 +1,8 @@
 """The keys with which the API server signs tokens, as it publishes them.
 
 They are fetched when a token names one that is not known, and at most every `FETCH_S`: anybody can
-invent names of keys. A key that the API server gives up is not missed here, since each token is
+invent names of keys. In the time between, a name that is not known may be that of a new key: its
+token is neither good nor bad, and its caller tries again. A key that the API server gives up is not missed here, since each token is
 reviewed by the API server itself, too.
 
 Source: https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#service-account-issuer-discovery.
@@ -71,7 +72,7 @@ class PublishedKeys:
 
         Raises:
             RefusedCredentialError: there is none for it.
-            AuthorityAwayError: the keys are not known, and nobody tells them.
+            AuthorityAwayError: the key is not known, and nobody tells it now.
         """
         if shaped.key_id not in self._keys:
             await self._fetch()
@@ -83,12 +84,14 @@ class PublishedKeys:
         return PublishedKey(self._issuer, key)
 
     async def _fetch(self) -> None:
-        """Fetch the keys, unless that was done a moment ago; any number of callers may wait."""
+        """Fetch the keys; any number of callers may wait.
+
+        Raises:
+            AuthorityAwayError: there is no answer, or that was done a moment ago.
+        """
         if self._fetching is None:
             if host.monotonic_s() < self._next_fetch_s:
-                if not self._keys:
-                    raise AuthorityAwayError("the API server's keys are not known")
-                return
+                raise AuthorityAwayError("the API server was asked for its keys a moment ago")
             self._fetching = asyncio.create_task(self._fetch_once())
         await asyncio.shield(self._fetching)
 

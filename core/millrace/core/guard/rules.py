@@ -10,8 +10,11 @@
 known. Names may end in an asterisk, and so may each half of a resource's name. The cluster's own
 topics, such as `__positions`, have what belongs to everybody: an asterisk means them only behind
 two underscores. A rule allows each operation of `may` on each of its resources, where that kind has
-the operation. Rules only allow: their order does not matter. What one identity may do is found
-once, and looked up then.
+the operation. Rules only allow: their order does not matter.
+
+Rules are found by whom they name, so that those for others cost nothing. What one identity may do
+is found once, and looked up then; of so many identities that not all can be remembered, those that
+asked last are.
 
 Source: the file is TOML, as a broker's settings are.
 """
@@ -77,10 +80,6 @@ class Rule:
     may: frozenset[Operation]
     on: Mapping[ResourceKind, tuple[_Pattern, ...]]
 
-    def is_for(self, identity: Identity) -> bool:
-        """Return whether the rule counts for somebody."""
-        return any(_means(who, identity) for who in self.who)
-
 
 @dataclass(slots=True)
 class _Rights:
@@ -108,15 +107,51 @@ class _Rights:
 _AllRights = dict[tuple[Operation, ResourceKind], _Rights]
 
 
+class _Index:
+    """Numbers of rules by the names that they are for, which may end in an asterisk."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, list[int]] = {}
+        self._beginnings: dict[str, list[int]] = {}
+        self._lengths: set[int] = set()  # Of the beginnings.
+
+    def add(self, text: str, number: int) -> None:
+        name, is_prefix = _half(text)
+        if is_prefix:
+            self._lengths.add(len(name))
+        (self._beginnings if is_prefix else self._names).setdefault(name, []).append(number)
+
+    def find(self, name: str) -> Iterator[int]:
+        """Yield the rules for a name, maybe several times."""
+        yield from self._names.get(name, ())
+        for length in self._lengths:
+            if length <= len(name):
+                yield from self._beginnings.get(name[:length], ())
+
+
 class Rules:
     """The rules of a file: an authority.
 
     Args:
         rules: all of them.
+        identities_max: whose rights are remembered.
     """
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[Rule], identities_max: int = _IDENTITIES_MAX) -> None:
         self._rules = tuple(rules)
+        self._identities_max = identities_max
+        self._of_nobody: list[int] = []
+        self._of_principals = _Index()
+        self._of_groups = _Index()
+        for number, rule in enumerate(self._rules):
+            for who in rule.who:
+                if who == ANONYMOUS:
+                    self._of_nobody.append(number)
+                elif who.startswith(_GROUP):
+                    self._of_groups.add(who.removeprefix(_GROUP), number)
+                else:
+                    self._of_principals.add(who, number)
+        # The one that asked last is last.
         self._rights: dict[tuple[str, frozenset[str]], _AllRights] = {}
 
     def __len__(self) -> int:
@@ -134,38 +169,37 @@ class Rules:
             return False
         return kind is ResourceKind.CLUSTER or rights.include(namespace, name)
 
+    def rules_for(self, identity: Identity) -> list[Rule]:
+        """Return the rules that count for somebody, in the order of the file."""
+        if not identity.is_known:
+            found = set(self._of_nobody)
+        else:
+            found = set(self._of_principals.find(identity.principal))
+            for group in identity.groups:
+                found.update(self._of_groups.find(group))
+        return [self._rules[number] for number in sorted(found)]
+
     def _rights_of(self, identity: Identity) -> _AllRights:
         key = identity.principal, identity.groups
-        known = self._rights.get(key)
+        known = self._rights.pop(key, None)
         if known is None:
-            if len(self._rights) >= _IDENTITIES_MAX:
-                self._rights.clear()
-            known = self._rights[key] = self._find_rights(identity)
+            known = _rights_by(self.rules_for(identity))
+            if len(self._rights) >= self._identities_max:
+                del self._rights[next(iter(self._rights))]
+        self._rights[key] = known
         return known
 
-    def _find_rights(self, identity: Identity) -> _AllRights:
-        found: _AllRights = {}
-        for rule in self._rules:
-            if not rule.is_for(identity):
-                continue
-            for kind, patterns in rule.on.items():
-                for operation in OPERATIONS[kind]:
-                    if operation in rule.may:
-                        rights = found.setdefault((operation, kind), _Rights())
-                        for pattern in patterns:
-                            rights.add(pattern)
-        return found
 
-
-def _means(who: str, identity: Identity) -> bool:
-    if who == ANONYMOUS:
-        return not identity.is_known
-    if not identity.is_known:
-        return False
-    if who.startswith(_GROUP):
-        wanted = _half(who.removeprefix(_GROUP))
-        return any(wanted.fits(group) for group in identity.groups)
-    return _half(who).fits(identity.principal)
+def _rights_by(rules: Iterable[Rule]) -> _AllRights:
+    found: _AllRights = {}
+    for rule in rules:
+        for kind, patterns in rule.on.items():
+            for operation in OPERATIONS[kind]:
+                if operation in rule.may:
+                    rights = found.setdefault((operation, kind), _Rights())
+                    for pattern in patterns:
+                        rights.add(pattern)
+    return found
 
 
 def _half(text: str) -> _Half:

@@ -12,6 +12,7 @@ from millrace.broker.guard.access_reviews import (
     AGAIN_S,
     ASKED_MAX,
     DUE_WAIT_S,
+    LEARN_S,
     NAMES_MAX,
     AccessReviews,
 )
@@ -292,6 +293,43 @@ async def test_a_list_with_many_names_of_a_namespace_asks_about_none_of_them(
     ]
     await access.learn(READER, demands)
     assert asked(authority) == [("topics", "", ""), ("topics", "shop", "")]
+
+
+@in_virtual_time
+async def test_a_request_that_needs_many_names_is_asked_about_all_of_them_at_once(
+    authority: FakeAuthority, access: AccessReviews
+) -> None:
+    """A member of a group that names a thousand topics would join in as many tries."""
+    demands = [
+        Demand(Operation.DESCRIBE, Resource(ResourceKind.TOPICS, "shop", f"t{number}"))
+        for number in range(1000)
+    ]
+    authority.allowed |= {("describe", "topics", "shop", f"t{number}") for number in range(1000)}
+    authority.delay_s = 0.005
+    await access.learn(READER, demands, all_needed=True)
+    now = MonotonicMs(int(asyncio.get_running_loop().time() * 1000))
+    assert all((access.known(READER, demand, now) or NO).is_allowed for demand in demands)
+    assert len(authority.reviewed) == 2 + 1000
+
+
+@in_virtual_time
+async def test_an_api_server_that_is_slow_delays_such_a_request_for_a_second_at_a_time(
+    authority: FakeAuthority, access: AccessReviews
+) -> None:
+    demands = [
+        Demand(Operation.DESCRIBE, Resource(ResourceKind.TOPICS, "shop", f"t{number}"))
+        for number in range(300)
+    ]
+    authority.allowed |= {("describe", "topics", "shop", f"t{number}") for number in range(300)}
+    authority.delay_s = 0.2
+    loop = asyncio.get_running_loop()
+    tries = 0
+    while len(authority.reviewed) < 2 + 300:
+        begun = loop.time()
+        await access.learn(READER, demands, all_needed=True)
+        assert loop.time() - begun <= LEARN_S + 2 * authority.delay_s
+        tries += 1
+    assert tries == 2
 
 
 @in_virtual_time

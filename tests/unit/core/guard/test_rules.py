@@ -23,7 +23,7 @@ from millrace.core.guard.access import (
     refusal,
 )
 from millrace.core.guard.identity import NOBODY, Identity, principal_problem
-from millrace.core.guard.rules import RULES_MAX, Rules, parse_rules
+from millrace.core.guard.rules import RULES_MAX, Rule, Rules, parse_rules
 
 ALICE = Identity("alice")
 ANALYST = Identity("bob", frozenset({"analysts"}))
@@ -191,6 +191,58 @@ def test_names_and_prefixes_mean_what_they_say(
     )
     demand = Demand(Operation.CONSUME, Resource(ResourceKind.TOPICS, namespace, name))
     assert one.allow(ALICE, demand) is expected
+
+
+NAMES = st.text("ab", max_size=3)
+WHO = st.one_of(
+    st.sampled_from(["anonymous", "*", "group:*"]),
+    st.builds(
+        "{}{}{}".format, st.sampled_from(["", "group:"]), NAMES.filter(bool), st.sampled_from("* ")
+    ).map(str.strip),
+)
+
+
+def is_meant(who: str, identity: Identity) -> bool:
+    """Return what `who` of a rule says, without an index."""
+    if who == "anonymous" or not identity.is_known:
+        return who == "anonymous" and not identity.is_known
+    names = identity.groups if who.startswith("group:") else {identity.principal}
+    wanted = who.removeprefix("group:")
+    return any(
+        name.startswith(wanted[:-1]) if wanted.endswith("*") else name == wanted for name in names
+    )
+
+
+@given(
+    st.lists(st.lists(WHO, min_size=1, max_size=3), max_size=6),
+    st.one_of(st.just(NOBODY), st.builds(Identity, NAMES.filter(bool), st.frozensets(NAMES))),
+)
+def test_the_rules_for_somebody_are_those_that_name_them(
+    who: list[list[str]], identity: Identity
+) -> None:
+    all_rules = [Rule(tuple(each), frozenset(), {}) for each in who]
+    assert Rules(all_rules).rules_for(identity) == [
+        rule for rule in all_rules if any(is_meant(each, identity) for each in rule.who)
+    ]
+
+
+class Counting(Rules):
+    """Rules that tell for whom they were looked through."""
+
+    def __init__(self, identities_max: int) -> None:
+        super().__init__((), identities_max)
+        self.found_for: list[str] = []
+
+    def rules_for(self, identity: Identity) -> list[Rule]:
+        self.found_for.append(identity.principal)
+        return super().rules_for(identity)
+
+
+def test_the_rights_of_those_who_asked_last_are_remembered_and_those_alone() -> None:
+    asked = Counting(identities_max=2)
+    for principal in ("a", "b", "a", "c", "a", "c", "b"):
+        asked.knows(Identity(principal))
+    assert asked.found_for == ["a", "b", "c", "b"]
 
 
 def test_a_refusal_says_who_may_not_do_what_and_how_to_get_it() -> None:
