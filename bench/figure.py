@@ -86,6 +86,8 @@ FIGURES = (
     _figure("exactly_once_copy", "times", ">= 2"),
     _figure("cpu_per_gb", "times", "<= 0.5", "<= 0.8", goal="<= 0.5 to produce, <= 0.8 to consume"),
     _figure("tls_share", "times", ">= 1", ">= 1", goal=">= 1, to produce and to consume"),
+    _figure("auth_cost", "times", "<= 1.02", "<= 1.02", "<= 0.1",
+            goal="<= 1.02, to produce and to consume; decisions <= 0.1 ms"),
     _figure("carrier_share", "share of bare DRPC frames", ">= 0.5"),
     _figure("disk_share", "share of the disk", ">= 0.7"),
     _figure("latency_10k", "times", *[">= 1"] * 4, goal=">= 1, p50 and p99, linger 0 and 5 ms"),

@@ -4,8 +4,9 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.processes import announced, by_protocol, start, stop
 
@@ -50,6 +51,7 @@ class Millrace:
         metrics_address: of its metrics page.
         pid: its process.
         outside_address: of its listener for clients outside; empty: there is none.
+        security: settings that its clients need.
     """
 
     address: str
@@ -57,6 +59,7 @@ class Millrace:
     metrics_address: str
     pid: int
     outside_address: str = ""
+    security: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -74,18 +77,24 @@ class Millrace:
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         """Create a topic; it has its leaders when this returns."""
-        with SyncAdmin(self.address) as admin:
+        with SyncAdmin(self.address, **self.security) as admin:
             admin.create_topic(name, partitions, 1, config)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; its files disappear a second later."""
-        with SyncAdmin(self.address) as admin:
+        with SyncAdmin(self.address, **self.security) as admin:
             admin.delete_topic(name)
 
 
 @contextmanager
 def running_millrace(
-    directory: Path, *, storage: str = "", outside: str = "", media: Sequence[str] = ()
+    directory: Path,
+    *,
+    storage: str = "",
+    outside: str = "",
+    access: str = "",
+    security: Mapping[str, Any] | None = None,
+    media: Sequence[str] = (),
 ) -> Iterator[Millrace]:
     """Start a broker with its data below `directory`, and stop it at the end of the block.
 
@@ -93,6 +102,8 @@ def running_millrace(
         directory: made if it is missing.
         storage: more lines for `[storage]`.
         outside: lines for `[listeners.outside]`; empty: there is no such listener.
+        access: lines for `[access]`; empty: every caller may do everything.
+        security: settings that its clients need.
         media: of each of its log directories; by default it has one of the default media.
 
     Raises:
@@ -104,6 +115,8 @@ def running_millrace(
     sections = f"{storage}\n"
     if outside:
         sections += f"[listeners.outside]\n{outside}\n[listeners.outside_drpc]\nport = 0\n"
+    if access:
+        sections += f"[access]\n{access}\n"
     config.write_text(CONFIG.format(directory=directory, log_dirs=log_dirs) + sections)
     log = directory / "broker.log"
     log.unlink(missing_ok=True)
@@ -120,6 +133,7 @@ def running_millrace(
             metrics_address=said["metrics_address"],
             pid=process.pid,
             outside_address=said["outside_address"] or "",
+            security=security or {},
         )
     finally:
         stop(process)

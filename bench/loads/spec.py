@@ -42,7 +42,7 @@ class Load:
         return {
             name: value
             for name, value in self.settings.items()
-            if name.startswith(("tls_", "ssl.", "security."))
+            if name.startswith(("tls_", "token_", "ssl.", "security."))
         }
 
     @property

@@ -39,7 +39,7 @@ ASKED_MAX: Final = 64
 """Questions about one caller that are under way at a time."""
 _ASKED_TOGETHER: Final = 32
 LEARN_S: Final = 1.0
-"""For how long names are asked about that a request needs all of; it is tried again for the rest."""
+"""For how long names are asked about that a request needs all of. Then it is tried again."""
 _SOON_MS: Final = 500
 """For how long an earlier decision counts while there is another question."""
 
@@ -110,9 +110,7 @@ class AccessReviews:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._learn(identity, named, all_needed), DUE_WAIT_S)
 
-    async def _learn(
-        self, identity: Identity, demands: Iterable[Demand], all_needed: bool
-    ) -> None:
+    async def _learn(self, identity: Identity, demands: Iterable[Demand], all_needed: bool) -> None:
         wide: dict[Demand, list[Demand]] = {}
         for demand in demands:
             operation, (kind, namespace, _) = demand

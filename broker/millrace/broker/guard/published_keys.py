@@ -2,8 +2,8 @@
 
 They are fetched when a token names one that is not known, and at most every `FETCH_S`: anybody can
 invent names of keys. In the time between, a name that is not known may be that of a new key: its
-token is neither good nor bad, and its caller tries again. A key that the API server gives up is not missed here, since each token is
-reviewed by the API server itself, too.
+token is neither good nor bad, and its caller tries again. A key that the API server gives up is not
+missed here, since each token is reviewed by the API server itself, too.
 
 Source: https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/#service-account-issuer-discovery.
 """
