@@ -3,6 +3,7 @@
 The authorizer is compared with a model of ten lines, which does not share code with it.
 """
 
+import asyncio
 import base64
 import json
 import tomllib
@@ -10,8 +11,11 @@ from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from tests.fakes.drpc_ends import run_in_loop
+
+from millrace.broker.guard.access_reviews import AccessReviews
 from millrace.broker.guard.file_guard import FileAuthenticator, FileGuard
-from millrace.broker.guard.guard import Guard
+from millrace.broker.guard.guard import AuthorityAwayError, Guard
 from millrace.broker.guard.kubernetes_guard import KubernetesGuard
 from millrace.broker.guard.published_keys import PublishedKey, _usable
 from millrace.core.broker_names import BrokerName
@@ -26,6 +30,7 @@ from millrace.core.guard.service_account_token import ALGORITHMS, LEEWAY_MS, Exp
 from millrace.core.guard.token_file import Tokens, digest_of, parse_tokens, tokens_to_text
 from millrace.core.ids import MonotonicMs, WallMs
 from millrace.runtime import certificates
+from millrace.runtime.kubernetes.resources import Kind
 from millrace.runtime.transport.credentials import SPIFFE, principal_of
 
 _ResultT = TypeVar("_ResultT")
@@ -176,6 +181,83 @@ def fuzz_authorizer(data: bytes) -> None:
         for key, value in (("", None), *rule.items())
     )
     _compare("\n".join(lines), {"rules": rules}, choices)
+
+
+def fuzz_access_reviews(data: bytes) -> None:
+    """Rights by Kubernetes: what the API server allows by one of the three questions, no more.
+
+    Where it is away at times, nothing that it does not allow is allowed.
+    """
+    run_in_loop(_review(_Choices(data)))
+
+
+class _ApiServer:
+    """Implements `Reviewer`: allows a set of questions, to one account."""
+
+    def __init__(self, allowed: frozenset[tuple[str, ...]]) -> None:
+        self._allowed = allowed
+        self.is_away = False
+
+    async def review(self, kind: Kind, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.is_away:
+            raise AuthorityAwayError("away")
+        asked = spec["resourceAttributes"]
+        question = tuple(asked[part] for part in ("verb", "resource", "namespace", "name"))
+        return {"allowed": spec["user"] == _READER and question in self._allowed}
+
+    async def read(self, path: str, accept: str = "") -> Mapping[str, Any]:
+        raise AssertionError("no keys are needed")
+
+
+async def _review(choices: "_Choices") -> None:
+    def question() -> tuple[str, ...]:
+        if not choices.number(4):
+            return (choices.one(("administer", "describe")), "clusters", *choices.one(_CLUSTERS))
+        namespace = choices.one(("", "shop", "a"))
+        kind, name = choices.one(_KINDS), choices.one(("", *_TOPICS)) if namespace else ""
+        return choices.one(_OPERATIONS), kind, namespace, name
+
+    allowed = frozenset(question() for _ in choices.some(6))
+    server = _ApiServer(allowed)
+    reviews = AccessReviews(server, "shop", "logs")
+    guard = KubernetesGuard(_NOT_ASKED, reviews)
+    was_away = False
+    for _ in range(5):
+        kind = choices.one(list(ResourceKind))
+        is_cluster = kind is ResourceKind.CLUSTER
+        namespace = "" if is_cluster else choices.one(("shop", "a", "", "*", "Shop"))
+        resource = Resource(kind, namespace, "" if is_cluster else choices.one(_TOPICS))
+        demand = Demand(choices.one(list(Operation)), resource)
+        identity = Identity(choices.one((_READER, _READER, "system:serviceaccount:a:other")))
+        wanted = identity.principal == _READER and _allows(allowed, demand)
+        was_away |= (is_away := not choices.number(8))
+        server.is_away = is_away
+        with suppress(AuthorityAwayError):
+            if choices.number(2):
+                await reviews.learn(identity, [demand])
+            found = await reviews.decide(identity, demand)
+            assert found.is_allowed is wanted or (was_away and not found.is_allowed)
+        assert wanted or not guard.decide(identity, demand).is_allowed
+        assert wanted or not guard.is_listed(identity, demand)
+    await asyncio.sleep(0)
+
+
+def _allows(allowed: frozenset[tuple[str, ...]], demand: Demand) -> bool:
+    """The model: what the API server allows, from the words of docs/security.md."""
+    operation, (kind, namespace, name) = demand
+    if kind == "topics" and name.startswith("__"):
+        operation, kind = Operation.ADMINISTER, ResourceKind.CLUSTER
+    elif namespace not in ("shop", "a") and kind != "cluster":
+        return False
+    resource = "clusters" if kind == "cluster" else kind.value
+    space, own = ("shop", "logs") if kind == "cluster" else (namespace, name)
+    questions = {(operation.value, resource, *at) for at in (("", ""), (space, ""), (space, own))}
+    return bool(questions & allowed)
+
+
+_READER: Final = "system:serviceaccount:shop:reader"
+_TOPICS: Final = ("orders", "__positions", "b")
+_CLUSTERS: Final = (("", ""), ("shop", ""), ("shop", "logs"), ("shop", "b"), ("a", "logs"))
 
 
 class _Choices:

@@ -10,8 +10,8 @@ from typing import Final
 
 _MODULES: Final = {
     "guard": (
-        *("authorizer", "certificate_names", "certificates", "published_keys", "rules_file"),
-        *("service_account_token", "token_file"),
+        *("access_reviews", "authorizer", "certificate_names", "certificates"),
+        *("published_keys", "rules_file", "service_account_token", "token_file"),
     ),
     "settings": ("broker_config", "names", "patterns", "quotas", "topic_config"),
     "stored": (
