@@ -140,9 +140,10 @@ proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto
 
 DIST := dist
 
-dist: setup ## Build wheel and sdist into dist; the same bytes from the same commit
+dist: setup ## Build wheel, sdist and bill of materials into dist; the same bytes from the same commit
 	@rm -rf '$(DIST)'
 	@$(PYTHON_RUN) -m hatchling build -d '$(DIST)' >/dev/null
+	@$(PYTHON_RUN) -m tests.releases.materials '$(DIST)'
 
 release: dist ## On the commit that is tagged: build it, and keep in tests/data what later releases are tested with
 	@$(PYTHON_RUN) -m tests.releases '$(DIST)'/*.whl
