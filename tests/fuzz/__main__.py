@@ -24,7 +24,9 @@ def main(target: str, seconds: int) -> None:
     learned, corpus = ROOT / ".fuzz" / target, ROOT / "tests" / "fuzz" / "corpus" / target
     learned.mkdir(parents=True, exist_ok=True)
     dictionary = learned.with_suffix(".words")
-    dictionary.write_text("".join(f'"{word}"\n' for word in words_of(corpus)))
+    # An empty dictionary is none for libFuzzer.
+    words = words_of(corpus) or ["millrace"]
+    dictionary.write_text("".join(f'"{word}"\n' for word in words))
     atheris.Setup(
         [
             "tests.fuzz",

@@ -49,7 +49,7 @@ def bill() -> str:
         for pin in locked(lock_of(group)):
             key = f"{pin.name}@{pin.version}"
             components.setdefault(key, _component(pin, group, known))
-    bom.components = components.values()  # type: ignore[assignment]  # A set takes all of them.
+    bom.components = components.values()
     direct = {canonicalize_name(Requirement(line).name) for line in project["dependencies"]}
     bom.register_dependency(
         product, [component for component in components.values() if component.name in direct]
