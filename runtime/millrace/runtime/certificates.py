@@ -126,13 +126,15 @@ class Certificate:
     uris: tuple[str, ...]
     _loaded: x509.Certificate
 
-    def is_of(self, authority: bytes) -> bool:
-        """Return whether an authority, in PEM form, has signed it."""
-        try:
-            self._loaded.verify_directly_issued_by(_loaded(authority)[0])
-        except (InvalidSignature, TypeError, ValueError):
-            return False
-        return True
+    def is_of(self, authorities: bytes) -> bool:
+        """Return whether one of some authorities, in PEM form, has signed it."""
+        for authority in _loaded(authorities):
+            try:
+                self._loaded.verify_directly_issued_by(authority)
+            except (InvalidSignature, TypeError, ValueError):
+                continue
+            return True
+        return False
 
 
 def read(certificates: bytes) -> Certificate:
@@ -159,6 +161,24 @@ def read(certificates: bytes) -> Certificate:
         uris=tuple(uris),
         _loaded=found,
     )
+
+
+def split(certificates: bytes) -> list[bytes]:
+    """Return each of some certificates, in PEM form.
+
+    Raises:
+        InvalidConfigError: they are none.
+    """
+    return [each.public_bytes(serialization.Encoding.PEM) for each in _loaded(certificates)]
+
+
+def is_pair(found: Issued) -> bool:
+    """Return whether a key is that of the first certificate."""
+    try:
+        key = serialization.load_pem_private_key(found.key, password=None)
+        return key.public_key() == _loaded(found.certificate)[0].public_key()
+    except (ValueError, TypeError, InvalidConfigError):
+        return False
 
 
 def end_of(certificates: bytes) -> float:

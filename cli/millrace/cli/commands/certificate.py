@@ -1,6 +1,5 @@
 """`millrace certificate`: an authority in a folder, and certificates for brokers and clients."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +9,12 @@ import click
 from millrace.cli.command import Group, output_option
 from millrace.cli.console.failures import ExitCode, Failure
 from millrace.cli.console.output import print_json, say
+from millrace.cli.files import certificate_files
+from millrace.cli.files.certificate_files import AUTHORITY, AUTHORITY_DAYS, CERTIFICATE_DAYS
 from millrace.core.broker_names import BrokerName
 
 if TYPE_CHECKING:
     from millrace.runtime.certificates import Issued, Names
-
-_AUTHORITY = "ca"
 
 
 @click.group(
@@ -52,7 +51,7 @@ def _days_option(days: int) -> Callable[[Callable[..., None]], Callable[..., Non
 @command.command("authority", examples="millrace certificate authority pki")
 @_folder_argument
 @click.option("--name", default="millrace", show_default=True, help="Its name, for people.")
-@_days_option(3650)
+@_days_option(AUTHORITY_DAYS)
 @output_option
 def authority(folder: Path, name: str, days: float, output: str) -> None:
     """Make an authority in FOLDER: ca.crt, which others trust, and ca.key, which signs.
@@ -61,8 +60,8 @@ def authority(folder: Path, name: str, days: float, output: str) -> None:
     """
     from millrace.runtime.certificates import new_authority
 
-    _check_absent(folder, _AUTHORITY)
-    _store(folder, _AUTHORITY, new_authority(name, days=days), output)
+    _check_absent(folder, AUTHORITY)
+    _store(folder, AUTHORITY, new_authority(name, days=days), output)
 
 
 @command.command(
@@ -84,7 +83,7 @@ def authority(folder: Path, name: str, days: float, output: str) -> None:
 @click.option("--cluster", default="millrace", show_default=True, help="Of the broker.")
 @click.option("--namespace", default="default", show_default=True, help="Of the cluster.")
 @click.option("--trust-domain", default="millrace", show_default=True, help="Of the SPIFFE id.")
-@_days_option(365)
+@_days_option(CERTIFICATE_DAYS)
 @output_option
 def broker(
     folder: Path,
@@ -114,7 +113,7 @@ def broker(
 @command.command("client", examples="millrace certificate client pki billing")
 @_folder_argument
 @_name_argument
-@_days_option(365)
+@_days_option(CERTIFICATE_DAYS)
 @output_option
 def client(folder: Path, name: str, days: float, output: str) -> None:
     """Make the certificate of the client NAME, signed by the authority in FOLDER.
@@ -127,15 +126,13 @@ def client(folder: Path, name: str, days: float, output: str) -> None:
 
 
 def _sign(folder: Path, name: str, names: "Names", days: float, output: str) -> None:
-    from millrace.runtime.certificates import Issued, issue
+    from millrace.runtime.certificates import issue
 
-    if name == _AUTHORITY or "/" in name or name.startswith("."):
+    if name == AUTHORITY or "/" in name or name.startswith("."):
         raise click.BadParameter(f"{name!r} cannot be the name of a file", param_hint="NAME")
     _check_absent(folder, name)
     try:
-        authority = Issued(
-            (folder / f"{_AUTHORITY}.crt").read_bytes(), (folder / f"{_AUTHORITY}.key").read_bytes()
-        )
+        authority = certificate_files.load(folder, AUTHORITY)
     except OSError as error:
         raise Failure(
             f"{error.filename}: {error.strerror}",
@@ -146,7 +143,7 @@ def _sign(folder: Path, name: str, names: "Names", days: float, output: str) -> 
 
 
 def _check_absent(folder: Path, name: str) -> None:
-    for path in _paths(folder, name):
+    for path in certificate_files.paths(folder, name):
         if path.exists():
             raise Failure(
                 f"{path} is there already, and is not overwritten",
@@ -154,17 +151,9 @@ def _check_absent(folder: Path, name: str) -> None:
             )
 
 
-def _paths(folder: Path, name: str) -> tuple[Path, Path]:
-    return folder / f"{name}.crt", folder / f"{name}.key"
-
-
 def _store(folder: Path, name: str, made: "Issued", output: str) -> None:
-    certificate, key = _paths(folder, name)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for path, content, mode in ((key, made.key, 0o600), (certificate, made.certificate, 0o644)):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+    certificate_files.store(folder, name, made)
+    certificate, key = certificate_files.paths(folder, name)
     if output == "json":
         print_json({"certificate": str(certificate), "key": str(key)})
     say(f"the certificate is {certificate}, its key {key}")
