@@ -278,6 +278,25 @@ def test_a_broker_cannot_speak_for_another_one(secured: Secured) -> None:
     assert codes == {ClusterAuthorizationFailedError.code}
 
 
+@pytest.mark.parametrize("other", [uri("broker-2"), uri("broker-1", "another"), ""])
+def test_a_certificate_with_another_name_does_not_take_the_place_of_a_broker_s_own(
+    secured: Secured, other: str
+) -> None:
+    broker = secured.cluster.brokers[1]
+    with SyncAdmin(secured.cluster.bootstrap, **secured.settings) as admin:
+        admin.create_topic("orders", partitions=3, replication_factor=3)
+    secured.brokers.make("broker-1", *HOSTS, uri=other)
+    wait_until(lambda: lines(broker, "certificate_unusable"), "it is refused")
+    (said,) = lines(broker, "certificate_unusable")
+    assert uri("broker-1") in said["error"]
+    # The connections that are made from now on show the good one.
+    secured.cluster.brokers[0].stop()
+    secured.cluster.brokers[0].start()
+    wait_until(lambda: all_in_sync(secured, "orders"), "all replicas are in sync")
+    secured.brokers.make("broker-1", *HOSTS, uri=uri("broker-1"))
+    wait_until(lambda: lines(broker, "certificate_renewed"), "the next one counts")
+
+
 def test_a_broker_whose_certificate_has_another_name_does_not_start(tmp_path: Path) -> None:
     files = CertificateFiles(tmp_path / "certificates")
     made = files.make("b", *HOSTS, uri=uri("broker-7"))

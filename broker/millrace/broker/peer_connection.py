@@ -1,12 +1,15 @@
 """Connections from this broker to another one's replica listener."""
 
+from collections.abc import Callable
 from typing import Final, Self
 
 from millrace.core.broker_config import BrokerConfig, LimitsConfig
+from millrace.core.broker_names import BrokerName
+from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import ListenerConfig
 from millrace.runtime.transport.credentials import ClientCredentials, TlsFiles
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
-from millrace.runtime.transport.drpc.connector import Connector
+from millrace.runtime.transport.drpc.connector import Connector, PeerRefusedError
 from millrace.runtime.transport.grpc_channel import Channel
 
 RECEIVED_BYTES_MAX: Final = 1 << 30
@@ -25,17 +28,60 @@ def files_of(config: ListenerConfig) -> TlsFiles:
     )
 
 
+class OwnName:
+    """The name that all certificates of this broker have, from the first to the last (rule G2).
+
+    Args:
+        node_name: of this broker.
+    """
+
+    def __init__(self, node_name: str) -> None:
+        self._node_name = node_name
+        self.value: BrokerName | None = None  # None: no certificate was seen yet.
+
+    def check(self, certificate: bytes) -> None:
+        """Take the name of the first certificate, and refuse one with another name.
+
+        Raises:
+            InvalidConfigError: says which name it has to have.
+        """
+        # Only now: it brings a library that brokers without TLS do not need.
+        from millrace.runtime.certificates import read
+
+        uris = read(certificate).uris
+        name = BrokerName.parse(uris[0]) if len(uris) == 1 else None
+        if name is None or name.broker != self._node_name or self.value not in (None, name):
+            wanted = (
+                "spiffe://TRUST-DOMAIN/ns/NAMESPACE/cluster/CLUSTER/broker/" + self._node_name
+                if self.value is None
+                else self.value.uri
+            )
+            raise InvalidConfigError(
+                f"tls_certificate_file: the certificate has to name this broker, node.name "
+                f"{self._node_name!r}, by one URI ({wanted}), and it has: "
+                f"{', '.join(uris) or 'none'}"
+            )
+        self.value = name
+
+
 class PeerConnections:
     """Opens connections to other brokers. It belongs to the event loop.
 
     Args:
         limits: of the connections.
         credentials: that this broker shows; None: connections are in plain text.
+        own: this broker's name in its certificate; None: it shows none.
     """
 
-    def __init__(self, limits: LimitsConfig, credentials: ClientCredentials | None = None) -> None:
+    def __init__(
+        self,
+        limits: LimitsConfig,
+        credentials: ClientCredentials | None = None,
+        own: BrokerName | None = None,
+    ) -> None:
         self._limits = limits
         self._credentials = credentials
+        self._own = own
 
     @classmethod
     def of(cls, config: BrokerConfig) -> Self:
@@ -47,8 +93,29 @@ class PeerConnections:
         files = files_of(config.listeners.replicas)
         if not files.certificate:
             return cls(config.limits)
+        name = OwnName(config.node.name)
         # The listener tells what is wrong with changed files, which are the same.
-        return cls(config.limits, ClientCredentials(files, lambda _: None))
+        credentials = ClientCredentials(files, lambda _: None, name.check)
+        return cls(config.limits, credentials, name.value)
+
+    def check_of(self, name: str) -> Callable[[str], None]:
+        """Return what refuses a connection on which another one than a broker answers (rule G2).
+
+        It is for DRPC: the calling end of Python's gRPC does not see the certificate, beyond that
+        it is of the right authority, and for the host.
+
+        Args:
+            name: of the broker that is called.
+        """
+
+        def check(principal: str) -> None:
+            if self._own is not None and principal != self._own._replace(broker=name).uri:
+                raise PeerRefusedError(
+                    f"the certificate there is of {principal or 'nobody'}, and not of broker "
+                    f"{name!r} of this cluster"
+                )
+
+        return check
 
     def connect(self, address: str) -> Channel:
         """Return a connection; nothing is sent before the first call.

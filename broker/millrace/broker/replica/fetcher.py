@@ -170,7 +170,9 @@ class _LeaderStream:
 
     async def _hold(self, leader: BrokerRegistration) -> None:
         drpc_address = leader.drpc_address_at(Listener.BROKERS)
-        stream: ClientStream | None = await self._fetcher.connector.stream(drpc_address, _METHOD)
+        stream: ClientStream | None = await self._fetcher.connector.stream(
+            drpc_address, _METHOD, check=self._fetcher.connections.check_of(leader.name)
+        )
         if stream is not None:
             self._avoids = ""
             try:

@@ -10,14 +10,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from millrace.broker import events
-from millrace.broker.peer_connection import files_of
+from millrace.broker.peer_connection import OwnName, files_of
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_names import BrokerName
 from millrace.core.errors import InvalidConfigError
 from millrace.core.events import Event
 from millrace.core.listeners_config import ListenerEntry
+from millrace.core.metadata.model import Listener
 from millrace.runtime import host
-from millrace.runtime.certificates import end_of, read
+from millrace.runtime.certificates import end_of
 from millrace.runtime.transport.credentials import LOOK_SECONDS, ServerCredentials
 
 _log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class ListenerTls:
 
     Args:
         entry: of the listener.
+        node_name: of this broker.
         metrics: show how long they count.
 
     Attributes:
@@ -42,37 +44,31 @@ class ListenerTls:
         InvalidConfigError: the files cannot be used.
     """
 
-    def __init__(self, entry: ListenerEntry, metrics: BrokerMetrics) -> None:
+    def __init__(self, entry: ListenerEntry, node_name: str, metrics: BrokerMetrics) -> None:
         self._name = entry.name
+        self._own = OwnName(node_name) if entry.side is Listener.BROKERS else None
         self._told: Event | None = None  # What was logged last of the present certificate.
         self._told_at_s = 0.0
         try:
-            self.credentials = ServerCredentials(files_of(entry.config), self._on_problem)
+            self.credentials = ServerCredentials(
+                files_of(entry.config),
+                self._on_problem,
+                self._check,
+            )
             self._ends_s = end_of(self.credentials.certificate)
         except InvalidConfigError as error:
             raise InvalidConfigError(f"listeners.{entry.name}: {error.message}") from error
         metrics.certificate_seconds.labels(entry.name).set_function(lambda: self.seconds_left)
         self._tell_end()
 
-    def name(self, node_name: str) -> BrokerName:
-        """Return the name by which the certificate is known to other brokers.
+    def _check(self, certificate: bytes) -> None:
+        if self._own is not None:
+            self._own.check(certificate)
 
-        Args:
-            node_name: that it has to have.
-
-        Raises:
-            InvalidConfigError: it has another one, or none.
-        """
-        uris = read(self.credentials.certificate).uris
-        name = BrokerName.parse(uris[0]) if len(uris) == 1 else None
-        if name is None or name.broker != node_name:
-            found = ", ".join(uris) or "none"
-            raise InvalidConfigError(
-                f"listeners.{self._name}.tls_certificate_file: the certificate has to name this "
-                f"broker, node.name {node_name!r}, by one URI (spiffe://TRUST-DOMAIN/ns/NAMESPACE/"
-                f"cluster/CLUSTER/broker/{node_name}), and it has: {found}"
-            )
-        return name
+    @property
+    def name(self) -> BrokerName | None:
+        """The name by which its certificates are known to other brokers; None: clients ask."""
+        return None if self._own is None else self._own.value
 
     @property
     def seconds_left(self) -> float:

@@ -154,7 +154,7 @@ class Listeners:
                 self._add_twin(entry, limits, metrics)
                 continue
             watch = ConnectionWatch(entry.side, limits, metrics)
-            tls = self._tls_of(entry, metrics)
+            tls = self._tls_of(entry, config.node.name, metrics)
             credentials = None if tls is None else tls.credentials
             bound: ClientListener | ReplicaListener
             if entry.side is Listener.BROKERS:
@@ -165,7 +165,7 @@ class Listeners:
                     watch=watch,
                     turns=turns,
                     credentials=credentials,
-                    name=None if tls is None else tls.name(config.node.name),
+                    name=None if tls is None else tls.name,
                 )
             else:
                 bound = ClientListener(
@@ -182,13 +182,15 @@ class Listeners:
             begin(watch.run(bound.port))
             self._bound.append((entry, bound.address))
 
-    def _tls_of(self, entry: ListenerEntry, metrics: BrokerMetrics) -> "ListenerTls | None":
+    def _tls_of(
+        self, entry: ListenerEntry, node_name: str, metrics: BrokerMetrics
+    ) -> "ListenerTls | None":
         if not entry.config.tls_certificate_file:
             return None
         # Only now: it brings a library that brokers without TLS do not need.
         from millrace.broker.rpc.listener_tls import ListenerTls
 
-        tls = ListenerTls(entry, metrics)
+        tls = ListenerTls(entry, node_name, metrics)
         self._begin(tls.run())
         return tls
 

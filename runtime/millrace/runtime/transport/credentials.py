@@ -83,14 +83,22 @@ class _Credentials:
         files: where they are.
         on_problem: called with each reason why files that have changed are not used, at the second
             look that finds it.
+        check: of each certificate to be shown, as PEM; raises `InvalidConfigError` if it does not
+            do.
 
     Raises:
         InvalidConfigError: the files cannot be used.
     """
 
-    def __init__(self, files: TlsFiles, on_problem: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        files: TlsFiles,
+        on_problem: Callable[[str], object],
+        check: Callable[[bytes], object] = lambda _: None,
+    ) -> None:
         self._files = files
         self._on_problem = on_problem
+        self._check = check
         self._problem = ""  # Of the last look.
         self._is_told = False
         self._contents = self._read()
@@ -167,6 +175,8 @@ class _Credentials:
                 raise InvalidConfigError(
                     f"{certificate} with the key {key}: {_reason(error)}"
                 ) from error
+        if shown is not None:
+            self._check(shown)
         if self._look() != stamps:
             raise InvalidConfigError(f"{certificate or self._ca}: it changes while it is read")
         return _Contents(stamps, ca, shown, secret, context)
@@ -179,9 +189,14 @@ class ServerCredentials(_Credentials):
         requires_certificates: whether callers have to show one.
     """
 
-    def __init__(self, files: TlsFiles, on_problem: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        files: TlsFiles,
+        on_problem: Callable[[str], object],
+        check: Callable[[bytes], object] = lambda _: None,
+    ) -> None:
         self.requires_certificates = bool(files.ca)
-        super().__init__(files, on_problem)
+        super().__init__(files, on_problem, check)
 
     def _new_context(self, ca: str | None) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -223,7 +238,7 @@ class ClientCredentials(_Credentials):
     """What a calling end trusts, and what it shows. It belongs to one event loop.
 
     Args:
-        files, on_problem: as for all.
+        files, on_problem, check: as for all.
         connection_seconds_max: a connection retires at this age if this end shows a certificate.
     """
 
@@ -231,6 +246,7 @@ class ClientCredentials(_Credentials):
         self,
         files: TlsFiles,
         on_problem: Callable[[str], object],
+        check: Callable[[bytes], object] = lambda _: None,
         *,
         connection_seconds_max: float = CONNECTION_SECONDS_MAX,
     ) -> None:
@@ -238,7 +254,7 @@ class ClientCredentials(_Credentials):
         self._connections: WeakKeyDictionary[Retiring, float] = WeakKeyDictionary()
         self._looking: asyncio.TimerHandle | None = None
         self._looked_at = host.monotonic_s()
-        super().__init__(files, on_problem)
+        super().__init__(files, on_problem, check)
 
     def _new_context(self, ca: str | None) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

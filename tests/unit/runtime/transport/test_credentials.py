@@ -17,6 +17,7 @@ from tests.fakes.until import until
 
 from millrace.core.errors import InvalidConfigError
 from millrace.runtime import host
+from millrace.runtime.certificates import read
 from millrace.runtime.transport.calls import CallError, ServerCall, Status
 from millrace.runtime.transport.credentials import (
     ClientCredentials,
@@ -26,7 +27,7 @@ from millrace.runtime.transport.credentials import (
 )
 from millrace.runtime.transport.drpc import client
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
-from millrace.runtime.transport.drpc.connector import Connector
+from millrace.runtime.transport.drpc.connector import Connector, PeerRefusedError
 from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
 from millrace.runtime.transport.grpc_channel import Channel
 
@@ -505,3 +506,62 @@ def test_a_certificate_with_two_spiffe_ids_names_nobody() -> None:
 def test_a_common_name_that_is_like_a_spiffe_id_names_nobody() -> None:
     assert principal_of([], BROKER) == ""
     assert principal_of(["https://a"], BROKER) == ""
+
+
+@both_loops
+def test_nothing_is_sent_by_drpc_to_somebody_else_than_who_is_called(
+    files: CertificateFiles, run: Run
+) -> None:
+    async def scenario() -> None:
+        served = DrpcServed()
+        await served.server.serve(of_server(replace(files.make("b1", *NAMES, uri=BROKER), ca="")))
+        seen: list[str] = []
+
+        def check(principal: str) -> None:
+            seen.append(principal)
+            if principal != wanted:
+                raise PeerRefusedError("it is somebody else")
+
+        async def greet(*_: object) -> None:
+            seen.append("greeted")
+
+        connector = Connector(
+            CONNECTION,
+            received_bytes_max=1 << 20,
+            client_id="c",
+            credentials=of_client(TlsFiles(ca=str(files.ca))),
+        )
+        wanted = BROKER
+        connection = await connector.connect(served.address, greet, check)
+        assert connection is not None
+        connection.abort("asked")
+        assert seen == [BROKER, "greeted"]
+        wanted = BROKER.replace("b1", "b2")
+        with pytest.raises(PeerRefusedError):
+            await connector.connect(served.address, greet, check)
+        with pytest.raises(PeerRefusedError):
+            await connector.stream(served.address, METHOD, check=check)
+        assert seen.count("greeted") == 1
+        await served.server.stop(0)
+
+    run(scenario())
+
+
+def test_a_certificate_that_does_not_do_leaves_the_one_before(files: CertificateFiles) -> None:
+    def check(certificate: bytes) -> None:
+        if read(certificate).uris != (BROKER,):
+            raise InvalidConfigError("it names another one")
+
+    made = files.make("b1", *NAMES, uri=BROKER)
+    problems: list[str] = []
+    kept = ServerCredentials(made, problems.append, check)
+    good = kept.certificate
+    files.make("b1", *NAMES, uri=BROKER.replace("b1", "b2"))
+    assert not kept.look()
+    assert not kept.look()
+    assert problems == ["it names another one"]
+    assert kept.certificate == good
+    files.make("b1", *NAMES, uri=BROKER)
+    assert kept.look()
+    with pytest.raises(InvalidConfigError):
+        ClientCredentials(files.make("b2", *NAMES, uri="spiffe://x/y"), problems.append, check)

@@ -13,6 +13,7 @@ from typing import Any
 from millrace.core.records.header import Buffer
 from millrace.runtime import host
 from millrace.runtime.transport.calls import CallError, Message, Metadata, Status, do_nothing
+from millrace.runtime.transport.credentials import principal_of_connection
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.connection import Connection, ConnectionLimits, Inbox
 from millrace.runtime.transport.drpc.wire import Kind
@@ -114,6 +115,11 @@ class DrpcConnection(Connection):
         self._call: DrpcStream | None = None
         self._last_stream = 0
         self._reason = ""
+
+    @property
+    def principal(self) -> str:
+        """Whom the other end has proved to be by its certificate; empty: nobody."""
+        return principal_of_connection(self.transport.get_extra_info("ssl_object"))
 
     @property
     def is_free(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 from millrace.proto.callers import client_id_to_metadata
 from millrace.runtime import host
 from millrace.runtime.software import USER_AGENT
-from millrace.runtime.transport.calls import CallError, Metadata
+from millrace.runtime.transport.calls import CallError, Metadata, Status
 from millrace.runtime.transport.credentials import ClientCredentials
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.client import DrpcConnection, DrpcStream, connect
@@ -31,6 +31,17 @@ AVOIDED_SECONDS: Final = 60.0
 
 Greet = Callable[[DrpcConnection, Metadata], Awaitable[None]]
 """Makes the first call on a connection; raises `CallError` where the connection is no use."""
+
+
+Check = Callable[[str], None]
+"""Takes whom the other end has proved to be by its certificate; raises `PeerRefusedError`."""
+
+
+class PeerRefusedError(CallError):
+    """Somebody else answers than who is called: nothing is sent there, by gRPC neither."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(Status.UNAUTHENTICATED, problem)
 
 
 class Connector:
@@ -76,15 +87,21 @@ class Connector:
         is_private = self._credentials is not None
         return {**self._metadata, **dict(self._token.metadata(address, is_private=is_private))}
 
-    async def connect(self, address: str, greet: Greet | None = None) -> DrpcConnection | None:
+    async def connect(
+        self, address: str, greet: Greet | None = None, check: Check = lambda _: None
+    ) -> DrpcConnection | None:
         """Open a connection.
 
         Args:
             address: `host:port`; empty: there is none.
             greet: makes the first call on it.
+            check: of who answers there; only with TLS.
 
         Returns:
             The connection; None: use gRPC.
+
+        Raises:
+            PeerRefusedError: by `check`.
         """
         if not self.tries(address):
             return None
@@ -99,9 +116,14 @@ class Connector:
                 )
             if credentials is not None:
                 credentials.join(connection)
+                check(connection.principal)
             if greet is not None:
                 async with asyncio.timeout(GREET_SECONDS_MAX):
                     await greet(connection, self.metadata_for(address))
+        except PeerRefusedError as error:
+            assert connection is not None
+            connection.abort(error.details)
+            raise
         except (OSError, TimeoutError, CallError):
             if connection is not None:
                 connection.abort("it is no use")
@@ -123,10 +145,18 @@ class Connector:
             self._avoided[address] = host.monotonic_s() + AVOIDED_SECONDS
 
     async def stream(
-        self, address: str, method: str, greet: Greet | None = None
+        self,
+        address: str,
+        method: str,
+        greet: Greet | None = None,
+        check: Check = lambda _: None,
     ) -> DrpcStream | None:
-        """Open a connection, and begin a call on it; None: use gRPC."""
-        connection = await self.connect(address, greet)
+        """Open a connection, and begin a call on it; None: use gRPC.
+
+        Raises:
+            PeerRefusedError: by `check`.
+        """
+        connection = await self.connect(address, greet, check)
         if connection is None:
             return None
         return connection.stream(method, self.metadata_for(address))
