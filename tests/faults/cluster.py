@@ -28,6 +28,7 @@ SESSION_MS: Final = 4_000
 """Of the members of consumer groups."""
 HEAL_SECONDS_MAX: Final = 90.0
 SETTINGS: Final[dict[str, object]] = {
+    "insecure": "true",  # Hosts of their own, in plain text.
     # Settings as for one machine, and short times, so that many faults fit into a minute.
     "cluster.broker_session_timeout_ms": 2000,
     "replication.replica_lag_time_max_ms": 2000,

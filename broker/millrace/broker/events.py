@@ -744,8 +744,8 @@ ACCESS_IS_OPEN: Final = Event(
     name="access_is_open",
     level=Level.WARNING,
     text="every client that reaches the broker may do everything",
-    meaning="A listener for clients can be reached from other machines, and `access.rules_file` "
-    "is not set.",
+    meaning="A listener for clients can be reached from other machines, and nothing says who may "
+    "do what: `insecure` is set, or whoever has a certificate gets in.",
     action="Set `access.tokens_file` and `access.rules_file`: see [security](security.md).",
     fields=("address",),
 )

@@ -250,6 +250,11 @@ class AccessConfig:
         "roles say who may do what. It goes with `coordination.kind`, and without the two files.",
     )
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether anything says who may do what; else every client may do everything."""
+        return self.kubernetes or bool(self.rules_file)
+
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""
         if self.kubernetes and (self.tokens_file or self.rules_file):
@@ -750,6 +755,12 @@ class BrokerConfig:
         "the fewest; a failed directory takes only its own partitions offline.",
         kafka="log.dirs",
     )
+    insecure: bool = setting(
+        False,
+        "Start also where other machines reach a listener that is in plain text, or one for "
+        "clients that may do everything. Else the start is refused: [security](security.md). The "
+        "operator for Kubernetes sets it for Clusters without `tls` or without `access`.",
+    )
     node: NodeConfig = section(NodeConfig)
     coordination: CoordinationConfig = section(CoordinationConfig)
     cluster: ClusterConfig = section(ClusterConfig)
@@ -782,6 +793,8 @@ class BrokerConfig:
                 LogDirConfig.parse(text)
             except ValueError as error:
                 yield f"log_dirs: {error}"
+        if not self.insecure:
+            yield from self.listeners.exposures(has_rules=self.access.has_rules)
         coordination = self.coordination
         if self.access.kubernetes and coordination.kind is not CoordinationKind.KUBERNETES:
             yield 'access.kubernetes: coordination.kind must be "kubernetes", too'

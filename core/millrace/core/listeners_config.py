@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple, cast
 
-from millrace.core.addresses import PORT_MAX
+from millrace.core.addresses import PORT_MAX, is_loopback
 from millrace.core.metadata.model import Listener
 from millrace.core.settings import constant, section, setting
 
@@ -24,6 +24,9 @@ DEFAULT_DRPC_PORT: Final = 7096
 DEFAULT_REPLICA_DRPC_PORT: Final = 7097
 
 _PORT: Final = "Port to listen on; 0: one that is free."
+_OR_INSECURE: Final = (
+    "or set insecure (--insecure) if all who reach it are trusted: docs/security.md"
+)
 _NO_SUCH_LISTENER: Final = "no such listener"
 _ADDRESS_FILE: Final = (
     "File of one line, `host:port`, that replaces the two settings above; with `:port` only the "
@@ -52,8 +55,8 @@ class ListenerConfig:
 
     host: str = setting(
         "127.0.0.1",
-        "Address to listen on. Where other machines reach it, give it TLS, and say who may do "
-        "what: [security](security.md).",
+        "Address to listen on. Where other machines reach it, it needs TLS, and rules of who may "
+        "do what, or else `insecure`: [security](security.md).",
     )
     port: int = setting(-1, _PORT, maximum=PORT_MAX, minus_one=_NO_SUCH_LISTENER)
     advertised_host: str = setting(
@@ -103,7 +106,7 @@ class ReplicasListenerConfig(ListenerConfig):
     host: str = setting(
         "127.0.0.1",
         "Address to listen on. Without certificates, any host that reaches it can change "
-        "everything: only the cluster's brokers should.",
+        "everything: where other machines reach it, it needs them, or else `insecure`.",
     )
     port: int = setting(DEFAULT_REPLICA_PORT, _PORT, maximum=PORT_MAX)
     tls_certificate_file: str = setting(
@@ -237,6 +240,38 @@ class ListenersConfig:
                 yield f"{name}.port: {twin}.port must be set, too: clients begin there"
             if name == twin:
                 yield from self._tls_problems(name)
+
+    def exposures(self, *, has_rules: bool) -> Iterator[str]:
+        """Yield which listeners other machines reach that are not guarded, and what guards them.
+
+        A listener of this machine alone needs nothing. Any other one needs TLS. One for clients
+        needs rules, too, or else asks for certificates: then at least no stranger gets in.
+
+        Args:
+            has_rules: something says what each client may do.
+        """
+        told = set()
+        for entry in self.entries:
+            config = entry.config
+            if is_loopback(config.host) or (entry.side, config.host) in told:
+                continue
+            told.add((entry.side, config.host))  # A twin on the same address has nothing to add.
+            reached = f"{entry.name}.host = {config.host!r}: other machines reach it"
+            section = f"listeners.{_GRPC_OF[entry.side]}"
+            if not config.tls_certificate_file:
+                wanted = "tls_certificate_file and tls_key_file"
+                if entry.side is Listener.BROKERS:
+                    wanted = "tls_certificate_file, tls_key_file and tls_client_ca_file"
+                yield (
+                    f"listeners.{reached}, in plain text: give [{section}] {wanted} (`millrace "
+                    f"certificate` makes them), {_OR_INSECURE}"
+                )
+            is_open = not has_rules and not config.tls_client_ca_file
+            if is_open and entry.side is not Listener.BROKERS:
+                yield (
+                    f"listeners.{reached}, and every client may do everything: give [access] "
+                    f"rules_file and tokens_file (`millrace token` makes tokens), {_OR_INSECURE}"
+                )
 
     def _tls_problems(self, name: str) -> Iterator[str]:
         config = self._config(name)

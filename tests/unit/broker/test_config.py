@@ -112,7 +112,7 @@ advertised_host = "a.example.org"
 port = 7195
 address_file = "outside"
 [replica_listener]
-host = "0.0.0.0"
+host = "127.0.0.2"
 """
 """A file of 0.2.0."""
 
@@ -133,7 +133,7 @@ def test_a_file_with_the_names_of_an_earlier_release_means_what_it_meant(tmp_pat
     assert found == {
         "clients": (Listener.CLIENTS, ListenerProtocol.GRPC, "127.0.0.1", 7292),
         "outside": (Listener.OUTSIDE, ListenerProtocol.GRPC, "127.0.0.1", 7195),
-        "replicas": (Listener.BROKERS, ListenerProtocol.GRPC, "0.0.0.0", 7294),
+        "replicas": (Listener.BROKERS, ListenerProtocol.GRPC, "127.0.0.2", 7294),
     }, "no further port is opened"
     assert loaded.listeners.clients.advertised_host == "a.example.org"
     assert loaded.listeners.outside.address_file == "outside"
@@ -243,6 +243,73 @@ def test_a_file_is_not_blamed_for_a_variable(tmp_path: Path) -> None:
         "MILLRACE_BROKER__LISTENERS__CLIENTS__PORT: listeners.clients.port = '-5': must be 0 to "
         "65535"
     ]
+
+
+ASKS_FOR_CERTIFICATES = 'tls_client_ca_file = "ca.crt"'
+RULES = """
+[access]
+rules_file = "rules.toml"
+"""
+
+
+def hosts(clients: str = "127.0.0.1", replicas: str = "127.0.0.1") -> str:
+    return f'[listeners.clients]\nhost = "{clients}"\n[listeners.replicas]\nhost = "{replicas}"\n'
+
+
+def with_tls(text: str, listener: str, more: str = "") -> str:
+    section = f"[listeners.{listener}]\n"
+    files = f'tls_certificate_file = "b.crt"\ntls_key_file = "b.key"\n{more}\n'
+    return text.replace(section, section + files)
+
+
+OPEN = "and every client may do everything: give [access]"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (hosts(), []),
+        (hosts("localhost", "::1"), []),
+        (
+            hosts("0.0.0.0"),
+            ["clients.host = '0.0.0.0': other machines reach it, in plain text", OPEN],
+        ),
+        (
+            hosts("10.0.0.5") + RULES,
+            ["clients.host = '10.0.0.5': other machines reach it, in plain text"],
+        ),
+        (with_tls(hosts("::"), "clients"), [OPEN]),
+        (with_tls(hosts("::"), "clients") + RULES, []),
+        (with_tls(hosts("::"), "clients", ASKS_FOR_CERTIFICATES), []),
+        (
+            hosts(replicas="a.example.org"),
+            ["replicas.host = 'a.example.org': other machines reach it, in plain text"],
+        ),
+        (with_tls(hosts(replicas="0.0.0.0"), "replicas", ASKS_FOR_CERTIFICATES), []),
+        (
+            hosts() + '[listeners.outside]\nport = 7095\nhost = "0.0.0.0"\n' + RULES,
+            ["outside.host = '0.0.0.0': other machines reach it, in plain text"],
+        ),
+        (
+            hosts() + '[listeners.clients_drpc]\nhost = "0.0.0.0"\n' + RULES,
+            [
+                "clients_drpc.host = '0.0.0.0': other machines reach it, in plain text: give "
+                "[listeners.clients]"
+            ],
+        ),
+        (hosts() + '[listeners.outside]\nport = -1\nhost = "0.0.0.0"\n', []),
+    ],
+)
+def test_a_listener_that_others_reach_needs_tls_and_rules_unless_the_broker_is_insecure(
+    tmp_path: Path, text: str, expected: list[str]
+) -> None:
+    found = problems(tmp_path, SMALLEST + text)[1:] if expected else []
+    for problem, part in zip(found, expected, strict=True):
+        assert part in problem
+        assert problem.endswith("docs/security.md")
+    load(tmp_path, SMALLEST + text, {"MILLRACE_BROKER__INSECURE": "true"})
+    if not expected:
+        load(tmp_path, SMALLEST + text)
 
 
 def test_a_log_directory_has_a_media_and_without_one_it_is_ssd(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from millrace.operator.model.objects import (
 from millrace.operator.model.ports import METRICS_PORT
 from millrace.operator.reconcile.resources import cluster_of
 
+INSECURE = {"MILLRACE_BROKER_IF_KNOWN__INSECURE": "true"}
 POOL = {"name": "b", "volumes": [{"name": "data", "size": "1Gi"}]}
 
 
@@ -72,7 +73,7 @@ def test_a_broker_takes_the_settings_that_are_written_for_it(tmp_path: Path) -> 
     text = objects(config=settings)["ConfigMap", "c-b"]["data"]["broker.toml"]
     path = tmp_path / "broker.toml"
     path.write_text(text)
-    loaded = broker_config.load(path, {"MILLRACE_BROKER__NODE__NAME": "c-b-0"})
+    loaded = broker_config.load(path, {**INSECURE, "MILLRACE_BROKER__NODE__NAME": "c-b-0"})
     assert loaded.storage.slow_flush_ms == 3000
     assert loaded.cluster.default_partitions == 6
     assert loaded.coordination.kubernetes.cluster_name == "c"
@@ -88,15 +89,21 @@ def test_a_cluster_may_say_all_about_its_metrics_but_where_they_are(tmp_path: Pa
     assert (found.host, found.port) == ("0.0.0.0", METRICS_PORT)
 
 
+@pytest.mark.parametrize("spec", [{}, {"tls": {}}, {"tls": {}, "access": {}}])
+def test_brokers_start_in_pods_also_without_tls_or_access(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    made = objects(listeners={"outside": {"type": "NodePort"}}, **spec)
+    assert loaded(tmp_path, made).insecure is (len(spec) < 2)
+
+
 def test_a_broker_knows_what_its_volumes_lie_on(tmp_path: Path) -> None:
     volumes = [
         {"name": "fast", "size": "1Gi"},
         {"name": "large0", "size": "9Gi", "media": "hdd"},
     ]
     made = objects(pools=[{"name": "b", "volumes": volumes}])
-    path = tmp_path / "broker.toml"
-    path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
-    found = broker_config.load(path, {}).log_directories
+    found = loaded(tmp_path, made).log_directories
     assert [directory.media for directory in found] == ["ssd", "hdd"]
     mounts = [mount["mountPath"] for mount in made_mounts(made)]
     assert all(directory.path.removesuffix("/log") in mounts for directory in found)
@@ -312,8 +319,8 @@ def test_brokers_of_a_pool_without_a_zone_wait_until_they_are_told_their_node_s(
     assert rack["valueFrom"] == {"fieldRef": {"fieldPath": path}}
     settings = tmp_path / "broker.toml"
     settings.write_text(objects()["ConfigMap", "c-b"]["data"]["broker.toml"])
-    assert broker_config.load(settings, {rack["name"]: "b"}).node.rack == "b"
-    assert broker_config.load(settings, {rack["name"]: ""}).node.rack == ""
+    for zone in ("b", ""):
+        assert broker_config.load(settings, {**INSECURE, rack["name"]: zone}).node.rack == zone
 
 
 def test_volumes_stay_unless_the_cluster_says_that_they_go() -> None:
@@ -360,11 +367,11 @@ def test_a_broker_accepts_the_older_copy_of_its_volume_that_its_pod_s_annotation
     path = tmp_path / "broker.toml"
     path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
     for annotation in ("", "17/20"):  # It is empty as long as there is none.
-        loaded = broker_config.load(path, {variable: annotation})
+        loaded = broker_config.load(path, {**INSECURE, variable: annotation})
         assert loaded.node.accept_older_copy == annotation
     for annotation in ("yes", "17", "17/", "17/20/21", "-1/2", "\u0661/2"):
         with pytest.raises(InvalidConfigError, match="the two broker epochs that the refusal"):
-            broker_config.load(path, {variable: annotation})
+            broker_config.load(path, {**INSECURE, variable: annotation})
 
 
 def every_setting() -> dict[str, dict[str, Any]]:

@@ -1,5 +1,7 @@
 """`millrace broker`: one broker with a configuration of its own."""
 
+import os
+
 import click
 
 from millrace.cli.command import Command, output_option
@@ -7,6 +9,7 @@ from millrace.cli.console import parent_process
 from millrace.cli.console.output import print_json, say
 from millrace.cli.console.stop_signals import stop_signals
 from millrace.cli.local.announcement import announce
+from millrace.cli.local.insecure import INSECURE, insecure_option
 
 
 @click.command(
@@ -24,6 +27,7 @@ from millrace.cli.local.announcement import announce
     required=True,
     help="TOML file; docs/configuration.md lists every setting.",
 )
+@insecure_option
 @click.option("--check", is_flag=True, help="Only check the configuration, start nothing.")
 @click.option(
     "--stop-with-stdin",
@@ -33,7 +37,7 @@ from millrace.cli.local.announcement import announce
     "ready.",
 )
 @output_option
-def command(path: str, check: bool, stop_with_stdin: bool, output: str) -> None:
+def command(path: str, insecure: bool, check: bool, stop_with_stdin: bool, output: str) -> None:
     """Run a broker by its configuration file.
 
     Variables MILLRACE_BROKER__SECTION__NAME override the file. An unknown setting is refused with
@@ -42,7 +46,7 @@ def command(path: str, check: bool, stop_with_stdin: bool, output: str) -> None:
     """
     from millrace.broker import config
 
-    settings = config.load(path)
+    settings = config.load(path, os.environ | INSECURE if insecure else os.environ)
     if check:
         if output == "json":
             print_json({"config": path, "correct": True})

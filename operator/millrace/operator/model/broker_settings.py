@@ -128,6 +128,9 @@ def variables_if_known(cluster: Cluster) -> Iterator[tuple[str, str]]:
         for name in names:
             if name in chosen:
                 yield f"{IF_KNOWN}{section.upper()}__{name.upper()}", to_text(chosen[name])
+    if cluster.spec.tls is None or cluster.spec.access is None:
+        # A pod's listeners are reached from elsewhere: without both, no broker starts.
+        yield f"{IF_KNOWN}INSECURE", "true"
     # All else of these listeners is as of those of gRPC.
     ports = {**drpc_ports(cluster), **outside_ports(cluster)}
     for name, listener in _DRPC_LISTENERS.items():
