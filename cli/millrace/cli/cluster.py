@@ -9,6 +9,7 @@ from millrace.cli.arguments.partition_names import say_refused
 from millrace.cli.arguments.read_start import AtOffset, AtTime, Beginning, End, Last, Position
 from millrace.cli.console.failures import ExitCode, Failure
 from millrace.cli.console.output import say
+from millrace.cli.credentials import OF_ENVIRONMENT, Credentials
 from millrace.core.errors import MillraceError, NotLeaderError
 from millrace.core.isolation import READ_COMMITTED, Isolation
 from millrace.core.topics import PartitionName
@@ -29,7 +30,10 @@ SUGGESTION_TIMEOUT_MS = 1000
 
 
 def connect_admin(
-    bootstrap: str, *, request_timeout_ms: int = 30_000, token_file: str = ""
+    bootstrap: str,
+    *,
+    request_timeout_ms: int = 30_000,
+    credentials: Credentials = OF_ENVIRONMENT,
 ) -> "SyncAdmin":
     """Return a client for administration; a context manager."""
     from millrace.client import SyncAdmin
@@ -38,7 +42,7 @@ def connect_admin(
         bootstrap,
         client_id=CLIENT_ID,
         request_timeout_ms=request_timeout_ms,
-        token_file=token_file,
+        **credentials._asdict(),
     )
 
 

@@ -1,12 +1,11 @@
 """The common behaviour of commands: help with examples, and one message for a failure."""
 
-import os
 import warnings
 from collections import UserDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -15,9 +14,13 @@ from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.console.failures import ExitCode, Failure, JsonFailure
 from millrace.cli.console.interruption import ending_in_order, exit_code_of
 from millrace.cli.console.standard_streams import check_written, end_output
+from millrace.cli.credentials import NO_CREDENTIALS, Credentials, put, variable
 from millrace.cli.explanations import explain
 from millrace.core.addresses import parse_addresses
 from millrace.core.errors import MillraceError
+
+if TYPE_CHECKING:
+    from millrace.cli.profiles import Profile
 
 _SHORT_HELP_MAX = 200
 """Characters of a first sentence in a list of commands. It is wrapped, and need not be cut."""
@@ -143,25 +146,52 @@ def _checked_bootstrap(value: str) -> str:
 def _bootstrap_value(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> str | None:
-    """Return the brokers' addresses: those of the option, or of the profile that goes before."""
+    """Return the brokers' addresses: those of the option, or of the profile that goes before.
+
+    The credentials for them go along: see `credentials`.
+    """
     assert parameter.name is not None
-    profile = parameter.name.replace("bootstrap", "profile")
-    given, named = map(context.get_parameter_source, (parameter.name, profile))
+    prefix = parameter.name.removesuffix("bootstrap")
+    profile = _profile_meant(context, prefix, has_default=value is not None)
+    if profile is None:
+        return None if value is None else _checked_bootstrap(value)
+    _use(context, prefix, profile.credentials)
+    return profile.bootstrap
+
+
+def _profile_meant(context: click.Context, prefix: str, *, has_default: bool) -> "Profile | None":
+    """Return the profile that says where brokers are; None: the addresses do.
+
+    Args:
+        has_default: there are addresses where nobody names any.
+    """
+    given, named = map(context.get_parameter_source, (f"{prefix}bootstrap", f"{prefix}profile"))
     if given is named is ParameterSource.COMMANDLINE:
         raise click.UsageError("addresses and a profile are given: which is meant?")
     if given is ParameterSource.COMMANDLINE or (
         given is ParameterSource.ENVIRONMENT and named is not ParameterSource.COMMANDLINE
     ):
-        return None if value is None else _checked_bootstrap(value)
+        return None
     from millrace.cli import profiles
 
-    name = context.meta.get(profile)
+    name = context.meta.get(f"{prefix}profile")
     if name is not None:
-        return profiles.load().find(name).bootstrap
-    if value is None:
+        return profiles.load().find(name)
+    if not has_default:
         return None
     known = profiles.load()
-    return value if known.current is None else known.find(known.current).bootstrap
+    return None if known.current is None else known.find(known.current)
+
+
+def _use(context: click.Context, prefix: str, credentials: Credentials) -> None:
+    """Take a profile's credentials, but for those that the command line gives."""
+    for name, file in credentials.or_else(NO_CREDENTIALS)._asdict().items():
+        if context.get_parameter_source(prefix + name) is ParameterSource.COMMANDLINE:
+            continue
+        if prefix:
+            context.meta[prefix + name] = file
+        else:
+            put(context, name, file)
 
 
 def _note_profile(
@@ -204,49 +234,46 @@ def _brokers_options(
     return lambda command: bootstrap(profile(command))
 
 
-def _credential_option(name: str, help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds an option for all clients of a command."""
-    variable = f"MILLRACE_{name.upper().replace('-', '_')}"
-
-    def set_variable(context: click.Context, _: click.Parameter, value: str | None) -> None:
-        # All clients that the command makes have their credentials from there.
-        if value is None or context.resilient_parsing:
-            return
-        before = os.environ.get(variable)
-        os.environ[variable] = value
-
-        def restore() -> None:
-            if before is None:
-                os.environ.pop(variable, None)
-            else:
-                os.environ[variable] = before
-
-        context.call_on_close(restore)
-
-    return click.option(
-        f"--{name}",
-        metavar="FILE",
-        envvar=variable,
-        show_envvar=True,
-        expose_value=False,
-        is_eager=True,
-        callback=set_variable,
-        help=help,
-    )
+def _put_file(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    # All clients that the command makes have their credentials from there.
+    if value is not None and not context.resilient_parsing:
+        assert parameter.name is not None
+        put(context, parameter.name, value)
 
 
-def _credential_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _note_file(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    context.meta[parameter.name] = value or ""
+
+
+def _credential_options(command: Callable[..., Any], prefix: str = "") -> Callable[..., Any]:
     for name, help in reversed(_CREDENTIAL_OPTIONS.items()):
-        command = _credential_option(name, help)(command)
+        option = click.option(
+            f"--{prefix}{name}",
+            metavar="FILE",
+            envvar=None if prefix else variable(name.replace("-", "_")),
+            show_envvar=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_note_file if prefix else _put_file,
+            help=_LIKEWISE[name] if prefix else help,
+        )
+        command = option(command)
     return command
 
 
 _CREDENTIAL_OPTIONS: Final = {
     "tls-ca-file": "Speak TLS, and trust the authorities in this PEM file; `system`: those that "
-    "this machine trusts.",
+    "this machine trusts; `none`: in plain text.",
     "tls-certificate-file": "Certificate to show to brokers that ask for one.",
     "tls-key-file": "Its key.",
     "token-file": "File with the token that tells brokers who calls.",
+}
+_LIKEWISE: Final = {
+    "tls-ca-file": "Speak TLS with the cluster of --to-bootstrap or --to-profile. Nothing that is "
+    "for the cluster that is read goes there.",
+    "tls-certificate-file": "Certificate to show there.",
+    "tls-key-file": "Its key.",
+    "token-file": "File with the token for that cluster.",
 }
 _brokers_option = _brokers_options(
     "",
@@ -264,17 +291,42 @@ def bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return _brokers_option(_credential_options(command))
 
 
-to_bootstrap_option = _brokers_options(
+_to_brokers_option = _brokers_options(
     "to-",
     help="Brokers of the cluster to write to.  [default: the one that is read]",
     profile_help="The profile of that cluster.",
 )
-"""The same for another cluster than the one that is read."""
+
+
+def to_bootstrap_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--to-bootstrap` and the others, for another cluster than the one that is read."""
+    return _to_brokers_option(_credential_options(command, "to-"))
+
+
+class Destination(NamedTuple):
+    """Brokers that are written to, and what proves there who writes."""
+
+    bootstrap: str
+    credentials: Credentials
+
+
+def destination_of(bootstrap: str, to_bootstrap: str | None) -> Destination:
+    """Return where a command writes.
+
+    What is for the cluster that is read goes to no other one: its receiver could act there in the
+    caller's name.
+    """
+    meta = click.get_current_context().meta
+    given = Credentials(*(meta.get(f"to_{name}", "") for name in Credentials._fields))
+    if to_bootstrap is None or to_bootstrap == bootstrap:
+        return Destination(bootstrap, given)
+    return Destination(to_bootstrap, given.or_else(NO_CREDENTIALS))
+
+
 literal_bootstrap_option = click.option(
     "--bootstrap",
     metavar="HOST:PORT[,...]",
-    required=True,
-    callback=lambda context, parameter, value: _checked_bootstrap(value),
+    callback=lambda context, parameter, value: value and _checked_bootstrap(value),
     help="Brokers to ask first; one that answers is enough.",
 )
 """`--bootstrap` of a command that talks to no brokers."""

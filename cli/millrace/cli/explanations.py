@@ -31,8 +31,9 @@ _EXIT_CODES: dict[type[errors.MillraceError], ExitCode] = {
 
 _HINTS: dict[type[errors.MillraceError], str] = {
     errors.AuthenticationFailedError: (
-        "give the token with --token-file or MILLRACE_TOKEN_FILE; `millrace token new NAME` makes "
-        "one, where the brokers' file of tokens is"
+        "give the token with --token-file; or with MILLRACE_TOKEN_FILE, but in the profile where "
+        "one is used: `millrace profile set PROFILE --token-file FILE`. `millrace token new NAME` "
+        "makes one, where the brokers' file of tokens is"
     ),
     errors.NotLeaderError: "`millrace cluster health` says what to do about it",
     errors.TopicAlreadyExistsError: (
@@ -63,6 +64,8 @@ _NOBODY_REACHED = "no broker can be reached"
 """The beginning of the client's message when no known broker answers."""
 _NO_CLIENTS_THERE = ("HTTP/2", "UNIMPLEMENTED")
 """gRPC's errors for a port with another protocol, or other services."""
+_SPEAKS_TLS = "it speaks TLS, and this client does not"
+"""Of the client's message where a broker does."""
 _MAYBE_APPENDED = "it is not known whether the write was done: look before you repeat it"
 
 
@@ -120,6 +123,11 @@ def _hint_for_unreachable(message: str, bootstrap: str | None) -> str:
             "something answers there that is no broker's port for clients: brokers have one more "
             "for the metrics page, and one for each other. `millrace up` and the broker's log name "
             "them"
+        )
+    if _SPEAKS_TLS in message:
+        return (
+            "give the file with --tls-ca-file; or with MILLRACE_TLS_CA_FILE, but in the profile "
+            "where one is used: `millrace profile set PROFILE --tls-ca-file FILE`"
         )
     name_one = (
         "name a broker that runs with --bootstrap HOST:PORT or MILLRACE_BOOTSTRAP, or a cluster "

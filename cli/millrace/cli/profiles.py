@@ -6,19 +6,24 @@ The file is `millrace/config.toml` in the user's folder of configuration, by the
 
     [profiles.staging]
     bootstrap = "broker-0.staging:7092,broker-1.staging:7092"
+    tls_ca_file = "staging/ca.crt"
+    token_file = "staging/token"
 
-`millrace profile` writes it, and so may people; a command that finds something unknown there says
-so and does nothing, as it could be about another cluster than the user means.
+Files are relative to the folder of this one. No other cluster gets what they prove, and this one
+gets no other credentials. `millrace profile` writes the file, and so may people. A command that
+finds something unknown there says so and does nothing, as it could be about another cluster than
+the user means.
 """
 
 import json
 import os
 import re
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
 from millrace.cli.console.failures import ExitCode, Failure, did_you_mean
+from millrace.cli.credentials import Credentials, absolute
 from millrace.core.addresses import parse_addresses
 from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import parse, setting
@@ -34,6 +39,15 @@ class Profile:
     bootstrap: str = setting(
         cast(Any, MISSING), "`host:port` of brokers, with commas: which ones are asked first."
     )
+    tls_ca_file: str = setting("", "PEM file of its brokers' authorities, or `system`: speak TLS.")
+    tls_certificate_file: str = setting("", "PEM file of the certificate to show.")
+    tls_key_file: str = setting("", "PEM file of its key.")
+    token_file: str = setting("", "File with the token that tells its brokers who calls.")
+
+    @property
+    def credentials(self) -> Credentials:
+        """What commands prove themselves with there."""
+        return Credentials(**{name: getattr(self, name) for name in Credentials._fields})
 
 
 @dataclass(slots=True)
@@ -67,7 +81,9 @@ class Profiles:
         if self.current is not None:
             lines.append(f"current = {_text(self.current)}")
         for name, profile in sorted(self.by_name.items()):
-            lines += ["", f"[profiles.{name}]", f"bootstrap = {_text(profile.bootstrap)}"]
+            given = {"bootstrap": profile.bootstrap, **profile.credentials._asdict()}
+            lines += ["", f"[profiles.{name}]"]
+            lines += [f"{key} = {_text(value)}" for key, value in given.items() if value]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with WholeFile(str(self.path)) as file:
             file.stream.write("".join(f"{line}\n" for line in lines).encode())
@@ -127,7 +143,9 @@ def _fill(profiles: Profiles, values: dict[str, Any]) -> None:
             parse_addresses(profile.bootstrap)
         except (InvalidConfigError, ValueError) as error:
             raise ValueError(f"[profiles.{name}]: {error}") from error
-        profiles.by_name[name] = profile
+        files = (absolute(file, profiles.path.parent) for file in profile.credentials)
+        found = Credentials(*files)
+        profiles.by_name[name] = replace(profile, **found._asdict())
     current = values.get("current")
     if current is not None and current not in profiles.by_name:
         raise ValueError(f"current = {current!r}: there is no such profile")

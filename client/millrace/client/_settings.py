@@ -27,8 +27,8 @@ Bytes = int | str
 Milliseconds = int | str
 """A number of ms, or a text with a unit: `"30s"`."""
 
-NO_TOKEN: Final = "none"
-"""Instead of the name of a file: the client sends no token."""
+NONE: Final = "none"
+"""Instead of the name of a file: there is none, whatever a variable says."""
 
 _Client = TypeVar("_Client", bound=type)
 
@@ -77,13 +77,15 @@ class ClientConfig:
         "",
         "PEM file of the authorities that brokers' certificates are of; `system`: those that this "
         "machine trusts. It makes the client speak TLS. Empty: the environment variable "
-        "`MILLRACE_TLS_CA_FILE`, or else plain text. The files are read again when they change: "
-        "see [TLS](security.md). In Kafka: `ssl.truststore.location`.",
+        "`MILLRACE_TLS_CA_FILE`, or else plain text. `none`: plain text, whatever the variable "
+        "says. The files are read again when they change: see [TLS](security.md). In Kafka: "
+        "`ssl.truststore.location`.",
     )
     tls_certificate_file: str = setting(
         "",
         "PEM file of this client's certificate, for brokers that ask for one. Empty: "
-        "`MILLRACE_TLS_CERTIFICATE_FILE`, or else none. In Kafka: `ssl.keystore.location`.",
+        "`MILLRACE_TLS_CERTIFICATE_FILE`, or else none; `none` likewise. In Kafka: "
+        "`ssl.keystore.location`.",
     )
     tls_key_file: str = setting(
         "",
@@ -105,12 +107,12 @@ class ClientConfig:
         Raises:
             InvalidConfigError: something is missing.
         """
-        names = ("tls_ca_file", "tls_certificate_file", "tls_key_file")
-        found = {
-            name: getattr(self, name) or os.environ.get(f"MILLRACE_{name.upper()}", "")
-            for name in names
-        }
-        ca, certificate, key = found.values()
+        ca = self._file("tls_ca_file")
+        certificate, key = self._file("tls_certificate_file"), self._file("tls_key_file")
+        if ca == NONE:  # Then these variables are for another cluster, too.
+            ca, certificate, key = "", self.tls_certificate_file, self.tls_key_file
+        if NONE in (certificate, key):
+            certificate = key = ""
         if bool(certificate) != bool(key):
             raise InvalidConfigError(
                 "tls_certificate_file and tls_key_file: give both, or none of them"
@@ -122,8 +124,12 @@ class ClientConfig:
     @property
     def _chosen_token_file(self) -> str:
         """Where the token is; empty: there is none."""
-        chosen = self.token_file or os.environ.get("MILLRACE_TOKEN_FILE", "")
-        return "" if chosen == NO_TOKEN else chosen
+        chosen = self._file("token_file")
+        return "" if chosen == NONE else chosen
+
+    def _file(self, name: str) -> str:
+        """Return what a setting says, or else its variable."""
+        return getattr(self, name) or os.environ.get(f"MILLRACE_{name.upper()}", "")
 
     def new_cluster(self, bootstrap: str | Sequence[str]) -> Cluster:
         """Return the cluster of a client.

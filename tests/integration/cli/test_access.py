@@ -56,16 +56,16 @@ def blocks() -> list[list[str]]:
 
 
 class Guarded(UpProcess):
-    """A broker with rules and tokens in a folder."""
+    """A broker with certificates in a folder, and rules and tokens in another one."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._access = folder / "access"
+        self._folder = folder
         self.address = ""
 
     def start(self) -> None:
-        said = self.run("--port", "0", "--access", str(self._access))
-        self.address = said["address"]
+        tls, access = str(self._folder / "tls"), str(self._folder / "access")
+        self.address = self.run("--port", "0", "--tls", tls, "--access", access)["address"]
 
 
 @pytest.fixture
@@ -83,9 +83,10 @@ def test_the_walk_of_the_page_about_security_goes_as_it_says(
     terminal: Terminal, guarded: Guarded
 ) -> None:
     [up], prepare, use, *refused = blocks()
-    assert up == "millrace up --access access"
-    begin = f"export MILLRACE_BOOTSTRAP={guarded.address}; {prepare[0]}; "
-    done = terminal.run(begin + " && ".join(prepare[1:]))
+    assert up == "millrace up --tls tls --access access"
+    variables = [line for line in prepare if line.startswith("export ")]
+    begin = "; ".join([f"export MILLRACE_BOOTSTRAP={guarded.address}", *variables, ""])
+    done = terminal.run(begin + " && ".join(prepare[len(variables) :]))
     assert done.returncode == 0, done.stderr
     for line, expected in zip(use, ("", "one\n"), strict=True):
         done = terminal.run(begin + line)

@@ -8,9 +8,17 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from millrace.cli.command import Command, bootstrap_option, output_option, to_bootstrap_option
+from millrace.cli.command import (
+    Command,
+    bootstrap_option,
+    destination_of,
+    output_option,
+    to_bootstrap_option,
+)
 from millrace.cli.console.failures import ExitCode
+from millrace.cli.credentials import Credentials
 from millrace.cli.main import cli
+from millrace.client._settings import ClientConfig
 
 
 @click.command(cls=Command)
@@ -20,6 +28,23 @@ from millrace.cli.main import cli
 def asks(bootstrap: str, to_bootstrap: str | None, output: str) -> None:
     """Show which brokers a command would ask."""
     click.echo(f"{bootstrap} {to_bootstrap}")
+
+
+@click.command(cls=Command)
+@to_bootstrap_option
+@bootstrap_option
+@output_option
+def proves(bootstrap: str, to_bootstrap: str | None, output: str) -> None:
+    """Show with which files a command would prove itself, to whom it reads from and writes to."""
+    place = destination_of(bootstrap, to_bootstrap)
+    sides = {bootstrap: Credentials(), place.bootstrap: place.credentials}
+    for address, files in sides.items():
+        config = ClientConfig(**files._asdict())
+        tls = config._tls_files
+        shown = ("", "") if tls is None else (tls.ca, tls.key)
+        click.echo(
+            " ".join([address, *(file or "-" for file in (*shown, config._chosen_token_file))])
+        )
 
 
 class User:
@@ -46,6 +71,12 @@ class User:
         assert result.exit_code == ExitCode.DONE, result.output
         return result.stdout.split()
 
+    def proved(self, *words: str, **environment: str) -> dict[str, list[str]]:
+        """Return with which files a command proves itself, by the address that it does so to."""
+        result = CliRunner(env=self._environment | environment).invoke(proves, words)
+        assert result.exit_code == ExitCode.DONE, result.output
+        return {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
+
     def write(self, text: str) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(text)
@@ -56,6 +87,17 @@ def user(tmp_path: Path) -> User:
     return User(tmp_path)
 
 
+NO_FILES = dict.fromkeys(Credentials._fields)
+VARIABLES = {
+    "MILLRACE_TLS_CA_FILE": "variable-ca",
+    "MILLRACE_TLS_CERTIFICATE_FILE": "variable-certificate",
+    "MILLRACE_TLS_KEY_FILE": "variable-key",
+    "MILLRACE_TOKEN_FILE": "variable-token",
+}
+OF_VARIABLES = ["variable-ca", "variable-key", "variable-token"]
+NOTHING = ["-", "-", "-"]
+
+
 def test_profiles_are_made_used_listed_and_deleted(user: User) -> None:
     assert "no profiles yet" in user.run("list").stderr
     user.ok("set", "staging", "--bootstrap", "a:1,b:2")
@@ -63,8 +105,8 @@ def test_profiles_are_made_used_listed_and_deleted(user: User) -> None:
     user.ok("set", "staging", "--bootstrap", "a:1,b:3")
     user.ok("use", "staging")
     assert json.loads(user.ok("list", "--output", "json")) == [
-        {"name": "production", "bootstrap": "c:3", "current": False},
-        {"name": "staging", "bootstrap": "a:1,b:3", "current": True},
+        {"name": "production", "bootstrap": "c:3", **NO_FILES, "current": False},
+        {"name": "staging", "bootstrap": "a:1,b:3", **NO_FILES, "current": True},
     ]
     user.ok("use", "--none")
     assert "current" not in user.file.read_text()
@@ -106,6 +148,74 @@ def test_the_cluster_to_write_to_has_a_profile_of_its_own(user: User) -> None:
     assert user.asked("--to-profile", "other") == ["used:1", "other:1"]
     assert user.asked("--to-bootstrap", "third:1", "--profile", "other") == ["other:1", "third:1"]
     assert user.asked() == ["used:1", "None"]
+
+
+def test_a_profile_has_the_files_for_its_cluster_and_what_is_not_given_stays(
+    user: User, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    user.ok("set", "a", "--bootstrap", "a:1", "--tls-ca-file", "ca.crt", "--token-file", "token")
+    user.ok("set", "a", "--tls-certificate-file", "/c", "--tls-key-file", "/k")
+    user.ok("set", "a", "--bootstrap", "a:2", "--token-file", "")
+    (found,) = json.loads(user.ok("list", "--output", "json"))
+    assert found == {
+        "name": "a",
+        "bootstrap": "a:2",
+        "tls_ca_file": str(tmp_path / "ca.crt"),
+        "tls_certificate_file": "/c",
+        "tls_key_file": "/k",
+        "token_file": None,
+        "current": False,
+    }
+    user.ok("set", "a", "--tls-ca-file", "system")
+    assert user.proved("--profile", "a") == {"a:2": ["system", "/k", "-"]}
+
+
+def test_files_in_a_file_written_by_hand_are_relative_to_it(user: User) -> None:
+    user.write("[profiles.a]\nbootstrap = 'a:1'\ntls_ca_file = 'ca.crt'\ntoken_file = '~/t'")
+    found = user.proved("--profile", "a", HOME="/home/x")
+    assert found == {"a:1": [str(user.file.parent / "ca.crt"), "-", "/home/x/t"]}
+
+
+def test_credentials_come_from_where_the_addresses_come_from(user: User) -> None:
+    user.ok("set", "guarded", "--bootstrap", "g:1", "--tls-ca-file", "/ca", "--token-file", "/t")
+    user.ok("set", "plain", "--bootstrap", "p:1")
+    assert user.proved("--bootstrap", "x:1", **VARIABLES) == {"x:1": OF_VARIABLES}
+    assert user.proved("--profile", "plain", **VARIABLES) == {"p:1": NOTHING}
+    guarded = {"g:1": ["/ca", "-", "/t"]}
+    assert user.proved("--profile", "guarded", **VARIABLES) == guarded
+    assert user.proved(MILLRACE_PROFILE="guarded", **VARIABLES) == guarded
+    user.ok("use", "guarded")
+    assert user.proved(**VARIABLES) == guarded
+    assert user.proved("--token-file", "/other") == {"g:1": ["/ca", "-", "/other"]}
+    assert user.proved("--bootstrap", "x:1") == {"x:1": NOTHING}
+    by_variables = user.proved(MILLRACE_BOOTSTRAP="v:1", **VARIABLES)
+    assert by_variables == {"v:1": OF_VARIABLES}
+
+
+def test_what_is_for_one_cluster_goes_to_no_other_one(user: User) -> None:
+    user.ok("set", "guarded", "--bootstrap", "g:1", "--tls-ca-file", "/ca", "--token-file", "/t")
+    user.ok("set", "plain", "--bootstrap", "p:1")
+    guarded, plain = ["/ca", "-", "/t"], NOTHING
+    there = user.proved("--profile", "guarded", "--to-profile", "plain", **VARIABLES)
+    assert there == {"g:1": guarded, "p:1": plain}
+    back = user.proved("--profile", "plain", "--to-profile", "guarded", **VARIABLES)
+    assert back == {"p:1": plain, "g:1": guarded}
+    other = user.proved("--bootstrap", "x:1", "--to-bootstrap", "y:1", **VARIABLES)
+    assert other == {"x:1": OF_VARIABLES, "y:1": NOTHING}
+    to = ("--to-bootstrap", "y:1", "--to-tls-ca-file", "/to-ca", "--to-token-file", "/to-t")
+    assert user.proved("--profile", "guarded", *to) == {
+        "g:1": guarded,
+        "y:1": ["/to-ca", "-", "/to-t"],
+    }
+    over = user.proved("--profile", "plain", "--to-profile", "guarded", "--to-token-file", "/w")
+    assert over == {"p:1": plain, "g:1": ["/ca", "-", "/w"]}
+
+
+def test_in_one_cluster_who_writes_may_be_somebody_else(user: User) -> None:
+    assert user.proved("--bootstrap", "x:1", "--to-token-file", "/w", **VARIABLES) == {
+        "x:1": ["variable-ca", "variable-key", "/w"]
+    }
 
 
 def test_a_profile_that_is_not_there_is_answered_with_the_nearest(user: User) -> None:

@@ -18,7 +18,14 @@ from millrace.cli.arguments.read_start import (
     to_option,
 )
 from millrace.cli.cluster import CLIENT_ID, connect_admin, ranges_of, topic_argument
-from millrace.cli.command import Command, bootstrap_option, output_option, to_bootstrap_option
+from millrace.cli.command import (
+    Command,
+    Destination,
+    bootstrap_option,
+    destination_of,
+    output_option,
+    to_bootstrap_option,
+)
 from millrace.cli.console.failures import ExitCode, Failure
 from millrace.cli.console.interruption import END_S, LAST_STEP_S, Interrupted, Interruption
 from millrace.cli.console.measures import Transfer, payload_bytes
@@ -48,10 +55,6 @@ _OFFSETS_SAID_MAX: Final = 20
 _WITH_ID: Final = ", topic id "
 
 
-_NO_TOKEN = "none"
-"""The setting of a client that sends no token, whatever the environment says."""
-
-
 @click.command(
     "copy",
     cls=Command,
@@ -66,12 +69,6 @@ _NO_TOKEN = "none"
 @topic_argument("source")
 @click.argument("destination")
 @to_bootstrap_option
-@click.option(
-    "--to-token-file",
-    metavar="FILE",
-    help="File with the token for the cluster of --to-bootstrap or --to-profile; that of "
-    "--token-file is not sent there.",
-)
 @click.option(
     "--create",
     is_flag=True,
@@ -96,7 +93,6 @@ def command(
     source: str,
     destination: str,
     to_bootstrap: str | None,
-    to_token_file: str | None,
     create: bool,
     start: Position,
     until: Position | None,
@@ -122,16 +118,18 @@ def command(
     """
     from millrace.client import SyncConsumer
 
-    to_bootstrap, to_token = _destination(bootstrap, to_bootstrap, to_token_file)
+    place = destination_of(bootstrap, to_bootstrap)
     with connect_admin(bootstrap) as admin:
         described = admin.describe_topic(source)
         source = described.name
-        mark = _prepare(admin, described, destination, to_bootstrap, to_token, create=create)
+        mark = _prepare(admin, described, destination, place, create=create)
         ranges = {(source, partition): at for partition, at in ranges_of(admin, source).items()}
         ends = ends_of(admin, ranges, until, follow=follow)
         kept = _kept_offsets(admin, name, source, mark) if name else {}
         with (
-            open_producer(to_bootstrap, compression=compression, token_file=to_token) as producer,
+            open_producer(
+                place.bootstrap, compression=compression, **place.credentials._asdict()
+            ) as producer,
             SyncConsumer(bootstrap, client_id=CLIENT_ID, metadata_max_age_ms=LOOK_MS) as consumer,
         ):
             partitions = len(producer.partitions_for(destination))
@@ -156,7 +154,7 @@ def command(
                 producer,
                 destination,
                 interruption,
-                OldRecords(to_bootstrap, destination, to_token),
+                OldRecords(place.bootstrap, destination, place.credentials),
                 starts={
                     partition: consumer.position(partition) for partition in consumer.assignment()
                 },
@@ -187,24 +185,11 @@ def command(
         say(f"{taker.copied.count} from {source} to {destination}")
 
 
-def _destination(
-    bootstrap: str, to_bootstrap: str | None, to_token_file: str | None
-) -> tuple[str, str]:
-    """Return the addresses to write to, and the file of the token that is sent there.
-
-    The token for one cluster would let another one act in the caller's name.
-    """
-    if to_bootstrap is None or to_bootstrap == bootstrap:
-        return bootstrap, to_token_file or ""
-    return to_bootstrap, to_token_file or _NO_TOKEN
-
-
 def _prepare(
     admin: "SyncAdmin",
     source: "TopicDescription",
     destination: str,
-    to_bootstrap: str,
-    to_token: str,
+    place: Destination,
     *,
     create: bool,
 ) -> str:
@@ -214,7 +199,7 @@ def _prepare(
         Failure: it is the source, or is not there.
     """
     wanted = str(parse_topic_name(destination))
-    with connect_admin(to_bootstrap, token_file=to_token) as other:
+    with connect_admin(place.bootstrap, credentials=place.credentials) as other:
         cluster_id = other.describe_cluster().cluster_id
         if wanted == source.name and cluster_id == admin.describe_cluster().cluster_id:
             raise Failure(

@@ -2,26 +2,29 @@
 
 import shlex
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.command import Command, output_option
-from millrace.cli.console.failures import Failure
+from millrace.cli.console.failures import ExitCode, Failure
 from millrace.cli.console.output import announce_json, announce_line
 from millrace.cli.console.stop_signals import stop_signals
-from millrace.cli.local.announcement import announce, cluster_greeting
-from millrace.core.addresses import PORT_MAX
+from millrace.cli.local.announcement import Login, announce, cluster_greeting
+from millrace.cli.local.insecure import INSECURE, insecure_option
+from millrace.core.addresses import PORT_MAX, is_loopback
 from millrace.core.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from millrace.broker.app import BrokerAddress
     from millrace.cli.local.access_folder import AccessFolder
+    from millrace.cli.local.tls_folder import TlsFolder
     from millrace.cli.local.web_page import WebPage
+    from millrace.core.broker_config import BrokerConfig
 
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
 _WEB_PORT_ABOVE = 6
@@ -30,6 +33,8 @@ _PORTS_AWAY = 100
 """Distance from the ports of a running broker to those of another one beside it."""
 _BROKERS_MAX = 9
 _DATA_DIR = "millrace-data"
+_TLS_FOLDER = "tls"
+_LOOPBACK = "127.0.0.1"
 _SETTINGS_HINT = (
     "--port is listeners.clients.port, --metrics-port is metrics.port, --data-dir holds the rest"
 )
@@ -56,7 +61,9 @@ def _log_dirs_value(
     millrace up --brokers 3                        # a cluster, each broker a process
     millrace up --log-dir ssd:/fast/log --log-dir hdd:/large/log
     millrace up --port 0 --output json             # any free port, the address as JSON
+    millrace up --tls                              # by TLS, with certificates that it makes
     millrace up --access access                    # only for who has a token: rules in ./access
+    millrace up --tls --access access --host 0.0.0.0    # for other machines, too
     """,
 )
 @click.option(
@@ -80,7 +87,14 @@ def _log_dirs_value(
     type=click.IntRange(0, PORT_MAX),
     default=_PORT_DEFAULT,
     show_default=True,
-    help="Port for clients, on this machine only; 0: any that is free.",
+    help="Port for clients; 0: any that is free.",
+)
+@click.option(
+    "--host",
+    default=_LOOPBACK,
+    show_default=True,
+    help="Address for clients; 0.0.0.0: all of this machine's, and clients are told its name. "
+    "Another one than the default needs --tls and --access, or else --insecure.",
 )
 @click.option(
     "--metrics-port",
@@ -107,6 +121,15 @@ def _log_dirs_value(
     "token that may do everything. Then there is a web page only with --web-port.  [default: "
     "everybody on this machine may do everything]",
 )
+@click.option(
+    "--tls",
+    is_flag=False,
+    flag_value="",
+    metavar="[FOLDER]",
+    help="Speak TLS, with an authority and certificates in FOLDER, which are made when they are "
+    f"not there, and made anew before they end.  [FOLDER: {_TLS_FOLDER}, in --data-dir]",
+)
+@insecure_option
 @click.option("--verbose", "-v", is_flag=True, help="Log all that the broker does.")
 @output_option
 def command(
@@ -114,16 +137,19 @@ def command(
     data_dir: str,
     log_dirs: list[str],
     port: int,
+    host: str,
     metrics_port: int | None,
     web_port: int | None,
     brokers: int,
     access: Path | None,
+    tls: str | None,
+    insecure: bool,
     verbose: bool,
     output: str,
 ) -> None:
     """Run a broker, or several, on this machine, with no configuration at all.
 
-    Data in one directory, but for --log-dir, and clients from this machine only. Every
+    Data in one directory, but for --log-dir, and clients from this machine only by default. Every
     acknowledged record is on disk. Ctrl-C stops it gracefully; started again on the same directory,
     it goes on. Several brokers are a process each and replicate: one that is killed is started
     again, and nothing is lost. Where that fails the others go on, and the exit code tells of it in
@@ -132,13 +158,21 @@ def command(
     chosen_metrics_port = metrics_port
     if metrics_port is None:
         metrics_port = port + 1 if 0 < port < PORT_MAX else 0
+    if not insecure:
+        _check_guarded(host, has_tls=tls is not None, has_access=access is not None)
     folder_of_access = None
     if access is not None:
         from millrace.cli.local.access_folder import access_folder
 
         folder_of_access = access_folder(access)
         web_port = -1 if web_port is None else web_port
-    with _web_page(web_port, port) as web:
+    with ExitStack() as endings:
+        web = endings.enter_context(_web_page(web_port, port))
+        certificates = None
+        if tls is not None:
+            certificates = _certificates(tls, data_dir, brokers, host)
+            endings.enter_context(certificates.looked_after())
+        guarded = _Guarded(host, certificates, folder_of_access, insecure)
         if brokers > 1:
             folder = Path(data_dir).absolute()
             first = log_dirs or [str(folder / "log")]
@@ -149,7 +183,7 @@ def command(
                 port,
                 metrics_port,
                 web,
-                access=folder_of_access,
+                guarded=guarded,
                 is_verbose=verbose,
                 output=output,
             )
@@ -157,11 +191,9 @@ def command(
         from millrace.broker import config, process
         from millrace.core.broker_config import AuditScope, LogLevel
 
-        settings = config.embedded(
-            data_dir, log_dirs=log_dirs, port=port, metrics_port=metrics_port
+        settings = guarded.applied_to(
+            config.embedded(data_dir, log_dirs=log_dirs, port=port, metrics_port=metrics_port)
         )
-        if folder_of_access is not None:
-            settings = replace(settings, access=folder_of_access.config)
         if not verbose:
             quiet = replace(settings.logging, level=LogLevel.WARNING, audit=AuditScope.REFUSALS)
             settings = replace(settings, logging=quiet)
@@ -171,12 +203,12 @@ def command(
             data=shown,
             teach=True,
             web_address="" if web is None else web.address,
-            token_file="" if folder_of_access is None else str(folder_of_access.first_token),
+            login=guarded.login,
         )
 
         def on_ready(address: "BrokerAddress") -> None:
             if web is not None:
-                web.start(address.address)
+                web.start(address.address, guarded.login.tls_ca_file)
             tell(address)
 
         try:
@@ -185,6 +217,79 @@ def command(
             hint = _hint(error.message, data_dir, log_dirs, port, chosen_metrics_port)
             raise Failure(error.message, hint, code_name=error.name()) from error
     raise SystemExit(exit_code)
+
+
+class _Guarded(NamedTuple):
+    """Who reaches the brokers, and how.
+
+    Attributes:
+        host: where they listen for clients.
+        certificates: of the brokers; None: connections are in plain text.
+        access: who may do what; None: everybody may do everything.
+        is_insecure: whether they start where others reach them all the same.
+    """
+
+    host: str
+    certificates: "TlsFolder | None"
+    access: "AccessFolder | None"
+    is_insecure: bool
+
+    @property
+    def login(self) -> Login:
+        """What clients on this machine need."""
+        return Login(
+            "" if self.certificates is None else str(self.certificates.ca_file),
+            "" if self.access is None else str(self.access.first_token),
+        )
+
+    def listeners(self, broker: str) -> dict[str, dict[str, str]]:
+        """Return settings of a broker's listeners."""
+        found = {} if self.certificates is None else self.certificates.listeners(broker)
+        return {**found, "clients": {"host": self.host, **found.get("clients", {})}}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The other settings, for the processes of brokers."""
+        return {
+            **(INSECURE if self.is_insecure else {}),
+            **({} if self.access is None else self.access.environment),
+        }
+
+    def applied_to(self, settings: "BrokerConfig") -> "BrokerConfig":
+        """Return the settings of the only broker."""
+        told = self.listeners(settings.node.name)
+        changed: dict[str, Any] = {
+            name: replace(getattr(settings.listeners, name), **values)
+            for name, values in told.items()
+        }
+        settings = replace(
+            settings, listeners=replace(settings.listeners, **changed), insecure=self.is_insecure
+        )
+        return settings if self.access is None else replace(settings, access=self.access.config)
+
+
+def _check_guarded(host: str, *, has_tls: bool, has_access: bool) -> None:
+    """Refuse to let other machines in without TLS, or without rules."""
+    if is_loopback(host) or (has_tls and has_access):
+        return
+    lacking = [
+        *(() if has_tls else ("in plain text",)),
+        *(() if has_access else ("to do everything",)),
+    ]
+    raise Failure(
+        f"other machines would reach {host}, {' and '.join(lacking)}",
+        f"`millrace up --host {host} --tls --access access` makes certificates, rules and a first "
+        "token; --insecure is for networks whose machines are all trusted",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def _certificates(tls: str, data_dir: str, brokers: int, host: str) -> "TlsFolder":
+    from millrace.cli.local.local_cluster import broker_name
+    from millrace.cli.local.tls_folder import TlsFolder
+
+    folder = Path(tls) if tls else Path(data_dir, _TLS_FOLDER)
+    return TlsFolder(folder, [broker_name(number) for number in range(brokers)], host)
 
 
 def _web_page(web_port: int | None, port: int) -> "AbstractContextManager[WebPage | None]":
@@ -229,7 +334,7 @@ def _run_cluster(
     metrics_port: int,
     web: "WebPage | None",
     *,
-    access: "AccessFolder | None",
+    guarded: "_Guarded",
     is_verbose: bool,
     output: str,
 ) -> None:
@@ -246,7 +351,7 @@ def _run_cluster(
     is_first = not all(Path(directory.path).exists() for directory in directories)
     paths = []
     for number, log_dirs in enumerate(logs):
-        paths.append(folder / f"broker-{number}.toml")
+        paths.append(folder / f"{local_cluster.broker_name(number)}.toml")
         text = local_cluster.configuration(
             folder,
             number,
@@ -254,28 +359,28 @@ def _run_cluster(
             log_dirs=log_dirs,
             port=port,
             metrics_port=metrics_port,
+            listeners=guarded.listeners(local_cluster.broker_name(number)),
         )
         paths[-1].write_text(text, encoding="utf-8")
     environment = {} if is_verbose else {"MILLRACE_BROKER__LOGGING__LEVEL": "warning"}
-    if access is not None:
-        environment |= access.environment
+    environment |= guarded.environment
     cluster = local_cluster.LocalCluster(paths, environment, output)
     try:
         ready = cluster.start(in_turn=is_first)
         web_address = ""
         if web is not None:
-            web.start(",".join(broker.address for broker in ready))
+            web.start(",".join(broker.address for broker in ready), guarded.login.tls_ca_file)
             web_address = web.address
         if output == "json":
             facts = {
                 "brokers": [asdict(broker) for broker in ready],
                 "data": str(folder),
                 "web_address": web_address or None,
+                **guarded.login.facts,
             }
             announce_json(facts)
         else:
-            token_file = "" if access is None else str(access.first_token)
-            announce_line(cluster_greeting(ready, str(folder), web_address, token_file))
+            announce_line(cluster_greeting(ready, str(folder), web_address, guarded.login))
         given_up = cluster.supervise()
     except local_cluster.StartFailedError as error:
         if cluster.is_stopping:

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millrace.cli.cluster import DEFAULT_BOOTSTRAP
 from millrace.cli.console.output import announce_json, announce_line
@@ -13,8 +13,38 @@ if TYPE_CHECKING:
     from millrace.cli.local.local_cluster import Ready
 
 
+class Login(NamedTuple):
+    """What clients on this machine need beside an address; an empty name: not that.
+
+    Attributes:
+        tls_ca_file: the authority that signs for the brokers, which speak TLS.
+        token_file: has the token of who may do everything.
+    """
+
+    tls_ca_file: str = ""
+    token_file: str = ""
+
+    @property
+    def lessons(self) -> list[str]:
+        """What to do in a terminal."""
+        return [
+            f"export MILLRACE_{name.upper()}={shlex.quote(path)}"
+            for name, path in self._asdict().items()
+            if path
+        ]
+
+    @property
+    def facts(self) -> dict[str, str | None]:
+        """The same for programs."""
+        return {name: path or None for name, path in self._asdict().items()}
+
+
+OPEN: Final = Login()
+"""Clients need nothing."""
+
+
 def announce(
-    output: str, *, data: str, teach: bool, web_address: str = "", token_file: str = ""
+    output: str, *, data: str, teach: bool, web_address: str = "", login: Login = OPEN
 ) -> "Callable[[BrokerAddress], None]":
     """Return the function to call when the broker is ready.
 
@@ -23,7 +53,7 @@ def announce(
         data: where the data is, for the reader.
         teach: whether to suggest what to try next.
         web_address: of the web page; empty: there is none.
-        token_file: has the token of who may do everything; empty: everybody may.
+        login: what clients need.
     """
 
     def on_ready(address: "BrokerAddress") -> None:
@@ -34,6 +64,7 @@ def announce(
                 "drpc_address": address.drpc_address or None,
                 "metrics_address": address.metrics_address or None,
                 "web_address": web_address or None,
+                **login.facts,
                 "cluster_id": address.cluster_id,
                 "broker_id": address.broker_id,
                 "data": data,
@@ -42,7 +73,7 @@ def announce(
             announce_json(facts)
         else:
             announce_line(
-                greeting(address, data, teach=teach, web_address=web_address, token_file=token_file)
+                greeting(address, data, teach=teach, web_address=web_address, login=login)
             )
 
     return on_ready
@@ -54,7 +85,7 @@ def greeting(
     *,
     teach: bool,
     web_address: str = "",
-    token_file: str = "",
+    login: Login = OPEN,
 ) -> str:
     """Return the text for a person."""
     lines = [f"Millrace is up at {address.address}, its data in {data}. Ctrl-C stops it."]
@@ -65,12 +96,8 @@ def greeting(
     if web_address:
         lines.append(f"Web page: {web_address}")
     if teach:
-        lines += ["", *_try([*_login(token_file), *_lessons(address)])]
+        lines += ["", *_try([*login.lessons, *_lessons(address)])]
     return "\n".join(lines)
-
-
-def _login(token_file: str) -> list[str]:
-    return [f"export MILLRACE_TOKEN_FILE={shlex.quote(token_file)}"] if token_file else []
 
 
 def _lessons(address: "BrokerAddress") -> list[str]:
@@ -85,7 +112,7 @@ def _lessons(address: "BrokerAddress") -> list[str]:
 
 
 def cluster_greeting(
-    brokers: "Sequence[Ready]", data: str, web_address: str = "", token_file: str = ""
+    brokers: "Sequence[Ready]", data: str, web_address: str = "", login: Login = OPEN
 ) -> str:
     """Return the text for a person who started several brokers."""
     lines = [f"Millrace is up, its data in {data}. Ctrl-C stops it."]
@@ -98,7 +125,7 @@ def cluster_greeting(
     addresses = ",".join(broker.address for broker in brokers)
     lessons = ["millrace topic create greetings", "millrace cluster describe"]
     bootstrap = f"export MILLRACE_BOOTSTRAP={addresses}"
-    return "\n".join([*lines, "", *_try([bootstrap, *_login(token_file), *lessons])])
+    return "\n".join([*lines, "", *_try([bootstrap, *login.lessons, *lessons])])
 
 
 def _try(lessons: Iterable[str]) -> list[str]:

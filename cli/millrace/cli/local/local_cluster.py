@@ -14,10 +14,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Final
 
 import click
@@ -53,6 +53,11 @@ class Ready:
     metrics_address: str | None
 
 
+def broker_name(number: int) -> str:
+    """Return the name of a broker, from 0."""
+    return f"broker-{number}"
+
+
 def configuration(
     data_dir: Path,
     number: int,
@@ -61,6 +66,7 @@ def configuration(
     log_dirs: Sequence[str],
     port: int,
     metrics_port: int,
+    listeners: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> str:
     """Return the TOML file of one broker.
 
@@ -69,13 +75,14 @@ def configuration(
         brokers: how many the cluster begins with.
         port: of the first broker, for clients; 0: any.
         metrics_port: likewise; -1: none.
+        listeners: other settings of them, by their names.
     """
     apart = number * PORTS_APART
     return _HEADER + "\n".join(
         (
             f"log_dirs = {json.dumps(list(log_dirs))}",
             "[node]",
-            f'name = "broker-{number}"',
+            f'name = "{broker_name(number)}"',
             "[cluster]",
             f"initial_brokers = {brokers}",
             "[coordination]",
@@ -84,6 +91,11 @@ def configuration(
             "[listeners]",
             f"clients.port = {port + apart if port else 0}",
             *(f"{name}.port = 0" for name in ("replicas", "clients_drpc", "replicas_drpc")),
+            *(
+                f"{listener}.{name} = {json.dumps(value)}"
+                for listener, settings in listeners.items()
+                for name, value in settings.items()
+            ),
             "[metrics]",
             f"port = {metrics_port + apart if metrics_port > 0 else metrics_port}",
             "",

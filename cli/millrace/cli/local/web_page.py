@@ -12,10 +12,12 @@ import select
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Final, Self
 
 from millrace.cli.console.failures import Failure
 from millrace.cli.console.output import say
+from millrace.cli.credentials import NONE
 
 _PAUSE_S: Final = 1.0
 """Pause before a page that has ended by itself, or does not start, is started again."""
@@ -50,9 +52,15 @@ class WebPage:
         self._wake, self._waker = os.pipe()
         self._thread: threading.Thread | None = None
 
-    def start(self, bootstrap: str) -> None:
-        """Serve the pages of the cluster at these addresses."""
-        self._thread = threading.Thread(target=self._run, args=(bootstrap,), name="web-page")
+    def start(self, bootstrap: str, tls_ca_file: str = "") -> None:
+        """Serve the pages of the cluster at these addresses.
+
+        Args:
+            tls_ca_file: the authority of its brokers; empty: they are in plain text.
+        """
+        # Whatever a variable says of another cluster.
+        cluster = ("--bootstrap", bootstrap, "--tls-ca-file", tls_ca_file or NONE)
+        self._thread = threading.Thread(target=self._run, args=(cluster,), name="web-page")
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -67,14 +75,14 @@ class WebPage:
         for end in (self._wake, self._waker):
             os.close(end)
 
-    def _run(self, bootstrap: str) -> None:
+    def _run(self, cluster: Sequence[str]) -> None:
         failure = ""
         while True:
             self._wait_for(self._listening.fileno())
             if self._ended.is_set():
                 return
             try:
-                self._serve(bootstrap)
+                self._serve(cluster)
                 failure = ""
             except OSError as error:  # This process may have no descriptor left.
                 if str(error) != failure:
@@ -90,7 +98,7 @@ class WebPage:
             waiting.register(end, select.POLLIN)
         waiting.poll()
 
-    def _serve(self, bootstrap: str) -> None:
+    def _serve(self, cluster: Sequence[str]) -> None:
         """Run the page's process until it ends by itself, or is to end.
 
         Raises:
@@ -99,7 +107,7 @@ class WebPage:
         listening = self._listening.fileno()
         command = [
             *(sys.executable, "-m", "millrace.cli", "web"),
-            *("--listen-fd", str(listening), "--bootstrap", bootstrap),
+            *("--listen-fd", str(listening), *cluster),
         ]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listening])
         assert process.stdin is not None

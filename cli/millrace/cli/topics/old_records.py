@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from millrace.cli.arguments.read_start import show_time
 from millrace.cli.cluster import connect_admin
 from millrace.cli.console.output import say
+from millrace.cli.credentials import OF_ENVIRONMENT, Credentials
 from millrace.core.errors import MillraceError
 from millrace.core.words import duration
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 class OldRecords:
     """Looks at the times of records, and warns once."""
 
-    def __init__(self, bootstrap: str, topic: str, token_file: str = "") -> None:
-        self._bootstrap, self._topic, self._token_file = bootstrap, topic, token_file
+    def __init__(
+        self, bootstrap: str, topic: str, credentials: Credentials = OF_ENVIRONMENT
+    ) -> None:
+        self._bootstrap, self._topic, self._credentials = bootstrap, topic, credentials
         self._retention_ms: int | None = None
         """-1: no more warning, as there was one or none is needed; None: not known yet."""
 
@@ -48,7 +51,7 @@ class OldRecords:
     def _asked(self) -> int:
         """Ask how long the topic keeps records; return -1 if it keeps all, or does not say."""
         try:
-            with connect_admin(self._bootstrap, token_file=self._token_file) as admin:
+            with connect_admin(self._bootstrap, credentials=self._credentials) as admin:
                 config = admin.describe_topic(self._topic).config
         except MillraceError:
             # A user may have the right to write records, and no right to read settings.
