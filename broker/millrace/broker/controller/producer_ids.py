@@ -7,6 +7,7 @@ import asyncio
 
 from millrace.broker.controller.channel import ControllerChannel
 from millrace.core.callers import Caller
+from millrace.core.guard.producer_owners import ProducerOwners
 from millrace.core.ids import ProducerId
 from millrace.core.metadata.requests import AllocateProducerIds
 
@@ -16,10 +17,14 @@ class ProducerIds:
 
     Args:
         channel: to the controller.
+
+    Attributes:
+        owners: of the ids that are used here.
     """
 
     def __init__(self, channel: ControllerChannel) -> None:
         self._channel = channel
+        self.owners = ProducerOwners()
         self._left = range(0)
         self._lock = asyncio.Lock()
 
@@ -52,5 +57,6 @@ class ProducerIds:
         while True:
             producer_id = self.take()
             if producer_id is not None:
+                self.owners.keep(producer_id, caller.principal)
                 return producer_id
             await self.fill(caller)

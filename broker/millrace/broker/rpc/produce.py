@@ -54,6 +54,7 @@ from millrace.core.errors import (
     UnknownServerError,
 )
 from millrace.core.guard.access import Operation, ResourceKind, named
+from millrace.core.guard.producer_owners import Owner
 from millrace.core.ids import (
     MonotonicMs,
     ProducerId,
@@ -96,6 +97,8 @@ class _Request:
     """When its batches were checked, in seconds."""
     transactional_id: str
     """Of the producer of transactional batches; empty: none of them is."""
+    owner: Owner | None
+    """Of the producer's id; None: there is no guard."""
     topic_partitions: list[TopicPartition] = field(default_factory=list)
     outcomes: list[Waiter | MillraceError | None] = field(default_factory=list)
     """In the order of the batches; None: not appended or refused yet."""
@@ -401,9 +404,10 @@ class _ProduceStream:
         if isinstance(checked, MillraceError):
             self._refuse(size, header.correlation_id, checked)
             return
+        owner: Owner = self._caller.principal
         if header.transactional_id:
-            transactional_id = named(ResourceKind.TRANSACTIONS, header.transactional_id)
-            if refused := self._caller.refusal(Operation.TRANSACT, transactional_id):
+            owner = named(ResourceKind.TRANSACTIONS, header.transactional_id)
+            if refused := self._caller.refusal(Operation.TRANSACT, owner):
                 self._refuse(size, header.correlation_id, refused)
                 return
         timeout_ms = min(header.request_timeout_ms, service.limits.request_timeout_ms_max)
@@ -415,6 +419,7 @@ class _ProduceStream:
             deadline=MonotonicMs(int(now * 1000) + timeout_ms),
             begun=now,
             transactional_id=header.transactional_id,
+            owner=None if self._caller.access is None else owner,
         )
         acks = Acks.ALL if header.acks < 0 else Acks.LEADER
         self._pending[request] = None
@@ -501,6 +506,9 @@ class _ProduceStream:
                 if service.joining.waits(partition, batch.checked, request.transactional_id, later):
                     request.outstanding += 1
                     return
+            owner, owners = request.owner, service.producer_ids.owners
+            if owner is not None and joined is None:  # Else the coordinator has said so.
+                owners.check(batch.checked.producer_id, owner)
             waiter = partition.append(
                 batch.checked,
                 batch.batch,
@@ -517,6 +525,8 @@ class _ProduceStream:
         if not waiter.is_done:
             request.outstanding += 1
         if not waiter.is_duplicate:
+            if owner is not None:
+                owners.keep(batch.checked.producer_id, owner)
             length = len(batch.batch)
             service.metrics.appended(partition.topic, length, batch.checked.record_count)
             partition.appended_bytes += length

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,8 @@ from tests.fakes.two_replicas import HERE, THERE, complete, raise_it
 from tests.fakes.until import until
 
 from millrace.broker.coordinator.transaction_joins import Done, Writer
+from millrace.broker.guard.callers import Access, GuardedCaller
+from millrace.broker.guard.file_guard import FileGuard
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partition import Partition
@@ -41,8 +44,13 @@ from millrace.core.errors import (
     MillraceError,
     NotLeaderError,
     ProducerFencedError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
     UnknownProducerIdError,
 )
+from millrace.core.guard.identity import Identity
+from millrace.core.guard.producer_owners import ProducerOwners
+from millrace.core.guard.rules import parse_rules
 from millrace.core.ids import (
     ProducerEpoch,
     ProducerId,
@@ -170,7 +178,7 @@ class Served:
         self.is_followed = False
         self.service = ProduceService(
             partitions=partitions,
-            producer_ids=SimpleNamespace(),  # type: ignore[arg-type]
+            producer_ids=SimpleNamespace(owners=ProducerOwners()),  # type: ignore[arg-type]
             begin_transactional=SimpleNamespace(),  # type: ignore[arg-type]
             checkers=[self.checker],
             memory=MemoryPool(1 << 20, 1 << 20),
@@ -240,6 +248,31 @@ class Served:
             yield
         finally:
             is_over.set()
+
+
+def known_as(principal: str) -> GuardedCaller:
+    """Return a caller who may do everything, at a broker that knows its callers."""
+    may_all = """
+[[rules]]
+who = ["*"]
+may = ["produce", "transact"]
+topics = ["*/*"]
+transactions = ["*/*"]
+"""
+    access = Access(FileGuard(None, parse_rules(may_all)), Identity(principal), None)
+    return replace(CALLER, principal=principal, access=access)
+
+
+@contextlib.asynccontextmanager
+async def streaming(the: Served, caller: GuardedCaller) -> AsyncIterator[Call]:
+    """Open another stream to the same leader."""
+    call = Call()
+    context: Any = call
+    running = asyncio.create_task(the.service.produce(GrpcCall(context), caller))
+    await asyncio.sleep(0)
+    yield call
+    call.requests.put_nowait(grpc.aio.EOF)
+    await asyncio.wait_for(running, 10)
 
 
 @contextlib.asynccontextmanager
@@ -650,3 +683,43 @@ async def test_data_outside_of_an_open_transaction_is_refused() -> None:
         call.produce(1, epoch=2)
         found = await call.answers(1)
         assert found[1].error.code == InvalidTransactionStateError.code
+
+
+async def test_another_principal_cannot_take_the_next_sequence_of_a_producer() -> None:
+    """Its producer's batch would count as a repetition of it, and be lost."""
+    async with serving() as (the, _):
+        the.lead(HERE, 2)
+        async with (
+            streaming(the, known_as("shop")) as own,
+            streaming(the, known_as("stranger")) as other,
+        ):
+            own.produce(0, epoch=2)
+            assert (await own.answers(1))[0].base_offset == 0
+            other.produce(1, epoch=2)
+            other.produce(2, epoch=2, producer_epoch=1, sequence=0)
+            refused = await other.answers(2)
+            assert {each.error.code for each in refused.values()} == {
+                TopicAuthorizationFailedError.code
+            }
+            own.produce(1, epoch=2)
+            assert (await own.answers(1))[1].base_offset == 1
+
+
+async def test_a_batch_joins_no_transaction_of_another_transactional_id() -> None:
+    """The leader asks the coordinator at a producer's first batch of a transaction alone."""
+    async with (
+        serving_transactions() as (the, _),
+        streaming(the, known_as("shop")) as own,
+        streaming(the, known_as("stranger")) as other,
+    ):
+        own.transact(0)
+        await the.joins.answer()
+        assert not (await own.answers(1))[0].HasField("error")
+        other.produce(1, 2, acks=-1, transactional_id="of-the-stranger", is_transactional=True)
+        found = await other.answers(1)
+        assert found[1].error.code == TransactionalIdAuthorizationFailedError.code
+        other.produce(2, 2, producer_epoch=1, sequence=0)
+        found = await other.answers(1)
+        assert found[2].error.code == TopicAuthorizationFailedError.code
+        own.transact(1)
+        assert not (await own.answers(1))[1].HasField("error")
