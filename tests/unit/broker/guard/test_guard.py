@@ -30,6 +30,7 @@ from millrace.core.guard.token_file import Tokens, new_entry, tokens_to_text
 from millrace.core.ids import MonotonicMs, TopicId, WallMs
 from millrace.core.listeners_config import ClientsListenerConfig, ListenersConfig
 from millrace.core.metadata.model import Listener
+from millrace.proto.codec import field_of
 from millrace.proto.errors import error_from_trailers
 from millrace.proto.v1.cluster_pb2 import GetMetadataRequest, GetMetadataResponse
 
@@ -277,6 +278,23 @@ def test_a_request_is_refused_before_its_handler_runs(
     assert [caller.principal for caller in served] == ([] if error else ["alice"])
     if error is not None:
         assert type(error_from_trailers(context.trailers, context.details)) is error
+
+
+def test_a_field_of_a_later_release_is_not_passed_on_to_a_controller_that_may_know_it() -> None:
+    passed_on: list[bytes] = []
+
+    async def forward(data: bytes, _: object) -> GetMetadataResponse:
+        passed_on.append(data)
+        return GetMetadataResponse()
+
+    calls = calls_of(Listener.CLIENTS, guard=guard())
+    demands = whole(Operation.CONSUME, ResourceKind.TOPICS, asked)
+    method = (forward, GetMetadataRequest, lambda _: None)
+    handlers = calls.methods("S", forwards={"Ask": (method, demands)})
+    request = GetMetadataRequest(topics=["shop/a"]).SerializeToString()
+    for later in (b"", field_of(500, b"other/b")):
+        asyncio.run(serve_call(handlers, "/S/Ask", CallContext(bearer()), request + later))
+    assert passed_on == [request, request]
 
 
 def test_nobody_is_told_to_bring_a_token_and_a_rule_may_let_nobody_in() -> None:
