@@ -47,6 +47,7 @@ CLUSTER_CHANGES: dict[type, dict[str, tuple[Path, Any, str]]] = {
         "listeners": (("listeners",), {"outside": {"type": "NodePort"}}, "OutsideAddressed"),
         "tls": (("tls",), None, CANNOT_CHANGE),
         "access": (("access",), None, CANNOT_CHANGE),
+        "networkPolicy": (("networkPolicy",), {"enabled": False}, AT_ONCE),
         "allowedTopics": (("allowedTopics",), {"namespaces": SELECTOR}, AT_ONCE),
         "volumeDeletion": (("volumeDeletion",), "Delete", AT_ONCE),
         "lostVolumes": (("lostVolumes",), "Replace", AT_ONCE),

@@ -183,24 +183,6 @@ def test_pods_are_not_root_and_can_change_nothing_but_their_volumes() -> None:
     }
 
 
-def test_only_brokers_reach_the_replica_listener() -> None:
-    policy = objects()["NetworkPolicy", "c"]["spec"]
-    for_replicas = [
-        rule
-        for rule in policy["ingress"]
-        if {"protocol": "TCP", "port": "replica"} in rule["ports"]
-    ]
-    assert [rule["from"] for rule in for_replicas] == [[{"podSelector": policy["podSelector"]}]]
-
-
-def test_only_brokers_reach_the_replicas_by_drpc_and_everybody_may_be_a_client() -> None:
-    policy = objects()["NetworkPolicy", "c"]["spec"]
-    (for_all,) = [rule for rule in policy["ingress"] if "from" not in rule]
-    (for_brokers,) = [rule for rule in policy["ingress"] if "from" in rule]
-    assert [port["port"] for port in for_all["ports"]] == ["client", "metrics", "client-drpc"]
-    assert [port["port"] for port in for_brokers["ports"]] == ["replica", "replica-drpc"]
-
-
 def test_a_broker_serves_drpc_on_the_ports_that_pod_and_service_name(tmp_path: Path) -> None:
     made = objects()
     (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]

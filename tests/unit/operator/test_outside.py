@@ -129,12 +129,6 @@ def test_a_broker_listens_outside_and_reads_where_that_is(tmp_path: Path) -> Non
     assert address_map(cluster(NODE_PORT), {})["metadata"]["name"] == source["name"]
 
 
-def test_everybody_may_be_a_client_outside() -> None:
-    rules = objects(NODE_PORT)["NetworkPolicy", "c"]["spec"]["ingress"]
-    (open_to_all,) = [rule for rule in rules if "from" not in rule]
-    assert {"protocol": "TCP", "port": "outside"} in open_to_all["ports"]
-
-
 def test_the_first_connection_goes_to_any_broker_and_the_others_each_to_one() -> None:
     first = bootstrap_service(cluster(NODE_PORT))
     one = broker_service(cluster(NODE_PORT), "c-b-1")
@@ -186,10 +180,6 @@ def test_by_drpc_a_broker_is_reached_at_the_same_service(tmp_path: Path) -> None
     container_ports = {port["name"]: port["containerPort"] for port in container(made)["ports"]}
     assert {port["targetPort"] for port in found} <= container_ports.keys()
     assert len(set(container_ports.values())) == len(container_ports)
-    (open_to_all,) = [
-        rule for rule in made["NetworkPolicy", "c"]["spec"]["ingress"] if "from" not in rule
-    ]
-    assert {"protocol": "TCP", "port": "outside-drpc"} in open_to_all["ports"]
     path = tmp_path / "broker.toml"
     path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
     environment = {

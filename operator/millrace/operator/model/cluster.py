@@ -17,6 +17,7 @@ from millrace.operator.model.fields import (
     VolumeName,
 )
 from millrace.operator.model.listeners import Listeners
+from millrace.operator.model.network import NetworkRules
 from millrace.operator.model.scheduling import (
     Affinity,
     Labels,
@@ -305,6 +306,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     access: Access | None = None
     """Who may do what. It is chosen with the Cluster, and stays. Unset: every client that reaches
     the brokers may do everything."""
+    network_policy: NetworkRules = field(default_factory=NetworkRules)
+    """Who reaches the brokers' pods, and whom they reach."""
     allowed_topics: AllowedTopics = field(default_factory=AllowedTopics)
     """Which Topics the cluster takes, and Quotas for these."""
     volume_deletion: VolumeDeletion = VolumeDeletion.RETAIN

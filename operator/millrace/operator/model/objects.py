@@ -14,7 +14,7 @@ and from `Decided`; nothing here makes a request.
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,14 +31,13 @@ from millrace.operator.model.broker_settings import (
 )
 from millrace.operator.model.cluster import Cluster, ClusterSpec, Pool, Volume, VolumeDeletion
 from millrace.operator.model.images import with_version
+from millrace.operator.model.network_policy import USUAL_API_PORTS, policy_spec
 from millrace.operator.model.pod_tls import secure
 from millrace.operator.model.ports import (
     BROKER_PORTS,
-    CLIENT_DRPC_PORT_NAME,
     CLIENT_PORT,
     METRICS_PORT,
     OUTSIDE_DRPC_PORT_NAME,
-    REPLICA_DRPC_PORT_NAME,
     drpc_ports,
     outside_ports,
 )
@@ -81,11 +80,15 @@ class Decided:
         replicas: brokers now of each pool, by the name of its StatefulSet: while some are being
             drained, more than asked.
         may_be_disrupted: whether a broker may be evicted now.
+        api_ports: of the API server.
+        operator_namespace: where the operator runs; empty: in no pod.
     """
 
     image: str
     replicas: Mapping[str, int] = field(default_factory=dict)
     may_be_disrupted: bool = False
+    api_ports: Sequence[int] = USUAL_API_PORTS
+    operator_namespace: str = ""
 
 
 def desired_objects(cluster: Cluster, decided: Decided) -> list[Document]:
@@ -93,7 +96,7 @@ def desired_objects(cluster: Cluster, decided: Decided) -> list[Document]:
     return [
         *_access(cluster),
         *_services(cluster),
-        _network_policy(cluster),
+        *_network_policy(cluster, decided),
         _disruption_budget(cluster, decided),
         *(
             document
@@ -267,30 +270,16 @@ def _service_port(name: str, port: int) -> Document:
     return {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
 
 
-def _network_policy(cluster: Cluster) -> Document:
-    """All pods may be clients and read metrics; only brokers reach the replicas' listeners."""
-    brokers = {"matchLabels": selector(cluster.name)}
-    drpc = drpc_ports(cluster).keys()
-    clients = ["client", "metrics", *outside_ports(cluster), *(drpc & {CLIENT_DRPC_PORT_NAME})]
-    replicas = ["replica", *(drpc & {REPLICA_DRPC_PORT_NAME})]
-
-    def tcp(*ports: str) -> list[Document]:
-        return [{"protocol": "TCP", "port": port} for port in ports]
-
-    return owned_object(
-        cluster,
-        "networking.k8s.io/v1",
-        "NetworkPolicy",
-        cluster.name,
-        spec={
-            "podSelector": brokers,
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {"ports": tcp(*clients)},
-                {"ports": tcp(*replicas), "from": [{"podSelector": brokers}]},
-            ],
-        },
-    )
+def _network_policy(cluster: Cluster, decided: Decided) -> Iterator[Document]:
+    if cluster.spec.network_policy.enabled:
+        spec = policy_spec(
+            cluster,
+            selector(cluster.name),
+            api_ports=decided.api_ports,
+            operator_namespace=decided.operator_namespace,
+        )
+        kind = "NetworkPolicy"
+        yield owned_object(cluster, "networking.k8s.io/v1", kind, cluster.name, spec=spec)
 
 
 def _disruption_budget(cluster: Cluster, decided: Decided) -> Document:

@@ -72,6 +72,7 @@ from millrace.operator.reconcile.cluster_status import (
     status_conditions,
     status_summary,
 )
+from millrace.operator.reconcile.network import NetworkReconciler
 from millrace.operator.reconcile.outside import (
     OUTSIDE_CONDITION,
     WAITING_S,
@@ -82,6 +83,7 @@ from millrace.operator.reconcile.resources import (
     cluster_of,
     has_reason,
     is_observed,
+    is_owned,
     known_before,
     now,
     write_status,
@@ -143,6 +145,8 @@ class ClusterReconciler:
         self._clock = clock
         self._applied = Applied(api)
         self._outside = OutsideReconciler(api, self._applied)
+        self._network = NetworkReconciler(api)
+        self._namespace = "" if account is None else account.namespace
         self._certificates = CertificatesReconciler(api, self._applied, clock, times)
         self._access = AccessReconciler(api, brokers, account, lambda: clock().timestamp())
         self._failures_told: dict[tuple[str, str], datetime] = {}
@@ -221,6 +225,8 @@ class ClusterReconciler:
             image=self._image,
             replicas=scale.replicas,
             may_be_disrupted=may_be_disrupted(pods, partitions, pods_wanted=wanted),
+            api_ports=await self._network.reconcile(cluster),
+            operator_namespace=self._namespace,
         )
         volumes = await self._grow(cluster, document, seen)
         outside = await self._reach(cluster, scale.replicas, seen.pods, held)
@@ -319,7 +325,7 @@ class ClusterReconciler:
     async def _observe(self, cluster: Cluster) -> _Seen:
         where = cluster.namespace
         found = await self._api.list(STATEFUL_SET, where, {CLUSTER_LABEL: cluster.name})
-        stateful_sets = [stateful_set for stateful_set in found if _is_owned(stateful_set, cluster)]
+        stateful_sets = [stateful_set for stateful_set in found if is_owned(stateful_set, cluster)]
         chosen = await self._api.list(POD, where, selector(cluster.name))
         pods = own_pods(cluster, chosen, stateful_sets)
         await self._tell_zones(cluster, pods)
@@ -492,7 +498,7 @@ class ClusterReconciler:
         ):
             return
         config = await self._api.get(CONFIG_MAP, cluster.namespace, metadata["name"])
-        if config is not None and _is_owned(config, cluster):
+        if config is not None and is_owned(config, cluster):
             await self._api.delete(
                 CONFIG_MAP, cluster.namespace, metadata["name"], uid=config["metadata"]["uid"]
             )
@@ -587,8 +593,3 @@ def _is_going(document: Document, seen: _Seen, volumes: Growth) -> bool:
         )
         for stateful_set in seen.stateful_sets
     )
-
-
-def _is_owned(document: Document, cluster: Cluster) -> bool:
-    owners = document["metadata"].get("ownerReferences") or ()
-    return any(owner["uid"] == cluster.uid for owner in owners)

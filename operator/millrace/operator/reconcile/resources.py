@@ -70,6 +70,12 @@ def has_reason(document: Document, type: str, reason: Reason) -> bool:
     )
 
 
+def is_owned(document: Document, cluster: Cluster) -> bool:
+    """Whether an object belongs to the Cluster."""
+    owners = document["metadata"].get("ownerReferences") or ()
+    return any(owner["uid"] == cluster.uid for owner in owners)
+
+
 def known_before(document: Document) -> dict[str, object]:
     """Return the last status without its conditions."""
     status = document.get("status") or {}
