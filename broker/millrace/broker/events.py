@@ -702,7 +702,8 @@ CREDENTIAL_REFUSED: Final = Event(
     level=Level.WARNING,
     text="a caller could not be identified",
     meaning="A call came with a token that proves nothing here: it is unknown, was removed, has "
-    "ended, or is none. The caller is not told why.",
+    "ended, or is none. Or its certificate has a name of Kubernetes' own. The caller is not told "
+    "why.",
     action="Give the client another token (`millrace token new`). If none should come from that "
     "address, close the port to it.",
     fields=(*CALLER_FIELDS, "method", "reason"),

@@ -193,6 +193,15 @@ def end_of(certificates: bytes) -> float:
     return float(min(each.not_valid_after_utc.timestamp() for each in _loaded(certificates)))
 
 
+def each_of(certificates: bytes) -> list[bytes]:
+    """Return some certificates one by one, in PEM form.
+
+    Raises:
+        InvalidConfigError: they are none.
+    """
+    return [each.public_bytes(serialization.Encoding.PEM) for each in _loaded(certificates)]
+
+
 def _loaded(certificates: bytes) -> list[x509.Certificate]:
     try:
         return list(x509.load_pem_x509_certificates(certificates))

@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.fakes.certificate_files import CertificateFiles
 from tests.integration.kubernetes.operated import KilledError, Operated
 from tests.integration.running_broker import RunningBroker
+from tests.integration.test_broker_certificates import CALLS, REPLICA, Stranger, replica_addresses
 
 from millrace.client import SyncAdmin, SyncProducer
 from millrace.operator.kube.api import ApiError
@@ -21,6 +23,7 @@ from millrace.operator.reconcile.renewals import AUTHORITY, CERTIFICATES
 from millrace.operator.reconcile.resources import cluster_of, now
 from millrace.runtime import host
 from millrace.runtime.certificates import read
+from millrace.runtime.transport.credentials import TlsFiles
 
 SECRETS = "/api/v1/%s/secrets"
 CONFIG_MAPS = "/api/v1/%s/configmaps"
@@ -197,6 +200,40 @@ def test_brokers_and_clients_go_on_while_authorities_change(
             broker.abandon()
 
 
+def test_a_pod_without_rights_fails_the_handshake_at_the_listener_for_brokers(
+    encrypted: Operated, tmp_path: Path
+) -> None:
+    """G2, where no network policy is enforced: with all that a pod of the namespace can read."""
+    bring(files(encrypted, "c-b-tls"), tmp_path)
+    broker = encrypted_broker(tmp_path, "c-b-0")
+    name = f"spiffe://cluster.local/ns/{encrypted.namespace}/cluster/c/broker/c-b-1"
+    forged = CertificateFiles(tmp_path / "forged", f"{encrypted.namespace}/c brokers 1")
+    mine = forged.make("c-b-1", "localhost", uri=name)
+    trusted = str(tmp_path / "ca.crt")  # As in the ConfigMap for clients.
+    strangers = {
+        "plain text": None,
+        "no certificate": TlsFiles(trusted),
+        "an authority of the same name": TlsFiles(trusted, mine.certificate, mine.key),
+    }
+    try:
+        broker.start()
+        addresses = replica_addresses(broker)
+        for stranger, shown in strangers.items():
+            for method, message in CALLS.items():
+                said = asyncio.run(
+                    Stranger(shown).outcome(addresses, method, message.SerializeToString())
+                )
+                assert said == set(), (stranger, method)
+        own = TlsFiles(trusted, *(str(tmp_path / f"c-b-1.{kind}") for kind in ("crt", "key")))
+        fetch = f"{REPLICA}DescribeLags"
+        said = asyncio.run(
+            Stranger(own).outcome(addresses, fetch, CALLS[fetch].SerializeToString())
+        )
+        assert said == {"ok"}, "a broker is answered"
+    finally:
+        broker.abandon()
+
+
 def bring(found: dict[str, bytes], folder: Path) -> None:
     """Do what a kubelet does: all files of a Secret change at once, by a link."""
     fresh = folder / f"data-{time.monotonic_ns()}"
@@ -313,6 +350,16 @@ def test_two_operators_do_not_lose_each_other_s_authority(encrypted: Operated) -
 
     asyncio.run(both())
     assert "2.crt" in files(encrypted, "c-ca")
+
+
+def test_an_issuer_without_cert_manager_is_said(operated: Operated) -> None:
+    operated.apply("clusters", "c", {**SPEC, "tls": {"issuerRef": {"name": "company"}}})
+    operated.look()
+    status, reason, message = operated.told()["Certified"]
+    assert (status, reason) == ("False", "NoCertManager")
+    assert "install cert-manager" in message
+    assert operated.get("/apis/apps/v1/%s/statefulsets", "c-b") is not None
+    assert files(operated, "c-b-tls").keys() >= {"ca.crt", "c-b-0.crt"}, "brokers' own go on"
 
 
 def test_a_cluster_cannot_be_switched_to_tls_while_it_runs(operated: Operated) -> None:

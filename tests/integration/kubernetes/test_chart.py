@@ -22,6 +22,7 @@ from tests.api_server.running import CRDS, NAMESPACE, RunningApiServer
 from tests.integration.kubernetes.conftest import started_api_server
 from tests.integration.running_broker import wait_until
 
+from millrace.operator.model.issued import certificate
 from millrace.operator.model.objects import Decided, desired_objects
 from millrace.operator.reconcile.resources import cluster_of
 
@@ -440,10 +441,11 @@ def test_the_operator_may_do_to_its_objects_what_it_does() -> None:
     cluster = cluster_of(
         {
             "metadata": {"name": "c", "namespace": "n", "uid": "u", "generation": 1},
-            "spec": MINIMAL,
+            "spec": {**MINIMAL, "tls": {"issuerRef": {"name": "i"}}},
         }
     )
-    for document in desired_objects(cluster, Decided(image="millrace")):
+    made = [*desired_objects(cluster, Decided(image="millrace")), certificate(cluster, ())]
+    for document in made:
         group = document["apiVersion"].rpartition("/")[0]
         plural = {"NetworkPolicy": "networkpolicies"}.get(
             document["kind"], document["kind"].lower() + "s"

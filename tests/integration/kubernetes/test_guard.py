@@ -15,16 +15,23 @@ import yaml
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message_factory import GetMessageClass
 from tests.api_server.running import ROOT, RunningApiServer, broker_role
+from tests.fakes.certificate_files import CertificateFiles
 from tests.integration.conftest import StartBroker
 from tests.integration.guarded import call
 from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.test_callers import lines
 
 from millrace.broker.guard.access_reviews import AccessReviews
 from millrace.broker.guard.guard import AuthorityAwayError
 from millrace.broker.guard.reviews import Reviews
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
-from millrace.core.errors import MillraceError, TopicAuthorizationFailedError
+from millrace.core.errors import (
+    AuthenticationFailedError,
+    ConnectionFailedError,
+    MillraceError,
+    TopicAuthorizationFailedError,
+)
 from millrace.core.guard.access import CLUSTER, Demand, Operation, ResourceKind, named
 from millrace.core.guard.identity import Identity, RefusedCredentialError
 from millrace.core.guard.service_account_token import audience_of
@@ -46,13 +53,18 @@ def reviewer_role() -> dict[str, Any]:
 
 
 class Namespace:
-    """A namespace with a Millrace cluster's broker account, and other accounts as a test asks."""
+    """A namespace with a Millrace cluster's broker account, and other accounts as a test asks.
+
+    Attributes:
+        users: names of those that are no ServiceAccounts, by what a test calls them.
+    """
 
     def __init__(self, server: RunningApiServer, name: str, folder: Path) -> None:
         self.server = server
         self.name = name
         self.audience = audience_of("logs", name)
         self._folder = folder
+        self.users = dict[str, str]()
         self.must("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         self.make_account("broker")
         self.must("POST", f"{RBAC}/clusterroles", reviewer_role() | {"metadata": {"name": name}})
@@ -120,9 +132,14 @@ class Namespace:
         binding = {
             "metadata": {"name": name},
             "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.name}],
+            "subjects": [self._subject(account)],
         }
         self.must("POST", f"{where}/rolebindings", binding)
+
+    def _subject(self, account: str) -> dict[str, str]:
+        if account in self.users:
+            return {"kind": "User", "apiGroup": RBAC_GROUP, "name": self.users[account]}
+        return {"kind": "ServiceAccount", "name": account, "namespace": self.name}
 
     def access(self, account: str) -> ApiAccess:
         """Return an account's access to the API server, as its pod has it."""
@@ -461,3 +478,83 @@ def creates(admin: SyncAdmin, topic: str) -> bool:
     except MillraceError:
         return False
     return True
+
+
+SPIFFE = "spiffe://example.org/team/orders"
+
+
+def of_client(files: CertificateFiles, name: str, uri: str = "") -> dict[str, Any]:
+    """Return a client's settings, with a certificate of its own."""
+    made = files.make(name, uri=uri, file=name.replace(":", "-"))
+    return {
+        "tls_ca_file": made.ca,
+        "tls_certificate_file": made.certificate,
+        "tls_key_file": made.key,
+    }
+
+
+def test_clients_with_certificates_have_kubernetes_roles_by_their_names(
+    namespace: Namespace, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """At a listener of their own (G6); at the other one, pods go on with tokens."""
+    files = CertificateFiles(tmp_path / "certificates")
+    shown = files.make("broker", "localhost", "127.0.0.1")
+    own = {
+        "listeners.outside.port": 0,
+        "listeners.outside.tls_certificate_file": shown.certificate,
+        "listeners.outside.tls_key_file": shown.key,
+        "listeners.outside.tls_client_ca_file": shown.ca,
+        "listeners.outside_drpc.port": 0,
+    }
+    broker = start_broker(namespace.broker_settings() | own)
+    namespace.users |= {"writer": SPIFFE, "reader": "reports"}
+    topic = f"{namespace.name}/orders"
+    namespace.allow("writer", ["create", "describe", "produce"], "topics")
+    namespace.allow("reader", ["describe", "consume"], "topics", "orders")
+    writer, reader = of_client(files, "writer", SPIFFE), of_client(files, "reports")
+    with SyncAdmin(broker.outside_address, **writer) as admin:
+        wait_until(lambda: creates(admin, topic), "the API server knows the roles", 30)
+    with SyncProducer(broker.outside_address, **writer) as producer:
+        assert producer.send(topic, b"one").result(30).offset == 0
+    with SyncConsumer(broker.outside_address, auto_offset_reset="earliest", **reader) as consumer:
+        consumer.subscribe([topic])
+        assert next(iter(consumer)).value == b"one"
+    with SyncProducer(broker.outside_address, **reader) as producer:
+        refused = producer.send(topic, b"two")
+        with pytest.raises(TopicAuthorizationFailedError, match="reports"):
+            refused.result(30)
+    namespace.make_account("pod")
+    pod = Caller(broker, namespace.token("pod", namespace.audience))
+    assert pod.call("Hello")[1] == set()
+    assert Caller(broker, None).call("Hello")[1] == {"AUTHENTICATION_FAILED"}
+
+
+@pytest.mark.parametrize("name", ["system:masters", "system:serviceaccount:kube-system:admin"])
+def test_a_certificate_names_nobody_of_kubernetes_own(
+    namespace: Namespace, start_broker: StartBroker, tmp_path: Path, name: str
+) -> None:
+    files = CertificateFiles(tmp_path / "certificates")
+    shown = files.make("broker", "localhost", "127.0.0.1")
+    own = {
+        "listeners.outside.port": 0,
+        "listeners.outside.tls_certificate_file": shown.certificate,
+        "listeners.outside.tls_key_file": shown.key,
+        "listeners.outside.tls_client_ca_file": shown.ca,
+    }
+    broker = start_broker(namespace.broker_settings() | own)
+    with (
+        SyncAdmin(broker.outside_address, **of_client(files, name)) as admin,
+        pytest.raises(AuthenticationFailedError) as caught,
+    ):
+        admin.list_topics()
+    assert name not in str(caught.value), "a caller is not told why"
+    reasons = {line["reason"] for line in lines(broker, "credential_refused")}
+    assert reasons == {f"a certificate names {name!r}"}
+    stranger = CertificateFiles(tmp_path / "strangers")
+    settings = of_client(stranger, "reports") | {"tls_ca_file": str(files.ca)}
+    for shown_by in (settings, {"tls_ca_file": str(files.ca)}):
+        with (
+            SyncAdmin(broker.outside_address, request_timeout_ms=3000, **shown_by) as admin,
+            pytest.raises(ConnectionFailedError),
+        ):
+            admin.list_topics()

@@ -230,7 +230,7 @@ FOUND = Outside({"b-0": "192.0.2.1:1", "b-0.drpc": "192.0.2.1:2", "b-1": "192.0.
 def test_a_certificate_has_an_address_before_clients_are_told_it() -> None:
     """G9."""
     brokers = ["b-0", "b-1"]
-    assert hosts_outside(FOUND, brokers) == {
+    assert hosts_outside(FOUND, brokers, {}) == {
         "b-0": {"192.0.2.1", "b.org"},
         "b-1": {"192.0.2.2", "b.org"},
     }
@@ -240,6 +240,16 @@ def test_a_certificate_has_an_address_before_clients_are_told_it() -> None:
         "b-1: its certificate has yet to get the name of 192.0.2.2:1",
         "certificates have yet to get the names of b.org:9",
     ]
+
+
+def test_a_certificate_keeps_its_names_while_a_pod_is_replaced() -> None:
+    """G9: its broker comes back to the same address before another certificate would reach it."""
+    brokers = ["b-0", "b-1"]
+    has = {"b-0": frozenset({"192.0.2.1", "b.org"}), "b-1": frozenset({"192.0.2.2", "b.org"})}
+    away = Outside({"b-0": "192.0.2.1:1"}, "")
+    assert hosts_outside(away, brokers, has) == has
+    moved = Outside({"b-0": "192.0.2.1:1", "b-1": "192.0.2.3:1"}, "b.org:9")
+    assert hosts_outside(moved, brokers, has) == {**has, "b-1": {"192.0.2.3", "b.org"}}
 
 
 def test_an_address_that_is_told_stays_when_the_certificate_is_renewed() -> None:

@@ -11,7 +11,10 @@ from millrace.operator.plan.scaling import Scaling
 from millrace.operator.reconcile.cluster_status import Look, status_conditions
 
 WELL = Look(
-    (), "", None, Scaling(replicas={}), (), Done(), Growth(), is_placing=False, outside=None
+    *((), "", None, Scaling(replicas={}), (), Done(), Growth()),
+    is_placing=False,
+    outside=None,
+    certified=None,
 )
 
 

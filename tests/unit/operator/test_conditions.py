@@ -7,6 +7,7 @@ from pathlib import Path
 
 import millrace.operator.model.conditions
 from millrace.operator.model.conditions import MESSAGE_LENGTH_MAX, Condition, Reason, merged
+from millrace.operator.plan.issued import CERTIFIED_CONDITION
 from millrace.operator.reconcile.outside import OUTSIDE_CONDITION
 from millrace.operator.reconcile.topics import PLACED
 
@@ -32,7 +33,11 @@ def test_a_message_is_cut_to_its_bound() -> None:
 
 def told_in_the_code() -> Iterator[tuple[str, str]]:
     """Yield type and reason of each condition that the code names both of."""
-    types = {"PLACED": PLACED, "OUTSIDE_CONDITION": OUTSIDE_CONDITION}
+    types = {
+        "PLACED": PLACED,
+        "OUTSIDE_CONDITION": OUTSIDE_CONDITION,
+        "CERTIFIED_CONDITION": CERTIFIED_CONDITION,
+    }
     for path in SOURCE.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             match call:

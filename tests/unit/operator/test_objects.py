@@ -266,6 +266,38 @@ def test_no_broker_may_be_evicted_unless_that_was_decided() -> None:
     assert budget["spec"]["maxUnavailable"] == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("ConfigMap", {"configMap": {"name": "company"}}),
+        ("Secret", {"secret": {"secretName": "company"}}),
+    ],
+)
+def test_clients_outside_show_a_certificate_where_a_cluster_has_their_authorities(
+    tmp_path: Path, kind: str, source: dict[str, dict[str, Any]]
+) -> None:
+    """G6: at a listener of their own, beside that of pods with tokens."""
+    reference = {"kind": kind, "name": "company", "key": "clients.pem"}
+    outside = {"type": "NodePort", "clientsCA": reference}
+    made = objects(tls={}, access={}, listeners={"outside": outside, "outsideDrpc": {}})
+    for entry in loaded(tmp_path, made).listeners.entries:
+        asks = {"outside": "clients-ca", "outside_drpc": "clients-ca"}.get(entry.name, "")
+        asks = {"replicas": "tls", "replicas_drpc": "tls"}.get(entry.name, asks)
+        trusted = f"/etc/millrace-{asks}/ca.crt" if asks else ""
+        assert entry.config.tls_client_ca_file == trusted, entry.name
+    (found,) = [
+        volume
+        for volume in pod_of(made["StatefulSet", "c-b"])["volumes"]
+        if volume["name"] == "clients-ca"
+    ]
+    ((of, named),) = source.items()
+    items = [{"key": "clients.pem", "path": "ca.crt"}]
+    assert found == {"name": "clients-ca", of: {**named, "items": items}}
+    assert {"name": "clients-ca", "mountPath": "/etc/millrace-clients-ca", "readOnly": True} in (
+        made_mounts(made)
+    )
+
+
 def test_brokers_may_touch_the_objects_of_their_own_cluster_only() -> None:
     for rule in objects()["Role", "c-broker"]["rules"]:
         assert rule["verbs"] == ["create"] or all(

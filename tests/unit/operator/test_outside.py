@@ -279,6 +279,29 @@ def test_behind_a_load_balancer_a_broker_is_where_that_is(
     assert found == Outside({"c-b-0": f"{host}:{CLIENT_PORT}"}, f"{host}:{CLIENT_PORT}", [])
 
 
+def test_pods_and_gateways_find_a_broker_by_the_name_of_its_service() -> None:
+    chosen = {"brokers": [{"name": "c-b-1", "advertisedHost": "b1.example.org"}]}
+    services = {}
+    for name in ("c-b-0", "c-b-1"):
+        services[name] = service(f"{name}-outside")
+        services[name]["metadata"]["namespace"] = "logs"
+    first = service("c-outside")
+    first["metadata"]["namespace"] = "logs"
+    given = {"type": "ClusterIP", **chosen}
+    found = outside(listeners(given, {}), first, services, [], [])
+    assert found == Outside(
+        {
+            "c-b-0": f"c-b-0-outside.logs.svc:{CLIENT_PORT}",
+            "c-b-0.drpc": "c-b-0-outside.logs.svc:7096",
+            "c-b-1": f"b1.example.org:{CLIENT_PORT}",
+            "c-b-1.drpc": "b1.example.org:7096",
+        },
+        f"c-outside.logs.svc:{CLIENT_PORT}",
+        [],
+    )
+    assert broker_service(cluster(given), "c-b-0")["spec"]["type"] == "ClusterIP"
+
+
 def test_load_balancers_without_an_address_are_waited_for() -> None:
     services = {f"c-b-{number}": service(f"c-b-{number}-outside") for number in range(9)}
     found = outside(listeners(LOAD_BALANCER), service("c-outside"), services, [], [])

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from millrace.operator.plan.pods import broker_pods, last_words, why_not_made
-from millrace.operator.reconcile.cluster import own_pods
+from millrace.operator.plan.pods import broker_pods, last_words, own_pods, why_not_made
 from millrace.operator.reconcile.resources import cluster_of
 
 FAILED = (

@@ -11,6 +11,7 @@ not meant for records.
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from millrace.broker.coordination.opening import api_access
@@ -28,6 +29,8 @@ from millrace.core.guard.service_account_token import audience_of
 from millrace.core.ids import MonotonicMs
 from millrace.runtime.clock import monotonic_now
 
+_AUTHENTICATED: Final = frozenset({"system:authenticated"})
+"""Kubernetes' group of all who are known, as of its own users with certificates."""
 _UNDECIDED: Final = "the broker has yet to ask the Kubernetes API server about it; try again"
 
 
@@ -78,7 +81,8 @@ class KubernetesGuard(Guard):
     ) -> tuple[Identity, Credential | None]:
         token = bearer_token(metadata)
         if token is None:
-            return certified(proved), None
+            identity = certified(proved)
+            return replace(identity, groups=_AUTHENTICATED) if proved else identity, None
         try:
             credential = await self._tokens.identify(token)
         except AuthorityAwayError as error:

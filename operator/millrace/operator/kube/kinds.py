@@ -31,6 +31,11 @@ CLUSTER_ROLE_BINDING: Final = Kind(
 )
 SERVICE_ACCOUNT: Final = Kind("v1", "ServiceAccount", "serviceaccounts")
 NETWORK_POLICY: Final = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+CERTIFICATE: Final = Kind("cert-manager.io/v1", "Certificate", "certificates")
+ISSUER: Final = Kind("cert-manager.io/v1", "Issuer", "issuers")
+CLUSTER_ISSUER: Final = Kind(
+    "cert-manager.io/v1", "ClusterIssuer", "clusterissuers", is_namespaced=False
+)
 ENDPOINT_SLICE: Final = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 
 _ALL: Final = {
@@ -38,7 +43,7 @@ _ALL: Final = {
     for kind in (
         *(CLUSTER, TOPIC, QUOTA, CLUSTER_STATE, STATE_SHARD, STATEFUL_SET, CONFIG_MAP, SECRET, POD),
         *(SERVICE, CLAIM, VOLUME, STORAGE_CLASS, NODE, NAMESPACE, EVENT),
-        *(SERVICE_ACCOUNT, NETWORK_POLICY),
+        *(SERVICE_ACCOUNT, NETWORK_POLICY, CERTIFICATE),
         Kind("rbac.authorization.k8s.io/v1", "Role", "roles"),
         Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
         Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),

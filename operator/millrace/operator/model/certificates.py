@@ -4,8 +4,9 @@
     <cluster>-ca          ConfigMap: the authorities that clients trust, in `ca.crt`
     <cluster>-<pool>-tls  Secret: certificate and key of each broker of the pool, and `ca.crt`
 
-A pool's Secret is a volume of all its pods, since a StatefulSet cannot name another one for each
-pod. The kubelet brings what has changed to a running pod, all files at once.
+With an issuer of cert-manager, `issued` has what brokers show to clients, and the ConfigMap has its
+authority. A pool's Secret is a volume of all its pods, since a StatefulSet cannot name another one
+for each pod. The kubelet brings what has changed to a running pod, all files at once.
 """
 
 import base64
@@ -19,6 +20,8 @@ from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.objects import Document, owned_object
 from millrace.operator.model.pod_tls import AUTHORITIES, pool_secret_name
 
+CHANGED_ANNOTATION: Final = "millrace.dev/changed"
+"""Annotation of the ConfigMap: when the authorities of an issuer in it were changed last."""
 _LOCAL: Final = ("localhost", "127.0.0.1")
 """Names by which a broker is reached in its pod."""
 
@@ -107,10 +110,15 @@ def pool_secret(
     )
 
 
-def trust_bundle(cluster: Cluster, bundle: bytes) -> Document:
+def trust_bundle(
+    cluster: Cluster, bundle: bytes, annotations: Mapping[str, str] | None = None
+) -> Document:
     """Return the ConfigMap with the authorities that clients trust."""
     name = authorities_name(cluster.name)
-    return owned_object(cluster, "v1", "ConfigMap", name, data={AUTHORITIES: bundle.decode()})
+    made = owned_object(cluster, "v1", "ConfigMap", name, data={AUTHORITIES: bundle.decode()})
+    if annotations:
+        made["metadata"]["annotations"] = dict(annotations)
+    return made
 
 
 def parse_pairs(secret: Document | None) -> dict[str, Pair]:

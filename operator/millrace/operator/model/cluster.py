@@ -264,6 +264,11 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "access goes with `tls`: tokens are sent over TLS only",
         ),
         Rule(
+            "!has(self.listeners) || !has(self.listeners.outside) || "
+            "!has(self.listeners.outside.clientsCA) || has(self.tls)",
+            "listeners.outside.clientsCA goes with `tls`: certificates are shown over TLS only",
+        ),
+        Rule(
             "!has(self.tls) || !has(self.version) || !(self.version in ['0.1.0', '0.2.0'])",
             "tls needs brokers that know it: 0.1.0 and 0.2.0 do not; name a later version",
         ),

@@ -5,7 +5,7 @@ say of it: those of gRPC for clients in the Kubernetes cluster, and for brokers,
 """
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -30,6 +30,7 @@ class OutsideType(StrEnum):
 
     NODE_PORT = "NodePort"
     LOAD_BALANCER = "LoadBalancer"
+    CLUSTER_IP = "ClusterIP"
 
 
 class NodeAddress(StrEnum):
@@ -78,13 +79,24 @@ class OutsideBroker(Struct, frozen=True, kw_only=True, rename="camel"):
     """Annotations of its Service, over those of all."""
 
 
+class ClientsAuthorities(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where the authorities of clients' certificates are: in the Cluster's namespace."""
+
+    kind: Literal["ConfigMap", "Secret"] = "ConfigMap"
+    """Kind of the object."""
+    name: DnsLabel
+    """Name of the object."""
+    key: Annotated[str, Meta(pattern=r"^[-._A-Za-z0-9]+$", min_length=1, max_length=253)] = "ca.crt"
+    """Which of its texts: certificates in PEM form."""
+
+
 class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
     """A second port of each broker, and Services that bring clients outside to it."""
 
     RULES: ClassVar = (
         Rule(
             "self.type == 'NodePort' || self.nodeAddress == 'InternalIP'",
-            "nodeAddress goes with `type: NodePort`: a load balancer has an address of its own",
+            "nodeAddress goes with `type: NodePort`: others have addresses of their own",
         ),
         Rule(
             "self.type == 'LoadBalancer' || "
@@ -95,7 +107,8 @@ class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
 
     type: OutsideType
     """`NodePort`: clients connect to nodes, each broker at a port of its own. `LoadBalancer`: each
-    broker gets a load balancer, and one more is for the first connection."""
+    broker gets a load balancer, and one more is for the first connection. `ClusterIP`: Services
+    that pods reach, or a gateway of your own that has each broker's `advertisedHost`."""
     node_address: NodeAddress = NodeAddress.INTERNAL_IP
     """With NodePort, which address of a broker's node clients are told. It has to be one that they
     reach."""
@@ -108,6 +121,9 @@ class OutsideListener(Struct, frozen=True, kw_only=True, rename="camel"):
         list[Annotated[str, Meta(min_length=1, max_length=64)]], Meta(max_length=64)
     ] = []
     """Networks from which load balancers take clients, as `203.0.113.0/24`. Unset: all."""
+    clients_ca: ClientsAuthorities | None = field(default=None, name="clientsCA")
+    """Authorities. Clients then have to show a certificate of one of them, which names them. Unset:
+    they are not asked for one."""
     annotations: Annotations = {}
     """Annotations of all these Services, such as a load balancer asks for."""
     bootstrap: OutsideBootstrap = field(default_factory=OutsideBootstrap)

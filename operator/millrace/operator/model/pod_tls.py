@@ -3,13 +3,20 @@
 from typing import Any, Final
 
 from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.listeners import ClientsAuthorities
 
 AUTHORITIES: Final = "ca.crt"
 """Name of the file with the authorities to be trusted."""
 _FOLDER: Final = "/etc/millrace-tls"
 _VOLUME: Final = "broker-tls"
 """No volume of a pool can have this name: theirs have no hyphen."""
+_ISSUED_FOLDER: Final = "/etc/millrace-clients-tls"
+_ISSUED_VOLUME: Final = "clients-tls"
+_CLIENTS_FOLDER: Final = "/etc/millrace-clients-ca"
+_CLIENTS_VOLUME: Final = "clients-ca"
 _OWN: Final = {"CERTIFICATE": "$(POD_NAME).crt", "KEY": "$(POD_NAME).key"}
+_ISSUED: Final = {"CERTIFICATE": "tls.crt", "KEY": "tls.key"}
+"""Files as cert-manager calls them."""
 
 
 def pool_secret_name(pool_object: str) -> str:
@@ -21,26 +28,52 @@ def pool_secret_name(pool_object: str) -> str:
     return f"{pool_object}-tls"
 
 
+def issued_secret_name(cluster_name: str) -> str:
+    """Return the name of the Secret in which cert-manager keeps what clients are shown."""
+    return f"{cluster_name}-clients-tls"
+
+
 def secure(cluster: Cluster, pool_object: str, pod: dict[str, Any]) -> None:
     """Give a pod's broker its certificate, which is read again, and what it asks about callers."""
+    assert cluster.spec.tls is not None
     (container,) = pod["containers"]
-    sides = {"CLIENTS": _OWN, "REPLICAS": {**_OWN, "CLIENT_CA": AUTHORITIES}}
-    if cluster.spec.listeners.outside is not None:
-        sides["OUTSIDE"] = _OWN
+    own = {what: f"{_FOLDER}/{file}" for what, file in _OWN.items()}
+    trusted, shown = f"{_FOLDER}/{AUTHORITIES}", own
+    _mount(pod, _VOLUME, _FOLDER, _secret(pool_secret_name(pool_object)))
+    if cluster.spec.tls.issuer_ref is not None:
+        trusted = f"{_ISSUED_FOLDER}/{AUTHORITIES}"
+        shown = {what: f"{_ISSUED_FOLDER}/{file}" for what, file in _ISSUED.items()}
+        _mount(pod, _ISSUED_VOLUME, _ISSUED_FOLDER, _secret(issued_secret_name(cluster.name)))
+    sides = {"CLIENTS": shown, "REPLICAS": {**own, "CLIENT_CA": f"{_FOLDER}/{AUTHORITIES}"}}
+    if (outside := cluster.spec.listeners.outside) is not None:
+        sides["OUTSIDE"] = shown
+        if outside.clients_ca is not None:
+            sides["OUTSIDE"] = {**shown, "CLIENT_CA": f"{_CLIENTS_FOLDER}/{AUTHORITIES}"}
+            _mount(pod, _CLIENTS_VOLUME, _CLIENTS_FOLDER, _authorities(outside.clients_ca))
     # A broker that does not know them must not start, as it would listen in plain text.
     container["env"] += [
-        {
-            "name": f"MILLRACE_BROKER__LISTENERS__{side}__TLS_{what}_FILE",
-            "value": f"{_FOLDER}/{file}",
-        }
+        {"name": f"MILLRACE_BROKER__LISTENERS__{side}__TLS_{what}_FILE", "value": file}
         for side, files in sides.items()
         for what, file in files.items()
     ]
     # For the command line in the pod.
-    container["env"].append({"name": "MILLRACE_TLS_CA_FILE", "value": f"{_FOLDER}/{AUTHORITIES}"})
+    container["env"].append({"name": "MILLRACE_TLS_CA_FILE", "value": trusted})
     if cluster.spec.access is not None:
         container["env"].append({"name": "MILLRACE_BROKER__ACCESS__KUBERNETES", "value": "true"})
-    mount = {"name": _VOLUME, "mountPath": _FOLDER, "readOnly": True}
-    container["volumeMounts"].append(mount)
-    source = {"secretName": pool_secret_name(pool_object), "defaultMode": 0o440}
-    pod["volumes"].append({"name": _VOLUME, "secret": source})
+
+
+def _secret(name: str) -> dict[str, Any]:
+    return {"secret": {"secretName": name, "defaultMode": 0o440}}
+
+
+def _authorities(of: ClientsAuthorities) -> dict[str, Any]:
+    items = [{"key": of.key, "path": AUTHORITIES}]
+    if of.kind == "Secret":
+        return {"secret": {"secretName": of.name, "items": items}}
+    return {"configMap": {"name": of.name, "items": items}}
+
+
+def _mount(pod: dict[str, Any], volume: str, folder: str, source: dict[str, Any]) -> None:
+    (container,) = pod["containers"]
+    container["volumeMounts"].append({"name": volume, "mountPath": folder, "readOnly": True})
+    pod["volumes"].append({"name": volume, **source})

@@ -1,14 +1,31 @@
 """Parts of the resource `Cluster`: TLS on all listeners of its brokers, and who may do what."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta, Struct
 
-from millrace.operator.model.fields import Rule
+from millrace.operator.model.fields import DnsLabel, Rule
 
 TrustDomain = Annotated[
     str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=255)
 ]
+
+Duration = Annotated[str, Meta(pattern=r"^([0-9]{1,6}[hms]){1,3}$", max_length=21)]
+"""A time as cert-manager has it: `720h`, `1h30m`."""
+ISSUED_FOR: Final = "720h"
+"""How long a certificate counts that cert-manager is asked for, unless the Cluster says it."""
+
+
+class IssuerReference(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An issuer of cert-manager, as its Certificates name it."""
+
+    name: DnsLabel
+    """Name of the issuer."""
+    kind: Annotated[str, Meta(pattern=r"^[A-Z][A-Za-z0-9]{0,62}$", max_length=63)] = "Issuer"
+    """`Issuer`: of the Cluster's own namespace. `ClusterIssuer`: of no namespace. Others are those
+    of `group`."""
+    group: DnsLabel = "cert-manager.io"
+    """Whose kind it is: cert-manager's own, or that of an issuer from elsewhere."""
 
 
 class Tls(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -18,6 +35,26 @@ class Tls(Struct, frozen=True, kw_only=True, rename="camel"):
 
     RULES: ClassVar = (
         Rule(
+            "has(self.issuerRef) == has(oldSelf.issuerRef)",
+            "issuerRef cannot be added or taken away: clients of a running cluster would not trust "
+            "the other authority; it may name another issuer",
+        ),
+        Rule(
+            "has(self.issuerRef) || !has(self.duration) && !has(self.renewBefore)",
+            "duration and renewBefore go with issuerRef: the operator's own certificates have times"
+            " of their own",
+        ),
+        Rule(
+            "!has(self.duration) || duration(self.duration) >= duration('1h')",
+            "duration must be at least 1h: cert-manager issues none that is shorter",
+        ),
+        Rule(
+            "!has(self.renewBefore) || duration(self.renewBefore) >= duration('5m') && "
+            "duration(self.renewBefore) < "
+            f"duration(has(self.duration) ? self.duration : '{ISSUED_FOR}')",
+            "renewBefore must be at least 5m, and shorter than duration",
+        ),
+        Rule(
             "self.trustDomain == oldSelf.trustDomain",
             "trustDomain cannot change: the brokers of a running cluster would not know each other",
         ),
@@ -26,6 +63,13 @@ class Tls(Struct, frozen=True, kw_only=True, rename="camel"):
     trust_domain: TrustDomain = "cluster.local"
     """Names of brokers in their certificates begin with it (SPIFFE). Another one than in other
     Kubernetes clusters tells brokers of the same name apart."""
+    issuer_ref: IssuerReference | None = None
+    """The issuer of cert-manager that signs what brokers show to clients. Between brokers the
+    operator stays the authority. Unset: the operator signs for clients, too."""
+    duration: Duration | None = None
+    """How long a certificate of the issuer should count, as `720h`, which it is if unset."""
+    renew_before: Duration | None = None
+    """How long before its end it is renewed, as `240h`. Unset: a third of its time."""
 
 
 class Access(Struct, frozen=True, kw_only=True, rename="camel"):

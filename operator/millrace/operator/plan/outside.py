@@ -31,13 +31,24 @@ class Outside:
     waits: Sequence[str] = ()
 
 
-def hosts_outside(found: Outside, brokers: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Return the names of each broker for clients outside, which its certificate needs (G9)."""
+def hosts_outside(
+    found: Outside, brokers: Sequence[str], present: Mapping[str, frozenset[str]]
+) -> dict[str, frozenset[str]]:
+    """Return the names of each broker for clients outside, which its certificate needs (G9).
+
+    While one of them has no address, as each time its pod is replaced, certificates keep the names
+    that they have: it most likely comes back to the same.
+
+    Args:
+        present: names in the certificates of brokers.
+    """
     first = {host_of(address) for address in found.bootstrap.split(",") if address}
+    is_whole = all(outside_file(broker) in found.addresses for broker in brokers)
     return {
         broker: frozenset(
             first | {host_of(found.addresses[file]) for file in _files(broker, found.addresses)}
         )
+        | (frozenset() if is_whole else present.get(broker, frozenset()))
         for broker in brokers
     }
 
@@ -183,6 +194,8 @@ def _broker_address(way: Way, broker: str, service: Document, hosts: _Hosts) -> 
         if host is None:
             host = _load_balancer(service)
         return host_port(host, port or way.port)
+    if listener.type is OutsideType.CLUSTER_IP:
+        return host_port(_name_of(service) if host is None else host, port or way.port)
     port = port or _node_port(service, way.name)
     is_own = listener.node_address is NodeAddress.INTERNAL_IP and not hosts.is_certified
     if host is None and is_own:
@@ -193,12 +206,20 @@ def _broker_address(way: Way, broker: str, service: Document, hosts: _Hosts) -> 
 def _bootstrap_address(listener: OutsideListener, service: Document, hosts: _Hosts) -> str:
     if listener.type is OutsideType.LOAD_BALANCER:
         return host_port(_load_balancer(service), service["spec"]["ports"][0]["port"])
+    if listener.type is OutsideType.CLUSTER_IP:
+        return host_port(_name_of(service), service["spec"]["ports"][0]["port"])
     port = _node_port(service, service["spec"]["ports"][0]["name"])
     if not (known := hosts.all()):
         raise _Missing(
             "clients outside have nowhere to connect first: no broker runs on a node yet"
         )
     return ",".join(host_port(host, port) for host in known)
+
+
+def _name_of(service: Document) -> str:
+    """Return the name by which pods find a Service."""
+    metadata = service["metadata"]
+    return f"{metadata['name']}.{metadata['namespace']}.svc"
 
 
 def _load_balancer(service: Document) -> str:

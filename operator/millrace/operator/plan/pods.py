@@ -1,10 +1,11 @@
 """Brokers' pods for the plans, from the objects of the API server."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.objects import Document, broker_container
 from millrace.operator.plan.rolling import BrokerPod
 
@@ -49,6 +50,26 @@ def broker_pods(
         for pod in found
     ]
     return sorted(found, key=lambda pod: pod.name)
+
+
+def own_pods(
+    cluster: Cluster, pods: Sequence[Document], stateful_sets: Sequence[Document]
+) -> list[Document]:
+    """Return the pods of brokers: other pods with their labels are left alone.
+
+    While a StatefulSet is recreated its pods have no owner, and are known by their names.
+    """
+    ours = {stateful_set["metadata"]["uid"] for stateful_set in stateful_sets}
+
+    def is_ours(pod: Document) -> bool:
+        metadata = pod["metadata"]
+        owners = metadata.get("ownerReferences") or ()
+        prefix, _, number = metadata["name"].rpartition("-")
+        is_named = prefix.startswith(f"{cluster.name}-") and number.isdecimal()
+        is_owned = not owners or any(owner["uid"] in ours for owner in owners)
+        return is_named and is_owned and bool(broker_container(pod))
+
+    return [pod for pod in pods if is_ours(pod)]
 
 
 def why_not_made(events: Iterable[Document], stateful_sets: Iterable[Document]) -> str:

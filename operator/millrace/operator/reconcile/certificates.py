@@ -25,6 +25,7 @@ from millrace.operator.model.certificates import (
     trust_bundle,
 )
 from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.conditions import Condition
 from millrace.operator.model.objects import Document, brokers_of, pool_object_name
 from millrace.operator.model.pod_tls import pool_secret_name
 from millrace.operator.plan.certificates import (
@@ -35,6 +36,7 @@ from millrace.operator.plan.certificates import (
     certificates,
     known_hosts,
 )
+from millrace.operator.reconcile.issued import IssuedReconciler, SeenIssued
 from millrace.operator.reconcile.renewals import asked_renewals
 from millrace.runtime.certificates import Certificate, Issued, Names, issue, new_authority, read
 
@@ -47,7 +49,8 @@ class SeenCertificates:
 
     Attributes:
         secret: of the authorities; None: there is none yet.
-        known_hosts: the names of each broker that clients may be told.
+        known_hosts: the names of each broker in a certificate of ours that has reached its pod.
+        issued: what an issuer signs for clients; None: all is signed here.
     """
 
     secret: Document | None
@@ -56,11 +59,24 @@ class SeenCertificates:
     pairs: Mapping[str, Pair]
     held: Mapping[str, Held]
     known_hosts: Mapping[str, frozenset[str]]
+    issued: SeenIssued | None
 
     @property
-    def bundle(self) -> bytes:
-        """The certificates of the authorities."""
-        return bundle_of(self.authorities)
+    def trusted_by_clients(self) -> bytes:
+        """The certificates of the authorities that clients trust; empty: none is known yet."""
+        return bundle_of(self.authorities) if self.issued is None else self.issued.authorities
+
+    def known(self, broker: str) -> frozenset[str]:
+        """Return the names of a broker that clients may be told."""
+        if self.issued is not None:
+            return self.issued.known_hosts
+        return self.known_hosts.get(broker, frozenset())
+
+    def present(self, broker: str) -> frozenset[str]:
+        """Return the names that a broker has for clients now, or is about to get."""
+        if self.issued is not None:
+            return self.issued.asked
+        return self.held[broker].hosts if broker in self.held else frozenset()
 
 
 class CertificatesReconciler:
@@ -77,6 +93,7 @@ class CertificatesReconciler:
         self._applied = applied
         self._clock = clock
         self._times = times
+        self._issued = IssuedReconciler(api, applied, clock, times)
 
     async def observe(self, cluster: Cluster, made: Iterable[str]) -> SeenCertificates:
         """Read what there is.
@@ -112,7 +129,8 @@ class CertificatesReconciler:
             held[broker] = Held(span, found.hosts, uri, signer)
         now = self._clock().timestamp()
         hosts = known_hosts(held, held, now, self._times)
-        return SeenCertificates(secret, authorities, spans, pairs, held, hosts)
+        issued = await self._issued.observe(cluster)
+        return SeenCertificates(secret, authorities, spans, pairs, held, hosts, issued)
 
     async def ensure(
         self,
@@ -120,8 +138,11 @@ class CertificatesReconciler:
         replicas: Mapping[str, int],
         outside: Mapping[str, frozenset[str]],
         seen: SeenCertificates,
-    ) -> None:
+    ) -> Condition | None:
         """Make what is missing, and bring it to where pods and clients find it.
+
+        Returns:
+            What became of the certificate that an issuer signs; None: none does.
 
         Args:
             replicas: brokers of each pool, by the name of its StatefulSet.
@@ -132,6 +153,11 @@ class CertificatesReconciler:
             InvalidConfigError: what somebody asks for by an annotation cannot be understood.
         """
         asked = asked_renewals(cluster.annotations)
+        certified = None
+        if seen.issued is not None:
+            names = frozenset[str]().union(*outside.values())
+            certified = await self._issued.ensure(cluster, names, seen.issued)
+            outside = {}  # Clients meet no certificate of ours.
         wanted = {
             broker: Wanted(
                 broker_hosts(cluster, broker, outside.get(broker, ())), broker_uri(cluster, broker)
@@ -152,11 +178,13 @@ class CertificatesReconciler:
             ends = seen.spans[plan.signing].ends if plan.signing in seen.spans else float("inf")
             lasts_s = min(self._times.certificate, ends - now)
             pairs[broker] = self._issue(authorities[plan.signing], broker, wanted[broker], lasts_s)
-        # Before brokers show anything that is of a new authority.
-        await self._applied.ensure(trust_bundle(cluster, bundle))
+        if seen.issued is None:
+            # Before brokers show anything that is of a new authority.
+            await self._applied.ensure(trust_bundle(cluster, bundle))
         for pool_object, count in replicas.items():
             brokers = {broker: pairs[broker] for broker in brokers_of({pool_object: count})}
             await self._applied.ensure(pool_secret(cluster, pool_object, brokers, bundle))
+        return certified
 
     async def _keep(
         self, cluster: Cluster, authorities: Mapping[int, Pair], seen: SeenCertificates

@@ -37,7 +37,6 @@ from millrace.operator.model.objects import (
     CLUSTER_LABEL,
     Decided,
     Document,
-    broker_container,
     broker_of_claim,
     desired_objects,
     pool_object_name,
@@ -53,9 +52,10 @@ from millrace.operator.plan.growth import (
     needs_classes,
     restarted_at,
 )
+from millrace.operator.plan.issued import CERTIFIED_CONDITION
 from millrace.operator.plan.lost import LostBroker, lost_brokers
 from millrace.operator.plan.outside import Outside
-from millrace.operator.plan.pods import broker_pods, is_unscheduled, why_not_made
+from millrace.operator.plan.pods import broker_pods, is_unscheduled, own_pods, why_not_made
 from millrace.operator.plan.rolling import (
     PartitionHealth,
     Restart,
@@ -197,6 +197,7 @@ class ClusterReconciler:
             return STEADY_S
         conditions = status_conditions(look)
         beside = [] if look.outside is None else [outside_condition(look.outside)]
+        beside += [] if look.certified is None else [look.certified]
         await write_status(
             self._api, document, [*conditions, *beside], status_summary(cluster, look)
         )
@@ -204,7 +205,7 @@ class ClusterReconciler:
             return PLACING_S
         if not all(condition.is_true for condition in conditions):
             return BUSY_S
-        return WAITING_S if look.outside is not None and look.outside.waits else STEADY_S
+        return STEADY_S if all(condition.is_true for condition in beside) else WAITING_S
 
     async def _work(self, cluster: Cluster, document: Document) -> Look:
         await self._own_metadata(cluster)
@@ -229,7 +230,7 @@ class ClusterReconciler:
             operator_namespace=self._namespace,
         )
         volumes = await self._grow(cluster, document, seen)
-        outside = await self._reach(cluster, scale.replicas, seen.pods, held)
+        outside, certified = await self._reach(cluster, scale.replicas, seen.pods, held)
         made = {}
         for desired in desired_objects(cluster, decided):
             if not _is_going(desired, seen, volumes):
@@ -265,7 +266,9 @@ class ClusterReconciler:
             failures = {"reason": "FailedCreate", "involvedObject.kind": STATEFUL_SET.name}
             events = await self._api.list(EVENT, cluster.namespace, fields=failures)
             not_made = why_not_made(events, seen.stateful_sets)
-        return Look(pods, not_made, found, scale, lost, step, volumes, is_placing, outside)
+        return Look(
+            *(pods, not_made, found, scale, lost, step, volumes, is_placing, outside, certified)
+        )
 
     async def _trust(self, cluster: Cluster, seen: _Seen) -> SeenCertificates | None:
         """Look at the certificates of brokers, whose authorities this operator trusts, too."""
@@ -273,7 +276,7 @@ class ClusterReconciler:
             return None
         made = [stateful_set["metadata"]["name"] for stateful_set in seen.stateful_sets]
         held = await self._certificates.observe(cluster, made)
-        self._brokers.trust(cluster, held.bundle)
+        self._brokers.trust(cluster, held.trusted_by_clients)
         await self._access.reconcile(cluster)
         return held
 
@@ -283,14 +286,13 @@ class ClusterReconciler:
         replicas: Mapping[str, int],
         pods: Sequence[Document],
         held: SeenCertificates | None,
-    ) -> Outside | None:
+    ) -> tuple[Outside | None, Condition | None]:
         """Give brokers their certificates and their addresses for clients outside."""
-        certified = None if held is None else held.known_hosts
-        reached = await self._outside.reconcile(cluster, replicas, pods, certified)
+        reached = await self._outside.reconcile(cluster, replicas, pods, held)
         found, hosts = (None, {}) if reached is None else reached
-        if held is not None:
-            await self._certificates.ensure(cluster, replicas, hosts, held)
-        return found
+        if held is None:
+            return found, None
+        return found, await self._certificates.ensure(cluster, replicas, hosts, held)
 
     async def _own_metadata(self, cluster: Cluster) -> None:
         """Let the metadata be deleted with the Cluster, or stay, as its volumes."""
@@ -557,29 +559,11 @@ class ClusterReconciler:
         others = [type_ for type_ in CONDITIONS if type_ != ready.type]
         if (document["spec"].get("listeners") or {}).get("outside") is not None:
             others.append(OUTSIDE_CONDITION)
+        if (document["spec"].get("tls") or {}).get("issuerRef") is not None:
+            others.append(CERTIFIED_CONDITION)
         await write_status(
             self._api, document, [ready, *not_known(others, ready)], known_before(document)
         )
-
-
-def own_pods(
-    cluster: Cluster, pods: Sequence[Document], stateful_sets: Sequence[Document]
-) -> list[Document]:
-    """Return the pods of brokers: other pods with their labels are left alone.
-
-    While a StatefulSet is recreated its pods have no owner, and are known by their names.
-    """
-    ours = {stateful_set["metadata"]["uid"] for stateful_set in stateful_sets}
-
-    def is_ours(pod: Document) -> bool:
-        metadata = pod["metadata"]
-        owners = metadata.get("ownerReferences") or ()
-        prefix, _, number = metadata["name"].rpartition("-")
-        is_named = prefix.startswith(f"{cluster.name}-") and number.isdecimal()
-        is_owned = not owners or any(owner["uid"] in ours for owner in owners)
-        return is_named and is_owned and bool(broker_container(pod))
-
-    return [pod for pod in pods if is_ours(pod)]
 
 
 def _is_going(document: Document, seen: _Seen, volumes: Growth) -> bool:

@@ -39,6 +39,7 @@ class Look:
     growth: Growth
     is_placing: bool
     outside: Outside | None
+    certified: Condition | None
 
     @property
     def pods_wanted(self) -> int:

@@ -4,15 +4,17 @@ A Service that the API server refuses, or whose name is taken, does not affect c
 reported, and the rest goes on.
 """
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from millrace.core.errors import InvalidConfigError
 from millrace.operator.kube.api import REFUSALS, Api, ApiError
 from millrace.operator.kube.applied import Applied, NameTakenError
-from millrace.operator.kube.kinds import CONFIG_MAP, NODE, SERVICE, kind_of
+from millrace.operator.kube.kinds import CONFIG_MAP, NODE, SECRET, SERVICE, kind_of
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
-from millrace.operator.model.listeners import NodeAddress, OutsideListener
+from millrace.operator.model.listeners import ClientsAuthorities, NodeAddress, OutsideListener
 from millrace.operator.model.objects import Document, brokers_of, outside_name
 from millrace.operator.model.outside import (
     address_map,
@@ -21,6 +23,8 @@ from millrace.operator.model.outside import (
     outside_selector,
 )
 from millrace.operator.plan.outside import Outside, hosts_outside, outside, told_outside
+from millrace.operator.reconcile.certificates import SeenCertificates
+from millrace.runtime.certificates import each_of
 from millrace.runtime.kubernetes.resources import Kind
 
 WAITING_S = 10.0
@@ -41,14 +45,14 @@ class OutsideReconciler:
         cluster: Cluster,
         replicas: Mapping[str, int],
         pods: Sequence[Document],
-        certified: Mapping[str, frozenset[str]] | None,
+        held: SeenCertificates | None,
     ) -> tuple[Outside, Mapping[str, frozenset[str]]] | None:
         """Bring the objects into their wanted state.
 
         Args:
             replicas: brokers of each pool, by the name of its StatefulSet.
             pods: of the brokers.
-            certified: the names of each broker in its certificate; None: there is no TLS.
+            held: the certificates of brokers; None: there is no TLS.
 
         Returns:
             The addresses, and the names of each broker that its certificate needs; None: clients
@@ -63,6 +67,8 @@ class OutsideReconciler:
         if listener is None:
             return None
         problems: list[str] = []
+        if listener.clients_ca is not None:
+            problems += await self._authority_problems(cluster, listener.clients_ca)
         bootstrap = await self._ensure(bootstrap_service(cluster), problems)
         services = {}
         for broker in brokers:
@@ -70,17 +76,35 @@ class OutsideReconciler:
             if service is not None:
                 services[broker] = service
         nodes = await self._nodes_of(pods, listener)
-        is_certified = certified is not None
+        is_certified = held is not None
         found = outside(
             cluster.spec.listeners, bootstrap, services, pods, nodes, is_certified=is_certified
         )
-        hosts = hosts_outside(found, brokers) if is_certified else {}
-        if certified is not None:
+        hosts: Mapping[str, frozenset[str]] = {}
+        if held is not None:
+            present = {broker: held.present(broker) for broker in brokers}
+            hosts = hosts_outside(found, brokers, present)
+            certified = {broker: held.known(broker) for broker in brokers}
             told = await self._api.get(CONFIG_MAP, cluster.namespace, outside_name(cluster.name))
             data = {} if told is None else told.get("data") or {}
             found = told_outside(found, brokers, certified, data)
         await self._ensure(address_map(cluster, found.addresses), problems)
         return replace(found, waits=[*problems, *found.waits]), hosts
+
+    async def _authority_problems(self, cluster: Cluster, of: ClientsAuthorities) -> list[str]:
+        """Return what is wrong with the authorities of clients: brokers do not start with it."""
+        kind = SECRET if of.kind == "Secret" else CONFIG_MAP
+        found = await self._api.get(kind, cluster.namespace, of.name)
+        if found is None:
+            return [f"there is no {of.kind} {of.name} for listeners.outside.clientsCA: create it"]
+        text = (found.get("data") or {}).get(of.key)
+        if text is None:
+            return [f"{of.kind} {of.name} has no {of.key} for listeners.outside.clientsCA: add it"]
+        try:
+            each_of(base64.b64decode(text) if kind is SECRET else text.encode())
+        except InvalidConfigError as error:
+            return [f"{of.key} of {of.kind} {of.name}, for listeners.outside.clientsCA: {error}"]
+        return []
 
     async def _ensure(self, document: Document, problems: list[str]) -> Document | None:
         try:

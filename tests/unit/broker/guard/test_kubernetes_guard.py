@@ -164,7 +164,8 @@ async def test_a_certificate_names_a_caller_and_none_of_kubernetes_own(
     authority: FakeAuthority, guard: Guard
 ) -> None:
     access = await shown(guard, "", "billing")
-    assert access.identity == Identity("billing")
+    # As Kubernetes' own, and as `kubectl auth can-i --as` asks.
+    assert access.identity == Identity("billing", frozenset({"system:authenticated"}))
     for name in (READER, "system:masters"):
         with pytest.raises(RefusedCredentialError, match="names"):
             await shown(guard, "", name)
