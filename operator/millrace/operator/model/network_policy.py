@@ -22,6 +22,7 @@ import msgspec
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.network import NetworkPeer
 from millrace.operator.model.ports import (
+    BROKER_PORTS,
     CLIENT_DRPC_PORT_NAME,
     OUTSIDE_DRPC_PORT_NAME,
     OUTSIDE_PORT_NAME,
@@ -58,6 +59,7 @@ def policy_spec(
     ours: Rule = {"podSelector": {"matchLabels": brokers}}
     clients = ["client", *(name for name in drpc if name == CLIENT_DRPC_PORT_NAME)]
     replicas = ["replica", *(name for name in drpc if name == REPLICA_DRPC_PORT_NAME)]
+    numbers = {**BROKER_PORTS, **drpc}  # Not all networks know names of the other end's ports.
     ends = [name for name in (OUTSIDE_PORT_NAME, OUTSIDE_DRPC_PORT_NAME) if name in outside]
     allowed = [*_peers(rules.clients), ours, *_operator(operator_namespace)]
     ingress = [
@@ -75,7 +77,7 @@ def policy_spec(
         "policyTypes": ["Ingress", "Egress"],
         "ingress": ingress,
         "egress": [
-            {"ports": _tcp([*clients, *replicas]), "to": [ours]},
+            {"ports": _tcp([numbers[name] for name in (*clients, *replicas)]), "to": [ours]},
             api_server,
             {"ports": [*_ports("UDP", _DNS_PORTS), *_tcp(_DNS_PORTS)]},
         ],
