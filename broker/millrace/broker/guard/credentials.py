@@ -57,7 +57,7 @@ def certified(principal: str) -> Identity:
         principal: that it names; empty: there is none, or it names nobody.
 
     Raises:
-        RefusedCredentialError: it claims a name that certificates cannot give.
+        RefusedCredentialError: it claims a name that certificates cannot give (G6).
     """
     if not principal:
         return NOBODY

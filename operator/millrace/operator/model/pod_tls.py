@@ -47,7 +47,7 @@ def secure(cluster: Cluster, pool_object: str, pod: dict[str, Any]) -> None:
     sides = {"CLIENTS": shown, "REPLICAS": {**own, "CLIENT_CA": f"{_FOLDER}/{AUTHORITIES}"}}
     if (outside := cluster.spec.listeners.outside) is not None:
         sides["OUTSIDE"] = shown
-        if outside.clients_ca is not None:
+        if outside.clients_ca is not None:  # Pods go on with tokens at theirs (G6).
             sides["OUTSIDE"] = {**shown, "CLIENT_CA": f"{_CLIENTS_FOLDER}/{AUTHORITIES}"}
             _mount(pod, _CLIENTS_VOLUME, _CLIENTS_FOLDER, _authorities(outside.clients_ca))
     # A broker that does not know them must not start, as it would listen in plain text.
