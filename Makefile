@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: help crds dashboards manifests setup check lint test test-requirements test-integration cluster-parts test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults e2e-spark-kills dist release proto docs pictures lock
+.PHONY: abuse help crds dashboards manifests setup check lint test test-requirements test-integration cluster-parts test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults e2e-spark-kills dist release proto docs pictures lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ sim: setup ## Simulate a cluster under faults: make sim SEED=8231 (ARGS='--seeds
 faults: setup ## Break real brokers under load: make faults (ARGS='--count 10', '--faults F02,F11', '--seconds 600')
 	$(INSTALL) faults
 	@$(PYTHON_RUN) -m tests.faults --seed $(or $(SEED),1) $(ARGS)
+
+abuse: setup ## Attack a real broker in all ways that are known, a table of what others notice: make abuse (ARGS='--attacks h2_pings,tokens_drpc')
+	@$(PYTHON_RUN) -m tests.abuse $(ARGS)
 
 mutants: setup ## Leave out one rule of the product after another: the simulator must notice (ARGS='P13 --minutes 2')
 	@$(PYTHON_RUN) -m tests.sim mutants $(ARGS)

@@ -94,6 +94,7 @@ FIGURES = (
     _figure("wakeups", "times", "<= 1"),
     _figure("many_clients", "ms", "<= 25", "<= 3", goal="<= 25, with <= 3 connections a client"),
     _figure("hostile_clients", "times", "<= 2"),
+    _figure("abuse", "share", ">= 1.0", ">= 40", goal="1.0", seconds=5),
     _figure("restart_10gb", "s", "<= 2"),
     _figure("idle_rss", "MB", "<= 150"),
     _figure("load_rss", "MB", "<= 177"),

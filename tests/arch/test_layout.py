@@ -17,7 +17,7 @@ FOLDERS = {
     "requirements", "tests",
 }  # fmt: skip
 TEST_LAYERS = {
-    "api_server", "arch", "bad_resources", "checkers", "data", "fakes", "faults", "fuzz",
+    "abuse", "api_server", "arch", "bad_resources", "checkers", "data", "fakes", "faults", "fuzz",
     "integration", "interop", "model", "releases", "scenario", "sim", "spark_jobs", "typing",
     "unit", "watching",
 }  # fmt: skip

@@ -12,6 +12,7 @@ Brokers are exempt: only the services of clients have throttles (P72).
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+from weakref import WeakValueDictionary
 
 from millrace.broker.telemetry.quotas import QuotaMetrics
 from millrace.core.callers import Caller
@@ -37,6 +38,8 @@ class Quotas:
         self._metrics = metrics
         self._cluster: ClusterState | None = None
         self._delayed: dict[Throttle, None] = {}
+        # Held while a call of a client begins that owes time, by principal.
+        self._beginning: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def on_image(self, image: MetadataImage) -> None:
         """Follow the metadata."""
@@ -64,6 +67,14 @@ class Quotas:
             on_changed: called when the delay may have become shorter.
         """
         return Throttle(self, kind, caller, on_changed)
+
+    async def in_turn(self, caller: Caller) -> None:
+        """Let the calls of a client that owes time begin one after another, and others between."""
+        lock = self._beginning.get(caller.principal)
+        if lock is None:
+            lock = self._beginning[caller.principal] = asyncio.Lock()
+        async with lock:
+            await asyncio.sleep(0)
 
     def uses(self) -> Sequence[BucketUse]:
         """Return what is used of shared quotas, for the controller."""
@@ -115,6 +126,11 @@ class Throttle:
         self._caller_meters: dict[QuotaKind, Sequence[Meter]] = {}
         self._topic_meters: dict[str, Sequence[Meter]] = {}
         self._debts: dict[Meter, float] = {}  # Until when this stream waits for each.
+
+    @property
+    def limits_requests(self) -> bool:
+        """Whether any quota limits the time of requests."""
+        return self._quotas.limits_requests
 
     def begin(self) -> None:
         """Let a new stream wait for what its client owes: another stream is no way around that."""

@@ -588,11 +588,58 @@ class LimitsConfig:
     )
     connections_per_host_max: int = setting(
         2500,
-        "Most of them from one address, on each DRPC listener. Clients behind one address, as that "
-        "of a NAT, count together.",
+        "Most of them from one address, on each listener. Clients behind one address, as that of a "
+        "NAT, count together. A gRPC listener notices it within a second.",
         minimum=1,
         maximum=1_000_000,
         kafka="max.connections.per.ip",
+    )
+    connections_per_host_rate_max: int = setting(
+        500,
+        "Most new connections a second from one address, on each listener, over some seconds. "
+        "Further ones wait for their handshake of TLS, for `handshake_ms_max`, or are closed; on a "
+        "gRPC listener, within a second.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    connections_unknown_max: int = setting(
+        1000,
+        "Most connections of each listener whose callers are not known: they have made no call, or "
+        "none that proves who calls where that is asked for. Beyond it, the oldest are closed.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    connection_unknown_bytes_max: int = setting(
+        1 << 20,
+        "Most bytes that come by a gRPC connection before its caller is known; beyond it, it is "
+        "closed, as soon as that is noticed. A DRPC connection is not read further until then.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        maximum=1 << 40,
+    )
+    principal_connections_max: int = setting(
+        1000,
+        "Most connections with a call under way that one principal has at this broker; calls on "
+        "further ones are refused with `BROKER_BUSY`. Callers that prove nothing count by their "
+        "address. Only with [access](security.md).",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    principal_calls_max: int = setting(
+        2000,
+        "Most calls that one principal has under way at this broker, each open stream is one; "
+        "further ones are refused with `BROKER_BUSY`. Callers that prove nothing count by their "
+        "address. Only with [access](security.md).",
+        minimum=1,
+        maximum=10_000_000,
+    )
+    token_reviews_per_host_rate_max: int = setting(
+        50,
+        "Most tokens a second from one address that are new and well-formed, and so are verified, "
+        "and reviewed by the API server; calls with further ones are told to try again "
+        "(`ACCESS_UNDECIDED`). Tokens that are known do not count. Only with `access.kubernetes`.",
+        minimum=1,
+        maximum=100_000,
     )
     connection_age_ms_max: int = setting(
         -1,
@@ -630,7 +677,8 @@ class LimitsConfig:
     connection_silence_ms_max: int = setting(
         10_000,
         "A connection that has made no call by then is closed, even if it has sent a part of a "
-        "frame.",
+        "frame; and so is one that nobody who is known has called by, where callers have to be "
+        "known. Health checks and reflection are no such calls.",
         unit=Unit.MILLISECONDS,
         minimum=1000,
     )

@@ -19,6 +19,7 @@ from millrace.core.addresses import host_port
 
 _PAUSE_SECONDS: Final = 1.0
 """After an accept that failed, as for want of descriptors; asyncio waits as long."""
+TOO_OFTEN: Final = "too many connections come from its address at a time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,14 @@ class ServerTls:
         handshake_seconds_max: for one.
         handshakes_max: under way at a time.
         on_failed: called with `host:port` and the reason when one fails.
+        delay_ms: returns for how long one of a host waits before it begins; None: it is refused.
     """
 
     context: Callable[[], ssl.SSLContext]
     handshake_seconds_max: float
     handshakes_max: int
     on_failed: Callable[[str, str], None]
+    delay_ms: Callable[[str], float | None] = lambda host: 0.0
 
 
 class TlsAcceptor:
@@ -76,9 +79,14 @@ class TlsAcceptor:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             connected.setblocking(False)
+            delay_ms = self._tls.delay_ms(str(address[0]))
+            if delay_ms is None:
+                connected.close()
+                self._tls.on_failed(host_port(str(address[0]), address[1]), TOO_OFTEN)
+                continue
             if len(self._under_way) >= self._tls.handshakes_max:
                 self._make_room()
-            task = loop.create_task(self._begin(connected, address))
+            task = loop.create_task(self._begin(connected, address, delay_ms / 1000))
             self._under_way[task] = (str(address[0]), connected)
             task.add_done_callback(self._on_done)
 
@@ -90,8 +98,10 @@ class TlsAcceptor:
         oldest = next(one for one, (name, _) in self._under_way.items() if name == most)
         _shut_down(self._under_way.pop(oldest)[1])
 
-    async def _begin(self, connected: socket.socket, address: Any) -> None:
+    async def _begin(self, connected: socket.socket, address: Any, delay_s: float) -> None:
         try:
+            if delay_s > 0:
+                await asyncio.sleep(delay_s)
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._factory,
                 connected,

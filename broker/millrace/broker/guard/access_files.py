@@ -170,7 +170,7 @@ def open_access(config: BrokerConfig, show: Callable[[str, int], object]) -> Ope
         # Imported only with Kubernetes.
         from millrace.broker.guard.kubernetes_guard import KubernetesAccess
 
-        return KubernetesAccess(config.coordination.kubernetes)
+        return KubernetesAccess(config.coordination.kubernetes, config.limits)
     if config.access.rules_file:
         return AccessFiles(config.access, show)
     for entry in config.listeners.entries:

@@ -91,7 +91,7 @@ class FileGuard(Guard):
         self.generation += 1
 
     async def prove(
-        self, metadata: Iterable[tuple[str, str | bytes]], proved: str
+        self, metadata: Iterable[tuple[str, str | bytes]], proved: str, source: str = ""
     ) -> tuple[Identity, Credential | None]:
         token = bearer_token(metadata)
         if token is None:

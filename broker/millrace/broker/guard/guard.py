@@ -51,13 +51,14 @@ class Guard(ABC):
 
     @abstractmethod
     async def prove(
-        self, metadata: Iterable[tuple[str, str | bytes]], proved: str
+        self, metadata: Iterable[tuple[str, str | bytes]], proved: str, source: str = ""
     ) -> tuple[Identity, Credential | None]:
         """Return who makes a call, and what proves it, if that may end.
 
         Args:
             metadata: of the call.
             proved: principal of the connection; empty: it proves nobody.
+            source: the host that the call comes from.
 
         Raises:
             RefusedCredentialError: says why, for the audit log.

@@ -20,7 +20,7 @@ from millrace.broker.guard.credentials import Credential, bearer_token, certifie
 from millrace.broker.guard.guard import AuthorityAwayError, Guard
 from millrace.broker.guard.reviews import Reviews
 from millrace.broker.guard.service_accounts import ServiceAccountTokens, ShownToken
-from millrace.core.broker_config import KubernetesConfig
+from millrace.core.broker_config import KubernetesConfig, LimitsConfig
 from millrace.core.errors import AccessUndecidedError, MillraceError
 from millrace.core.guard.access import Demand
 from millrace.core.guard.decisions import Decision
@@ -39,6 +39,7 @@ class KubernetesAccess:
 
     Args:
         settings: of the cluster, which callers' tokens are for.
+        limits: of what callers can make the broker ask.
 
     Raises:
         InvalidConfigError: the broker has no access to the API server.
@@ -47,12 +48,16 @@ class KubernetesAccess:
         guard: of the broker.
     """
 
-    def __init__(self, settings: KubernetesConfig) -> None:
+    def __init__(self, settings: KubernetesConfig, limits: LimitsConfig) -> None:
         access = api_access(settings)
         namespace = settings.namespace or access.namespace
         self._reviews = Reviews(access, request_timeout_ms=settings.request_timeout_ms)
         self.guard = KubernetesGuard(
-            ServiceAccountTokens(self._reviews, audience_of(settings.cluster_name, namespace)),
+            ServiceAccountTokens(
+                self._reviews,
+                audience_of(settings.cluster_name, namespace),
+                reviews_per_source=limits.token_reviews_per_host_rate_max,
+            ),
             AccessReviews(self._reviews, namespace, settings.cluster_name),
         )
 
@@ -77,14 +82,14 @@ class KubernetesGuard(Guard):
         self._reviews = reviews
 
     async def prove(
-        self, metadata: Iterable[tuple[str, str | bytes]], proved: str
+        self, metadata: Iterable[tuple[str, str | bytes]], proved: str, source: str = ""
     ) -> tuple[Identity, Credential | None]:
         token = bearer_token(metadata)
         if token is None:
             identity = certified(proved)
             return replace(identity, groups=_AUTHENTICATED) if proved else identity, None
         try:
-            credential = await self._tokens.identify(token)
+            credential = await self._tokens.identify(token, source)
         except AuthorityAwayError as error:
             raise AccessUndecidedError(_UNDECIDED) from error
         return credential.identity, credential

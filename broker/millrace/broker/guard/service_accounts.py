@@ -11,16 +11,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millrace.broker.guard.credentials import Credential
-from millrace.broker.guard.guard import AuthorityAwayError
+from millrace.broker.guard.guard import AuthorityAwayError, NotAskedError
 from millrace.broker.guard.published_keys import PublishedKeys
 from millrace.broker.guard.reviews import TOKEN_REVIEW, Reviewer, SingleFlight
+from millrace.core.broker_config import LimitsConfig
 from millrace.core.guard import service_account_token
 from millrace.core.guard.identity import Identity, RefusedCredentialError
 from millrace.core.guard.known_tokens import KnownTokens, Standing
 from millrace.core.guard.service_account_token import Expected
+from millrace.core.quotas.sources import SourceRates
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now, wall_now
 
+_BURST_MS: Final = 5000
+"""How much of its rate an address saves up: pods that start together have new tokens."""
 _DUE_WAIT_S: Final = 1.0
 """How long a call with a good token waits for the review that is due."""
 
@@ -42,18 +46,31 @@ class ServiceAccountTokens:
     Args:
         reviewer: the API server.
         audience: of the cluster's tokens.
+        reviews_per_source: tokens of one address that are found out about in a second, if they are
+            new.
     """
 
-    def __init__(self, reviewer: Reviewer, audience: str) -> None:
+    def __init__(
+        self,
+        reviewer: Reviewer,
+        audience: str,
+        *,
+        reviews_per_source: int = LimitsConfig().token_reviews_per_host_rate_max,
+    ) -> None:
         self._reviewer = reviewer
         self._audience = audience
         self._keys = PublishedKeys(reviewer)
         self._known = KnownTokens()
+        self._sources = SourceRates(reviews_per_source, _BURST_MS, debt_ms_max=1)
         self._secret = host.current.random_bytes(32)
         self._under_way = SingleFlight[bytes, Identity]()
 
-    async def identify(self, token: str) -> ShownToken:
+    async def identify(self, token: str, source: str = "") -> ShownToken:
         """Return what a token proves.
+
+        Args:
+            token: as the caller shows it.
+            source: the host that it comes from.
 
         Raises:
             RefusedCredentialError: it proves nothing.
@@ -66,7 +83,8 @@ class ServiceAccountTokens:
         if standing is Standing.REFUSED:
             raise RefusedCredentialError(self._known.reason(key))
         if standing is Standing.UNKNOWN:
-            return ShownToken(await asyncio.shield(self._asking(key, token)), key, token)
+            found_out = self._asking(key, token, source)
+            return ShownToken(await asyncio.shield(found_out), key, token)
         self._check_end(key)
         known = ShownToken(self._known.identity(key), key, token)
         if standing is Standing.DUE:
@@ -105,13 +123,23 @@ class ServiceAccountTokens:
             self._known.on_refused(key, "it has expired", monotonic_now())
             raise RefusedCredentialError("it has expired")
 
-    def _asking(self, key: bytes, token: str) -> "asyncio.Task[Identity]":
-        """Return the one task that finds out about a token."""
-        return self._under_way.run(key, lambda: self._find_out(key, token))
+    def _asking(
+        self, key: bytes, token: str, source: str | None = None
+    ) -> "asyncio.Task[Identity]":
+        """Return the one task that finds out about a token.
 
-    async def _find_out(self, key: bytes, token: str) -> Identity:
+        Args:
+            key: of the token.
+            token: itself.
+            source: the host that it comes from, if it is new; None: it was good before.
+        """
+        return self._under_way.run(key, lambda: self._find_out(key, token, source))
+
+    async def _find_out(self, key: bytes, token: str, source: str | None) -> Identity:
         try:
             shaped = service_account_token.parse(token)
+            if source is not None and self._sources.charge(source, monotonic_now()) is None:
+                raise NotAskedError(f"too many new tokens come from {source}")
             published = await self._keys.find(shaped)
             # Before the signature, which costs most: both are of the same bytes.
             expected = Expected(published.issuer, self._audience)

@@ -6,11 +6,8 @@ that names a broker must name the one that the certificate does (`check_name`, `
 certificates everybody is believed, and the network has to keep others away.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.rpc.calls import Calls
 from millrace.core.broker_names import BrokerName
 from millrace.core.callers import Caller
@@ -36,17 +33,14 @@ class BrokerCalls(Calls):
         super().__init__(*arguments, **more)
         self._own = own
 
-    @asynccontextmanager
-    async def _begun(self, call: ServerCall, method: str) -> AsyncIterator[GuardedCaller]:
-        async with super()._begun(call, method) as caller:
-            if self._own is not None:
-                name = BrokerName.parse(call.principal)
-                if name is None or not name.is_of_cluster_of(self._own):
-                    raise AuthenticationFailedError(
-                        "only brokers of this cluster may call here: the certificate is not one of "
-                        "theirs"
-                    )
-            yield caller
+    def _check_peer(self, call: ServerCall) -> None:
+        if self._own is None:
+            return
+        name = BrokerName.parse(call.principal)
+        if name is None or not name.is_of_cluster_of(self._own):
+            raise AuthenticationFailedError(
+                "only brokers of this cluster may call here: the certificate is not one of theirs"
+            )
 
 
 def check_name(caller: Caller, name: str) -> None:

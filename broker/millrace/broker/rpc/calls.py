@@ -5,8 +5,8 @@ in a handler ends the call, is named in its trailing metadata, and is recorded w
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from millrace.broker.guard.callers import Access, GuardedCaller
 from millrace.broker.guard.demands import Demands
 from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
-from millrace.broker.quotas import Quotas
+from millrace.broker.quotas import Quotas, Throttle
 from millrace.broker.rpc.audit import AuditLog, printable
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.requests import RequestKind, decode_request
@@ -24,12 +24,14 @@ from millrace.core.callers import ANONYMOUS, Caller
 from millrace.core.errors import (
     Appended,
     AuthenticationFailedError,
+    BrokerBusyError,
     MalformedRequestError,
     MessageTooLargeError,
     MillraceError,
 )
 from millrace.core.guard.identity import RefusedCredentialError
 from millrace.core.metadata.model import Listener
+from millrace.core.quotas.concurrency import CallsUnderWay
 from millrace.core.quotas.quota import QuotaKind
 from millrace.proto.callers import client_id_from_metadata
 from millrace.runtime import host
@@ -56,6 +58,11 @@ StreamCall = Callable[[ServerCall], Awaitable[None]]
 _SOFTWARE_CHARACTERS_MAX: Final = 100
 _CALL_DELAY_SECONDS_MAX: Final = 1.0
 """Longest delay of a call by a quota: its client waits for the answer, and not for long."""
+_LARGE_BYTES: Final = 16 << 10
+"""A larger request waits until its client owes nothing more, or gives the call up: it costs much
+time, and nobody's life depends on it, as on a heartbeat."""
+_STREAM_NANOSECONDS: Final = 1_000_000
+"""What a client is charged for a stream that it opens."""
 
 _R = TypeVar("_R")
 
@@ -102,6 +109,7 @@ class Calls:
         turns: of the loop.
         quotas: of clients; None: brokers have none.
         guard: knows the callers; None: everybody may do everything.
+        under_way: counts the calls of each caller; None: nobody does.
 
     Attributes:
         listener: as given.
@@ -117,8 +125,10 @@ class Calls:
         *,
         quotas: Quotas | None = None,
         guard: Guard | None = None,
+        under_way: CallsUnderWay | None = None,
     ) -> None:
         self._turns = turns
+        self._under_way = under_way
         self._guard = guard
         self._quotas = quotas
         self.listener = listener
@@ -171,7 +181,10 @@ class Calls:
                 async with self._begun(call, name) as caller:
                     if self._quotas is None or not self._quotas.limits_requests:
                         return await answer(data, caller)
-                    return await self._within_quota(self._quotas, answer(data, caller), caller)
+                    is_large = len(data) > _LARGE_BYTES
+                    return await self._within_quota(
+                        self._quotas, answer(data, caller), caller, is_large=is_large
+                    )
             finally:
                 self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
 
@@ -209,16 +222,20 @@ class Calls:
                 raise refused
 
     async def _within_quota(
-        self, quotas: Quotas, answer: Coroutine[Any, Any, bytes], caller: Caller
+        self,
+        quotas: Quotas,
+        answer: Coroutine[Any, Any, bytes],
+        caller: Caller,
+        *,
+        is_large: bool,
     ) -> bytes:
         """Begin a call once its client has paid for the earlier ones, and charge its time."""
         throttle = quotas.throttle(QuotaKind.REQUEST, caller, lambda: None)
         timed = LoopTime(answer)
         try:
-            throttle.begin()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CALL_DELAY_SECONDS_MAX):
-                    await throttle.wait()
+            await _pay(throttle, None if is_large else _CALL_DELAY_SECONDS_MAX)
+            if throttle.delay_ms():
+                await quotas.in_turn(caller)
             return await timed
         finally:
             answer.close()  # Unless it has run.
@@ -228,6 +245,7 @@ class Calls:
     def _stream(self, name: str, serve: StreamHandler) -> StreamCall:
         async def served(call: ServerCall) -> None:
             async with self._begun(call, name) as caller:
+                await self._open(caller)
                 access = caller.access
                 if access is None or access.credential is None:
                     await serve(call, caller)
@@ -236,6 +254,61 @@ class Calls:
                 await run_until_first(_awaited(handled), access.watch())
 
         return served
+
+    async def _open(self, caller: Caller) -> None:
+        """Charge a stream's client for opening it, as for a call."""
+        if self._quotas is None or not self._quotas.limits_requests:
+            return
+        throttle = self._quotas.throttle(QuotaKind.REQUEST, caller, lambda: None)
+        try:
+            await _pay(throttle, _CALL_DELAY_SECONDS_MAX)
+            if throttle.delay_ms():
+                await self._quotas.in_turn(caller)
+            throttle.charge_time(_STREAM_NANOSECONDS)
+        finally:
+            throttle.close()
+
+    async def admit(self, call: ServerCall, method: str) -> None:
+        """Find out who makes a call, of which nothing else has been read.
+
+        Args:
+            call: has `on_known` called.
+            method: its path.
+
+        Raises:
+            MillraceError: nobody may call so.
+        """
+        async with self._begun(call, method.rpartition("/")[2]):
+            pass
+
+    def _check_peer(self, call: ServerCall) -> None:
+        """Refuse a call by what its connection proves.
+
+        Raises:
+            AuthenticationFailedError: nobody may call so.
+        """
+
+    @contextmanager
+    def _counted(self, caller: GuardedCaller) -> Iterator[None]:
+        """Count a call while it lasts.
+
+        Raises:
+            BrokerBusyError: its caller has as many as it may.
+        """
+        under_way = self._under_way
+        if under_way is None:
+            yield
+            return
+        if setting := under_way.begin(caller):
+            self.refusals.metrics.limit_reached(setting)
+            raise BrokerBusyError(
+                f"{caller.principal!r} has as many calls or connections at this broker as "
+                f"limits.{setting} allows: end some, or ask who runs the cluster to raise it"
+            )
+        try:
+            yield
+        finally:
+            under_way.end(caller)
 
     @asynccontextmanager
     async def _begun(self, call: ServerCall, method: str) -> AsyncIterator[GuardedCaller]:
@@ -246,7 +319,10 @@ class Calls:
             caller = replace(caller, client_id=client_id)
             if self._guard is not None:
                 caller = await self._identified(self._guard, call, caller, method)
-            yield caller
+            self._check_peer(call)
+            call.on_known()
+            with self._counted(caller):
+                yield caller
         except MillraceError as error:
             self.refusals.on_refused(error, caller, method)
             raise
@@ -260,7 +336,9 @@ class Calls:
             AuthenticationFailedError: it proves nothing that counts here, as the audit log says.
         """
         try:
-            identity, credential = await guard.prove(call.metadata, call.principal)
+            identity, credential = await guard.prove(
+                call.metadata, call.principal, call.address.rpartition(":")[0]
+            )
         except RefusedCredentialError as error:
             self.audit.on_unknown(caller, method, str(error))
             raise AuthenticationFailedError(NOT_ACCEPTED) from None
@@ -282,6 +360,14 @@ class Calls:
                 appended=Appended.MAYBE,
             )
         return size
+
+
+async def _pay(throttle: Throttle, seconds_max: float | None) -> None:
+    """Wait until a client has paid for its earlier calls, or for so long; None: without end."""
+    throttle.begin()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds_max):
+            await throttle.wait()
 
 
 async def _awaited(handled: Awaitable[None]) -> None:

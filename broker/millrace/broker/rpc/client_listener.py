@@ -22,6 +22,7 @@ from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.server import bind, make_server
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.listeners_config import ListenerEntry
+from millrace.core.quotas.concurrency import CallsUnderWay
 from millrace.runtime.transport.credentials import ServerCredentials
 from millrace.runtime.turns import Turns
 
@@ -54,6 +55,7 @@ class ClientListener:
         quotas: of its clients.
         credentials: of its connections; None: they are in plain text.
         guard: knows its clients; None: they may do everything.
+        under_way: counts the calls of each client; None: nobody does.
 
     Attributes:
         calls: for its services.
@@ -74,11 +76,16 @@ class ClientListener:
         quotas: Quotas,
         credentials: ServerCredentials | None,
         guard: Guard | None,
+        under_way: CallsUnderWay | None,
     ) -> None:
         self.twin: DrpcListener | None = None
         self.is_serving = False
         self._server = make_server(limits, watch, credentials=credentials)
-        self.calls = Calls(entry.side, limits, refusals, turns, quotas=quotas, guard=guard)
+        self.calls = Calls(
+            entry.side, limits, refusals, turns, quotas=quotas, guard=guard, under_way=under_way
+        )
+        self._watch = watch
+        self._asks_who_calls = guard is not None
         self.credentials = credentials
         self.port, self.address = bind(self._server, entry, credentials)
         self._health = health.aio.HealthServicer()
@@ -88,9 +95,11 @@ class ClientListener:
         """Answer clients from now on."""
         self._streaming = streaming
         services = (*streaming, *unary)
+        if self.twin is not None and self._asks_who_calls:
+            self.twin.admit_by(self.calls.admit)
         for service in services:
             methods = service.methods()
-            self._server.add_generic_rpc_handlers([grpc_handlers(methods)])
+            self._server.add_generic_rpc_handlers([grpc_handlers(methods, self._watch.on_known)])
             if self.twin is not None:
                 self.twin.add(methods)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

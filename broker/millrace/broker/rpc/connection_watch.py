@@ -13,7 +13,7 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import grpc
@@ -32,6 +32,11 @@ _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
 """Pause between two looks at the connections."""
+_HASTY_SECONDS: Final = 0.1
+"""Likewise, where one should be closed at once, or sends much before its caller is known."""
+_SHARE: Final = 20
+"""A pause is so many times as long as the look before."""
+_MUCH_BYTES: Final = 64 << 10
 _QUIET_MS: Final = 10_000
 """Pause between two lines in the log."""
 
@@ -49,27 +54,49 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
     def __init__(self, listener: Listener, limits: LimitsConfig, metrics: BrokerMetrics) -> None:
         self._listener = listener
         self._connections_max = limits.connections_max
-        self._rules = ConnectionRules(limits.connections_max, limits.connection_silence_ms_max)
+        self._rules = ConnectionRules(limits)
+        self._metrics = metrics
+        self._hasty = asyncio.Event()  # A connection should be closed at once.
         self._open = metrics.connections.labels(listener)
         self._closed = metrics.connections_closed.labels(listener)
         self._quiet_until = MonotonicMs(0)
         self._closed_since = 0
+        self._pause_s = _HASTY_SECONDS
 
     async def run(self, port: int) -> None:
         """Look at the connections to a port, the listener's, for as long as the broker runs."""
         sockets = ListenerSockets(port)
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await self._pause()
             try:
                 await self._look(sockets)
             except OSError as error:  # No descriptor is left: storage reports that, too.
                 events.CONNECTIONS_UNKNOWN.log(_log, error=str(error))
 
+    async def _pause(self) -> None:
+        """Wait for the next look; not for long where a connection should be closed at once."""
+        await asyncio.sleep(self._pause_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS - self._pause_s):
+                await self._hasty.wait()
+        self._hasty.clear()
+
     async def _look(self, sockets: ListenerSockets) -> None:
+        begun = monotonic_now()
         peers = await asyncio.to_thread(sockets.peers)
         self._open.set(len(peers))
+        received = dict[str, int]()
+        if strangers := self._rules.strangers(peers):
+            received.update(await asyncio.to_thread(sockets.received, strangers))
         now = monotonic_now()
-        closed = self._rules.judge(peers, now)
+        closed = self._rules.judge(peers, now, received)
+        if closed or any(size > _MUCH_BYTES for size in received.values()):
+            self._hasty.set()  # Who is closed may come again.
+        took_s = (now - begun) / 1000
+        self._pause_s = min(_LOOK_SECONDS, max(_HASTY_SECONDS, took_s * _SHARE))
+        reached, self._rules.reached = self._rules.reached, Counter()
+        for limit, times in reached.items():
+            self._metrics.limit_reached(limit, times)
         if closed:
             await asyncio.to_thread(sockets.shut_down, frozenset(closed))
             self._closed.inc(len(closed))
@@ -94,6 +121,14 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
         )
         self._quiet_until = MonotonicMs(now + _QUIET_MS)
         self._closed_since = 0
+
+    def on_known(self, peer: str) -> None:
+        """The caller of a call is known; the peer is as gRPC names it."""
+        self._rules.on_known(peer_name(peer), monotonic_now())
+
+    def _on_aborted(self, context: Any) -> None:
+        if self._rules.on_refused(peer_name(context.peer())):
+            self._hasty.set()
 
     # --- Calls -------------------------------------------------------------------------------
 
@@ -126,6 +161,7 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
                 with self._call_of(context):
                     return await serve(request, context)
             except grpc.aio.AbortError as aborted:
+                self._on_aborted(context)
                 del request, context  # The raise puts this frame into the traceback again.
                 raise without_call(aborted) from None
 
@@ -138,6 +174,7 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
                     async for response in serve(request, context):
                         yield response
             except grpc.aio.AbortError as aborted:
+                self._on_aborted(context)
                 del request, context
                 raise without_call(aborted) from None
 

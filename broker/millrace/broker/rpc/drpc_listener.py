@@ -5,6 +5,7 @@ bounded here, and not found among the process's descriptors as gRPC's are.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from millrace.broker import events
@@ -18,14 +19,29 @@ from millrace.core.ids import MonotonicMs
 from millrace.core.listeners_config import ListenerEntry
 from millrace.core.metadata.model import Listener
 from millrace.runtime.clock import monotonic_now
+from millrace.runtime.handshakes import TOO_OFTEN
+from millrace.runtime.transport.calls import ServerCall
 from millrace.runtime.transport.credentials import ServerCredentials
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
-from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
+from millrace.runtime.transport.drpc.server import (
+    TOO_MANY_OF_HOST,
+    TOO_MANY_UNKNOWN,
+    DrpcServer,
+    ServerLimits,
+)
 
 _log = logging.getLogger(__name__)
 
 _QUIET_MS: Final = 10_000
 """Pause between two lines in the log."""
+
+
+_LIMITS: Final = {
+    TOO_OFTEN: "connections_per_host_rate_max",
+    TOO_MANY_OF_HOST: "connections_per_host_max",
+    TOO_MANY_UNKNOWN: "connections_unknown_max",
+}
+"""The setting that is the reason for the end of a connection."""
 
 
 class DrpcListener:
@@ -53,6 +69,7 @@ class DrpcListener:
         credentials: ServerCredentials | None,
     ) -> None:
         self._credentials = credentials
+        self._metrics = metrics
         self._name = entry.name
         self._open = metrics.connections.labels(entry.name)
         self._closed = metrics.connections_closed.labels(entry.name)
@@ -77,6 +94,10 @@ class DrpcListener:
         """Answer for a service, too."""
         self._server.methods.update(service.by_path())
 
+    def admit_by(self, admit: Callable[[ServerCall, str], Awaitable[None]]) -> None:
+        """Have callers known before anything of their connections is read but who calls."""
+        self._server.admit = admit
+
     async def serve(self) -> None:
         """Answer from now on."""
         await self._server.serve(self._credentials)
@@ -92,6 +113,8 @@ class DrpcListener:
     def _on_ended(self, address: str, reason: str) -> None:
         """A connection was refused, or was ended for what it did."""
         self._closed.inc()
+        if limit := _LIMITS.get(reason):
+            self._metrics.limit_reached(limit)
         self._closed_since += 1
         now = monotonic_now()
         if now < self._quiet_until:
@@ -124,4 +147,6 @@ def _server_limits(
         age_ms_max=age_ms_max(limits, credentials),
         message_ms_max=limits.message_ms_max,
         handshake_ms_max=limits.handshake_ms_max,
+        host_rate_max=limits.connections_per_host_rate_max,
+        unknown_max=limits.connections_unknown_max,
     )

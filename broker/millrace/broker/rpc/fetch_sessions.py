@@ -76,6 +76,7 @@ from millrace.proto.features import check_broker
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
+from millrace.runtime.loop_time import LoopTime
 from millrace.runtime.streams import run_until_first
 from millrace.runtime.transport.calls import ServerCall
 from millrace.runtime.turns import Turns
@@ -166,6 +167,10 @@ class FetchStream:
         self._throttle = (
             None if quotas is None else quotas.throttle(QuotaKind.FETCH, caller, self._wake.set)
         )
+        # What its requests cost, which delays them, and not the answers.
+        self._asking = (
+            None if quotas is None else quotas.throttle(QuotaKind.REQUEST, caller, lambda: None)
+        )
         self._is_configured = False
         self._reader = SessionReader()
         self._has_room = asyncio.Event()
@@ -207,8 +212,9 @@ class FetchStream:
         self._early.clear()
         for position in list(self._session.positions.values()):
             self._leave(position.handle)
-        if self._throttle is not None:
-            self._throttle.close()
+        for throttle in (self._throttle, self._asking):
+            if throttle is not None:
+                throttle.close()
 
     def on_advanced(self, handle: int) -> None:
         """A partition has news."""
@@ -219,7 +225,15 @@ class FetchStream:
     async def _listen(self) -> None:
         entries_max = self._service.entries_max
         while (message := await self._call.read()) is not None:
-            await self._on_request(decode_request(pb.FetchRequest, bytes(message), entries_max))
+            request = decode_request(pb.FetchRequest, bytes(message), entries_max)
+            if self._asking is not None and self._asking.limits_requests:
+                timed = LoopTime(self._on_request(request))
+                await timed
+                self._asking.charge_time(timed.nanoseconds)
+                self._wake.set()
+                await self._asking.wait()
+            else:
+                await self._on_request(request)
             self._wake.set()
             # Stop reading from a reader that does not take its many errors.
             while len(self._refused) >= entries_max:

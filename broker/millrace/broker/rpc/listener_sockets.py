@@ -4,13 +4,14 @@ neither their number, nor which of them have never made a call.
 They are this process's own descriptors, so it can look for itself. To gRPC a connection that is
 shut down here looks as if its peer had gone.
 
-Source: proc(5), /proc/self/fd; shutdown(2).
+Source: proc(5), /proc/self/fd; shutdown(2); tcp(7), TCP_INFO.
 """
 
 import errno
 import ipaddress
 import os
 import socket
+import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final
@@ -19,6 +20,10 @@ from urllib.parse import unquote
 _DESCRIPTORS: Final = "/proc/self/fd"
 _SOCKET: Final = "socket:["
 _REFUSED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+_RECEIVED_AT: Final = 128
+_INFO_BYTES: Final = 136
+"""Where `tcpi_bytes_received` is in `struct tcp_info` of linux/tcp.h, and where it ends."""
 
 Connection = str
 """A connection by the kernel's name of its socket, which no other one has while it is open."""
@@ -46,6 +51,20 @@ class ListenerSockets:
         known = {name: self._peer_of(number, name) for number, name in _open_sockets()}
         self._known = known
         return {name: peer for name, peer in known.items() if peer is not None}
+
+    def received(self, connections: Collection[Connection]) -> Mapping[Connection, int]:
+        """Return how many bytes have arrived by each of some connections.
+
+        Raises:
+            OSError: as `peers`.
+        """
+        counts = {}
+        for number, name in _open_sockets():
+            if name in connections:
+                with suppress(OSError), _copy_of(number, name) as found:
+                    told = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+                    counts[name] = int.from_bytes(told[_RECEIVED_AT:_INFO_BYTES], sys.byteorder)
+        return counts
 
     def shut_down(self, connections: Collection[Connection]) -> None:
         """End connections; those that are gone already are skipped.

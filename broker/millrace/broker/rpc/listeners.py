@@ -24,6 +24,7 @@ from millrace.core.broker_names import BrokerName
 from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import ListenerEntry, ListenerProtocol
 from millrace.core.metadata.model import DrpcAddresses, Listener
+from millrace.core.quotas.concurrency import CallsUnderWay
 from millrace.runtime.transport.credentials import ServerCredentials
 from millrace.runtime.turns import Turns
 
@@ -64,13 +65,15 @@ class ReplicaListener:
         self.twin: DrpcListener | None = None
         self._server = make_server(limits, watch, is_for_brokers=True, credentials=credentials)
         self.calls = BrokerCalls(name, entry.side, limits, refusals, turns)
+        self._watch = watch
+        self._asks_who_calls = name is not None
         self.credentials = credentials
         self.port, self.address = bind(self._server, entry, credentials)
 
     def add(self, service: Service, *, by_drpc: bool = True) -> None:
         """Answer for a service, too; the twin does so as well, unless `by_drpc` is False."""
         methods = service.methods()
-        self._server.add_generic_rpc_handlers([grpc_handlers(methods)])
+        self._server.add_generic_rpc_handlers([grpc_handlers(methods, self._watch.on_known)])
         if self.twin is not None and by_drpc:
             self.twin.add(methods)
 
@@ -78,6 +81,8 @@ class ReplicaListener:
         """Answer from now on."""
         await self._server.start()
         if self.twin is not None:
+            if self._asks_who_calls:
+                self.twin.admit_by(self.calls.admit)
             await self.twin.serve()
 
     async def stop(self) -> None:
@@ -149,6 +154,9 @@ class Listeners:
         self._grace_seconds = config.shutdown.grace_ms / 1000
         self._bound: list[tuple[ListenerEntry, Address]] = []
         self.of_clients: list[ClientListener] = []
+        under_way = None
+        if guard is not None:
+            under_way = CallsUnderWay(limits.principal_calls_max, limits.principal_connections_max)
         for entry in config.listeners.entries:
             if entry.protocol is ListenerProtocol.DRPC:
                 self._add_twin(entry, limits, metrics)
@@ -177,6 +185,7 @@ class Listeners:
                     quotas=quotas,
                     credentials=credentials,
                     guard=guard,
+                    under_way=under_way,
                 )
                 self.of_clients.append(bound)
             begin(watch.run(bound.port))

@@ -28,6 +28,8 @@ _AGE_GRACE_MS: Final = 60_000
 """How long the calls on a connection of the greatest age may take to finish."""
 _PROVED_MS_MAX: Final = 3_600_000
 """The greatest age where callers show certificates."""
+_NO_COMPRESSION: Final = 1
+"""A set of bits: of the algorithms, only the one that changes nothing."""
 _WINDOW_BYTES: Final = 4 << 20
 """Bytes that a stream may send beyond the message that is being read."""
 
@@ -86,6 +88,8 @@ def make_server(
             ("grpc.http2.max_frame_size", 1 << 20),
             # Batches come compressed; a second pass would cost and could be a bomb.
             ("grpc.per_message_compression", 0),
+            ("grpc.per_message_decompression", 0),
+            ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION),
             ("grpc.so_reuseport", 0),
         ],
     )

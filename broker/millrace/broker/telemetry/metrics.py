@@ -96,6 +96,13 @@ class BrokerMetrics:
             ["listener"],
             registry=registry,
         )
+        self._limits_reached = Counter(
+            "millrace_limits_reached",
+            "Calls refused and connections closed as a caller or an address has as many as it may, "
+            "by the setting of `limits`.",
+            ["limit"],
+            registry=registry,
+        )
         self.certificate_seconds = Gauge(
             "millrace_certificate_seconds",
             "Seconds until the certificate of a listener ends; below 0, it has ended, and new "
@@ -238,6 +245,10 @@ class BrokerMetrics:
         """Count bytes of batches sent."""
         traffic = self._topics.get(topic) or self._topic(topic)
         traffic.fetched_bytes += size
+
+    def limit_reached(self, limit: str, times: int = 1) -> None:
+        """Count that a limit on callers was reached, by the name of its setting."""
+        self._limits_reached.labels(limit).inc(times)
 
     def refused(self, error: MillraceError, method: str) -> None:
         """Count a refusal of a method, which is named without its service."""

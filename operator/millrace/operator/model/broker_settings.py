@@ -34,6 +34,12 @@ long time, by `spec.version`, and may restart before its turn in an upgrade."""
 LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {
     "limits": (
         "connections_per_host_max",
+        "connections_per_host_rate_max",
+        "connections_unknown_max",
+        "connection_unknown_bytes_max",
+        "principal_connections_max",
+        "principal_calls_max",
+        "token_reviews_per_host_rate_max",
         "connection_age_ms_max",
         "incomplete_bytes_max",
         "message_ms_max",

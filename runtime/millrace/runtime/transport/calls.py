@@ -74,6 +74,9 @@ class ServerCall(Protocol):
     def principal(self) -> str:
         """Whom the connection's credentials prove; empty: nobody."""
 
+    def on_known(self) -> None:
+        """Its caller is known, as far as that is asked for: the connection is no stranger's."""
+
     async def read(self) -> Message | None:
         """Return the next message; None: the caller sends no more."""
 

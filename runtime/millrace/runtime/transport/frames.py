@@ -47,6 +47,8 @@ class Hold(IntEnum):
     """Nobody takes the messages that have come."""
     CALL = 8
     """A call waits until it can begin."""
+    CALLER = 16
+    """Nobody knows yet who calls."""
 
 
 Frame = tuple[int, int]

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.fakes.authority import FakeAuthority
 from tests.fakes.virtual_loop import in_virtual_time
 
-from millrace.broker.guard.guard import AuthorityAwayError
+from millrace.broker.guard.guard import AuthorityAwayError, NotAskedError
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
 from millrace.core.guard.identity import RefusedCredentialError
 from millrace.core.guard.known_tokens import AWAY_MS, REFUSED_MS, REVIEW_MS
@@ -142,6 +142,45 @@ async def test_a_new_key_is_never_taken_for_an_invented_one(authority: FakeAutho
             await tokens.identify(token)
         await asyncio.sleep(15)
     assert (await tokens.identify(token)).identity.principal == "system:serviceaccount:shop:writer"
+
+
+@in_virtual_time
+async def test_ten_thousand_unique_bad_tokens_a_second_disturb_nobody(
+    authority: FakeAuthority,
+) -> None:
+    """Neither the API server nor those who are known."""
+    tokens = ServiceAccountTokens(authority, AUDIENCE)
+    known = authority.token([AUDIENCE])
+    await tokens.identify(known, "10.0.0.1")
+    other = FakeAuthority()
+    header, body, signature = other.token([AUDIENCE]).split(".")
+    for number in range(10_000):
+        odd = f"{header}.{body}.{signature[:-6]}{number:06d}"
+        with pytest.raises((RefusedCredentialError, NotAskedError)):
+            await tokens.identify(odd, "10.0.0.1")
+        if not number % 100:
+            assert (await tokens.identify(known, "10.0.0.1")).identity.principal == READER
+    assert authority.asked["TokenReview"] == 1
+    assert len(tokens._known) < 400, "most were told to try again, and not looked at"
+
+
+@in_virtual_time
+async def test_one_address_cannot_have_the_api_server_review_new_tokens_without_end(
+    authority: FakeAuthority,
+) -> None:
+    tokens = ServiceAccountTokens(authority, AUDIENCE, reviews_per_source=10)
+    several = [authority.token([AUDIENCE], f"shop:reader-{number}") for number in range(100)]
+    outcomes = await asyncio.gather(
+        *(tokens.identify(token, "10.0.0.1") for token in several), return_exceptions=True
+    )
+    refused = [outcome for outcome in outcomes if isinstance(outcome, NotAskedError)]
+    assert 40 <= len(refused) <= 50, "it had saved up five seconds"
+    assert authority.asked["TokenReview"] == 100 - len(refused)
+    another = authority.token([AUDIENCE], "shop:another")
+    assert (await tokens.identify(another, "10.0.0.2")).identity.principal
+    assert (await tokens.identify(several[0], "10.0.0.1")).identity.principal, "it is known"
+    await asyncio.sleep(10)
+    assert (await tokens.identify(several[-1], "10.0.0.1")).identity.principal
 
 
 @in_virtual_time

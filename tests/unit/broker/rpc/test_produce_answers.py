@@ -22,6 +22,9 @@ class Transport:
         self.sent: list[list[int]] = []
         """The correlation ids of each message."""
 
+    def on_known(self) -> None:
+        """Nobody asks."""
+
     def try_write(self, *parts: Buffer) -> bool:
         if self.takes_at_once:
             self._send(parts)

@@ -16,6 +16,7 @@ from tests.fakes.until import until
 
 from millrace.core.errors import (
     Appended,
+    AuthenticationFailedError,
     BrokerShuttingDownError,
     MalformedRequestError,
     NotLeaderError,
@@ -601,6 +602,95 @@ async def test_a_connection_without_a_call_is_closed_and_so_is_a_frame_that_does
         await stream.write(b"x")
         assert await stream.read() == b"x"
         used.close()
+
+
+async def knows_friends(call: ServerCall, method: str) -> None:
+    """Who knows the word is no stranger."""
+    assert method in METHODS
+    await asyncio.sleep(0.05)
+    if ("word", "friend") not in call.metadata:
+        raise AuthenticationFailedError("say the word")
+    call.on_known()
+
+
+def metadata_packet(word: str, stream: int = 1) -> bytes:
+    return frame(Kind.METADATA, stream, 1, wire.encode_metadata({"word": word}))
+
+
+async def test_of_a_stranger_s_call_nothing_is_read_and_its_connection_ends() -> None:
+    async with serving() as the:
+        the.server.admit = knows_friends
+        peer = await the.by_hand()
+        message = frame(Kind.MESSAGE, 1, 3, bytes(1 << 20))
+        peer.send(metadata_packet("foe"), invoke("/t.T/Echo", message=2), message)
+        await until(lambda: bool(the.server.connections))
+        await asyncio.sleep(0.02)
+        assert the.server.memory.used == 0, "it is not known yet"
+        assert b"say the word" in await peer.end()
+        assert not the.server.strangers
+
+
+async def test_what_came_before_a_caller_was_known_is_read_then() -> None:
+    async with serving() as the:
+        the.server.admit = knows_friends
+        connection = await the.connect()
+        message = bytes(300_000)
+        assert await client.call(connection, "/t.T/Echo", message, {"word": "friend"}) == message
+        assert await client.call(connection, "/t.T/Echo", b"x", {}) == b"x", "it is known"
+        assert not the.server.strangers
+        connection.close()
+
+
+async def test_a_stranger_may_not_send_large_metadata_nor_name_unknown_methods() -> None:
+    async with serving() as the:
+        the.server.admit = knows_friends
+        large, unknown = await the.by_hand(), await the.by_hand()
+        large.send(wire.frame_header(Kind.METADATA, 1, 1, wire.METADATA_BYTES_MAX + 1))
+        unknown.send(invoke("/t.T/None"))
+        assert await large.end() == b""
+        assert b"unknown rpc" in await unknown.end()
+
+
+async def test_a_connection_by_which_nobody_becomes_known_is_closed_in_time() -> None:
+    async def never(call: ServerCall, method: str) -> None:
+        await asyncio.Event().wait()
+
+    async with serving(replace(LIMITS, silence_ms_max=1000)) as the:
+        the.server.admit = never
+        peer = await the.by_hand()
+        peer.send(invoke("/t.T/Echo"))
+        await peer.end()
+        assert [reason for _, reason in the.ended] == ["it has not proved who calls"]
+
+
+async def test_the_oldest_strangers_go_where_there_are_too_many() -> None:
+    async with serving(replace(LIMITS, unknown_max=2)) as the:
+        known = await the.connect()
+        assert await client.call(known, "/t.T/Echo", b"x", {}) == b"x"
+        oldest = await the.by_hand()
+        await until(lambda: len(the.server.connections) == 2)
+        others = [await the.by_hand() for _ in range(2)]
+        assert await oldest.end() == b""
+        assert len(the.server.strangers) == len(others)
+        assert await client.call(known, "/t.T/Echo", b"x", {}) == b"x"
+        for peer in (known, *others):
+            peer.close()
+
+
+async def test_an_address_that_connects_too_often_is_refused_for_a_while() -> None:
+    limits = replace(
+        LIMITS, connections_max=100, connections_per_host_max=100, handshake_ms_max=500
+    )
+    async with serving(replace(limits, host_rate_max=20)) as the:
+        peers = [await the.by_hand() for _ in range(20)]
+        await until(lambda: len(the.ended) + len(the.server.connections) == 20)
+        assert 10 <= len(the.server.connections) <= 14, "two at once, and ten on credit"
+        assert await peers[-1].end() == b""
+        await asyncio.sleep(0.6)
+        again = await the.connect()
+        assert await client.call(again, "/t.T/Echo", b"x", {}) == b"x"
+        for peer in (again, *peers):
+            peer.close()
 
 
 async def test_a_machine_that_lives_and_does_not_read_for_long_keeps_its_connection() -> None:

@@ -58,6 +58,7 @@ class Connection(FrameReader):
     def __init__(self, limits: ConnectionLimits, ahead: ReadAhead, memory: ReceiveMemory) -> None:
         super().__init__(ahead, memory)
         self._limits = limits
+        self.message_bytes_max = limits.message_bytes_max
         self.is_closed = False
         self._stream_sent = 0  # The id of the stream of the last packet that was sent.
         self._message_sent = 0
@@ -266,10 +267,10 @@ class Connection(FrameReader):
             if not self._packet_ended:
                 self._drop_packet()
             self._stream, self._message, self._kind = stream, message, kind
-        if self._parts_bytes + length > self._limits.message_bytes_max:
+        if self._parts_bytes + length > self.message_bytes_max:
             raise FrameError(
                 f"a message has {self._parts_bytes + length} bytes or more, and "
-                f"{self._limits.message_bytes_max} are allowed: send less at a time"
+                f"{self.message_bytes_max} are allowed: send less at a time"
             )
         self._frames += 1
         if self._frames > _FREE_FRAMES + (self._parts_bytes + length) // _FRAME_BYTES_MIN:

@@ -3,10 +3,13 @@
 A connection has one call at a time. A new call ends the one before, and begins when its handler has
 returned; nothing is read meanwhile. Packets of calls that have ended are ignored, but not without
 end. Source: storj.io/drpc, packages drpcmanager and drpcserver.
+
+Where callers have to be known (`admit`), a connection is a stranger's until one is: of its first
+call nothing is read but who makes it, and when nobody is known, the connection ends with the call.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -14,11 +17,12 @@ from typing import Final
 from millrace.core.addresses import host_port
 from millrace.core.errors import BrokerShuttingDownError, MillraceError
 from millrace.core.numbers import parse_whole_number
+from millrace.core.quotas.sources import SourceRates
 from millrace.core.records.header import Buffer
 from millrace.proto.errors import error_to_bytes
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
-from millrace.runtime.handshakes import ServerTls
+from millrace.runtime.handshakes import TOO_OFTEN, ServerTls
 from millrace.runtime.transport.calls import Message, Metadata, ServerCall, Status
 from millrace.runtime.transport.credentials import ServerCredentials, principal_of_connection
 from millrace.runtime.transport.drpc import wire
@@ -38,6 +42,10 @@ has ended, of an unknown kind, and for an unknown method. Some are usual: messag
 way when their call ends."""
 _CLOSING_MS_MAX: Final = 5000
 """How long a connection that is closed may take for the last bytes."""
+_DROPPED_BYTES_MAX: Final = 4 << 20
+"""How much may come by a connection whose caller was refused."""
+_LINGERING_MAX: Final = 64
+"""Connections that are closed for what they did, and have such time."""
 _UNREAD_MS_MAX: Final = 60_000
 """How long a peer may read nothing of the answers that wait for it."""
 _DRAIN_MS_MAX: Final = 60_000
@@ -46,6 +54,13 @@ _LINGER_MS: Final = 2000
 """How long a connection stays that has no call, and whose caller was asked to go."""
 _HANDSHAKES_MAX: Final = 256
 """Handshakes of TLS that are under way at a time."""
+
+_BURST_MS: Final = 100
+"""How much of its rate an address saves up that opens no connections: so many handshakes of TLS may
+follow one another without a pause."""
+TOO_MANY_UNKNOWN: Final = "there are too many connections whose callers are not known"
+TOO_MANY_OF_HOST: Final = "there are too many connections from its address"
+"""Reasons for which `on_ended` is called, beside others, and `handshakes.TOO_OFTEN`."""
 
 Method = Callable[[ServerCall], Awaitable[None]]
 """Serves a call; raises `MillraceError` for one that fails as a whole."""
@@ -66,6 +81,8 @@ class ServerLimits:
         age_ms_max: a connection is asked to end by then; below 0: never.
         message_ms_max: how long a message may take to arrive, beside its bytes at 64 KiB/s.
         handshake_ms_max: how long the handshake of TLS may take.
+        host_rate_max: new connections a second from one address, over some seconds.
+        unknown_max: connections at a time whose callers are not known.
     """
 
     connection: ConnectionLimits
@@ -77,6 +94,8 @@ class ServerLimits:
     age_ms_max: int
     message_ms_max: int
     handshake_ms_max: int = 3000
+    host_rate_max: int = 1_000_000
+    unknown_max: int = 1_000_000
 
 
 class _Call:
@@ -97,6 +116,9 @@ class _Call:
     @property
     def principal(self) -> str:
         return self._connection.principal
+
+    def on_known(self) -> None:
+        self._connection.on_known()
 
     async def read(self) -> Message | None:
         return await self.inbox.read()
@@ -124,11 +146,15 @@ class _ServedConnection(Connection):
         self.host = ""
         self.opened_ms = self.quiet_since_ms = monotonic_now()
         self.has_called = False
+        self.is_known = False
+        if server.admit is not None:
+            self.message_bytes_max = wire.METADATA_BYTES_MAX
         self.is_draining = False
         self.drained_ms = self._closing_ms = 0  # When that began; 0: not yet.
         self._unread = (0, 0)  # Bytes of answers that wait, and since when they are so many.
         self.call: _Call | None = None
         self._metadata: tuple[int, Metadata] = (0, {})
+        self._dropped_bytes = 0
         self._vain_since_ms = self._vain_bytes = self._vain_packets = 0
         self._next: tuple[int, str] | None = None  # A call that waits for the end of the last one.
 
@@ -228,14 +254,24 @@ class _ServedConnection(Connection):
         if serve is None:
             self._fail(Status.UNIMPLEMENTED, f"unknown rpc: {method!r}")
             self.quiet_since_ms = monotonic_now()
+            if self._server.admit is not None and not self.is_known:
+                self._end_stranger()
             return
         call = self.call = _Call(self, metadata, method)
+        if not self.is_known:
+            if self._server.admit is None:
+                self.on_known()
+            else:
+                self.hold_frames(Hold.CALLER)
         task = call.task = asyncio.get_running_loop().create_task(self._serve(call, serve))
         task.add_done_callback(self._on_done)
 
     async def _serve(self, call: _Call, serve: Method) -> None:
         try:
             async with asyncio.timeout(call.deadline_s):
+                if not self.is_known and self._server.admit is not None:
+                    await self._server.admit(call, call.method)
+                    self.take_frames(Hold.CALLER)
                 await serve(call)
         except MillraceError as error:
             self._refuse(error)
@@ -256,10 +292,40 @@ class _ServedConnection(Connection):
             self._server.on_failure(error)
         if self.is_closed:
             return
-        if self._next is not None:
+        if not self.is_known:
+            self._end_stranger()
+        elif self._next is not None:
             self._begin_next()
         elif self.is_draining or self._server.is_stopping:
             self.close()
+
+    def on_known(self) -> None:
+        """It is no stranger's connection any more."""
+        if not self.is_known:
+            self.is_known = True
+            self.message_bytes_max = self._server.limits.connection.message_bytes_max
+            self._server.strangers.pop(self, None)
+
+    def _end_stranger(self) -> None:
+        """Take nothing more, as nobody is known by the first call, and have the caller go.
+
+        What still comes is dropped, within a bound: a connection that is closed before it has read
+        all resets, and its caller would not learn why.
+        """
+        self.is_draining, self.drained_ms = True, monotonic_now()
+        self.send(Kind.DRAIN, is_ignorable=True)
+        self.close_reading()
+        self.transport.resume_reading()
+        self._server.linger(self.transport)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Implement `FrameReader`."""
+        if self._is_done:
+            self._dropped_bytes += nbytes
+            if self._dropped_bytes > _DROPPED_BYTES_MAX:
+                self.transport.abort()
+            return
+        super().buffer_updated(nbytes)
 
     def _refuse(self, error: MillraceError) -> None:
         self.send(Kind.ERROR_DETAILS, error_to_bytes(error), is_ignorable=True)
@@ -275,7 +341,7 @@ class _ServedConnection(Connection):
             return
         self._fail(Status.INVALID_ARGUMENT, str(error))
         self.close()
-        asyncio.get_running_loop().call_later(_CLOSING_MS_MAX / 1000, self.transport.abort)
+        self._server.linger(self.transport)
         self._end(str(error))
 
     def on_lost(self, reason: str) -> None:
@@ -316,8 +382,10 @@ class _ServedConnection(Connection):
             return "it does not read its answers"
         if self.drained_ms and now_ms - self.drained_ms > _DRAIN_MS_MAX:
             return "it does not end its call, though it was asked to"
-        is_silent = not self.has_called and now_ms - self.opened_ms >= limits.silence_ms_max
-        return "it has made no call" if is_silent else ""
+        is_silent = not self.is_known and now_ms - self.opened_ms >= limits.silence_ms_max
+        if not is_silent:
+            return ""
+        return "it has not proved who calls" if self.has_called else "it has made no call"
 
     def is_idle(self, now_ms: int, limits: ServerLimits) -> bool:
         """Whether it has had no call for so long that it should go."""
@@ -357,7 +425,12 @@ class DrpcServer:
     Attributes:
         methods: that it serves, by `/package.Service/Method`.
         connections: that are open.
+        strangers: of these, those whose callers are not known; the oldest first.
+        admit: finds out who makes a call with a method, before anything else of it is read, and
+            has `on_known` called, or raises `MillraceError`; None: nobody has to be known.
     """
+
+    admit: Callable[[ServerCall, str], Awaitable[None]] | None = None
 
     def __init__(
         self,
@@ -375,8 +448,13 @@ class DrpcServer:
         self.ahead = ReadAhead()
         self.memory = ReceiveMemory(limits.received_bytes_max, limits.received_bytes_max // 2)
         self.connections: dict[_ServedConnection, None] = {}
+        self.strangers: dict[_ServedConnection, None] = {}
+        debt_ms_max = limits.handshake_ms_max
+        self._rates = SourceRates(limits.host_rate_max, _BURST_MS, debt_ms_max)
         self.is_stopping = False
+        self._has_tls = False
         self._hosts: Counter[str] = Counter()
+        self._lingering: deque[tuple[int, asyncio.Transport]] = deque()
         self._listening: host.Listening | None = None
         self._accepting: host.Accepting | None = None
 
@@ -399,7 +477,9 @@ class DrpcServer:
                 handshake_seconds_max=self.limits.handshake_ms_max / 1000,
                 handshakes_max=min(_HANDSHAKES_MAX, self.limits.connections_max),
                 on_failed=self._on_ended,
+                delay_ms=lambda name: self._rates.charge(name, monotonic_now()),
             )
+            self._has_tls = True
         self._accepting = await self._listening.accept(lambda: _ServedConnection(self), tls)
 
     async def watch(self) -> None:
@@ -407,6 +487,8 @@ class DrpcServer:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             now_ms, limits = monotonic_now(), self.limits
+            while self._lingering and now_ms - self._lingering[0][0] > _CLOSING_MS_MAX:
+                self._lingering.popleft()[1].abort()
             for connection in list(self.connections):
                 if reason := connection.reason_to_close(now_ms, limits):
                     self._on_ended(connection.address, reason)
@@ -451,17 +533,35 @@ class DrpcServer:
     def on_opened(self, connection: _ServedConnection) -> None:
         """Take a connection, or end it if there are too many."""
         limits = self.limits
+        if len(self.strangers) >= limits.unknown_max:
+            oldest = next(iter(self.strangers))
+            self._on_ended(oldest.address, TOO_MANY_UNKNOWN)
+            oldest.abort("others need its place")
         if len(self.connections) >= limits.connections_max:
             self._make_room()
-        is_full = len(self.connections) >= limits.connections_max
-        if is_full or self._hosts[connection.host] >= limits.connections_per_host_max:
-            whose = "" if is_full else " from its address"
-            self._on_ended(connection.address, f"there are too many connections{whose}")
+        if not self._has_tls and self._rates.charge(connection.host, monotonic_now()) is None:
+            self._on_ended(connection.address, TOO_OFTEN)
             connection.is_closed = True
             connection.transport.abort()
             return
-        self.connections[connection] = None
+        is_full = len(self.connections) >= limits.connections_max
+        if is_full or self._hosts[connection.host] >= limits.connections_per_host_max:
+            reason = "there are too many connections" if is_full else TOO_MANY_OF_HOST
+            self._on_ended(connection.address, reason)
+            connection.is_closed = True
+            connection.transport.abort()
+            return
+        self.connections[connection] = self.strangers[connection] = None
         self._hosts[connection.host] += 1
+
+    def linger(self, transport: asyncio.Transport) -> None:
+        """End a connection that is closed once the other end had time to read why; few at a time.
+
+        With TLS it waits for the other end's farewell, and has memory for what comes before that.
+        """
+        self._lingering.append((monotonic_now(), transport))
+        if len(self._lingering) > _LINGERING_MAX:
+            self._lingering.popleft()[1].abort()
 
     def _make_room(self) -> None:
         """End the connection that has had no call for longest: its client may never need it."""
@@ -475,6 +575,7 @@ class DrpcServer:
         """Forget a connection."""
         if connection in self.connections:
             del self.connections[connection]
+            self.strangers.pop(connection, None)
             self._hosts[connection.host] -= 1
             if not self._hosts[connection.host]:
                 del self._hosts[connection.host]

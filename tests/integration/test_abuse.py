@@ -1,0 +1,69 @@
+"""A few of the attacks of `make abuse`, for a moment each: what bounds them.
+
+How long others wait is not asserted: the machine decides it, too.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.abuse.catalogue import ATTACKS
+from tests.abuse.trial import attacked
+from tests.abuse.world import World
+from tests.integration.running_broker import wait_until
+
+SECONDS = 1.5
+CLOSED = 'millrace_connections_closed_total{listener="%s"}'
+REACHED = 'millrace_limits_reached_total{limit="%s"}'
+OPEN = 'millrace_connections{listener="%s"}'
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A broker that all of them attack, with low limits."""
+    limits = {
+        "limits.connections_per_host_rate_max": 50,
+        "limits.connections_unknown_max": 100,
+        "limits.principal_connections_max": 40,
+        "limits.principal_calls_max": 200,
+        "limits.handshake_ms_max": 1000,
+    }
+    with World(tmp_path_factory.mktemp("abused"), limits) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("attack", "metric"),
+    [
+        ("tls_storm_drpc", CLOSED % "clients_drpc"),
+        ("tls_storm_grpc", ""),
+        ("drpc_idle", REACHED % "connections_per_host_rate_max"),
+        ("long_polls", REACHED % "principal_connections_max"),
+        ("h2_hoarded_sessions", REACHED % "principal_calls_max"),
+        ("h2_idle", REACHED % "connections_unknown_max"),
+        ("h2_continuations", CLOSED % "clients"),
+        ("tokens_drpc", 'millrace_refusals_total{error="AUTHENTICATION_FAILED",method="Hello"}'),
+        ("tokens_grpc", CLOSED % "clients"),
+        ("strangers_grpc", CLOSED % "clients"),
+        ("h2_bombs", ""),
+        ("oversize_messages", CLOSED % "clients_drpc"),
+        ("drpc_unknown_methods", ""),
+        ("batch_bombs", ""),
+    ],
+)
+def test_an_attack_is_bounded_and_others_are_served(world: World, attack: str, metric: str) -> None:
+    before = world.broker.metrics().get(metric, 0)
+    verdict = attacked(world, ATTACKS[attack], SECONDS)
+    assert not verdict.trouble
+    assert verdict.grown_mib < ATTACKS[attack].memory_mib_max
+    if metric:
+        wait_until(lambda: world.broker.metrics()[metric] > before, f"{metric} counts it")
+
+
+def test_a_stranger_that_watches_health_does_not_keep_its_connection(world: World) -> None:
+    attacker = world.attack("health_watches", 14)
+    try:
+        wait_until(lambda: world.broker.metrics()[OPEN % "clients"] > 30, "it watches")
+        closed = world.broker.metrics()[CLOSED % "clients"]
+        wait_until(lambda: world.broker.metrics()[CLOSED % "clients"] > closed + 30, "it goes", 14)
+    finally:
+        attacker.communicate(timeout=30)
