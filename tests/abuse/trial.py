@@ -76,12 +76,14 @@ HEADING: Final = (
 )
 
 
-def attacked(world: World, attack: Attack, seconds: float = SECONDS) -> Verdict:
+def attacked(
+    world: World, attack: Attack, seconds: float, before_seconds: float = BEFORE_SECONDS
+) -> Verdict:
     """Carry out one attack."""
     begin = time.monotonic_ns()
-    time.sleep(BEFORE_SECONDS)
+    time.sleep(before_seconds)
     world.wait_for(time.monotonic_ns(), _RECOVERY_SECONDS)
-    before = world.delays_ms(begin, begin + int(BEFORE_SECONDS * 1e9))
+    before = world.delays_ms(begin, begin + int(before_seconds * 1e9))
     memory = _Memory(world)
     attacker = world.attack(attack.name, seconds)
     begin = time.monotonic_ns()

@@ -23,7 +23,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     limits = {
         "limits.connections_per_host_rate_max": 50,
         "limits.connections_unknown_max": 100,
-        "limits.principal_connections_max": 40,
+        "limits.principal_connections_max": 10,
         "limits.principal_calls_max": 200,
         "limits.handshake_ms_max": 1000,
     }
@@ -40,7 +40,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ("long_polls", REACHED % "principal_connections_max"),
         ("h2_hoarded_sessions", REACHED % "principal_calls_max"),
         ("h2_idle", REACHED % "connections_unknown_max"),
-        ("h2_continuations", CLOSED % "clients"),
+        ("h2_continuations", ""),
         ("tokens_drpc", 'millrace_refusals_total{error="AUTHENTICATION_FAILED",method="Hello"}'),
         ("tokens_grpc", CLOSED % "clients"),
         ("strangers_grpc", CLOSED % "clients"),
@@ -52,11 +52,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 )
 def test_an_attack_is_bounded_and_others_are_served(world: World, attack: str, metric: str) -> None:
     before = world.broker.metrics().get(metric, 0)
-    verdict = attacked(world, ATTACKS[attack], SECONDS)
+    verdict = attacked(world, ATTACKS[attack], SECONDS, before_seconds=0.2)
     assert not verdict.trouble
     assert verdict.grown_mib < ATTACKS[attack].memory_mib_max
     if metric:
-        wait_until(lambda: world.broker.metrics()[metric] > before, f"{metric} counts it")
+        wait_until(lambda: world.broker.metrics().get(metric, 0) > before, f"{metric} counts it")
 
 
 def test_a_stranger_that_watches_health_does_not_keep_its_connection(world: World) -> None:
