@@ -463,12 +463,16 @@ FLOOD_BYTES_MAX = 48 << 20
 def test_a_flood_of_unique_bad_tokens_costs_no_memory_and_others_are_served(
     broker: GuardedBroker, client: RawClient, topics: dict[str, TopicId]
 ) -> None:
-    """Each is refused before its request is decoded, and nothing is remembered of it."""
+    """Each is refused before its request is decoded, and nothing is remembered of it.
+
+    Who is refused again and again is cut off, and may connect again.
+    """
     hello: Any = client.channel.unary_unary("/millrace.proto.v1.Cluster/Hello")
     with pytest.raises(grpc.RpcError):
         hello(b"", timeout=10, metadata=[("authorization", "Bearer " + "z" * 40)])
     before = resident_bytes(broker.pid)
     waits: list[float] = []
+    ends: set[grpc.StatusCode] = set()
     with RawClient(broker.address) as hostile, RawClient(broker.address) as honest:
         flood: Any = hostile.channel.unary_unary("/millrace.proto.v1.Cluster/Hello")
         under_way: deque[Any] = deque()
@@ -476,7 +480,7 @@ def test_a_flood_of_unique_bad_tokens_costs_no_memory_and_others_are_served(
             token = f"Bearer {number:040}"
             under_way.append(flood.future(b"", timeout=60, metadata=[("authorization", token)]))
             if len(under_way) >= 32:
-                assert under_way.popleft().code() is grpc.StatusCode.UNAUTHENTICATED
+                ends.add(under_way.popleft().code())
             if number % 200 == 0:
                 request = GetMetadataRequest(topics=["team/orders"])
                 begun = time.monotonic()
@@ -486,6 +490,7 @@ def test_a_flood_of_unique_bad_tokens_costs_no_memory_and_others_are_served(
                 waits.append(time.monotonic() - begun)
                 assert response.topics[0].topic_id == topics["team"]
         for call_under_way in under_way:
-            assert call_under_way.code() is grpc.StatusCode.UNAUTHENTICATED
+            ends.add(call_under_way.code())
+    assert ends == {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE}
     assert resident_bytes(broker.pid) - before < FLOOD_BYTES_MAX
     assert sorted(waits)[len(waits) * 99 // 100] < 2.0, "others wait"
