@@ -102,6 +102,7 @@ nightly: setup api-server helm ## All night: long tests, scenarios, seeds, mutan
 	@$(PYTHON_RUN) -m pytest -m nightly tests
 	@PYTHONPATH=tests/fakes/few_epochs $(PYTHON_RUN) -m pytest -m '' $(TESTS_OF_TRANSACTIONS)
 	@$(PYTHON_RUN) -m e2e.other_debian trixie sh -c 'make --no-print-directory setup && .venv/bin/python -m pytest tests/unit tests/arch'
+	@FUZZ_SECONDS=60 $(PYTHON_RUN) -m pytest --numprocesses=auto tests/fuzz
 	@$(PYTHON_RUN) -m tests.sim scenarios
 	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),$(shell date +%Y%m%d)000) --seeds 300 --minutes 5
 	@$(PYTHON_RUN) -m tests.sim mutants --minutes 30
@@ -109,7 +110,7 @@ nightly: setup api-server helm ## All night: long tests, scenarios, seeds, mutan
 	@$(PYTHON_RUN) -m bench.figure sim_hours $(ARGS)
 
 fuzz: setup ## Look for bytes that break a decoder or the authorizer, each target for SECONDS (60): make fuzz SECONDS=600
-	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON_RUN) -m pytest --verbose tests/fuzz
+	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON_RUN) -m pytest --verbose --numprocesses=auto tests/fuzz
 
 lint: setup
 	@$(PYTHON_RUN) -m ruff format --check --quiet . || { echo 'Run: .venv/bin/ruff format .' >&2; exit 1; }
