@@ -3,6 +3,7 @@
 Nobody runs pods here, and no load balancers are made: the tests write what they would.
 """
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -302,3 +303,45 @@ def test_what_cannot_be_is_refused_when_it_is_applied(
     status, answer = operated.server.request("POST", where, document)
     assert status == 422, answer
     assert told in answer["message"]
+
+
+@pytest.mark.parametrize("node_address", ["InternalIP", "Hostname"])
+def test_a_broker_whose_pod_is_replaced_keeps_its_address_and_the_names_of_its_certificate(
+    stage: Stage, node_address: str
+) -> None:
+    """G9: it comes back before a kubelet would bring others to it."""
+    operated = stage.operated
+    listener = {"type": "NodePort", "nodeAddress": node_address}
+    operated.apply("clusters", "c", {**cluster_spec(listener), "tls": {}})
+    operated.until(lambda: len(operated.controllers.items(PODS)) == 2)
+    operated.look()
+    operated.ahead = timedelta(minutes=4)
+    operated.settle()
+    assert len(stage.addresses()) == 2
+
+    def shown() -> Any:
+        found = operated.get("/api/v1/%s/secrets", "c-b-tls")
+        assert found is not None
+        return stage.addresses(), found["data"]
+
+    before = shown()
+    path = PODS % f"namespaces/{operated.namespace}"
+    operated.request("DELETE", f"{path}/c-b-0", {"gracePeriodSeconds": 0})
+    operated.look()
+    assert "its pod runs on no node yet" in stage.told()[2]
+    assert shown() == before
+    operated.settle()
+    assert shown() == before
+
+
+def test_pods_find_each_broker_at_a_service_of_its_own(stage: Stage) -> None:
+    stage.write({"type": "ClusterIP"}, drpc={})
+    where = stage.operated.namespace
+    assert {stage.service(name)["spec"]["type"] for name in stage.services()} == {"ClusterIP"}
+    stage.operated.settle()
+    assert stage.addresses() == {
+        f"c-b-{number}{file}": f"c-b-{number}-outside.{where}.svc:{port}"
+        for number in range(2)
+        for file, port in (("", 7092), (".drpc", 7096))
+    }
+    assert stage.bootstrap() == f"c-outside.{where}.svc:7092"

@@ -227,6 +227,24 @@ def test_a_broker_that_has_not_started_has_its_address_before() -> None:
     assert "no broker runs on a node yet" in outside_condition(found).message
 
 
+def test_a_broker_keeps_its_address_while_its_pod_is_replaced_and_no_longer() -> None:
+    given = {**NODE_PORT, "nodeAddress": "Hostname"}
+    services = {"c-b-0": service("c-b-0-outside", node_port=30001)}
+    told = {"c-b-0": "n1.example.org:30001", "c-b-7": "n7.example.org:30001"}
+    nodes = [node("n1", Hostname="n1.example.org"), node("n2", Hostname="n2.example.org")]
+
+    def found(*pods: dict[str, Any]) -> Outside:
+        return outside(listeners(given), None, services, pods, nodes, told=told)
+
+    for pods in ((), (pod("c-b-0", None),)):
+        assert found(*pods).addresses == {"c-b-0": "n1.example.org:30001"}
+        assert found(*pods).away == {"c-b-0"}
+    moved = found(pod("c-b-0", "n2"))
+    assert (moved.addresses, moved.away) == ({"c-b-0": "n2.example.org:30001"}, frozenset())
+    nodes.clear()  # Its node has no such address any more.
+    assert found(pod("c-b-0", "n1")).addresses == {}
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [("ExternalIP", "[2001:db8::1]:30001"), ("ExternalDNS", "n1.example.org:30001")],

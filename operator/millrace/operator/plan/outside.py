@@ -24,11 +24,14 @@ class Outside:
             it is the address of the broker's node, which the broker knows.
         bootstrap: where clients connect first; empty while unknown.
         waits: missing addresses, for people.
+        away: brokers whose pods are on no node now, where that is part of an address: they most
+            likely come back to the same one.
     """
 
     addresses: Mapping[str, str]
     bootstrap: str
     waits: Sequence[str] = ()
+    away: frozenset[str] = frozenset()
 
 
 def hosts_outside(
@@ -36,14 +39,14 @@ def hosts_outside(
 ) -> dict[str, frozenset[str]]:
     """Return the names of each broker for clients outside, which its certificate needs (G9).
 
-    While one of them has no address, as each time its pod is replaced, certificates keep the names
-    that they have: it most likely comes back to the same.
+    While one of them is away, as each time its pod is replaced, or has no address for another
+    reason, certificates keep the names that they have.
 
     Args:
         present: names in the certificates of brokers.
     """
     first = {host_of(address) for address in found.bootstrap.split(",") if address}
-    is_whole = all(outside_file(broker) in found.addresses for broker in brokers)
+    is_whole = not found.away and all(outside_file(each) in found.addresses for each in brokers)
     return {
         broker: frozenset(
             first | {host_of(found.addresses[file]) for file in _files(broker, found.addresses)}
@@ -99,6 +102,7 @@ def outside(
     pods: Sequence[Document],
     nodes: Sequence[Document],
     *,
+    told: Mapping[str, str] | None = None,
     is_certified: bool = False,
 ) -> Outside:
     """Return the addresses.
@@ -108,6 +112,8 @@ def outside(
         services: of brokers, by the broker's name.
         pods: of brokers.
         nodes: at least those of the pods, if another than their internal address is wanted.
+        told: the addresses that clients are told now, which brokers keep that are away;
+            None: there are none.
         is_certified: whether each address must be in a certificate first: a broker may then not
             take that of its node by itself.
     """
@@ -128,12 +134,15 @@ def outside(
                 addresses[way.file] = _broker_address(way, broker, service, hosts)
             except _Missing as missing:
                 waits.append(f"{broker}: {missing}")
+                if told is not None and hosts.is_away(broker) and way.file in told:
+                    addresses[way.file] = told[way.file]
     try:
         first = "" if bootstrap is None else _bootstrap_address(listener, bootstrap, hosts)
     except _Missing as missing:
         first = ""
         waits.append(str(missing))
-    return Outside(addresses, first, list(dict.fromkeys(waits)))
+    away = frozenset(filter(hosts.is_away, services))
+    return Outside(addresses, first, list(dict.fromkeys(waits)), away)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +153,14 @@ class _Hosts:
     pods: Mapping[str, Document]
     nodes: Mapping[str, Document]
     is_certified: bool
+
+    def is_away(self, broker: str) -> bool:
+        """Whether a broker's node is not known, and part of an address."""
+        pod = self.pods.get(broker, {})
+        is_internal = self.listener.node_address is NodeAddress.INTERNAL_IP
+        part, name = ("status", "hostIP") if is_internal else ("spec", "nodeName")
+        is_known = bool((pod.get(part) or {}).get(name))
+        return self.listener.type is OutsideType.NODE_PORT and not is_known
 
     def of(self, broker: str) -> str:
         """Return the address of a broker's node.

@@ -77,17 +77,19 @@ class OutsideReconciler:
                 services[broker] = service
         nodes = await self._nodes_of(pods, listener)
         is_certified = held is not None
+        config = await self._api.get(CONFIG_MAP, cluster.namespace, outside_name(cluster.name))
+        told = {} if config is None else config.get("data") or {}
         found = outside(
-            cluster.spec.listeners, bootstrap, services, pods, nodes, is_certified=is_certified
+            *(cluster.spec.listeners, bootstrap, services, pods, nodes),
+            told=told,
+            is_certified=is_certified,
         )
         hosts: Mapping[str, frozenset[str]] = {}
         if held is not None:
             present = {broker: held.present(broker) for broker in brokers}
             hosts = hosts_outside(found, brokers, present)
             certified = {broker: held.known(broker) for broker in brokers}
-            told = await self._api.get(CONFIG_MAP, cluster.namespace, outside_name(cluster.name))
-            data = {} if told is None else told.get("data") or {}
-            found = told_outside(found, brokers, certified, data)
+            found = told_outside(found, brokers, certified, told)
         await self._ensure(address_map(cluster, found.addresses), problems)
         return replace(found, waits=[*problems, *found.waits]), hosts
 
