@@ -1,29 +1,32 @@
 """The table of `docs/security.md` that comes from the code: what each call demands."""
 
 import re
-from typing import Any, Final
-from unittest.mock import MagicMock
+from typing import Final
 
 from millrace.broker.guard.demands import Clause, Demands
-from millrace.broker.rpc.cluster import ClusterService
-from millrace.broker.rpc.fetch import FetchService
-from millrace.broker.rpc.groups import GroupsService
-from millrace.broker.rpc.positions import PositionsService
-from millrace.broker.rpc.produce import ProduceService
-from millrace.broker.rpc.shared_transactions import SharedTransactionsService
-from millrace.broker.rpc.transactions import TransactionsService
+from millrace.broker.rpc import (
+    cluster,
+    fetch,
+    groups,
+    positions,
+    produce,
+    shared_transactions,
+    transactions,
+)
+from millrace.broker.rpc.resources import TopicResources
 from millrace.core.guard.access import ResourceKind
 
-_SERVICES: Final = (
-    ClusterService,
-    ProduceService,
-    FetchService,
-    PositionsService,
-    GroupsService,
-    TransactionsService,
-    SharedTransactionsService,
-)
-"""The services of the listeners for clients."""
+_NO_TOPICS: Final = TopicResources(lambda: None)
+_SERVICES: Final = {
+    "Cluster": cluster.demands(_NO_TOPICS),
+    "Produce": produce.DEMANDS,
+    "Fetch": fetch.DEMANDS,
+    "Positions": positions.DEMANDS,
+    "Groups": groups.DEMANDS,
+    "Transactions": transactions.demands(_NO_TOPICS),
+    "SharedTransactions": shared_transactions.DEMANDS,
+}
+"""What the calls of the listeners for clients demand, by service and method."""
 _TABLE: Final = re.compile(
     r"(<!-- calls: made by make docs -->\n).*?(<!-- end of calls -->\n)", re.DOTALL
 )
@@ -37,22 +40,11 @@ _ONE: Final = {
 
 def declared() -> dict[str, Demands]:
     """Return what each call demands, by service and method."""
-    found: dict[str, Demands] = {}
-    for service in _SERVICES:
-        # Declarations refer to a service's parts, and use none.
-        instance = MagicMock()
-        service.methods(instance)
-        (call,) = (
-            call
-            for calls in (instance.calls, instance._calls)
-            for call in calls.methods.call_args_list
-        )
-        methods: dict[str, Any] = {}
-        for kind in ("unary", "forwards", "streams"):
-            methods |= call.kwargs.get(kind, {})
-        name = service.NAME.rpartition(".")[2]
-        found |= {f"{name}.{method}": said[-1] for method, said in methods.items()}
-    return found
+    return {
+        f"{service}.{method}": demands
+        for service, methods in _SERVICES.items()
+        for method, demands in methods.items()
+    }
 
 
 def security(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What each method demands of its callers: declared beside the method, and with words for people.
+"""What each method demands of its callers: data beside its service, with words for people.
 
 A demand that a request names is checked before the handler runs, and refuses the whole request. One
 that is checked entry by entry is the handler's work: the declaration says that it is.

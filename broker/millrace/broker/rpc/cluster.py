@@ -150,52 +150,40 @@ class ClusterService:
 
     def methods(self) -> ServiceMethods:
         """Return what serves its calls."""
+        demanded = demands(self._resources)
         return self._calls.methods(
             self.NAME,
             unary={
-                "Hello": (self._hello, HelloRequest, KNOWN),
-                "GetMetadata": (
-                    self._get_metadata,
-                    pb.GetMetadataRequest,
-                    each(Operation.DESCRIBE, ResourceKind.TOPICS),
-                ),
+                "Hello": (self._hello, HelloRequest, demanded["Hello"]),
+                "GetMetadata": (self._get_metadata, pb.GetMetadataRequest, demanded["GetMetadata"]),
                 "ListDeletedTopics": (
                     self._list_deleted,
                     pb.ListDeletedTopicsRequest,
-                    each(Operation.DESCRIBE, ResourceKind.TOPICS),
+                    demanded["ListDeletedTopics"],
                 ),
                 "DescribeLogs": (
                     self._describe_logs,
                     pb.DescribeLogsRequest,
-                    each(Operation.DESCRIBE, ResourceKind.TOPICS, "of the partitions it names")
-                    & cluster(
-                        Operation.DESCRIBE,
-                        "if it names no partitions",
-                        lambda request: not request.partitions,
-                    ),
+                    demanded["DescribeLogs"],
                 ),
                 "DescribeBrokerConfig": (
                     self._describe_config,
                     pb.DescribeBrokerConfigRequest,
-                    cluster(Operation.DESCRIBE),
+                    demanded["DescribeBrokerConfig"],
                 ),
                 "DeleteRecords": (
                     self._deletions.delete_records,
                     pb.DeleteRecordsRequest,
-                    whole(
-                        Operation.DELETE,
-                        ResourceKind.TOPICS,
-                        lambda request: self._resources.of_partitions(request.partitions),
-                    ),
+                    demanded["DeleteRecords"],
                 ),
                 "DescribeQuotas": (
                     self._describe_quotas,
                     pb.DescribeQuotasRequest,
-                    cluster(Operation.DESCRIBE),
+                    demanded["DescribeQuotas"],
                 ),
             },
             forwards={
-                method: (self._forward_method(forwarded), _demands(forwarded, self._resources))
+                method: (self._forward_method(forwarded), demanded[method])
                 for method, forwarded in _FORWARDED.items()
             },
         )
@@ -521,13 +509,35 @@ class ClusterService:
         return response
 
 
-def _demands(forwarded: _Forwarded, resources: TopicResources) -> Demands:
+def demands(topics: TopicResources) -> dict[str, Demands]:
+    """Return what each call demands; `topics` finds those that requests name."""
+    described = each(Operation.DESCRIBE, ResourceKind.TOPICS)
+    return {
+        "Hello": KNOWN,
+        "GetMetadata": described,
+        "ListDeletedTopics": described,
+        "DescribeLogs": each(Operation.DESCRIBE, ResourceKind.TOPICS, "of the partitions it names")
+        & cluster(
+            Operation.DESCRIBE,
+            "if it names no partitions",
+            lambda request: not request.partitions,
+        ),
+        "DescribeBrokerConfig": cluster(Operation.DESCRIBE),
+        "DeleteRecords": whole(
+            Operation.DELETE,
+            ResourceKind.TOPICS,
+            lambda request: topics.of_partitions(request.partitions),
+        ),
+        "DescribeQuotas": cluster(Operation.DESCRIBE),
+        **{method: _forwarded(found, topics) for method, found in _FORWARDED.items()},
+    }
+
+
+def _forwarded(forwarded: _Forwarded, topics: TopicResources) -> Demands:
     if forwarded.operation is Operation.ADMINISTER:
         return cluster(Operation.ADMINISTER)
     return whole(
-        forwarded.operation,
-        ResourceKind.TOPICS,
-        lambda request: resources.of_refs(request.topics),
+        forwarded.operation, ResourceKind.TOPICS, lambda request: topics.of_refs(request.topics)
     )
 
 

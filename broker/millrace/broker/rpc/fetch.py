@@ -14,7 +14,14 @@ from millrace.core.replica.replication.leader_session import ENTRIES_IN_REQUEST
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.proto.v1 import replica_pb2, transactions_pb2
 
-DESCRIBE: Final = each(Operation.DESCRIBE, ResourceKind.TOPICS)
+_DESCRIBE: Final = each(Operation.DESCRIBE, ResourceKind.TOPICS)
+DEMANDS: Final = {
+    "ListOffsets": _DESCRIBE,
+    "OffsetsForLeaderEpoch": _DESCRIBE,
+    "DescribeLags": _DESCRIBE,
+    "Fetch": each(Operation.CONSUME, ResourceKind.TOPICS),
+}
+"""What each call of clients demands."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -87,13 +94,21 @@ class FetchService(SessionService):
         return self.calls.methods(
             self.NAME,
             unary={
-                "ListOffsets": (lookups.list_offsets, pb.ListOffsetsRequest, DESCRIBE),
+                "ListOffsets": (
+                    lookups.list_offsets,
+                    pb.ListOffsetsRequest,
+                    DEMANDS["ListOffsets"],
+                ),
                 "OffsetsForLeaderEpoch": (
                     lookups.offsets_for_leader_epoch,
                     pb.OffsetsForLeaderEpochRequest,
-                    DESCRIBE,
+                    DEMANDS["OffsetsForLeaderEpoch"],
                 ),
-                "DescribeLags": (self.lags.describe, pb.DescribeLagsRequest, DESCRIBE),
+                "DescribeLags": (
+                    self.lags.describe,
+                    pb.DescribeLagsRequest,
+                    DEMANDS["DescribeLags"],
+                ),
             },
-            streams={"Fetch": (self.fetch, each(Operation.CONSUME, ResourceKind.TOPICS))},
+            streams={"Fetch": (self.fetch, DEMANDS["Fetch"])},
         )

@@ -6,6 +6,7 @@ a pattern finds out nothing; a topic that the member names is refused by name.
 
 from collections.abc import Callable, Collection, Iterable
 from heapq import nsmallest
+from typing import Final
 
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.guard.callers import GuardedCaller
@@ -38,6 +39,19 @@ _DESCRIBED_BYTES = 1 << 20
 """Bytes of members after which an answer ends."""
 
 
+def _subscribed(request: pb.GroupHeartbeatRequest) -> Iterable[Resource]:
+    return (named(ResourceKind.TOPICS, topic) for topic in request.member.topics)
+
+
+DEMANDS: Final = {
+    "GroupHeartbeat": whole(Operation.CONSUME, ResourceKind.GROUPS, group)
+    & whole(Operation.DESCRIBE, ResourceKind.TOPICS, _subscribed, "that it names"),
+    "LeaveGroup": whole(Operation.CONSUME, ResourceKind.GROUPS, group),
+    "DescribeGroup": whole(Operation.DESCRIBE, ResourceKind.GROUPS, group),
+}
+"""What each call demands."""
+
+
 class GroupsService:
     """Serves `millrace.proto.v1.Groups`."""
 
@@ -56,18 +70,13 @@ class GroupsService:
                 "GroupHeartbeat": (
                     self._heartbeat,
                     pb.GroupHeartbeatRequest,
-                    whole(Operation.CONSUME, ResourceKind.GROUPS, group)
-                    & whole(Operation.DESCRIBE, ResourceKind.TOPICS, _subscribed, "that it names"),
+                    DEMANDS["GroupHeartbeat"],
                 ),
-                "LeaveGroup": (
-                    self._leave,
-                    pb.LeaveGroupRequest,
-                    whole(Operation.CONSUME, ResourceKind.GROUPS, group),
-                ),
+                "LeaveGroup": (self._leave, pb.LeaveGroupRequest, DEMANDS["LeaveGroup"]),
                 "DescribeGroup": (
                     self._describe,
                     pb.DescribeGroupRequest,
-                    whole(Operation.DESCRIBE, ResourceKind.GROUPS, group),
+                    DEMANDS["DescribeGroup"],
                 ),
             },
         )
@@ -188,10 +197,6 @@ class GroupsService:
             is_confirmed = self._groups.is_confirmed(place, name, member.member_id)
             member.is_behind = not (member.is_away or is_confirmed)
         return response
-
-
-def _subscribed(request: pb.GroupHeartbeatRequest) -> Iterable[Resource]:
-    return (named(ResourceKind.TOPICS, topic) for topic in request.member.topics)
 
 
 def _member(member: pb.GroupMember, caller: Caller) -> Member:

@@ -48,8 +48,23 @@ from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import positions_pb2 as pb
 from millrace.runtime.turns import Turns
 
-CONSUME: Final = whole(Operation.CONSUME, ResourceKind.GROUPS, reader)
-DELETE: Final = whole(Operation.DELETE, ResourceKind.GROUPS, reader)
+_CONSUME: Final = whole(Operation.CONSUME, ResourceKind.GROUPS, reader)
+_DELETE: Final = whole(Operation.DELETE, ResourceKind.GROUPS, reader)
+DEMANDS: Final = {
+    "ResolveInitial": _CONSUME,
+    "CommitPositions": _CONSUME
+    & whole(
+        Operation.TRANSACT,
+        ResourceKind.TRANSACTIONS,
+        transaction,
+        "of a commit in a transaction",
+    ),
+    "FetchPositions": whole(Operation.DESCRIBE, ResourceKind.GROUPS, reader),
+    "ListNames": each(Operation.DESCRIBE, ResourceKind.GROUPS),
+    "ForgetTopics": _DELETE,
+    "DeletePositions": _DELETE,
+}
+"""What each call demands."""
 NAMES_AT_ONCE: Final = 1_000
 """Names in one answer: more of them would keep the loop for longer."""
 _FORGOTTEN_MAX: Final = 1_000
@@ -96,30 +111,32 @@ class PositionsService:
         return self._calls.methods(
             self.NAME,
             unary={
-                "ResolveInitial": (self._resolve_initial, pb.ResolveInitialRequest, CONSUME),
+                "ResolveInitial": (
+                    self._resolve_initial,
+                    pb.ResolveInitialRequest,
+                    DEMANDS["ResolveInitial"],
+                ),
                 "CommitPositions": (
                     self._commit,
                     pb.CommitPositionsRequest,
-                    CONSUME
-                    & whole(
-                        Operation.TRANSACT,
-                        ResourceKind.TRANSACTIONS,
-                        transaction,
-                        "of a commit in a transaction",
-                    ),
+                    DEMANDS["CommitPositions"],
                 ),
                 "FetchPositions": (
                     self._fetch,
                     pb.FetchPositionsRequest,
-                    whole(Operation.DESCRIBE, ResourceKind.GROUPS, reader),
+                    DEMANDS["FetchPositions"],
                 ),
-                "ListNames": (
-                    self._list_names,
-                    pb.ListNamesRequest,
-                    each(Operation.DESCRIBE, ResourceKind.GROUPS),
+                "ListNames": (self._list_names, pb.ListNamesRequest, DEMANDS["ListNames"]),
+                "ForgetTopics": (
+                    self._forget_topics,
+                    pb.ForgetTopicsRequest,
+                    DEMANDS["ForgetTopics"],
                 ),
-                "ForgetTopics": (self._forget_topics, pb.ForgetTopicsRequest, DELETE),
-                "DeletePositions": (self._delete, pb.DeletePositionsRequest, DELETE),
+                "DeletePositions": (
+                    self._delete,
+                    pb.DeletePositionsRequest,
+                    DEMANDS["DeletePositions"],
+                ),
             },
         )
 

@@ -79,6 +79,18 @@ _SWEEP_SECONDS = 0.1
 _TAKEN_AT_ONCE: Final = 8
 """Requests of a stream that are taken before it looks whether others should have their turn."""
 
+DEMANDS: Final = {
+    "InitProducerId": whole(
+        Operation.TRANSACT,
+        ResourceKind.TRANSACTIONS,
+        transaction,
+        "if it names a transactional id",
+    ),
+    "Produce": each(Operation.PRODUCE, ResourceKind.TOPICS)
+    & each(Operation.TRANSACT, ResourceKind.TRANSACTIONS, "of transactional batches"),
+}
+"""What each call demands."""
+
 _TimedCheck = tuple[CheckedRequest, int]
 """With the nanoseconds of the thread that it took; 0: they were not measured."""
 
@@ -172,25 +184,10 @@ class ProduceService:
                 "InitProducerId": (
                     self._init_producer_id,
                     pb.InitProducerIdRequest,
-                    whole(
-                        Operation.TRANSACT,
-                        ResourceKind.TRANSACTIONS,
-                        transaction,
-                        "if it names a transactional id",
-                    ),
+                    DEMANDS["InitProducerId"],
                 )
             },
-            streams={
-                "Produce": (
-                    self.produce,
-                    each(Operation.PRODUCE, ResourceKind.TOPICS)
-                    & each(
-                        Operation.TRANSACT,
-                        ResourceKind.TRANSACTIONS,
-                        "of transactional batches",
-                    ),
-                )
-            },
+            streams={"Produce": (self.produce, DEMANDS["Produce"])},
         )
 
     async def produce(self, call: ServerCall, caller: GuardedCaller) -> None:

@@ -4,7 +4,7 @@ What may be done is decided by `core/coordinator/transactions/shared.py`.
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from millrace.broker.coordinator.transactions import Transactions
 from millrace.broker.rpc.audit import AuditLine
@@ -27,6 +27,14 @@ from millrace.core.ids import ProducerEpoch, ProducerId
 from millrace.proto.v1 import shared_transactions_pb2 as pb
 
 ResponseT = TypeVar("ResponseT")
+DEMANDS: Final = {
+    "OpenSharedTransaction": TRANSACT,
+    "JoinSharedTransaction": TRANSACT,
+    "RenewSharedTransaction": TRANSACT,
+    "EndSharedTransaction": TRANSACT,
+    "ForgetVersion": ALTER,
+}
+"""What each call demands."""
 _RENEWALS = 3
 """In the time of a lease."""
 
@@ -56,11 +64,31 @@ class SharedTransactionsService:
         return self._calls.methods(
             self.NAME,
             unary={
-                "OpenSharedTransaction": (self._open, pb.OpenSharedTransactionRequest, TRANSACT),
-                "JoinSharedTransaction": (self._join, pb.JoinSharedTransactionRequest, TRANSACT),
-                "RenewSharedTransaction": (self._renew, pb.RenewSharedTransactionRequest, TRANSACT),
-                "EndSharedTransaction": (self._end, pb.EndSharedTransactionRequest, TRANSACT),
-                "ForgetVersion": (self._forget_version, pb.ForgetVersionRequest, ALTER),
+                "OpenSharedTransaction": (
+                    self._open,
+                    pb.OpenSharedTransactionRequest,
+                    DEMANDS["OpenSharedTransaction"],
+                ),
+                "JoinSharedTransaction": (
+                    self._join,
+                    pb.JoinSharedTransactionRequest,
+                    DEMANDS["JoinSharedTransaction"],
+                ),
+                "RenewSharedTransaction": (
+                    self._renew,
+                    pb.RenewSharedTransactionRequest,
+                    DEMANDS["RenewSharedTransaction"],
+                ),
+                "EndSharedTransaction": (
+                    self._end,
+                    pb.EndSharedTransactionRequest,
+                    DEMANDS["EndSharedTransaction"],
+                ),
+                "ForgetVersion": (
+                    self._forget_version,
+                    pb.ForgetVersionRequest,
+                    DEMANDS["ForgetVersion"],
+                ),
             },
         )
 

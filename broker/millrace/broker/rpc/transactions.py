@@ -12,7 +12,7 @@ from typing import Final
 
 from millrace.broker.coordinator.transactions import Described, Transactions
 from millrace.broker.guard.callers import GuardedCaller
-from millrace.broker.guard.demands import cluster, each, whole
+from millrace.broker.guard.demands import Demands, cluster, each, whole
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.calls import Calls, ServiceMethods
@@ -73,6 +73,22 @@ _ENDINGS: Final = {
 }
 
 
+def demands(topics: TopicResources) -> dict[str, Demands]:
+    """Return what each call demands; `topics` finds those that requests name."""
+    return {
+        "EndTransaction": TRANSACT,
+        "ListTransactions": each(Operation.DESCRIBE, ResourceKind.TRANSACTIONS),
+        "DescribeTransaction": whole(Operation.DESCRIBE, ResourceKind.TRANSACTIONS, transaction),
+        "AbortTransaction": ALTER,
+        "ListOpenTransactions": whole(
+            Operation.DESCRIBE,
+            ResourceKind.TOPICS,
+            lambda request: topics.of_partitions([request]),
+        ),
+        "AbortOpenTransaction": cluster(Operation.ADMINISTER),
+    }
+
+
 class TransactionsService:
     """Serves `millrace.proto.v1.Transactions`.
 
@@ -102,34 +118,35 @@ class TransactionsService:
 
     def methods(self) -> ServiceMethods:
         """Return what serves its calls."""
+        demanded = demands(self._topics)
         return self._calls.methods(
             self.NAME,
             unary={
-                "EndTransaction": (self._end, pb.EndTransactionRequest, TRANSACT),
+                "EndTransaction": (self._end, pb.EndTransactionRequest, demanded["EndTransaction"]),
                 "ListTransactions": (
                     self._list,
                     pb.ListTransactionsRequest,
-                    each(Operation.DESCRIBE, ResourceKind.TRANSACTIONS),
+                    demanded["ListTransactions"],
                 ),
                 "DescribeTransaction": (
                     self._describe,
                     pb.DescribeTransactionRequest,
-                    whole(Operation.DESCRIBE, ResourceKind.TRANSACTIONS, transaction),
+                    demanded["DescribeTransaction"],
                 ),
-                "AbortTransaction": (self._abort, pb.AbortTransactionRequest, ALTER),
+                "AbortTransaction": (
+                    self._abort,
+                    pb.AbortTransactionRequest,
+                    demanded["AbortTransaction"],
+                ),
                 "ListOpenTransactions": (
                     self._list_open,
                     pb.ListOpenTransactionsRequest,
-                    whole(
-                        Operation.DESCRIBE,
-                        ResourceKind.TOPICS,
-                        lambda request: self._topics.of_partitions([request]),
-                    ),
+                    demanded["ListOpenTransactions"],
                 ),
                 "AbortOpenTransaction": (
                     self._abort_open,
                     pb.AbortOpenTransactionRequest,
-                    cluster(Operation.ADMINISTER),
+                    demanded["AbortOpenTransaction"],
                 ),
             },
         )
