@@ -138,7 +138,8 @@ def fuzz_certificate_names(data: bytes) -> None:
             identity, _ = _at_once(guard.prove((), principal))
         except RefusedCredentialError:
             continue
-        assert identity == (Identity(principal) if principal else NOBODY)
+        assert identity.principal == (principal or ANONYMOUS)
+        assert identity.groups <= ({"system:authenticated"} if principal else set())
         assert principal != ANONYMOUS
         assert not principal.startswith("system:")
 

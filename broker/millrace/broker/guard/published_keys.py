@@ -12,6 +12,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt import PyJWK
 from jwt.api_jws import PyJWS
 from jwt.exceptions import PyJWTError
@@ -27,6 +28,7 @@ FETCH_S: Final = 30.0
 _AGAIN_S: Final = 1.0
 """Time after a fetch that failed."""
 _KEYS_MAX: Final = 64
+_RSA_BITS_MIN: Final = 2048
 _JWS: Final = PyJWS()
 
 _CONFIGURATION: Final = "/.well-known/openid-configuration"
@@ -122,6 +124,13 @@ def _usable(published: list[Any]) -> dict[str, PyJWK]:
             key = PyJWK(entry)
         except (PyJWTError, TypeError, ValueError):  # Not all of it does PyJWT check itself.
             continue
-        if key.algorithm_name in ALGORITHMS:
+        if key.algorithm_name in ALGORITHMS and _is_good(key.key):
             found[key_id] = key
     return found
+
+
+def _is_good(key: object) -> bool:
+    """Return whether a key is public, and long enough (RFC 7518, section 3.3)."""
+    if isinstance(key, rsa.RSAPublicKey):
+        return key.key_size >= _RSA_BITS_MIN
+    return isinstance(key, ec.EllipticCurvePublicKey)
