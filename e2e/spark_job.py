@@ -9,6 +9,7 @@ from typing import Any
 from e2e.cluster.directories import ROOT
 from e2e.cluster.images import SPARK
 from e2e.cluster.native import NativeCluster
+from e2e.guard.accounts import audience_of
 from e2e.installed import READY_S, Namespace, helm, until
 from tests.spark_jobs.written import Written
 
@@ -64,6 +65,20 @@ class SparkJob:
             *("--values", "-"),
             input=json.dumps(chosen),
         )
+
+    def guarded(self, *rules: dict[str, Any], cluster: str = "logs") -> dict[str, Any]:
+        """Return the values with which it uses a Cluster that asks who calls.
+
+        Args:
+            rules: what brokers let it do.
+        """
+        return {
+            "tls": {"authorities": f"{cluster}-ca"},
+            "access": {
+                "audience": audience_of(cluster, self._namespace.name),
+                "rules": list(rules),
+            },
+        }
 
     def start(self) -> None:
         """Let the driver of a stopped job run."""

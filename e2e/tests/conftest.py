@@ -12,6 +12,7 @@ from e2e.cluster import providers
 from e2e.cluster.commands import UnableError
 from e2e.cluster.native import NativeCluster
 from e2e.cluster.providers import Cluster
+from e2e.guard.accounts import GUARDED, Account, allow, audience_of, call_as
 from e2e.installed import Namespace, install_operator
 from tests.spark_jobs.flights import FLIGHTS
 
@@ -54,6 +55,19 @@ def with_spark(operator: Cluster) -> NativeCluster:
         pytest.skip("what Spark writes is read on the nodes of a native cluster")
     operator.load_spark_image()
     return operator
+
+
+@pytest.fixture
+def with_guarded_flights(with_spark: NativeCluster, namespace: Namespace) -> Namespace:
+    """Likewise as `with_flights`, where brokers speak TLS and ask who calls."""
+    namespace.make_cluster(**GUARDED)
+    namespace.make_topic(FLIGHTS, partitions=4, replicas=3)
+    account = Account(namespace.name, "client")
+    account.make(namespace.kubectl)
+    allow(namespace, account, ("describe", "produce"))
+    audience = audience_of("logs", namespace.name)
+    namespace.make_client(change=lambda pod: call_as(account.name, audience, pod))
+    return namespace
 
 
 @pytest.fixture

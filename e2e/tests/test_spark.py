@@ -35,6 +35,30 @@ def test_a_stream_writes_what_plain_arrow_computes(
     assert expected.difference(job.written().table(), wanted) == ""
 
 
+READING = {
+    "apiGroups": ["millrace.dev"],
+    "resources": ["topics"],
+    "resourceNames": [FLIGHTS],
+    "verbs": ["describe", "consume"],
+}
+
+
+@pytest.mark.parametrize("submission", ["client", "cluster"])
+def test_a_job_reads_a_guarded_cluster_as_its_account_once_that_may(
+    with_spark: NativeCluster, with_guarded_flights: Namespace, source: Source, submission: str
+) -> None:
+    job = SparkJob(with_spark, with_guarded_flights, "delays")
+    sent = produce_all(with_guarded_flights, source)
+    only_seen = {**READING, "verbs": ["describe"]}
+    job.install("carrier_delays", submission=submission, **job.guarded(only_seen))
+    refusal = f"delays' may not consume topic '{with_guarded_flights.name}/{FLIGHTS}'"
+    until(lambda: refusal in job.last_words(), "the job says which right it lacks")
+    job.install("carrier_delays", submission=submission, **job.guarded(READING))
+    wanted = expected.carrier_delays(sent)
+    job.wait_for_rows(wanted.num_rows)
+    assert expected.difference(job.written().table(), wanted) == ""
+
+
 def test_whatever_is_killed_the_stream_goes_on_by_itself_and_is_right(
     with_spark: NativeCluster, namespace: Namespace
 ) -> None:

@@ -40,8 +40,9 @@ from millrace.core.ids import (
 )
 from millrace.core.topics import PartitionName
 from millrace.runtime.page_messages import Request, Response
-from millrace.web.clusters import Cluster, Clusters
-from millrace.web.site import Site
+from millrace.web.clients import Clients
+from millrace.web.clusters import Clusters, Place
+from millrace.web.site import PAGE_S_MAX, Site
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m\u202eesrever"
 
@@ -55,6 +56,7 @@ class ShownAdmin:
         transactions: how many are decided and not over, beside an open one; None: not even that.
         hangs: nothing is ever answered.
         refuses: the answer to everything.
+        withheld: the answer to what is about the whole cluster.
     """
 
     def __init__(
@@ -66,12 +68,13 @@ class ShownAdmin:
         transactions: int | None = 1,
         hangs: bool = False,
         refuses: MillraceError | None = None,
+        withheld: MillraceError | None = None,
     ) -> None:
         records = {f"topic-{number}": number * 10 for number in range(topics)}
         self._look = look(1, {HOSTILE: 3, **records}, dead=dead)
         self._groups = [HOSTILE, *(f"group-{number}" for number in range(groups))]
         self._transactions = transactions
-        self._hangs, self._refuses = hangs, refuses
+        self._hangs, self._refuses, self._withheld = hangs, refuses, withheld
         self.asked_at_once = self._asked = 0
 
     async def _answer(self) -> None:
@@ -84,12 +87,21 @@ class ShownAdmin:
         if self._refuses is not None:
             raise self._refuses
 
+    async def _answer_about_all(self) -> None:
+        await self._answer()
+        if self._withheld is not None:
+            raise self._withheld
+
+    async def list_topics(self) -> list[str]:
+        await self._answer()
+        return [topic.name for topic in self._look.topics]
+
     async def describe_cluster(self) -> ClusterDescription:
         await self._answer()
         return self._look.cluster
 
     async def describe_health(self) -> ClusterHealth:
-        await self._answer()
+        await self._answer_about_all()
         return self._look.health
 
     async def describe_topics(
@@ -108,11 +120,11 @@ class ShownAdmin:
         return TopicDescription(found.name, found.topic_id, False, found.partitions, config)
 
     async def describe_logs(self, topic: str | None = None) -> list[LogDescription]:
-        await self._answer()
+        await (self._answer_about_all() if topic is None else self._answer())
         return [log for log in self._look.logs if topic in (None, log.topic)]
 
     async def describe_broker_configs(self) -> dict[BrokerId, dict[str, ConfigValue]]:
-        await self._answer()
+        await self._answer_about_all()
         return {
             BrokerId(0): {
                 "node.name": ConfigValue(HOSTILE, "file", ""),
@@ -156,7 +168,7 @@ class ShownAdmin:
         }
 
     async def describe_quotas(self) -> dict[str, QuotaDescription]:
-        await self._answer()
+        await self._answer_about_all()
         use = QuotaUse("produce", HOSTILE, HOSTILE, "", "", BrokerId(0), 10, 20, 1_500, 1)
         return {
             HOSTILE: QuotaDescription(
@@ -214,22 +226,21 @@ class ShownAdmin:
         pass
 
 
-def cluster(admin: ShownAdmin, name: str = "") -> Cluster:
-    """Return the cluster that this answers for."""
-    return Cluster(name, "h:1", cast(Admin, admin))
+BOOTSTRAP = "h:1"
 
 
 class ShownClusters(Clusters):
-    """Clusters that are always the same."""
+    """Clusters that are always the same.
 
-    def __init__(self, *clusters: Cluster) -> None:
-        self._shown = {cluster.name: cluster for cluster in clusters}
+    Args:
+        places: by name; empty: it is the only one.
+    """
 
-    async def all(self) -> Mapping[str, Cluster]:
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        self._shown = places
+
+    async def all(self) -> Mapping[str, Place]:
         return self._shown
-
-    async def close(self) -> None:
-        pass
 
 
 def ask(site: Site, path: str, /, **query: str) -> Response:
@@ -237,6 +248,8 @@ def ask(site: Site, path: str, /, **query: str) -> Response:
     return asyncio.run(site.respond(Request("GET", path, query)))
 
 
-def site_of(admin: ShownAdmin) -> Site:
-    """Return the site of one cluster."""
-    return Site(ShownClusters(cluster(admin)))
+def site_of(admin: ShownAdmin, *names: str, page_s_max: float = PAGE_S_MAX) -> Site:
+    """Return the site of some clusters; without names, of a single one."""
+    places = {name: Place(BOOTSTRAP) for name in names or ("",)}
+    clients = Clients(lambda place, token: cast(Admin, admin))
+    return Site(ShownClusters(places), clients, page_s_max)

@@ -91,7 +91,7 @@ class GuardedBroker(RunningBroker):
 
     def write_rules(self, text: str) -> None:
         """Replace the rules."""
-        _replace(self.rules, text)
+        replace_file(self.rules, text)
 
     def write_tokens(self, ends: dict[str, int | None]) -> None:
         """Replace the tokens: names, and when each token ends."""
@@ -99,7 +99,7 @@ class GuardedBroker(RunningBroker):
             new_entry(token_of(name), name, [], None if end is None else WallMs(end), b"s" * 16)
             for name, end in ends.items()
         ]
-        _replace(self.tokens, tokens_to_text(entries))
+        replace_file(self.tokens, tokens_to_text(entries))
 
     def token_file(self, name: str) -> Path:
         """Return a file with the token of a caller."""
@@ -115,7 +115,8 @@ class GuardedBroker(RunningBroker):
             time.sleep(0.05)
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file at once: a broker may read it at any moment."""
     other = path.with_suffix(".new")
     other.write_text(text)
     os.replace(other, path)

@@ -37,12 +37,13 @@ def chart() -> list[Document]:
     return [document for document in yaml.safe_load_all(found) if document]
 
 
-def broker() -> Document:
+def broker(**further: object) -> Document:
     """Return the template of a broker's pod, with a listener for clients outside."""
     volumes = [{"name": "data", "size": "1Gi"}]
     spec = {
         "pools": [{"name": "b", "volumes": volumes}],
         "listeners": {"outside": {"type": "NodePort"}},
+        **further,
     }
     metadata = {"name": "logs", "namespace": "shop", "uid": "u", "generation": 1}
     made = desired_objects(
@@ -152,6 +153,16 @@ def test_each_pod_is_scraped_once_at_its_page_with_the_labels_of_dashboards(
         (f"{ADDRESS}:7093", "shop", "logs", "logs-b-0"),
         (f"{ADDRESS}:7095", SYSTEM, "", "millrace-operator-1"),
     ]
+
+
+@pytest.mark.parametrize(
+    "configs", [by_annotations(), by_pod_monitors()], ids=["annotations", "monitors"]
+)
+def test_a_page_that_asks_for_a_token_is_left_to_who_has_it(
+    tmp_path: Path, configs: list[Document]
+) -> None:
+    guarded = broker(tls={}, metricsPage={"tokenSecret": "prometheus"})
+    assert scraped(tmp_path, configs, list(discovered(guarded, "logs-b-0", "shop"))) == []
 
 
 def test_annotations_that_say_no_are_obeyed(tmp_path: Path) -> None:

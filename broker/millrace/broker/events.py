@@ -628,6 +628,16 @@ CERTIFICATE_UNUSABLE: Final = Event(
     action="Correct the files that the line names. No restart is needed.",
     fields=("listener", "error"),
 )
+METRICS_FILES_UNUSABLE: Final = Event(
+    name="metrics_files_unusable",
+    level=Level.ERROR,
+    text="the changed certificate or token of the metrics page cannot be used, and the last one "
+    "stays: %(error)s",
+    meaning="A file is missing, damaged, or does not fit the others. It is logged once for each "
+    "reason, and the files are looked at again when the page is asked for.",
+    action="Correct the file that the line names. No restart is needed.",
+    fields=("error",),
+)
 CERTIFICATE_EXPIRES: Final = Event(
     name="certificate_expires",
     level=Level.WARNING,

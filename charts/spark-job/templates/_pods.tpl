@@ -52,6 +52,14 @@ tolerations: {{- toYaml . | nindent 2 }}
     fieldRef:
       fieldPath: metadata.labels['topology.kubernetes.io/zone']
   {{- end }}
+{{- if .Values.tls.authorities }}
+- name: MILLRACE_TLS_CA_FILE
+  value: /var/run/millrace/ca.crt
+{{- end }}
+{{- if .Values.access.audience }}
+- name: MILLRACE_TOKEN_FILE
+  value: /var/run/millrace/token
+{{- end }}
 {{- end }}
 {{- define "job.security" -}}
 allowPrivilegeEscalation: false
@@ -110,6 +118,11 @@ securityContext:
   mountPath: /data
 - name: tmp
   mountPath: /tmp
+{{- if or .Values.tls.authorities .Values.access.audience }}
+- name: brokers
+  mountPath: /var/run/millrace
+  readOnly: true
+{{- end }}
 {{- end }}
 {{- define "job.volumes" -}}
 - name: data
@@ -117,6 +130,26 @@ securityContext:
     claimName: {{ include "job.claim" . }}
 - name: tmp
   emptyDir: {}
+{{- if or .Values.tls.authorities .Values.access.audience }}
+# The kubelet renews both, and clients read them again: no pod restarts.
+- name: brokers
+  projected:
+    sources:
+      {{- with .Values.tls.authorities }}
+      - configMap:
+          name: {{ . }}
+          items:
+            - key: ca.crt
+              path: ca.crt
+      {{- end }}
+      {{- with .Values.access.audience }}
+      # For these brokers alone: nobody can act by it at the API server.
+      - serviceAccountToken:
+          path: token
+          audience: {{ . }}
+          expirationSeconds: {{ int $.Values.access.tokenSeconds }}
+      {{- end }}
+{{- end }}
 {{- end }}
 {{- /* The driver's pod of the Deployment and of the CronJob, in client mode. */ -}}
 {{- define "job.template" -}}
@@ -292,6 +325,10 @@ metadata:
     app.kubernetes.io/component: spark-executor
 spec:
   {{- include "job.pod" . | nindent 2 }}
+  {{- if .Values.access.audience }}
+  # Brokers know the job by it.
+  serviceAccountName: {{ .Release.Name }}
+  {{- end }}
   # It does not use the API server.
   automountServiceAccountToken: false
   containers:

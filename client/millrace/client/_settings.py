@@ -18,6 +18,7 @@ from millrace.core import settings
 from millrace.core.errors import InvalidConfigError
 from millrace.core.settings import NamedSetting, Unit, setting
 from millrace.runtime.transport.credentials import TlsFiles
+from millrace.runtime.transport.tokens import Token, TokenFile
 
 if TYPE_CHECKING:
     from millrace.client.tracing import Tracing
@@ -100,6 +101,14 @@ class ClientConfig:
         "for another cluster. See [security](security.md). In Kafka: `sasl.jaas.config`.",
     )
 
+    token: str = setting(
+        "",
+        "The token itself, instead of a file with it: for programs that call in the name of "
+        "somebody else, who gave it to them. It stays the same as long as the client lives. Not in "
+        "Kafka.",
+        is_secret=True,
+    )
+
     @property
     def _tls_files(self) -> TlsFiles | None:
         """Where the credentials are; None: in plain text.
@@ -122,10 +131,18 @@ class ClientConfig:
         return TlsFiles(ca, certificate, key) if ca else None
 
     @property
-    def _chosen_token_file(self) -> str:
-        """Where the token is; empty: there is none."""
+    def _chosen_token(self) -> Token | None:
+        """What proves who this client is; None: nothing.
+
+        Raises:
+            InvalidConfigError: the settings do not fit, or the token is none.
+        """
+        if self.token:
+            if self.token_file:
+                raise InvalidConfigError("token and token_file: give one of them")
+            return Token(self.token)
         chosen = self._file("token_file")
-        return "" if chosen == NONE else chosen
+        return None if chosen in ("", NONE) else TokenFile(chosen)
 
     def _file(self, name: str) -> str:
         """Return what a setting says, or else its variable."""
@@ -144,7 +161,7 @@ class ClientConfig:
             metadata_timeout_ms=self.metadata_timeout_ms,
             uses_drpc=self.transport is Transport.AUTO,
             tls=self._tls_files,
-            token_file=self._chosen_token_file,
+            token=self._chosen_token,
         )
 
 
@@ -160,6 +177,7 @@ class ClientSettings(TypedDict, total=False):
     tls_certificate_file: str
     tls_key_file: str
     token_file: str
+    token: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self, cast
 
 from millrace.core import settings
-from millrace.core.addresses import PORT_MAX
+from millrace.core.addresses import PORT_MAX, is_loopback
 from millrace.core.controller.lease import LeaseTimes
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.positions.position import PositionsConfig
@@ -283,6 +283,19 @@ class MetricsConfig:
         "and `internal` need none. Others are refused: a web site could read the page in the name "
         "of its visitors (DNS rebinding).",
     )
+    tls_certificate_file: str = setting(
+        "",
+        "PEM file of the page's certificate, with those between it and its authority. It is read "
+        "again when it changes. Empty: the page is in plain text.",
+    )
+    tls_key_file: str = setting("", "PEM file of the certificate's key, without a password.")
+    token_file: str = setting(
+        "",
+        "File with the token that `/metrics` asks for, as Prometheus sends it by "
+        "`authorization.credentials_file`; `/ready` needs none. It is read again when it changes, "
+        "and goes with TLS, or with an address of this machine. Empty: whoever reaches the page "
+        "may read it. See [security](security.md#the-metrics-page).",
+    )
     topics_max: int = setting(
         1000,
         "Topics that [metrics](metrics.md) name, those that a broker meets first; all others are "
@@ -291,6 +304,18 @@ class MetricsConfig:
         minimum=0,
         maximum=1_000_000,
     )
+
+    def validate(self) -> Iterator[str]:
+        """Yield what is wrong between the settings."""
+        certificate, key = self.tls_certificate_file, self.tls_key_file
+        if bool(certificate) != bool(key):
+            given, missing = ("certificate", "key") if certificate else ("key", "certificate")
+            yield f"tls_{missing}_file: it must be set, as tls_{given}_file is"
+        if self.token_file and not certificate and not is_loopback(self.host):
+            yield (
+                "token_file: it needs tls_certificate_file and tls_key_file, as others could read "
+                f"the token on its way to {self.host}"
+            )
 
 
 class LogFormat(StrEnum):

@@ -163,6 +163,7 @@ def setting(
     needs_restart: bool = True,
     visibility: Visibility = Visibility.USER,
     scope: object = None,
+    is_secret: bool = False,
 ) -> _T:
     """Declare a setting: a dataclass field with this default and description.
 
@@ -184,6 +185,7 @@ def setting(
         default_text: the default for people, if it says more than the value.
         needs_restart: whether a change waits for the next start.
         scope: where it may be given, for classes to which that matters.
+        is_secret: it is not shown where all settings are.
     """
     description = Setting(
         meaning=meaning,
@@ -202,7 +204,7 @@ def setting(
         visibility=visibility,
         scope=scope,
     )
-    return field(default=default, metadata={_METADATA: description})
+    return field(default=default, metadata={_METADATA: description}, repr=not is_secret)
 
 
 def section(cls: type[_T]) -> _T:

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,6 +31,7 @@ from millrace.operator.reconcile.quotas import QuotasReconciler
 from millrace.operator.reconcile.references import cluster_key
 from millrace.operator.reconcile.topics import TopicsReconciler
 from millrace.operator.telemetry import (
+    FILES_VARIABLES,
     NAMES_VARIABLE,
     PORT,
     OperatorMetrics,
@@ -38,6 +39,7 @@ from millrace.operator.telemetry import (
     serve_telemetry,
 )
 from millrace.runtime.kubernetes.access import as_kubectl
+from millrace.runtime.page_guard import PageFiles
 from millrace.runtime.streams import run_until_first
 
 _log = logging.getLogger(__name__)
@@ -67,6 +69,7 @@ class OperatorConfig:
         port: of metrics and probes.
         account: name of its ServiceAccount in that namespace; empty: it runs in no pod.
         page_names: names under which these are asked for besides this machine's, with commas.
+        page_files: what guards metrics.
     """
 
     image: str
@@ -75,6 +78,7 @@ class OperatorConfig:
     account: str = ""
     port: int = PORT
     page_names: str = ""
+    page_files: PageFiles = field(default_factory=PageFiles)
 
 
 class _Key(NamedTuple):
@@ -92,8 +96,14 @@ def config_from_environment(image: str, namespace: str | None) -> OperatorConfig
     holder = os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
     names = os.environ.get(NAMES_VARIABLE, "")
     account = os.environ.get(ACCOUNT_VARIABLE, "")
+    files = {field: os.environ.get(name, "") for field, name in FILES_VARIABLES.items()}
     return OperatorConfig(
-        image=image, namespace=namespace, holder=holder, account=account, page_names=names
+        image=image,
+        namespace=namespace,
+        holder=holder,
+        account=account,
+        page_names=names,
+        page_files=PageFiles(**files),
     )
 
 
@@ -133,7 +143,11 @@ class Operator:
             loop.add_signal_handler(number, stop.set)
         async with AsyncExitStack() as endings:
             page = serve_telemetry(
-                self._metrics, self._signs, self._config.port, self._config.page_names
+                self._metrics,
+                self._signs,
+                self._config.port,
+                self._config.page_names,
+                self._config.page_files,
             )
             endings.callback(page.close)
             endings.callback(self._api.close)

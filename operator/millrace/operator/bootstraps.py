@@ -1,15 +1,36 @@
 """Where clients connect to each Cluster: for the web page, which shows all of them.
 
-The page runs in a pod of its own, with no right but to list Clusters.
+The page runs in a pod of its own, with no right but to list Clusters: their status has the
+authorities to be trusted, so it need not read a ConfigMap of any namespace.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from millrace.core.errors import ConnectionFailedError, InvalidConfigError
+from millrace.core.guard.service_account_token import audience_of
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER
-from millrace.operator.model.objects import bootstrap_of
+from millrace.operator.model.objects import Document, bootstrap_of
 from millrace.runtime.kubernetes.access import as_kubectl
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """How clients connect to a Cluster.
+
+    Attributes:
+        address: where they connect first (`host:port`).
+        authorities: that brokers' certificates are of, as PEM; empty: brokers speak plain text, or
+            the operator has not told yet.
+        has_tls: whether brokers speak TLS.
+        audience: for which tokens are; empty: brokers ask nobody.
+    """
+
+    address: str
+    authorities: str
+    has_tls: bool
+    audience: str
 
 
 class Bootstraps:
@@ -27,17 +48,28 @@ class Bootstraps:
                 f"no Kubernetes cluster is configured: {error.message}"
             ) from error
 
-    async def find(self) -> Mapping[str, str]:
-        """Return where clients connect first (`host:port`), by `namespace/name` of the Cluster.
+    async def find(self) -> Mapping[str, Bootstrap]:
+        """Return how clients connect, by `namespace/name` of the Cluster.
 
         Raises:
             ConnectionFailedError: the API server does not answer, or refuses.
         """
         try:
-            found = await self._api.list(CLUSTER, is_metadata_enough=True)
+            found = await self._api.list(CLUSTER)
         except ApiError as error:
             raise ConnectionFailedError(f"the Clusters cannot be listed: {error}") from error
-        names = [
-            (cluster["metadata"]["namespace"], cluster["metadata"]["name"]) for cluster in found
-        ]
-        return {f"{namespace}/{name}": bootstrap_of(namespace, name) for namespace, name in names}
+        return {
+            f"{cluster['metadata']['namespace']}/{cluster['metadata']['name']}": _bootstrap(cluster)
+            for cluster in found
+        }
+
+
+def _bootstrap(cluster: Document) -> Bootstrap:
+    namespace, name = cluster["metadata"]["namespace"], cluster["metadata"]["name"]
+    spec, status = cluster["spec"], cluster.get("status") or {}
+    return Bootstrap(
+        address=bootstrap_of(namespace, name),
+        authorities=status.get("authorities") or "",
+        has_tls=spec.get("tls") is not None,
+        audience="" if spec.get("access") is None else audience_of(name, namespace),
+    )

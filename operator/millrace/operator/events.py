@@ -19,6 +19,16 @@ OPERATOR_WAITS: Final = Event(
     text="this operator waits",
     meaning="Another one holds the lease, or the lease cannot be renewed.",
 )
+OPERATOR_PAGE_FILES_UNUSABLE: Final = Event(
+    name="operator_page_files_unusable",
+    level=Level.ERROR,
+    text="the changed certificate or token of the metrics page cannot be used, and the last one "
+    "stays: %(error)s",
+    meaning="A file is missing, damaged, or does not fit the others. It is logged once for each "
+    "reason, and the files are looked at again when the page is asked for.",
+    action="Correct the Secret that the line names a file of. No restart is needed.",
+    fields=("error",),
+)
 OPERATOR_LEASE_UNRENEWED: Final = Event(
     name="operator_lease_unrenewed",
     level=Level.WARNING,

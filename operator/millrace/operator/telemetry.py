@@ -4,6 +4,7 @@
 everything found long ago. `/readyz` fails until the API server was reached once.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Container
@@ -19,10 +20,20 @@ from prometheus_client import (
 )
 from prometheus_client.process_collector import ProcessCollector
 
+from millrace.operator.events import OPERATOR_PAGE_FILES_UNUSABLE
+from millrace.runtime.page_guard import PageFiles, PageGuard
 from millrace.runtime.telemetry_server import TelemetryServer, names_in
 
 PORT: Final = 7095
+_log = logging.getLogger(__name__)
+
 NAMES_VARIABLE: Final = "MILLRACE_OPERATOR_METRICS_NAMES"
+FILES_VARIABLES: Final = {
+    "certificate": "MILLRACE_OPERATOR_METRICS_TLS_CERTIFICATE_FILE",
+    "key": "MILLRACE_OPERATOR_METRICS_TLS_KEY_FILE",
+    "token": "MILLRACE_OPERATOR_METRICS_TOKEN_FILE",
+}
+"""By the fields of `PageFiles`."""
 WORKS: Final = ("cluster", "topics", "quotas")
 """The kinds of work: a cluster, its topics, its quotas."""
 
@@ -121,13 +132,24 @@ class Signs:
 
 
 def serve_telemetry(
-    metrics: OperatorMetrics, signs: Signs, port: int = PORT, further_names: str = ""
+    metrics: OperatorMetrics,
+    signs: Signs,
+    port: int = PORT,
+    further_names: str = "",
+    files: PageFiles | None = None,
 ) -> TelemetryServer:
     """Serve `/metrics`, `/livez` and `/readyz`.
 
     Args:
         further_names: names under which it is asked for besides this machine's, with commas.
+        files: of the certificate, and of the token that `/metrics` asks for; None: there are none.
+
+    Raises:
+        InvalidConfigError: the files cannot be used.
     """
+    guard = PageGuard(
+        files or PageFiles(), lambda problem: OPERATOR_PAGE_FILES_UNUSABLE.log(_log, error=problem)
+    )
 
     def live() -> tuple[HTTPStatus, str]:
         silent = signs.silent()
@@ -143,6 +165,7 @@ def serve_telemetry(
         names=names_in(further_names),
         names_setting=NAMES_VARIABLE,
         pages={"/livez": live, "/readyz": ready},
+        guard=guard,
     )
 
 

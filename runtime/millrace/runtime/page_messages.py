@@ -1,23 +1,31 @@
 """Requests and responses of HTTP/1.1, as far as pages need them: pure.
 
-A connection carries one request, with a short head and without a body. Its `Host` must be one of
-this machine's. Another name there means DNS rebinding: a page of another site lets a name of its
-own point to this address, and makes the browser ask here. Source: RFC 9110, RFC 9112.
+A connection carries one request with a short head. It has no body, but for the few paths that take
+a form, which only the page's own site may send: another site could make a browser send one in its
+user's name (CSRF). Its `Host` must be one of this machine's. Another name there means DNS
+rebinding: a page of another site lets a name of its own point to this address, and makes the
+browser ask here. Source: RFC 9110, RFC 9112, Fetch Metadata.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 HEAD_BYTES_MAX: Final = 16 * 1024
 """Bytes of a request's head."""
+FORM_BYTES_MAX: Final = 16 * 1024
+"""Bytes of a form: a token of Kubernetes has a thousand, and 8192 at the most."""
 METHODS: Final = ("GET", "HEAD")
+_FORM: Final = "application/x-www-form-urlencoded"
+_SECRETS: Final = ("authorization", "cookie")
+"""Fields whose values count as they are written."""
 _FIELDS_MAX: Final = 100
 _REQUEST_LINE: Final = re.compile(r"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.[01]", re.ASCII)
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:,\[\]]*)(?::\d{1,5})?", re.ASCII)
+_LENGTH: Final = re.compile(r"\d{1,9}", re.ASCII)
 _LINKED: Final = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 """What browsers say when their user follows a link (Fetch Metadata)."""
 _SECURITY: Final = {
@@ -71,7 +79,22 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     """The last value counts of a name that is given several times."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Header fields, in lower case."""
+    """Header fields, in lower case; but those with secrets are as they were written."""
+    form_bytes: int = 0
+    """Bytes of a form that follow the head."""
+    form: Mapping[str, str] = field(default_factory=dict)
+
+    def with_form(self, body: bytes) -> "Request":
+        """Return the request with the form that came behind its head.
+
+        Raises:
+            RefusedError: it is none.
+        """
+        try:
+            text = body.decode("ascii")
+        except UnicodeDecodeError as error:
+            raise _bad("the form is not ASCII") from error
+        return replace(self, form=_query(text))
 
 
 @dataclass(slots=True, frozen=True)
@@ -100,8 +123,18 @@ class Response:
         return head if method == "HEAD" else head + self.body
 
 
-def parse_request(head: bytes, hosts: OwnHosts) -> Request:
+def no_forms(_: str) -> bool:
+    """Whether a path takes a form, where none does."""
+    return False
+
+
+def parse_request(
+    head: bytes, hosts: OwnHosts, takes_form: Callable[[str], bool] = no_forms
+) -> Request:
     """Return the request with this head.
+
+    Args:
+        takes_form: whether a form may be sent to a path.
 
     Raises:
         RefusedError: it is none, or none for this machine.
@@ -119,14 +152,23 @@ def parse_request(head: bytes, hosts: OwnHosts) -> Request:
         raise _bad("that is no request of HTTP/1.1")
     method, target = found.groups()
     fields = _fields(lines)
-    _check(fields, hosts)
-    if method not in METHODS:
-        raise RefusedError(
-            HTTPStatus.METHOD_NOT_ALLOWED, "a page is only shown: it answers GET and HEAD"
-        )
     path, _, query = target.partition("?")
+    path = _text(path)
+    form_bytes = 0
+    if method == "POST" and takes_form(path):
+        form_bytes = _length_of_form(fields)
+        _check(fields, hosts)
+        _check_sender(fields)
+    else:
+        if "transfer-encoding" in fields or fields.get("content-length", ["0"]) != ["0"]:
+            raise _bad("a request for a page has no body")
+        _check(fields, hosts)
+        if method not in METHODS:
+            raise RefusedError(
+                HTTPStatus.METHOD_NOT_ALLOWED, "a page is only shown: it answers GET and HEAD"
+            )
     joined = {name: ", ".join(values) for name, values in fields.items()}
-    return Request(method, _text(path), _query(query), joined)
+    return Request(method, path, _query(query), joined, form_bytes)
 
 
 def _fields(lines: list[str]) -> dict[str, list[str]]:
@@ -135,18 +177,52 @@ def _fields(lines: list[str]) -> dict[str, list[str]]:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
             raise _bad("a header field is malformed")
-        fields.setdefault(name.lower(), []).append(value.strip().lower())
+        known, value = name.lower(), value.strip()
+        fields.setdefault(known, []).append(value if known in _SECRETS else value.lower())
     return fields
 
 
-def _check(fields: Mapping[str, list[str]], hosts: OwnHosts) -> None:
-    """Refuse a request with a body, for another host, or made by a page of another site.
+def _length_of_form(fields: Mapping[str, list[str]]) -> int:
+    """Return how many bytes the form has that follows.
+
+    Raises:
+        RefusedError: it is no form, or too long.
+    """
+    lengths = fields.get("content-length", [])
+    if "transfer-encoding" in fields or len(lengths) != 1 or not _LENGTH.fullmatch(lengths[0]):
+        raise _bad("a form has a length")
+    if fields.get("content-type", [""])[0].partition(";")[0].strip() != _FORM:
+        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a form is sent as {_FORM}")
+    if (length := int(lengths[0])) > FORM_BYTES_MAX:
+        raise RefusedError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has {FORM_BYTES_MAX:,} bytes at the most"
+        )
+    return length
+
+
+def _check_sender(fields: Mapping[str, list[str]]) -> None:
+    """Refuse a form that was not sent by a page of this site.
+
+    Browsers say by `Sec-Fetch-Site` whose page sends it, and older ones by `Origin`.
 
     Raises:
         RefusedError: says why.
     """
-    if "transfer-encoding" in fields or fields.get("content-length", ["0"]) != ["0"]:
-        raise _bad("a request for a page has no body")
+    host = fields["host"][0]
+    if "sec-fetch-site" in fields:
+        is_own = fields["sec-fetch-site"] == ["same-origin"]
+    else:
+        is_own = fields.get("origin") in ([f"http://{host}"], [f"https://{host}"])
+    if not is_own:
+        raise RefusedError(HTTPStatus.FORBIDDEN, "only a page of this site may send a form")
+
+
+def _check(fields: Mapping[str, list[str]], hosts: OwnHosts) -> None:
+    """Refuse a request for another host, or made by a page of another site.
+
+    Raises:
+        RefusedError: says why.
+    """
     host = _HOST.fullmatch(", ".join(fields.get("host", ())))
     if host is None or not hosts.has(host[1]):
         raise RefusedError(HTTPStatus.MISDIRECTED_REQUEST, hosts.advice)

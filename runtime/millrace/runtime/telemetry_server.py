@@ -2,6 +2,9 @@
 
 They are there under an address or a name of this machine. A name that means DNS rebinding needs to
 be in the public DNS, so a name that cannot be there is let in. Source: RFC 6761, RFC 6762.
+
+Where a token has to be shown, metrics are for who shows it. Probes have none: they get the status
+of the other pages, without their words (G5).
 """
 
 import asyncio
@@ -18,7 +21,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from millrace.runtime.listening import listen
-from millrace.runtime.page_messages import OwnHosts, RefusedError, Request, Response
+from millrace.runtime.page_guard import PageFiles, PageGuard
+from millrace.runtime.page_messages import (
+    OwnHosts,
+    RefusedError,
+    Request,
+    Response,
+    no_forms,
+)
 from millrace.runtime.page_server import PageServer
 
 CONNECTIONS_MAX: Final = 16
@@ -38,6 +48,7 @@ class TelemetryServer:
         names: of this machine, besides its host name.
         names_setting: where more of them are set; empty: nowhere.
         pages: further ones, by path: each returns status and text, on the server's thread.
+        guard: TLS, and a token that has to be shown; None: everybody is let in.
 
     Attributes:
         port: where it listens.
@@ -55,8 +66,10 @@ class TelemetryServer:
         names: Collection[str] = (),
         names_setting: str = "",
         pages: Mapping[str, Callable[[], tuple[HTTPStatus, str]]] | None = None,
+        guard: PageGuard | None = None,
     ) -> None:
         self._registry, self._pages = registry, pages or {}
+        self._guard = PageGuard(PageFiles()) if guard is None else guard
         self.hosts = OwnHosts(
             lambda host: is_own_host(host, names),
             "this is no name of this machine that is known here: ask by its IP address or a name "
@@ -77,18 +90,27 @@ class TelemetryServer:
             self._loop.call_soon_threadsafe(self._is_closed.set)
             self._thread.join()
 
+    def takes_form(self, path: str) -> bool:
+        return no_forms(path)
+
     async def respond(self, request: Request) -> Response:
+        is_let_in = self._guard.lets_in(request)
         if request.path == METRICS_PATH:
-            return self._metrics(request)
+            return self._metrics(request) if is_let_in else _UNKNOWN
         page = self._pages.get(request.path)
-        return _lines(*page()) if page else _lines(HTTPStatus.NOT_FOUND, f"ask for {METRICS_PATH}")
+        if page is None:
+            return _lines(HTTPStatus.NOT_FOUND, f"ask for {METRICS_PATH}")
+        status, text = page()
+        return _lines(status, text if is_let_in else status.phrase)
 
     def refuse(self, error: RefusedError) -> Response:
         return _lines(error.status, error.why)
 
     def _run(self, listening: socket.socket) -> None:
         async def serve() -> None:
-            server = await PageServer.serve(listening, self, CONNECTIONS_MAX)
+            server = await PageServer.serve(
+                listening, self, CONNECTIONS_MAX, self._guard.credentials
+            )
             await self._is_closed.wait()
             await server.close()
 
@@ -128,3 +150,11 @@ def is_own_host(host: str, names: Collection[str]) -> bool:
 
 def _lines(status: HTTPStatus, text: str) -> Response:
     return Response(f"{text}\n".encode(), status, "text/plain; charset=utf-8")
+
+
+_UNKNOWN: Final = Response(
+    b"show the token that this page asks for, as Prometheus does by authorization\n",
+    HTTPStatus.UNAUTHORIZED,
+    "text/plain; charset=utf-8",
+    {"WWW-Authenticate": "Bearer"},
+)

@@ -226,6 +226,56 @@ def test_every_part_for_prometheus_and_grafana_has_a_switch() -> None:
     }
 
 
+def test_a_cluster_whose_page_asks_for_a_token_has_a_pod_monitor_that_shows_it() -> None:
+    where = "podMonitors.guarded[0]"
+    found = monitoring(
+        *("podMonitors.enabled=true", f"{where}.namespace=shop", f"{where}.cluster=logs"),
+        f"{where}.tokenSecret=prometheus",
+    )
+    (monitor,) = (each for each in found if each["metadata"]["namespace"] == "shop")
+    assert monitor["spec"]["selector"]["matchLabels"]["millrace.dev/cluster"] == "logs"
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"] == {
+        "ca": {"configMap": {"name": "logs-ca", "key": "ca.crt"}},
+        "serverName": "logs-bootstrap.shop.svc",
+    }
+    assert endpoint["authorization"] == {"credentials": {"name": "prometheus", "key": "token"}}
+
+
+def test_the_operators_page_speaks_tls_and_asks_for_a_token_if_that_is_wanted(
+    api_server: RunningApiServer,
+) -> None:
+    chosen = [
+        "monitoring.page.tlsSecret=operator-page,monitoring.page.tokenSecret=prometheus",
+        "monitoring.page.serverName=operator.example,monitoring.podMonitors.enabled=true",
+    ]
+    found = documents(rendered(*(part for value in chosen for part in ("--set", value))))
+    (deployment,) = of_kind(found, "Deployment")
+    pod = deployment["spec"]["template"]
+    assert pod["metadata"]["annotations"]["prometheus.io/scheme"] == "https"
+    (container,) = pod["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert container["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    folders = {each["mountPath"] for each in container["volumeMounts"]}
+    files = [each["value"] for each in container["env"] if each["name"].endswith("_FILE")]
+    assert len(files) == 3
+    assert {str(Path(file).parent) for file in files} <= folders
+    (monitor,) = (
+        each
+        for each in of_kind(found, "PodMonitor")
+        if each["metadata"]["name"] == "millrace-operator"
+    )
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"] == {
+        "ca": {"secret": {"name": "operator-page", "key": "ca.crt"}},
+        "serverName": "operator.example",
+    }
+    assert endpoint["authorization"] == {"credentials": {"name": "prometheus", "key": "token"}}
+    assert refusals(api_server, [deployment, monitor]) == []
+
+
 def test_dashboards_come_as_they_are_with_the_label_of_grafanas_sidecar() -> None:
     found = monitoring("dashboards.enabled=true", "dashboards.namespace=grafana")
     assert {document["metadata"]["namespace"] for document in found} == {"grafana"}

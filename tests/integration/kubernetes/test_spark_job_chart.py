@@ -33,6 +33,11 @@ VALUES = {
         *("tolerations[0].operator=Exists", "executor.instances=1"),
     ),
     "a claim that is there": ("storage.existingClaim=lake",),
+    "a guarded Cluster": (
+        *("tls.authorities=logs-ca", "access.audience=logs.shop.millrace.dev"),
+        *("access.rules[0].apiGroups={millrace.dev}", "access.rules[0].resources={topics}"),
+        "access.rules[0].verbs={describe,consume}",
+    ),
 }
 """Sets of values beside those of the manifests."""
 
@@ -98,6 +103,81 @@ def takes_pod(api_server: RunningApiServer, template: Document) -> str:
     return apply(api_server, pod)
 
 
+GUARDED = ("--set", "tls.authorities=logs-ca,access.audience=logs.shop.millrace.dev")
+
+
+def pods_of(submission: str, *values: str) -> dict[str, Document]:
+    """Return the pods of driver and executors, as the release starts them or has them started."""
+    found = documents(rendered_job("delays", "--set", f"submission={submission}", *values))
+    if submission == "operator":
+        (application,) = of_kind(found, "SparkApplication")
+        return {part: application["spec"][part]["template"] for part in ("driver", "executor")}
+    (settings,) = of_kind(found, "ConfigMap")
+    (deployment,) = of_kind(found, "Deployment")
+    driver = settings["data"].get("driver.yaml")
+    return {
+        "driver": yaml.safe_load(driver) if driver else deployment["spec"]["template"],
+        "executor": yaml.safe_load(settings["data"]["executor.yaml"]),
+    }
+
+
+@pytest.mark.parametrize("submission", ["client", "cluster", "operator"])
+def test_driver_and_executors_of_a_guarded_cluster_have_its_authorities_and_a_token_for_it(
+    api_server: RunningApiServer, submission: str
+) -> None:
+    for part, pod in pods_of(submission, *GUARDED).items():
+        (container,) = pod["spec"]["containers"]
+        environment = {each["name"]: each.get("value") for each in container["env"]}
+        assert environment["MILLRACE_TLS_CA_FILE"] == "/var/run/millrace/ca.crt"
+        assert environment["MILLRACE_TOKEN_FILE"] == "/var/run/millrace/token"
+        mount = next(each for each in container["volumeMounts"] if each["name"] == "brokers")
+        assert (mount["mountPath"], mount["readOnly"]) == ("/var/run/millrace", True)
+        (volume,) = (each for each in pod["spec"]["volumes"] if each["name"] == "brokers")
+        authorities, token = volume["projected"]["sources"]
+        assert authorities["configMap"]["name"] == "logs-ca"
+        assert token["serviceAccountToken"] == {
+            "path": "token",
+            "audience": "logs.shop.millrace.dev",
+            "expirationSeconds": 3600,
+        }
+        if part == "executor":
+            assert pod["spec"]["serviceAccountName"] == "delays", "the job's, not default's"
+            assert pod["spec"]["automountServiceAccountToken"] is False
+            assert takes_pod(api_server, pod) == ""
+
+
+@pytest.mark.parametrize("submission", ["client", "cluster", "operator"])
+def test_pods_have_no_token_where_brokers_ask_nobody(submission: str) -> None:
+    for pod in pods_of(submission).values():
+        assert "serviceAccountToken" not in yaml.safe_dump(pod)
+        assert "MILLRACE_T" not in yaml.safe_dump(pod)
+
+
+def test_the_rules_of_a_job_are_in_the_namespace_of_its_topics() -> None:
+    values = (
+        *("--set", "topicNamespace=shop", "--set", "access.rules[0].apiGroups={millrace.dev}"),
+        *(
+            "--set",
+            "access.rules[0].resources={topics}",
+            "--set",
+            "access.rules[0].verbs={consume}",
+        ),
+    )
+    found = documents(rendered_job("delays", *values))
+    role, binding = (
+        each
+        for each in of_kind(found, "Role", "RoleBinding")
+        if each["metadata"]["name"] == "delays-topics"
+    )
+    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "shop"
+    assert role["rules"] == [
+        {"apiGroups": ["millrace.dev"], "resources": ["topics"], "verbs": ["consume"]}
+    ]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "delays", "namespace": "default"}
+    ]
+
+
 def test_own_settings_of_spark_count_before_those_of_the_chart() -> None:
     chosen = ("--set", "sparkConf.spark\\.decommission\\.enabled=false")
     (settings,) = of_kind(documents(rendered_job("delays", *chosen)), "ConfigMap")
@@ -117,6 +197,9 @@ def test_own_settings_of_spark_count_before_those_of_the_chart() -> None:
         ("job.file=job.py", "at '/job/file': 'job.py' does not match pattern"),
         ("storage.accessMode=ReadOnlyMany", "at '/storage/accessMode': value must be one of"),
         ("sparkConf.decommission=true", "decommission"),
+        ("access.audience=https://kubernetes.default.svc", "at '/access/audience'"),
+        ("access.audience=logs.shop.millrace.dev", "at '/tls/authorities': minLength"),
+        ("access.tokenSeconds=60", "at '/access/tokenSeconds': minimum: got 60, want 600"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, said: str) -> None:

@@ -25,6 +25,9 @@ class Shown:
     def __init__(self) -> None:
         self.made = 0
 
+    def takes_form(self, path: str) -> bool:
+        return path == "/form"
+
     async def respond(self, request: Request) -> Response:
         self.made += 1
         if request.path == "/never":

@@ -2,20 +2,26 @@
 
 import gzip
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from email.message import Message
 from http import HTTPStatus
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
+from tests.fakes.certificate_files import CertificateFiles
 from tests.fakes.silent_peers import is_closed, silent_peers
 from tests.integration.running_broker import wait_until
 
+from millrace.core.errors import InvalidConfigError
+from millrace.runtime import page_guard
+from millrace.runtime.page_guard import PageFiles, PageGuard
 from millrace.runtime.page_messages import HEAD_BYTES_MAX
 from millrace.runtime.page_server import HEAD_S_MAX
 from millrace.runtime.telemetry_server import CONNECTIONS_MAX, TelemetryServer, is_own_host
@@ -28,7 +34,9 @@ def server() -> Iterator[TelemetryServer]:
     served.close()
 
 
-def serve(port: int = 0, names_setting: str = "") -> TelemetryServer:
+def serve(
+    port: int = 0, names_setting: str = "", guard: PageGuard | None = None
+) -> TelemetryServer:
     metrics = CollectorRegistry()
     Gauge("figure", "A figure.", registry=metrics).set(7)
 
@@ -41,6 +49,7 @@ def serve(port: int = 0, names_setting: str = "") -> TelemetryServer:
         thread_name="pages",
         names_setting=names_setting,
         pages={"/well": well},
+        guard=guard,
     )
 
 
@@ -182,3 +191,111 @@ def test_nothing_is_left_of_a_server_that_is_closed(server: TelemetryServer) -> 
     with pytest.raises(OSError, match="refused"):
         get(server, "/metrics")
     serve(server.port).close()  # The port is free.
+
+
+TOKEN, OTHER = "t" * 32, "o" * 32
+
+
+@pytest.fixture
+def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(page_guard, "_LOOK_SECONDS", 0.0)
+    path = tmp_path / "token"
+    path.write_text(TOKEN + "\n")
+    return path
+
+
+def shown(server: TelemetryServer, token: str, path: str = "/metrics") -> tuple[int, bytes]:
+    """Return status and body of the answer to who shows a token."""
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    with closing(connection):
+        connection.request("GET", path, headers={"Authorization": token} if token else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def test_metrics_are_for_who_shows_the_token_and_probes_get_a_status_alone(token: Path) -> None:
+    with closing(serve(guard=PageGuard(PageFiles(token=str(token))))) as server:
+        for wrong in ("", OTHER, f"Basic {TOKEN}", f"Bearer {OTHER}", "Bearer", f"Bearer {TOKEN}x"):
+            status, body = shown(server, wrong)
+            assert status == HTTPStatus.UNAUTHORIZED
+            assert b"figure" not in body
+        assert shown(server, f"Bearer {TOKEN}")[0] == HTTPStatus.OK
+        assert shown(server, "", "/well") == (503, b"Service Unavailable\n")
+        assert shown(server, f"Bearer {TOKEN}", "/well") == (503, b"not well\n")
+
+
+def test_another_token_counts_once_it_is_in_the_file_and_a_broken_file_leaves_the_last(
+    token: Path,
+) -> None:
+    said: list[str] = []
+    guard = PageGuard(PageFiles(token=str(token)), said.append)
+    with closing(serve(guard=guard)) as server:
+        for broken in ("", "two words of which none is a token"):
+            token.write_text(broken)
+            assert shown(server, f"Bearer {TOKEN}")[0] == HTTPStatus.OK
+        token.unlink()
+        assert shown(server, f"Bearer {TOKEN}")[0] == HTTPStatus.OK
+        token.write_text(OTHER)
+        assert shown(server, f"Bearer {TOKEN}")[0] == HTTPStatus.UNAUTHORIZED
+        assert shown(server, f"Bearer {OTHER}")[0] == HTTPStatus.OK
+        token.unlink()
+    assert len(said) == 2, said
+    assert all(str(token) in problem and TOKEN not in problem for problem in said)
+
+
+@pytest.mark.parametrize("content", [None, "", "short"])
+def test_a_page_does_not_begin_without_the_token_that_it_is_to_ask_for(
+    tmp_path: Path, content: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    with pytest.raises(InvalidConfigError, match="token"):
+        PageGuard(PageFiles(token=str(tmp_path / "token")))
+
+
+def test_a_page_speaks_tls_with_the_certificate_of_the_moment(tmp_path: Path) -> None:
+    files = CertificateFiles(tmp_path)
+    own = files.make("b", "localhost", "127.0.0.1")
+    context = ssl.create_default_context(cafile=own.ca)
+    with closing(serve(guard=PageGuard(PageFiles(own.certificate, own.key)))) as page:
+        before = certificate_of(page, context)
+        files.make("b", "localhost", "127.0.0.1")
+        wait_until(lambda: certificate_of(page, context) != before, "the new one is shown")
+        with socket.create_connection(("127.0.0.1", page.port), 10) as plain:
+            plain.sendall(ASKED)
+            assert b"figure" not in plain.recv(4096), "in plain text there is nothing"
+
+
+ASKED = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def certificate_of(page: TelemetryServer, context: ssl.SSLContext) -> object:
+    """Return the serial number of the certificate with which metrics were served."""
+    with (
+        socket.create_connection(("127.0.0.1", page.port), 10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as peer,
+    ):
+        assert peer.version() == "TLSv1.3"
+        peer.sendall(ASKED)
+        received = b""
+        while part := peer.recv(65_536):
+            received += part
+        assert b"figure 7.0" in received
+        found = peer.getpeercert()
+        assert found is not None
+        return found["serialNumber"]
+
+
+def test_handshakes_that_stop_keep_nobody_else_out(tmp_path: Path) -> None:
+    own = CertificateFiles(tmp_path).make("b", "localhost", "127.0.0.1")
+    context = ssl.create_default_context(cafile=own.ca)
+    with closing(serve(guard=PageGuard(PageFiles(own.certificate, own.key)))) as server:
+        stopped = [
+            socket.create_connection(("127.0.0.1", server.port), 10)
+            for _ in range(3 * CONNECTIONS_MAX)
+        ]
+        address = f"https://localhost:{server.port}/metrics"
+        with urlopen(address, timeout=5, context=context) as answer:
+            assert b"figure 7.0" in answer.read()
+        for peer in stopped:
+            peer.close()

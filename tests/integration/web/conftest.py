@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.integration.running_cluster import RunningCluster
@@ -34,22 +35,34 @@ MESSAGE_BYTES_MAX = 16 << 20
 
 
 class WebPage:
-    """`millrace web` as a process."""
+    """`millrace web` as a process.
 
-    def __init__(self, bootstrap: str) -> None:
+    Args:
+        log: where its log goes; None: that of the tests.
+    """
+
+    def __init__(self, bootstrap: str, log: Path | None = None) -> None:
+        self._log = log
+        errors = None if log is None else log.open("wb")
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "millrace.cli", "web", "--port", "0"),
                 *("--bootstrap", bootstrap, "--output", "json"),
             ],
             stdout=subprocess.PIPE,
+            stderr=errors,
         )
+        if errors is not None:
+            errors.close()
         assert self.process.stdout is not None
         self.address: str = json.loads(self.process.stdout.readline())["web_address"]
 
     @property
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
+
+    def log_text(self) -> str:
+        return "" if self._log is None else self._log.read_text()
 
     def close(self) -> None:
         self.process.terminate()

@@ -40,11 +40,10 @@ def proves(bootstrap: str, to_bootstrap: str | None, output: str) -> None:
     sides = {bootstrap: Credentials(), place.bootstrap: place.credentials}
     for address, files in sides.items():
         config = ClientConfig(**files._asdict())
-        tls = config._tls_files
+        tls, token = config._tls_files, config._chosen_token
         shown = ("", "") if tls is None else (tls.ca, tls.key)
-        click.echo(
-            " ".join([address, *(file or "-" for file in (*shown, config._chosen_token_file))])
-        )
+        proof = "" if token is None else token.name
+        click.echo(" ".join([address, *(file or "-" for file in (*shown, proof))]))
 
 
 class User:

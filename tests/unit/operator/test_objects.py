@@ -230,6 +230,28 @@ def test_brokers_without_drpc_are_not_restarted_by_an_operator_that_knows_it(
         assert "drpc" not in str(document).lower()
 
 
+def test_a_guarded_metrics_page_speaks_tls_and_asks_for_the_token_of_its_secret(
+    tmp_path: Path,
+) -> None:
+    """G5."""
+    made = objects(tls={}, metricsPage={"tokenSecret": "prometheus"})
+    metrics = loaded(tmp_path, made).metrics
+    assert metrics.tls_certificate_file == "/etc/millrace-tls/$(POD_NAME).crt"
+    assert metrics.tls_key_file == "/etc/millrace-tls/$(POD_NAME).key"
+    assert metrics.token_file == "/etc/millrace-metrics/token"
+    template = made["StatefulSet", "c-b"]["spec"]["template"]
+    assert template["metadata"]["annotations"]["prometheus.io/scheme"] == "https"
+    (volume,) = (each for each in template["spec"]["volumes"] if each["name"] == "metrics-token")
+    assert volume["secret"]["secretName"] == "prometheus"
+    (container,) = template["spec"]["containers"]
+    for probe in ("startupProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {
+            "path": "/ready",
+            "port": METRICS_PORT,
+            "scheme": "HTTPS",
+        }
+
+
 def test_a_broker_with_tls_takes_its_files_and_is_probed_by_its_page(tmp_path: Path) -> None:
     """G5."""
     outside = {"outside": {"type": "NodePort"}}

@@ -5,6 +5,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,17 @@ def test_the_page_is_there_under_the_names_that_a_pod_s_environment_has(
         assert answer.status == status
         said = b"add the name to MILLRACE_OPERATOR_METRICS_NAMES"
         assert (said in answer.read()) is (status == 421)
+
+
+def test_the_page_asks_for_the_token_that_a_pod_s_environment_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("t" * 32)
+    monkeypatch.setenv("MILLRACE_OPERATOR_METRICS_TOKEN_FILE", str(tmp_path / "token"))
+    files = config_from_environment("millrace", "default").page_files
+    with closing(serve_telemetry(OperatorMetrics(), Signs(), port=0, files=files)) as page:
+        assert get(page, "/metrics")[0] == 401
+        assert get(page, "/readyz") == (503, "Service Unavailable\n"), "probes have no token"
 
 
 def test_metrics_are_there_for_prometheus(page: TelemetryServer) -> None:

@@ -1,5 +1,6 @@
 """What is no request for a page of this machine is refused; answers say that they are safe."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 
 import pytest
@@ -96,6 +97,80 @@ def test_a_request_that_does_not_only_read_is_refused(method: bytes) -> None:
     assert refused(head(method + b" / HTTP/1.1")) is HTTPStatus.METHOD_NOT_ALLOWED
 
 
+FORM = b"Content-Type: application/x-www-form-urlencoded; charset=UTF-8\r\nContent-Length: 9\r\n"
+SENT = b"Sec-Fetch-Site: same-origin\r\n"
+POST = b"POST /form HTTP/1.1"
+
+
+def parse_form(data: bytes) -> Request:
+    return page_messages.parse_request(data, OWN, "/form".__eq__)
+
+
+@pytest.mark.parametrize(
+    "sender",
+    [SENT, b"Origin: http://localhost:7098\r\n", b"Origin: https://localhost:7098\r\n"],
+)
+def test_a_page_of_the_own_site_may_send_a_form(sender: bytes) -> None:
+    request = parse_form(head(POST, HOST + FORM + sender))
+    assert (request.method, request.path, request.form_bytes) == ("POST", "/form", 9)
+    assert request.with_form(b"a=b%20c&d").form == {"a": "b c", "d": ""}
+
+
+@pytest.mark.parametrize(
+    "sender",
+    [
+        b"",
+        b"Origin: null\r\n",
+        b"Origin: https://evil.example\r\n",
+        b"Origin: http://localhost:8000\r\n",
+        b"Sec-Fetch-Site: none\r\n",
+        b"Sec-Fetch-Site: cross-site\r\nOrigin: http://localhost:7098\r\n",
+        b"Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n",
+        SENT + b"Sec-Fetch-Site: cross-site\r\n",
+    ],
+)
+def test_a_form_that_another_site_makes_a_browser_send_is_refused(sender: bytes) -> None:
+    assert refused(head(POST, HOST + FORM + sender), parse_form) is HTTPStatus.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        (b"", HTTPStatus.BAD_REQUEST),
+        (FORM + b"Content-Length: 9\r\n", HTTPStatus.BAD_REQUEST),
+        (FORM + b"Transfer-Encoding: chunked\r\n", HTTPStatus.BAD_REQUEST),
+        (FORM.replace(b"9", b"-9"), HTTPStatus.BAD_REQUEST),
+        (FORM.replace(b"9", b"99999"), HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+        (b"Content-Length: 9\r\n", HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
+        (
+            FORM.replace(b"x-www-form-urlencoded", b"json"),
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        ),
+    ],
+)
+def test_what_is_no_form_or_a_long_one_is_refused(fields: bytes, status: HTTPStatus) -> None:
+    assert refused(head(POST, HOST + SENT + fields), parse_form) is status
+
+
+def test_a_form_is_taken_by_its_own_path_and_from_this_machine_alone() -> None:
+    other = head(b"POST /other HTTP/1.1", HOST + SENT)
+    assert refused(other, parse_form) is HTTPStatus.METHOD_NOT_ALLOWED
+    elsewhere = head(POST, b"Host: evil.example\r\n" + FORM + SENT)
+    assert refused(elsewhere, parse_form) is HTTPStatus.MISDIRECTED_REQUEST
+
+
+@pytest.mark.parametrize("body", [b"a=%ff", "a=é".encode(), b"a&" * 200])
+def test_a_form_that_is_no_text_or_has_too_much_is_refused(body: bytes) -> None:
+    with pytest.raises(RefusedError):
+        Request("POST", "/form").with_form(body)
+
+
+def test_secrets_count_as_they_are_written() -> None:
+    fields = HOST + b"Authorization: Bearer AbC\r\nCookie: a=Bc\r\n"
+    found = parse_request(head(fields=fields)).fields
+    assert (found["authorization"], found["cookie"]) == ("Bearer AbC", "a=Bc")
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -154,7 +229,7 @@ def test_the_answer_to_head_has_the_length_and_no_body() -> None:
     assert encoded.endswith(b"\r\n\r\n")
 
 
-def refused(data: bytes) -> HTTPStatus:
+def refused(data: bytes, parse: Callable[[bytes], Request] = parse_request) -> HTTPStatus:
     with pytest.raises(RefusedError) as found:
-        parse_request(data)
+        parse(data)
     return found.value.status

@@ -10,11 +10,15 @@ from tests.fakes.shown_clusters import (
     ShownAdmin,
     ShownClusters,
     ask,
-    cluster,
     site_of,
 )
 
-from millrace.core.errors import ConnectionFailedError, InvalidTopicError, NotLeaderError
+from millrace.core.errors import (
+    ClusterAuthorizationFailedError,
+    ConnectionFailedError,
+    InvalidTopicError,
+    NotLeaderError,
+)
 from millrace.runtime.page_messages import Request
 from millrace.web.markup import visible
 from millrace.web.pages.topics import TOPICS_MAX
@@ -236,7 +240,7 @@ def test_only_some_pages_are_made_at_a_time() -> None:
 
 
 def test_brokers_that_do_not_answer_are_not_waited_for() -> None:
-    site = Site(ShownClusters(cluster(ShownAdmin(hangs=True))), page_s_max=0.1)
+    site = site_of(ShownAdmin(hangs=True), page_s_max=0.1)
     response = ask(site, "/topics")
     assert response.status is HTTPStatus.GATEWAY_TIMEOUT
     assert "the brokers did not answer in 0.1 s" in Page(response.body).text
@@ -244,7 +248,7 @@ def test_brokers_that_do_not_answer_are_not_waited_for() -> None:
 
 def test_a_request_that_gets_no_turn_is_told_so_and_records_have_turns_of_their_own() -> None:
     async def ask_often() -> list[HTTPStatus]:
-        site = Site(ShownClusters(cluster(ShownAdmin(hangs=True))), page_s_max=0.5)
+        site = site_of(ShownAdmin(hangs=True), page_s_max=0.5)
         requests = [Request("GET", "/topics", {})] * (PAGES_AT_ONCE + 1)
         requests.append(Request("GET", "/records", {"topic": "topic-0"}))
         return [answer.status for answer in await asyncio.gather(*map(site.respond, requests))]
@@ -256,7 +260,7 @@ def test_a_request_that_gets_no_turn_is_told_so_and_records_have_turns_of_their_
 
 
 def test_clusters_of_kubernetes_are_listed_and_have_pages_of_their_own() -> None:
-    site = Site(ShownClusters(cluster(ShownAdmin(), "shop/logs"), cluster(ShownAdmin(), "a/b")))
+    site = site_of(ShownAdmin(), "shop/logs", "a/b")
     first = Page(ask(site, "/").body)
     assert "/clusters/shop/logs" in first.links
     page = Page(ask(site, "/clusters/shop/logs").body)
@@ -270,7 +274,26 @@ def test_clusters_of_kubernetes_are_listed_and_have_pages_of_their_own() -> None
 
 
 def test_without_any_cluster_the_page_says_so() -> None:
-    assert "There is no Cluster yet" in Page(ask(Site(ShownClusters()), "/").body).text
+    assert "There is no Cluster yet" in Page(ask(Site(ShownClusters({})), "/").body).text
+
+
+@pytest.mark.parametrize("path", ["/", "/brokers", "/broker", "/topics"])
+def test_what_a_token_may_not_see_is_left_out_of_a_page_that_has_more_to_show(path: str) -> None:
+    admin = ShownAdmin(withheld=ClusterAuthorizationFailedError("not for you"))
+    response = ask(site_of(admin), path, id="0")
+    assert response.status is HTTPStatus.OK
+    text = Page(response.body).text
+    assert "broker-0" in text or "topic-0" in text
+    assert ("only for those who may describe the cluster" in text) == (path != "/topics")
+
+
+def test_what_a_token_may_not_see_at_all_is_refused_by_name() -> None:
+    refusal = ClusterAuthorizationFailedError("reports may not describe the cluster")
+    response = ask(site_of(ShownAdmin(withheld=refusal)), "/quotas")
+    assert response.status is HTTPStatus.FORBIDDEN
+    page = Page(response.body)
+    assert "reports may not describe the cluster" in page.text
+    assert "/token" in page.links
 
 
 def test_a_page_is_loaded_again_if_its_reader_wants_that() -> None:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.core.errors import CreditTooSmallError, RequestTimedOutError
 from millrace.core.topics import PartitionName
-from millrace.web.clusters import CLIENT_ID, METADATA_TIMEOUT_MS, REQUEST_TIMEOUT_MS
+from millrace.web.clients import (
+    CLIENT_ID,
+    METADATA_TIMEOUT_MS,
+    REQUEST_TIMEOUT_MS,
+    Cluster,
+    credentials,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +84,7 @@ class Found:
 
 
 async def read(
-    bootstrap: str,
+    cluster: Cluster,
     place: PartitionName,
     start: int,
     end: int,
@@ -102,7 +108,7 @@ async def read(
         MillraceError: as `Consumer.poll_batches`.
     """
     few, most = _FETCH_BYTES if key is None else _SEARCH_FETCH_BYTES
-    span = _Span(bootstrap, place, start, end)
+    span = _Span(cluster, place, start, end)
     try:
         return await _read(span, key, records_max, part_bytes, few)
     except CreditTooSmallError:
@@ -111,7 +117,7 @@ async def read(
 
 @dataclass(slots=True, frozen=True)
 class _Span:
-    bootstrap: str
+    cluster: Cluster
     place: PartitionName
     start: int
     end: int
@@ -127,12 +133,13 @@ async def _read(
     position, searched, read_bytes = start, 0, 0
     deadline = time.monotonic() + (_READ_S_MAX if key is None else SEARCH_S_MAX)
     async with Consumer(
-        span.bootstrap,
+        span.cluster.place.bootstrap,
         client_id=CLIENT_ID,
         request_timeout_ms=REQUEST_TIMEOUT_MS,
         metadata_timeout_ms=METADATA_TIMEOUT_MS,
         fetch_max_bytes=fetch_bytes,
         auto_offset_reset="none",
+        **credentials(span.cluster.place, span.cluster.token),
     ) as consumer:
         await consumer.assign({place: start}, ends={place: end})
         while position < end and len(rows) < records_max:

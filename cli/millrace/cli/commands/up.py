@@ -118,8 +118,8 @@ def _log_dirs_value(
     "--access",
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder with the rules and tokens of who may do what, made when it is not there, with a "
-    "token that may do everything. Then there is a web page only with --web-port.  [default: "
-    "everybody on this machine may do everything]",
+    "token that may do everything. The web page asks for a token, too.  [default: everybody on "
+    "this machine may do everything]",
 )
 @click.option(
     "--tls",
@@ -165,7 +165,6 @@ def command(
         from millrace.cli.local.access_folder import access_folder
 
         folder_of_access = access_folder(access)
-        web_port = -1 if web_port is None else web_port
     with ExitStack() as endings:
         web = endings.enter_context(_web_page(web_port, port))
         certificates = None

@@ -55,7 +55,8 @@ def command(
     """Serve a web page that shows a cluster, until Ctrl-C.
 
     It shows brokers, topics, records, groups with their lag, and quotas, and changes nothing. Only
-    this machine reaches it. `millrace up` serves the same page by itself.
+    this machine reaches it. Where brokers ask who calls, the page asks each visitor for a token,
+    and shows what that may see: it has none itself. `millrace up` serves the same page by itself.
     """
     import asyncio
 
@@ -92,21 +93,23 @@ async def _serve(listening: socket.socket, clusters: "Clusters") -> None:
     stopped = asyncio.Event()
     for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    server = await PageServer.serve(listening, Site(clusters), CONNECTIONS_MAX)
+    site = Site(clusters)
+    server = await PageServer.serve(listening, site, CONNECTIONS_MAX)
     try:
         await stopped.wait()
     finally:
         await server.close()
-        await clusters.close()
+        await site.close()
 
 
 def _on_kubernetes() -> "Clusters":
     with importing_the_operator():
         from millrace.operator.bootstraps import Bootstraps
+    from millrace.cli.local.places import Places
     from millrace.web.clusters import Clusters
 
     try:
-        return Clusters(Bootstraps().find)
+        return Clusters(Places(Bootstraps().find).find)
     except ConnectionFailedError as error:
         raise Failure(
             error.message,

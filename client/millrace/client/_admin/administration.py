@@ -18,6 +18,7 @@ from millrace.client._cluster.wire import BrokerInfo
 from millrace.client._threads.tasks import let_go, parts_of_a_call
 from millrace.client._with_blocks import AsyncClient
 from millrace.core.errors import (
+    AccessDeniedError,
     Appended,
     ClosedError,
     ConnectionFailedError,
@@ -136,12 +137,16 @@ class Administration(AsyncClient):
     async def _ask(
         self, broker: BrokerInfo, method: Callable[[Connection], Awaitable[Response]]
     ) -> Response | None:
-        """Return what a broker says; None: it did not answer."""
+        """Return what a broker says; None: it did not answer.
+
+        Raises:
+            AccessDeniedError: it refuses the caller: that is no silence.
+        """
         try:
             async with asyncio.timeout(_DESCRIBE_S):
                 connection = await self._cluster.broker(broker.broker_id)
                 return await self._cluster.on(connection, method)
-        except ClosedError:
+        except (AccessDeniedError, ClosedError):
             raise
         except (MillraceError, TimeoutError):
             return None

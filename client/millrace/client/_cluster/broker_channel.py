@@ -21,7 +21,7 @@ from millrace.runtime.transport.credentials import ClientCredentials
 from millrace.runtime.transport.drpc.client import DrpcConnection, call
 from millrace.runtime.transport.drpc.connector import Connector
 from millrace.runtime.transport.grpc_channel import Channel, OnCalled
-from millrace.runtime.transport.tokens import TokenFile
+from millrace.runtime.transport.tokens import Token
 
 _HELLO: Final = "/millrace.proto.v1.Cluster/Hello"
 _TURN_SECONDS_MAX: Final = 0.05
@@ -49,7 +49,7 @@ class BrokerChannel:
         on_called: OnCalled,
         connector: Connector | None,
         credentials: ClientCredentials | None = None,
-        token: TokenFile | None = None,
+        token: Token | None = None,
     ) -> None:
         self._address = address
         self._client_id = client_id

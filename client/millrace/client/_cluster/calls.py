@@ -36,7 +36,7 @@ from millrace.core.ids import BrokerId
 from millrace.runtime.transport.calls import CallError, Status
 from millrace.runtime.transport.credentials import ClientCredentials, TlsFiles
 from millrace.runtime.transport.diagnosis import tls_problem
-from millrace.runtime.transport.tokens import TokenFile
+from millrace.runtime.transport.tokens import Token
 
 _log = Log(__name__)
 
@@ -68,7 +68,7 @@ class Calls:
         timeout_ms: how long one call may take.
         uses_drpc: streams go by DRPC, where a broker offers it.
         tls: where the credentials are; None: connections are in plain text.
-        token_file: has the token that goes with each call; empty: there is none.
+        token: goes with each call; None: there is none.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Calls:
         timeout_ms: int = 30_000,
         uses_drpc: bool = True,
         tls: TlsFiles | None = None,
-        token_file: str = "",
+        token: Token | None = None,
     ) -> None:
         fork.check()
         try:
@@ -92,7 +92,7 @@ class Calls:
         self.timeout_s = timeout_ms / 1000
         self.metadata = Metadata()
         self._credentials = None if tls is None else ClientCredentials(tls, _tell_problem)
-        self._token = TokenFile(token_file) if token_file else None
+        self._token = token
         self._connector = None
         if uses_drpc:
             self._connector = wire.new_connector(client_id, self._credentials, self._token)

@@ -31,6 +31,7 @@ from millrace.core.ids import BrokerId, TopicId
 from millrace.core.topics import parse_topic_name
 from millrace.proto.v1 import cluster_pb2
 from millrace.runtime.transport.credentials import TlsFiles
+from millrace.runtime.transport.tokens import Token
 
 METADATA_TIMEOUT_MS_DEFAULT: Final = 3_000
 LEADER_SILENCE_MS_DEFAULT: Final = 2_000
@@ -49,7 +50,7 @@ class Cluster(Calls):
     """Connections and metadata of one client.
 
     Args:
-        bootstrap, client_id, timeout_ms, uses_drpc, tls, token_file: as for `Calls`.
+        bootstrap, client_id, timeout_ms, uses_drpc, tls, token: as for `Calls`.
         metadata_timeout_ms: how long one broker may take for an answer that another one can give as
             well: the leaders, or a producer id.
     """
@@ -63,7 +64,7 @@ class Cluster(Calls):
         metadata_timeout_ms: int = METADATA_TIMEOUT_MS_DEFAULT,
         uses_drpc: bool = True,
         tls: TlsFiles | None = None,
-        token_file: str = "",
+        token: Token | None = None,
     ) -> None:
         super().__init__(
             bootstrap,
@@ -71,7 +72,7 @@ class Cluster(Calls):
             timeout_ms=timeout_ms,
             uses_drpc=uses_drpc,
             tls=tls,
-            token_file=token_file,
+            token=token,
         )
         self.metadata_timeout_s = metadata_timeout_ms / 1000
         self._look_ups: SharedTasks[frozenset[str] | None, cluster_pb2.GetMetadataResponse]

@@ -27,7 +27,7 @@ from millrace.runtime.transport.calls import CallError
 from millrace.runtime.transport.credentials import ClientCredentials
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector
-from millrace.runtime.transport.tokens import TokenFile
+from millrace.runtime.transport.tokens import Token
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
 """The largest message of a client; what a broker takes is its own bound."""
@@ -241,7 +241,7 @@ def channel_options() -> list[tuple[str, int | str]]:
 def new_connector(
     client_id: str,
     credentials: ClientCredentials | None = None,
-    token: TokenFile | None = None,
+    token: Token | None = None,
 ) -> Connector:
     """Return what opens the connections of DRPC of a client."""
     return Connector(

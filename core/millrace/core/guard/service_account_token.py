@@ -92,6 +92,20 @@ def sending_problem(token: str) -> str:
     )
 
 
+def audience_problem(token: str, audience: str) -> str:
+    """Return why a client must not send a token to the cluster of an audience; empty: it may.
+
+    Who receives the token of another cluster could act there in its owner's name.
+    """
+    try:
+        found = parse(token).claims.get("aud")
+    except RefusedCredentialError:
+        return "a token of a ServiceAccount is needed, and this is none"
+    if found in ([audience], audience):
+        return ""
+    return f"the token is for {_shown(found)}, and not sent to {audience}, which could use it there"
+
+
 def looks_like_one(token: str) -> bool:
     """Return whether a token has the form of a signed token (JWT), so is none of a token file."""
     return _SHAPE.fullmatch(token) is not None

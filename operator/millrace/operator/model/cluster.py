@@ -25,7 +25,7 @@ from millrace.operator.model.scheduling import (
     SpreadConstraint,
     Toleration,
 )
-from millrace.operator.model.security import Access, Tls
+from millrace.operator.model.security import Access, MetricsPage, Tls
 
 POOLS_MAX = 16
 VOLUMES_MAX = 16
@@ -269,6 +269,10 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "listeners.outside.clientsCA goes with `tls`: certificates are shown over TLS only",
         ),
         Rule(
+            "!has(self.metricsPage) || has(self.tls)",
+            "metricsPage goes with `tls`: its token is sent over TLS only",
+        ),
+        Rule(
             "!has(self.tls) || !has(self.version) || !(self.version in ['0.1.0', '0.2.0'])",
             "tls needs brokers that know it: 0.1.0 and 0.2.0 do not; name a later version",
         ),
@@ -313,6 +317,9 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     the brokers may do everything."""
     network_policy: NetworkRules = field(default_factory=NetworkRules)
     """Who reaches the brokers' pods, and whom they reach."""
+    metrics_page: MetricsPage | None = None
+    """Guards the metrics page of brokers: it speaks TLS, and asks for a token. A change is a
+    rolling restart. Unset: whoever reaches it may read it."""
     allowed_topics: AllowedTopics = field(default_factory=AllowedTopics)
     """Which Topics the cluster takes, and Quotas for these."""
     volume_deletion: VolumeDeletion = VolumeDeletion.RETAIN

@@ -27,7 +27,9 @@ _NOT_WITH_A_UNIT = {
 
 OPERATOR_SECTIONS = frozenset({"node", "coordination", "listeners", "access"})
 """Sections of a broker's settings that only the operator sets."""
-_OPERATOR_SETTINGS = {"metrics": ("host", "port")}
+_OPERATOR_SETTINGS = {
+    "metrics": ("host", "port", "tls_certificate_file", "tls_key_file", "token_file")
+}
 """Those that only the operator sets in other sections."""
 
 
@@ -169,6 +171,10 @@ def cluster_definition() -> Schema:
             },
             "bootstrap": _text("Where clients in this Kubernetes cluster connect first."),
             "outsideBootstrap": _text("Where clients outside of it connect first."),
+            "authorities": _text(
+                "Certificates of the authorities that clients trust, as PEM; the ConfigMap "
+                "<cluster>-ca has them, too."
+            ),
         },
         columns=[
             ("Brokers", "integer", ".status.brokers"),

@@ -341,6 +341,7 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
                         # Prometheus finds the page by these; a pool's own annotations may differ.
                         "prometheus.io/scrape": "true",
                         "prometheus.io/port": str(METRICS_PORT),
+                        **({"prometheus.io/scheme": "https"} if _scheme(cluster) else {}),
                         **pool.template.annotations,
                         CONFIG_ANNOTATION: _digest(broker_toml(cluster, pool)),
                     },
@@ -352,6 +353,11 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     )
     document["metadata"]["labels"][POOL_LABEL] = pool.name
     return document
+
+
+def _scheme(cluster: Cluster) -> Document:
+    """Return how the metrics page is asked for, beyond the usual; the kubelet shows no token."""
+    return {} if cluster.spec.metrics_page is None else {"scheme": "HTTPS"}
 
 
 def _claim(cluster: Cluster, volume: Volume) -> Document:
@@ -479,7 +485,7 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
     asked: Document = (
         {"grpc": {"port": CLIENT_PORT}}
         if cluster.spec.tls is None
-        else {"httpGet": {"path": "/ready", "port": METRICS_PORT}}
+        else {"httpGet": {"path": "/ready", "port": METRICS_PORT, **_scheme(cluster)}}
     )
     is_serving = {**asked, "timeoutSeconds": 5}
     return {

@@ -1,9 +1,11 @@
-"""What a broker's pod has so that its listeners speak TLS, and ask who calls."""
+"""What a broker's pod has so that its listeners speak TLS, and ask who calls, and its page, too."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.listeners import ClientsAuthorities
+from millrace.operator.model.security import MetricsPage
 
 AUTHORITIES: Final = "ca.crt"
 """Name of the file with the authorities to be trusted."""
@@ -14,6 +16,8 @@ _ISSUED_FOLDER: Final = "/etc/millrace-clients-tls"
 _ISSUED_VOLUME: Final = "clients-tls"
 _CLIENTS_FOLDER: Final = "/etc/millrace-clients-ca"
 _CLIENTS_VOLUME: Final = "clients-ca"
+_PAGE_FOLDER: Final = "/etc/millrace-metrics"
+_PAGE_VOLUME: Final = "metrics-token"
 _OWN: Final = {"CERTIFICATE": "$(POD_NAME).crt", "KEY": "$(POD_NAME).key"}
 _ISSUED: Final = {"CERTIFICATE": "tls.crt", "KEY": "tls.key"}
 """Files as cert-manager calls them."""
@@ -60,6 +64,22 @@ def secure(cluster: Cluster, pool_object: str, pod: dict[str, Any]) -> None:
     container["env"].append({"name": "MILLRACE_TLS_CA_FILE", "value": trusted})
     if cluster.spec.access is not None:
         container["env"].append({"name": "MILLRACE_BROKER__ACCESS__KUBERNETES", "value": "true"})
+    if cluster.spec.metrics_page is not None:
+        _guard_page(cluster.spec.metrics_page, shown, pod)
+
+
+def _guard_page(page: MetricsPage, shown: Mapping[str, str], pod: dict[str, Any]) -> None:
+    """Have the metrics page speak TLS, and ask for a token."""
+    (container,) = pod["containers"]
+    files = {f"TLS_{what}": file for what, file in shown.items()}
+    files["TOKEN"] = f"{_PAGE_FOLDER}/token"
+    container["env"] += [
+        {"name": f"MILLRACE_BROKER__METRICS__{what}_FILE", "value": file}
+        for what, file in files.items()
+    ]
+    source = _secret(page.token_secret)
+    source["secret"]["items"] = [{"key": "token", "path": "token"}]
+    _mount(pod, _PAGE_VOLUME, _PAGE_FOLDER, source)
 
 
 def _secret(name: str) -> dict[str, Any]:

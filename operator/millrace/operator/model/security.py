@@ -78,3 +78,11 @@ class Access(Struct, frozen=True, kw_only=True, rename="camel"):
     authority: Literal["Kubernetes"] = "Kubernetes"
     """`Kubernetes`: ServiceAccounts call, by tokens for this cluster, and Kubernetes' roles say
     what they may do."""
+
+
+class MetricsPage(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The page of each broker that Prometheus reads."""
+
+    token_secret: DnsLabel
+    """Name of a Secret of this namespace, whose key `token` has what Prometheus must show, as by
+    `authorization.credentials`. Another token counts within two minutes, and nothing restarts."""

@@ -266,8 +266,10 @@ class ClusterReconciler:
             failures = {"reason": "FailedCreate", "involvedObject.kind": STATEFUL_SET.name}
             events = await self._api.list(EVENT, cluster.namespace, fields=failures)
             not_made = why_not_made(events, seen.stateful_sets)
+        authorities = "" if held is None else held.trusted_by_clients.decode()
         return Look(
-            *(pods, not_made, found, scale, lost, step, volumes, is_placing, outside, certified)
+            *(pods, not_made, found, scale, lost, step, volumes, is_placing, outside, certified),
+            authorities=authorities,
         )
 
     async def _trust(self, cluster: Cluster, seen: _Seen) -> SeenCertificates | None:

@@ -28,6 +28,7 @@ class Look:
 
     Attributes:
         not_made: why missing pods cannot be created.
+        authorities: that clients trust, as PEM; empty: none, or none is known yet.
     """
 
     pods: Sequence[BrokerPod]
@@ -40,6 +41,7 @@ class Look:
     is_placing: bool
     outside: Outside | None
     certified: Condition | None
+    authorities: str = ""
 
     @property
     def pods_wanted(self) -> int:
@@ -56,6 +58,7 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
         "readyBrokers": sum(pod.is_ready for pod in look.pods),
         "bootstrap": bootstrap_address(cluster),
         "outsideBootstrap": None if look.outside is None else look.outside.bootstrap or None,
+        "authorities": look.authorities or None,
         "clusterId": None if found is None else found.cluster.cluster_id,
         "controller": None if found is None else found.controller,
         "leaving": list(look.scaling.leaving) or None,

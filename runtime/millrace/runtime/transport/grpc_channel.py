@@ -19,7 +19,7 @@ from millrace.runtime import host
 from millrace.runtime.software import USER_AGENT
 from millrace.runtime.transport.calls import CallError, Status, do_nothing, joined
 from millrace.runtime.transport.credentials import ClientCredentials
-from millrace.runtime.transport.tokens import TokenFile
+from millrace.runtime.transport.tokens import Token
 
 RETIRED_SECONDS_MAX: Final = 60.0
 """How long calls may go on whose connection was made with earlier credentials."""
@@ -56,7 +56,7 @@ class Channel:
         client_id: str,
         on_called: OnCalled | None = None,
         credentials: ClientCredentials | None = None,
-        token: TokenFile | None = None,
+        token: Token | None = None,
     ) -> None:
         user_agent = ("grpc.primary_user_agent", USER_AGENT)
         self._address = address

@@ -1,15 +1,16 @@
-"""The token of a client, from a file: it goes with each call, where nobody else can read it.
+"""The token of a client: it goes with each call, where nobody else can read it.
 
-The file is looked at once a second at the most, and read again when it has changed: a token is
-renewed by writing another one. A call whose token cannot be sent fails before anything is sent, and
-so does one with a token that Kubernetes has made for somebody else (G1).
+It is given, or comes from a file, which is looked at once a second at the most, and read again
+when it has changed: a token is renewed by writing another one. A call whose token cannot be sent
+fails before anything is sent, and so does one with a token that Kubernetes has made for somebody
+else (G1).
 """
 
 from pathlib import Path
 from typing import Final
 
 from millrace.core.addresses import is_loopback, split_address
-from millrace.core.errors import AuthenticationFailedError
+from millrace.core.errors import AuthenticationFailedError, InvalidConfigError
 from millrace.core.guard.service_account_token import sending_problem
 from millrace.core.guard.token_file import TOKEN_CHARACTERS_MAX, token_problem
 from millrace.runtime import host
@@ -20,18 +21,24 @@ _LOOK_SECONDS: Final = 1.0
 _KEY: Final = "authorization"
 
 
-class TokenFile:
-    """One token, as its file has it now. It belongs to one loop.
+class Token:
+    """One token, which stays the same.
 
     Args:
-        path: of the file, which has the token alone.
+        token: of the client.
+        name: what people call it by; never the token.
+
+    Attributes:
+        name: as given; of a file, its path.
+
+    Raises:
+        InvalidConfigError: it is none that may be sent.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-        self._stamp: FileStamp | None = None
-        self._token = ""
-        self._look_at = 0.0
+    def __init__(self, token: str, name: str = "this client") -> None:
+        self._token, self.name = token, name
+        if problem := token_problem(token) or sending_problem(token):
+            raise InvalidConfigError(f"token: {problem}")
 
     def metadata(self, address: str, *, is_private: bool) -> tuple[tuple[str, str], ...]:
         """Return what names the caller in a call.
@@ -45,10 +52,33 @@ class TokenFile:
         """
         if not is_private and not is_loopback(split_address(address)[0]):
             raise _refused(
-                f"the token of {self._path} is not sent to {address} in plain text, where others "
+                f"the token of {self.name} is not sent to {address} in plain text, where others "
                 "could read it: set tls_ca_file, so that the connection is encrypted"
             )
         return ((_KEY, f"Bearer {self._current()}"),)
+
+    def _current(self) -> str:
+        """Return the token to send now.
+
+        Raises:
+            CallError: there is none.
+        """
+        return self._token
+
+
+class TokenFile(Token):
+    """One token, as its file has it now. It belongs to one loop.
+
+    Args:
+        path: of the file, which has the token alone.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self.name = path
+        self._stamp: FileStamp | None = None
+        self._token = ""
+        self._look_at = 0.0
 
     def _current(self) -> str:
         now = host.monotonic_s()

@@ -1,5 +1,6 @@
 """The pages: in the language that Prometheus asks for, and for probes."""
 
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -9,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.broker.telemetry.page import serve_metrics
 from millrace.core.broker_config import MetricsConfig
-from millrace.core.errors import NotLeaderError
+from millrace.core.errors import InvalidConfigError, NotLeaderError
 
 
 @pytest.mark.parametrize(
@@ -52,3 +53,46 @@ def test_a_probe_is_told_whether_the_broker_serves_and_nothing_else() -> None:
             assert answer.read() == b"ready\n"
     finally:
         page.close()
+
+
+def test_a_page_that_asks_for_a_token_tells_probes_without_one_and_nobody_else(
+    tmp_path: Path,
+) -> None:
+    """G5."""
+    (tmp_path / "token").write_text("t" * 32)
+    config = MetricsConfig(port=0, token_file=str(tmp_path / "token"))
+    page = serve_metrics(config, BrokerMetrics().registry, is_ready=lambda: True)
+    address = f"http://127.0.0.1:{page.port}"
+    try:
+        with urlopen(f"{address}/ready", timeout=10) as answer:
+            assert answer.read() == b"OK\n"
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"{address}/metrics", timeout=10)
+        refused.value.close()
+        assert refused.value.code == 401
+        shown = Request(f"{address}/metrics", headers={"Authorization": f"Bearer {'t' * 32}"})
+        with urlopen(shown, timeout=10) as answer:
+            assert b"millrace_build_info" in answer.read()
+    finally:
+        page.close()
+
+
+def test_a_token_that_others_could_read_on_its_way_is_no_setting(tmp_path: Path) -> None:
+    said = list(MetricsConfig(host="0.0.0.0", token_file="t").validate())
+    assert said == [
+        "token_file: it needs tls_certificate_file and tls_key_file, as others could read the "
+        "token on its way to 0.0.0.0"
+    ]
+    assert list(MetricsConfig(tls_key_file="k").validate()) == [
+        "tls_certificate_file: it must be set, as tls_key_file is"
+    ]
+    guarded = MetricsConfig(
+        host="0.0.0.0", tls_certificate_file="c", tls_key_file="k", token_file="t"
+    )
+    assert list(guarded.validate()) == []
+    with pytest.raises(InvalidConfigError, match=r"metrics: .*none"):
+        serve_metrics(
+            MetricsConfig(port=0, token_file=str(tmp_path / "none")),
+            BrokerMetrics().registry,
+            is_ready=lambda: True,
+        )

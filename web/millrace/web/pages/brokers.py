@@ -1,14 +1,23 @@
 """The brokers, and the settings that one of them goes by."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import PurePosixPath
 
-from millrace.client import ClusterDescription, LogDescription, TopicDescription
+from millrace.client import ClusterDescription, ConfigValue, LogDescription, TopicDescription
 from millrace.runtime.page_messages import RefusedError
-from millrace.web.markup import Markup, element
-from millrace.web.pages.layout import Page, Visit, bytes_of, facts, number, table
+from millrace.web.markup import Markup, element, joined
+from millrace.web.pages.layout import (
+    Page,
+    Visit,
+    allowed,
+    bytes_of,
+    facts,
+    left_out,
+    number,
+    table,
+)
 
 _DOWN = ("fenced", "unreachable")
 
@@ -17,11 +26,14 @@ async def page(visit: Visit) -> Page:
     """Return the page of all brokers."""
     admin = visit.cluster.admin
     cluster, topics, logs = await asyncio.gather(
-        admin.describe_cluster(), admin.describe_topics(), admin.describe_logs()
+        admin.describe_cluster(), admin.describe_topics(), allowed(admin.describe_logs())
     )
     return Page(
         "Brokers",
-        [brokers_table(visit, cluster, list(topics.values())), _directories(logs)],
+        [
+            brokers_table(visit, cluster, list(topics.values())),
+            left_out("Log directories") if logs is None else _directories(logs),
+        ],
     )
 
 
@@ -33,12 +45,11 @@ async def broker(visit: Visit) -> Page:
     """
     admin, broker_id = visit.cluster.admin, visit.number("id")
     cluster, configs = await asyncio.gather(
-        admin.describe_cluster(), admin.describe_broker_configs()
+        admin.describe_cluster(), allowed(admin.describe_broker_configs())
     )
     found = None if broker_id is None else cluster.broker(broker_id)
     if found is None:
         raise RefusedError(HTTPStatus.NOT_FOUND, f"there is no broker {visit.text('id')!r}")
-    config = configs.get(found.broker_id, {})
     return Page(
         f"Broker {found.broker_id}",
         [
@@ -50,28 +61,36 @@ async def broker(visit: Visit) -> Page:
                 ("Media", ", ".join(found.media) or None),
                 ("Epoch", found.broker_epoch),
             ),
-            table(
-                "Settings that are not defaults",
-                ["Setting", "Value", "From"],
-                [
-                    [element("code", name), setting.value or None, setting.source]
-                    for name, setting in config.items()
-                    if setting.source != "default"
-                ],
-                "It goes by the defaults." if config else "It does not answer.",
-            ),
-            table(
-                "Other settings",
-                ["Setting", "Value"],
-                [
-                    [element("code", name), setting.value or None]
-                    for name, setting in config.items()
-                    if setting.source == "default"
-                ],
-                "None is known.",
-            ),
+            left_out("Its settings")
+            if configs is None
+            else _settings(configs.get(found.broker_id, {})),
         ],
         above="/brokers",
+    )
+
+
+def _settings(config: Mapping[str, ConfigValue]) -> Markup:
+    return joined(
+        table(
+            "Settings that are not defaults",
+            ["Setting", "Value", "From"],
+            [
+                [element("code", name), setting.value or None, setting.source]
+                for name, setting in config.items()
+                if setting.source != "default"
+            ],
+            "It goes by the defaults." if config else "It does not answer.",
+        ),
+        table(
+            "Other settings",
+            ["Setting", "Value"],
+            [
+                [element("code", name), setting.value or None]
+                for name, setting in config.items()
+                if setting.source == "default"
+            ],
+            "None is known.",
+        ),
     )
 
 

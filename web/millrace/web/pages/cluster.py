@@ -7,7 +7,16 @@ from millrace.client import ClusterDescription, ClusterHealth, TopicDescription
 from millrace.core.words import count
 from millrace.web.markup import Markup, element, joined
 from millrace.web.pages.brokers import brokers_table
-from millrace.web.pages.layout import Column, Page, Visit, facts, number, table
+from millrace.web.pages.layout import (
+    Column,
+    Page,
+    Visit,
+    allowed,
+    facts,
+    left_out,
+    number,
+    table,
+)
 
 _PROBLEMS_MAX = 100
 
@@ -16,16 +25,16 @@ async def page(visit: Visit) -> Page:
     """Return the page."""
     admin = visit.cluster.admin
     health, cluster, topics = await asyncio.gather(
-        admin.describe_health(), admin.describe_cluster(), admin.describe_topics()
+        allowed(admin.describe_health()), admin.describe_cluster(), admin.describe_topics()
     )
     users = [topic for topic in topics.values() if not topic.is_internal]
     return Page(
         "Cluster",
         [
-            state(health),
+            left_out("Whether all is well") if health is None else state(health),
             _facts(visit, cluster, users),
             brokers_table(visit, cluster, list(topics.values())),
-            _problems(visit, health),
+            None if health is None else _problems(visit, health),
         ],
     )
 

@@ -11,7 +11,17 @@ from millrace.core.coordinator.groups.lags import LagSums, added_up, asked_about
 from millrace.core.topics import PartitionName
 from millrace.runtime.page_messages import RefusedError
 from millrace.web.markup import Child, element
-from millrace.web.pages.layout import Page, Visit, age_of, bytes_of, facts, number, pager, table
+from millrace.web.pages.layout import (
+    Page,
+    Visit,
+    age_of,
+    allowed,
+    bytes_of,
+    facts,
+    number,
+    pager,
+    table,
+)
 
 GROUPS_MAX: Final = 50
 """Groups on a page: each takes several requests."""
@@ -25,12 +35,13 @@ class _GroupLag:
     """A group with the partitions that it reads, and its lag in each, where it is known."""
 
     group: GroupDescription
-    places: list[PartitionName]
+    places: list[PartitionName] | None
+    """None: the visitor may not see its topics."""
     lags: Mapping[PartitionName, Lag | MillraceError]
 
     def total(self) -> LagSums:
         """Return the sums over its partitions."""
-        found = (self.lags.get(place) for place in self.places)
+        found = (self.lags.get(place) for place in self.places or ())
         return added_up([lag if isinstance(lag, Lag) else None for lag in found])
 
 
@@ -72,8 +83,16 @@ def _row(visit: Visit, reader: _GroupLag) -> list[Child]:
         group.kind,
         group.state if is_consumer else None,
         len(group.members) if is_consumer else None,
-        len(reader.places),
-        *(total.records, bytes_of(total.bytes), age_of(total.milliseconds)),
+        *(
+            (None, None, None, None)
+            if reader.places is None
+            else (
+                len(reader.places),
+                total.records,
+                bytes_of(total.bytes),
+                age_of(total.milliseconds),
+            )
+        ),
         total.unknown or "",
     ]
 
@@ -91,7 +110,7 @@ async def group(visit: Visit) -> Page:
     described, total = found.group, found.total()
     owners = described.owners
     rows: list[list[Child]] = []
-    for place in found.places[:ROWS_MAX]:
+    for place in (found.places or ())[:ROWS_MAX]:
         lag = found.lags.get(place)
         owner = owners.get(place)
         known = lag if isinstance(lag, Lag) else None
@@ -134,9 +153,11 @@ async def group(visit: Visit) -> Page:
                     *("Member", "Problem"),
                 ],
                 rows,
-                "It has no positions.",
+                "Your token may not see its topics."
+                if found.places is None
+                else "It has no positions.",
             ),
-            _left_out(len(found.places)),
+            _left_out(len(found.places or ())),
             table(
                 "Members",
                 ["Member", "Instance", "Client", "Address", "Zone", number("Partitions")],
@@ -178,6 +199,9 @@ async def _lag_of(admin: Admin, name: str) -> _GroupLag | None:
     found = await admin.describe_group(name)
     if found is None:
         return None
-    places = found.partitions(await admin.describe_topics(found.topics))
+    topics = await allowed(admin.describe_topics(found.topics))
+    if topics is None:
+        return _GroupLag(found, None, {})
+    places = found.partitions(topics)
     answers = await admin.describe_lags(asked_about(places, found.positions))
     return _GroupLag(found, places, answers)

@@ -1,17 +1,18 @@
 """What all pages have in common: the frame, tables, facts, and the address that was asked for."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final, TypeVar
 
+from millrace.client import AccessDeniedError, AuthenticationFailedError
 from millrace.core.numbers import parse_whole_number
 from millrace.core.words import duration, size
 from millrace.runtime.page_messages import RefusedError
 from millrace.web import markup
-from millrace.web.clusters import Cluster
+from millrace.web.clients import Cluster
 from millrace.web.markup import Child, Markup, element, joined
 
 PAGES: Final = {
@@ -23,10 +24,13 @@ PAGES: Final = {
     "/quotas": "Quotas",
 }
 """What the navigation shows, by path."""
+TOKEN_PATH: Final = "/token"
+"""Of the page that takes a visitor's token."""
 REFRESH_S: Final = 5
 """How often a page is loaded again, if its reader wants that."""
 _LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 INT64_MAX: Final = 2**63 - 1
 
 
@@ -38,6 +42,8 @@ class Visit:
     path: str
     """Of a page that is there, so that links may lead to it; empty: there is none."""
     query: Mapping[str, str] = field(default_factory=dict)
+    has_session: bool = False
+    """Whether the page keeps a token of this visitor."""
 
     @property
     def prefix(self) -> str:
@@ -112,6 +118,25 @@ class Column:
 def number(name: str) -> Column:
     """Return a column of figures."""
     return Column(name, is_numeric=True)
+
+
+async def allowed(asked: Awaitable[Answer]) -> Answer | None:
+    """Return an answer; None: the visitor may not have it, and the page has other things to show.
+
+    Raises:
+        AuthenticationFailedError: brokers do not know the visitor, so may show nothing.
+    """
+    try:
+        return await asked
+    except AuthenticationFailedError:
+        raise
+    except AccessDeniedError:
+        return None
+
+
+def left_out(what: str) -> Markup:
+    """Return what is said in the place of something that a visitor may not see."""
+    return element("p", f"{what}: only for those who may describe the cluster.", class_="quiet")
 
 
 UNKNOWN: Final = element("span", "–", class_="unknown", title="not known, or none")
@@ -229,7 +254,7 @@ def write(page: Page, visit: Visit | None, now: datetime) -> bytes:
             _navigation(page, visit) if visit is not None else None,
         ),
         element("main", element("h1", page.title), page.content, id="content"),
-        element("footer", _footer(visit, now, is_refreshed=refresh)),
+        element("footer", _footer(visit, now, is_refreshed=refresh), _forgetting(visit)),
     )
     return markup.document(head, body)
 
@@ -256,6 +281,19 @@ def _footer(visit: Visit | None, now: datetime, *, is_refreshed: bool) -> Markup
             )
         )
     return element("p", f"Seen at {seen}. This page only shows; it changes nothing. ", switch)
+
+
+def _forgetting(visit: Visit | None) -> Markup | None:
+    """Return the button that ends a visit; None: no token is kept."""
+    if visit is None or not visit.has_session:
+        return None
+    return element(
+        "form",
+        "It shows what your token may see.",
+        element("button", "Forget my token", name="forget", value="yes"),
+        action=visit.address(TOKEN_PATH),
+        method="post",
+    )
 
 
 def prose(text: str) -> Markup:

@@ -45,7 +45,7 @@ async def page(visit: Visit) -> Page:
         wanted = place.start if key is not None else place.end - RECORDS_MAX
     start = min(max(wanted, place.start), place.end)
     if start < place.end:
-        found = await read(visit.cluster.bootstrap, place.name, start, place.end, key=key)
+        found = await read(visit.cluster, place.name, start, place.end, key=key)
     else:
         found = Found((), place.end, 0)
     pager = _pager(visit, place, found, start, is_search=key is not None)
@@ -78,7 +78,7 @@ async def record(visit: Visit) -> Page:
             else f"{place.topic}-{place.partition} has no records",
         )
     found = await read(
-        visit.cluster.bootstrap,
+        visit.cluster,
         place.name,
         offset,
         place.end,

@@ -13,7 +13,17 @@ from millrace.client import (
 )
 from millrace.core.words import count
 from millrace.web.markup import Child, Markup, element
-from millrace.web.pages.layout import Page, Visit, bytes_of, facts, number, pager, prose, table
+from millrace.web.pages.layout import (
+    Page,
+    Visit,
+    allowed,
+    bytes_of,
+    facts,
+    number,
+    pager,
+    prose,
+    table,
+)
 
 TOPICS_MAX: Final = 100
 """Topics on a page."""
@@ -26,7 +36,7 @@ _LOGS_MAX: Final = 2_000
 async def page(visit: Visit) -> Page:
     """Return the page of all topics, or of those whose names have some part."""
     admin = visit.cluster.admin
-    topics, health = await asyncio.gather(admin.describe_topics(), admin.describe_health())
+    topics, health = await asyncio.gather(admin.describe_topics(), allowed(admin.describe_health()))
     part = visit.text("find").strip()
     with_internal = visit.text("internal") == "yes"
     found = [
@@ -36,12 +46,12 @@ async def page(visit: Visit) -> Page:
     ]
     first, shown = visit.part(found, TOPICS_MAX)
     has_sizes = sum(len(topic.partitions) for topic in topics.values()) <= _LOGS_MAX
-    logs = await admin.describe_logs() if has_sizes else []
+    logs = await allowed(admin.describe_logs()) if has_sizes else None
     return Page(
         "Topics",
         [
             _form(visit, part, with_internal=with_internal),
-            _table(visit, shown, logs, health, part, has_sizes=has_sizes),
+            _table(visit, shown, logs, health, part),
             pager(visit, first, len(shown), len(found), TOPICS_MAX),
         ],
     )
@@ -65,24 +75,24 @@ def _form(visit: Visit, part: str, *, with_internal: bool) -> Markup:
 def _table(
     visit: Visit,
     topics: Sequence[TopicDescription],
-    logs: Sequence[LogDescription],
-    health: ClusterHealth,
+    logs: Sequence[LogDescription] | None,
+    health: ClusterHealth | None,
     part: str,
-    *,
-    has_sizes: bool,
 ) -> Markup:
     led: dict[str, list[LogDescription]] = {}
-    for log in logs:
+    for log in logs or ():
         if log.leads:
             led.setdefault(log.topic, []).append(log)
-    problems = health.problems_by_topic
+    problems = {} if health is None else health.problems_by_topic
     rows: list[list[Child]] = [
         [
             visit.link(topic.name, "/topic", name=topic.name),
             len(topic.partitions),
             topic.replication_factor,
-            sum(_records(log) for log in led.get(topic.name, ())) if has_sizes else None,
-            bytes_of(sum(log.size_bytes for log in led.get(topic.name, ()))) if has_sizes else None,
+            sum(_records(log) for log in led.get(topic.name, ())) if logs is not None else None,
+            bytes_of(sum(log.size_bytes for log in led.get(topic.name, ())))
+            if logs is not None
+            else None,
             _value(topic.config, "cleanup.policy"),
             element("span", problems[topic.name], class_="state bad")
             if topic.name in problems

@@ -19,7 +19,7 @@ from millrace.runtime.transport.drpc.client import DrpcConnection, DrpcStream, c
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.frames import ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
-from millrace.runtime.transport.tokens import TokenFile
+from millrace.runtime.transport.tokens import Token
 
 CONNECT_SECONDS_MAX: Final = 0.25
 TLS_SECONDS_MAX: Final = 1.0
@@ -62,7 +62,7 @@ class Connector:
         received_bytes_max: int,
         client_id: str,
         credentials: ClientCredentials | None = None,
-        token: TokenFile | None = None,
+        token: Token | None = None,
     ) -> None:
         self._limits = limits
         self._credentials = credentials
