@@ -497,6 +497,10 @@ CLUSTERS: Final = (
          cluster(tls={}, listeners={"outside": {"type": "NodePort", "clientsCA": {"name": "no"}}}),
          "there is no ConfigMap no for listeners.outside.clientsCA: create it",
          condition="OutsideAddressed", reason="AddressesMissing"),
+    case("the key of an authority where its certificate should be",
+         cluster(tls={}, listeners={"outside": {
+             "type": "NodePort", "clientsCA": {"kind": "Secret", "name": "a", "key": "1.key"}}}),
+         "spec.listeners.outside.clientsCA", "key of a Secret must end in .crt"),
     case("authorities of clients in an object of another kind",
          cluster(tls={}, listeners={
              "outside": {"type": "NodePort", "clientsCA": {"kind": "Issuer", "name": "a"}}}),

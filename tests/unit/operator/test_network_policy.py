@@ -124,6 +124,17 @@ def test_clients_outside_come_from_any_address() -> None:
     assert judged.entered(SOMEWHERE) == {"outside", "outside-drpc"}
 
 
+@pytest.mark.parametrize("spec", [{}, {"tls": {}}, {"tls": {}, "listeners": OUTSIDE}])
+def test_each_port_of_a_pod_is_open_to_those_whom_it_is_for(spec: dict[str, Any]) -> None:
+    judged = Judged(**spec)
+    assert judged.entered(PEER) == judged.ports.keys()
+    for_clients = {name for name in judged.ports if not name.startswith("replica")}
+    assert judged.entered(CLIENT) == for_clients
+    for name, number in judged.ports.items():
+        is_of_brokers = name.startswith(("client", "replica"))
+        assert judged.leaves(PEER, number) is is_of_brokers, name
+
+
 def test_a_port_that_is_switched_off_is_not_open() -> None:
     off = {"enabled": False}
     judged = Judged(listeners={"clientsDrpc": off, "replicasDrpc": off})

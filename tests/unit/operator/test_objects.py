@@ -299,7 +299,7 @@ def test_clients_outside_show_a_certificate_where_a_cluster_has_their_authoritie
     tmp_path: Path, kind: str, source: dict[str, dict[str, Any]]
 ) -> None:
     """G6: at a listener of their own, beside that of pods with tokens."""
-    reference = {"kind": kind, "name": "company", "key": "clients.pem"}
+    reference = {"kind": kind, "name": "company", "key": "clients.crt"}
     outside = {"type": "NodePort", "clientsCA": reference}
     made = objects(tls={}, access={}, listeners={"outside": outside, "outsideDrpc": {}})
     for entry in loaded(tmp_path, made).listeners.entries:
@@ -313,7 +313,7 @@ def test_clients_outside_show_a_certificate_where_a_cluster_has_their_authoritie
         if volume["name"] == "clients-ca"
     ]
     ((of, named),) = source.items()
-    items = [{"key": "clients.pem", "path": "ca.crt"}]
+    items = [{"key": "clients.crt", "path": "ca.crt"}]
     assert found == {"name": "clients-ca", of: {**named, "items": items}}
     assert {"name": "clients-ca", "mountPath": "/etc/millrace-clients-ca", "readOnly": True} in (
         made_mounts(made)

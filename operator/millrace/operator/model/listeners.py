@@ -82,6 +82,13 @@ class OutsideBroker(Struct, frozen=True, kw_only=True, rename="camel"):
 class ClientsAuthorities(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where the authorities of clients' certificates are: in the Cluster's namespace."""
 
+    RULES: ClassVar = (
+        Rule(
+            "self.kind == 'ConfigMap' || self.key.endsWith('.crt')",
+            "key of a Secret must end in .crt: brokers' pods get no keys or passwords by it",
+        ),
+    )
+
     kind: Literal["ConfigMap", "Secret"] = "ConfigMap"
     """Kind of the object."""
     name: DnsLabel

@@ -23,10 +23,6 @@ from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.network import NetworkPeer
 from millrace.operator.model.ports import (
     BROKER_PORTS,
-    CLIENT_DRPC_PORT_NAME,
-    OUTSIDE_DRPC_PORT_NAME,
-    OUTSIDE_PORT_NAME,
-    REPLICA_DRPC_PORT_NAME,
     drpc_ports,
     outside_ports,
 )
@@ -55,17 +51,19 @@ def policy_spec(
         operator_namespace: where the operator runs; empty: in no pod.
     """
     rules = cluster.spec.network_policy
-    drpc, outside = drpc_ports(cluster), outside_ports(cluster)
+    numbers = {**BROKER_PORTS, **drpc_ports(cluster), **outside_ports(cluster)}
+
+    def of(side: str) -> list[str]:
+        """Return the ports of a side, which their names begin with."""
+        return [name for name in numbers if name.partition("-")[0] == side]
+
     ours: Rule = {"podSelector": {"matchLabels": brokers}}
-    clients = ["client", *(name for name in drpc if name == CLIENT_DRPC_PORT_NAME)]
-    replicas = ["replica", *(name for name in drpc if name == REPLICA_DRPC_PORT_NAME)]
-    numbers = {**BROKER_PORTS, **drpc}  # Not all networks know names of the other end's ports.
-    ends = [name for name in (OUTSIDE_PORT_NAME, OUTSIDE_DRPC_PORT_NAME) if name in outside]
+    clients, replicas, ends = of("client"), of("replica"), of("outside")
     allowed = [*_peers(rules.clients), ours, *_operator(operator_namespace)]
     ingress = [
         {"ports": _tcp(clients), **_from(allowed if rules.clients else [])},
         {"ports": _tcp(replicas), **_from([ours])},
-        {"ports": _tcp(["metrics"]), **_from(_peers(rules.metrics))},
+        {"ports": _tcp(of("metrics")), **_from(_peers(rules.metrics))},
     ]
     if ends:
         ingress.append({"ports": _tcp(ends)})
@@ -77,6 +75,7 @@ def policy_spec(
         "policyTypes": ["Ingress", "Egress"],
         "ingress": ingress,
         "egress": [
+            # By numbers: not all networks know the names of the other end's ports.
             {"ports": _tcp([numbers[name] for name in (*clients, *replicas)]), "to": [ours]},
             api_server,
             {"ports": [*_ports("UDP", _DNS_PORTS), *_tcp(_DNS_PORTS)]},
