@@ -22,6 +22,7 @@ from millrace.core.errors import MillraceError
 if TYPE_CHECKING:
     from millrace.cli.profiles import Profile
 
+_OTHERS_SAY: Final = "others say where brokers are"
 _SHORT_HELP_MAX = 200
 """Characters of a first sentence in a list of commands. It is wrapped, and need not be cut."""
 
@@ -165,6 +166,8 @@ def _profile_meant(context: click.Context, prefix: str, *, has_default: bool) ->
     Args:
         has_default: there are addresses where nobody names any.
     """
+    if _OTHERS_SAY in context.meta:
+        return None
     given, named = map(context.get_parameter_source, (f"{prefix}bootstrap", f"{prefix}profile"))
     if given is named is ParameterSource.COMMANDLINE:
         raise click.UsageError("addresses and a profile are given: which is meant?")
@@ -181,6 +184,16 @@ def _profile_meant(context: click.Context, prefix: str, *, has_default: bool) ->
         return None
     known = profiles.load()
     return None if known.current is None else known.find(known.current)
+
+
+def instead_of_profile(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+    """Take a flag by which others say where brokers are: click's hook.
+
+    Then no profile counts, for its credentials are for its own cluster.
+    """
+    if value:
+        context.meta[_OTHERS_SAY] = True
+    return value
 
 
 def _use(context: click.Context, prefix: str, credentials: Credentials) -> None:

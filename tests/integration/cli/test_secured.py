@@ -57,6 +57,10 @@ def test_it_speaks_tls_alone_with_the_same_authority_after_a_restart(
     assert plain.exit_code == ExitCode.UNREACHABLE
     assert "it speaks TLS, and this client does not" in plain.stderr
     assert "--tls-ca-file" in plain.stderr
+    beside = ["--port", "0", "--data-dir", str(up.data_dir)]
+    second = run("up", *beside, "--access", str(tmp_path / "access"), "--tls")
+    advice = f"`millrace up --port 0 --data-dir {up.data_dir}-2 --tls --access {tmp_path}/access`"
+    assert advice in second.stderr, "it does not let anybody in"
     assert up.stop() == 0
     again = up.run("--port", said["address"].rpartition(":")[2], "--tls")
     assert again["tls_ca_file"] == said["tls_ca_file"]

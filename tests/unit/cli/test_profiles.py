@@ -12,6 +12,7 @@ from millrace.cli.command import (
     Command,
     bootstrap_option,
     destination_of,
+    instead_of_profile,
     output_option,
     to_bootstrap_option,
 )
@@ -33,8 +34,9 @@ def asks(bootstrap: str, to_bootstrap: str | None, output: str) -> None:
 @click.command(cls=Command)
 @to_bootstrap_option
 @bootstrap_option
+@click.option("--kubernetes", is_flag=True, is_eager=True, callback=instead_of_profile)
 @output_option
-def proves(bootstrap: str, to_bootstrap: str | None, output: str) -> None:
+def proves(bootstrap: str, to_bootstrap: str | None, kubernetes: bool, output: str) -> None:
     """Show with which files a command would prove itself, to whom it reads from and writes to."""
     place = destination_of(bootstrap, to_bootstrap)
     sides = {bootstrap: Credentials(), place.bootstrap: place.credentials}
@@ -209,6 +211,15 @@ def test_what_is_for_one_cluster_goes_to_no_other_one(user: User) -> None:
     }
     over = user.proved("--profile", "plain", "--to-profile", "guarded", "--to-token-file", "/w")
     assert over == {"p:1": plain, "g:1": ["/ca", "-", "/w"]}
+
+
+def test_where_others_say_which_clusters_are_shown_no_profile_s_credentials_go_there(
+    user: User,
+) -> None:
+    user.ok("set", "guarded", "--bootstrap", "g:1", "--tls-ca-file", "/ca", "--token-file", "/t")
+    user.ok("use", "guarded")
+    assert user.proved("--kubernetes") == {"127.0.0.1:7092": NOTHING}
+    assert user.proved("--kubernetes", "--profile", "guarded") == {"127.0.0.1:7092": NOTHING}
 
 
 def test_in_one_cluster_who_writes_may_be_somebody_else(user: User) -> None:

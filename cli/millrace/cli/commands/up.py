@@ -213,7 +213,13 @@ def command(
         try:
             exit_code = process.run(settings, on_ready, stop_signals())
         except InvalidConfigError as error:
-            hint = _hint(error.message, data_dir, log_dirs, port, chosen_metrics_port)
+            more = [
+                *(("--host", host) if host != _LOOPBACK else ()),
+                *(("--tls", *([tls] if tls else [])) if tls is not None else ()),
+                *(("--access", str(access)) if access is not None else ()),
+                *(("--insecure",) if insecure else ()),
+            ]
+            hint = _hint(error.message, data_dir, log_dirs, port, chosen_metrics_port, more=more)
             raise Failure(error.message, hint, code_name=error.name()) from error
     raise SystemExit(exit_code)
 
@@ -304,9 +310,19 @@ def _web_page(web_port: int | None, port: int) -> "AbstractContextManager[WebPag
 
 
 def _hint(
-    problem: str, data_dir: str, log_dirs: Sequence[str], port: int, metrics_port: int | None
+    problem: str,
+    data_dir: str,
+    log_dirs: Sequence[str],
+    port: int,
+    metrics_port: int | None,
+    *,
+    more: Sequence[str],
 ) -> str:
-    """Return the command line that works when another broker is up already."""
+    """Return the command line that works when another broker is up already.
+
+    Args:
+        more: options of who gets in, which stay.
+    """
     other_port = port + _PORTS_AWAY if 0 < port <= PORT_MAX - _PORTS_AWAY else 0
     words = ["millrace", "up", "--port", str(other_port)]
     if metrics_port is not None and metrics_port > 0:
@@ -315,12 +331,13 @@ def _hint(
         if data_dir != _DATA_DIR:
             words += ["--data-dir", data_dir]
         words += [f"--log-dir={log_dir}" for log_dir in log_dirs]
-        return f"`{shlex.join(words)}` takes other ports"
+        return f"`{shlex.join([*words, *more])}` takes other ports"
     if "another broker uses" in problem:
         words += ["--data-dir", f"{data_dir}-2"]
         words += [f"--log-dir={log_dir}-2" for log_dir in log_dirs]
+        beside = shlex.join([*words, *more])
         return (
-            f"another one beside it: `{shlex.join(words)}`; several that are one cluster: "
+            f"another one beside it: `{beside}`; several that are one cluster: "
             "`millrace up --brokers 3`"
         )
     return _SETTINGS_HINT

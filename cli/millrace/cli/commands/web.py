@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millrace.cli.command import Command, bootstrap_option, output_option
+from millrace.cli.command import Command, bootstrap_option, instead_of_profile, output_option
 from millrace.cli.console import parent_process
 from millrace.cli.console.failures import ExitCode, Failure, importing_the_operator
 from millrace.cli.console.output import announce_json, announce_line
@@ -38,8 +38,10 @@ _PORT_DEFAULT = 7098
 @click.option(
     "--kubernetes",
     is_flag=True,
+    is_eager=True,
+    callback=instead_of_profile,
     help="Show all Clusters of the Kubernetes cluster in which this runs, in the place of "
-    "--bootstrap.",
+    "--bootstrap and of any profile.",
 )
 @click.option(
     "--listen-fd",

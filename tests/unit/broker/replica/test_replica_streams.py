@@ -101,9 +101,10 @@ class Following:
 async def following(port: int) -> AsyncIterator[Following]:
     """Follow the leader at a port."""
     session = LeaderSession(1 << 20)
-    the = Following(
-        SimpleNamespace(replica_address=f"127.0.0.1:{port}", drpc_address_at=lambda _: ""), session
+    leader = SimpleNamespace(
+        name="broker-1", replica_address=f"127.0.0.1:{port}", drpc_address_at=lambda _: ""
     )
+    the = Following(leader, session)
     position = FetchFrom(PLACE, LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1)
     session.open(position, NO_PROGRESS, MonotonicMs(0))
 
