@@ -3,6 +3,7 @@
 import base64
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from tests.api_server import cert_manager
 from tests.api_server.cert_manager import CertManager
 from tests.api_server.running import RunningApiServer
-from tests.integration.kubernetes.operated import Operated
+from tests.integration.kubernetes.operated import KilledError, Operated
 from tests.integration.kubernetes.test_certificates import bring, bundle, files, shake_hands
 from tests.integration.running_broker import RunningBroker
 
@@ -170,6 +171,35 @@ def test_an_issuer_of_another_group_is_asked_and_not_looked_up(
     operated.apply("clusters", "c", {**SPEC, "tls": {"issuerRef": reference}})
     assert told(operated)[1] == "Issuing"
     assert manager.get("certificates", "c-clients")["spec"]["issuerRef"] == reference
+
+
+def test_a_cluster_may_name_another_issuer(issued: Operated, manager: CertManager) -> None:
+    manager.make_issuer("new")
+    earlier, manager.authority = manager.authority, new_authority("new", days=10)
+    issued.apply("clusters", "c", {**SPEC, "tls": {"issuerRef": {"name": "new"}}})
+    assert told(issued)[1] == "Issuing"
+    assert manager.get("certificates", "c-clients")["spec"]["issuerRef"]["name"] == "new"
+    assert bundle(issued) == earlier.certificate.decode(), "brokers show what they have"
+    manager.step()
+    assert told(issued)[1] == "Issued"
+    both = manager.authority.certificate + earlier.certificate
+    assert bundle(issued) == both.decode()
+
+
+@pytest.mark.parametrize("changes", range(1, 5))
+def test_a_killed_operator_goes_on_to_ask_for_a_certificate(
+    operated: Operated, manager: CertManager, changes: int
+) -> None:
+    manager.make_issuer("company")
+    operated.apply("clusters", "c", SPEC)
+    operated.restart(changes)
+    with suppress(KilledError):
+        operated.look()
+    operated.restart()
+    operated.look()
+    manager.step()
+    assert told(operated)[1] == "Issued"
+    assert bundle(operated) == manager.authority.certificate.decode()
 
 
 def test_another_authority_of_the_issuer_is_trusted_beside_the_earlier_one_for_a_while(
