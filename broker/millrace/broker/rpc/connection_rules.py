@@ -27,6 +27,8 @@ _KEPT_MS: Final = 10_000
 """A peer whose connection is not seen yet is remembered for so long."""
 _RATE_DEBT_MS: Final = 3000
 """By how much new connections of an address may exceed their rate."""
+_CONDEMNED_MS: Final = 10_000
+"""How long strangers of a host are closed at once, of which one did what no client does."""
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _REFUSED_MAX: Final = 20
 """Refused calls of a stranger on one connection."""
@@ -49,6 +51,7 @@ class ConnectionRules:
     _calls: dict[str, int] = field(default_factory=dict)  # Under way, by peer.
     # The last end of a call, or when its caller was known first, by peer that is known.
     _known: dict[str, MonotonicMs] = field(default_factory=dict)
+    _condemned: dict[str, MonotonicMs] = field(default_factory=dict)  # Until when, by host.
     _refused: dict[str, int] = field(default_factory=dict)  # Calls of strangers, by peer.
     _rates: SourceRates = field(init=False)
 
@@ -81,6 +84,11 @@ class ConnectionRules:
         count = self._refused[peer] = self._refused.get(peer, 0) + 1
         return count == _REFUSED_MAX
 
+    def condemn(self, peer: str, now: MonotonicMs) -> None:
+        """A peer does what no client does: it has to go, and so have strangers of its host."""
+        self._known.pop(peer, None)
+        self._condemned[_host(peer)] = MonotonicMs(now + _CONDEMNED_MS)
+
     def strangers(self, peers: Mapping[str, str]) -> frozenset[str]:
         """Return the connections of peers that are not known."""
         return frozenset(socket for socket, peer in peers.items() if peer not in self._known)
@@ -96,6 +104,7 @@ class ConnectionRules:
             received: bytes that have come by connections of strangers.
         """
         there = set(peers.values())
+        self._condemned = {host: at for host, at in self._condemned.items() if now < at}
         self._known = {
             peer: at
             for peer, at in self._known.items()
@@ -142,6 +151,7 @@ class ConnectionRules:
             if peer not in self._known
             and (
                 now - self._quiet_since[socket] >= self.limits.connection_silence_ms_max
+                or _host(peer) in self._condemned
                 or self._refused.get(peer, 0) >= _REFUSED_MAX
                 or received.get(socket, 0) > self.limits.connection_unknown_bytes_max
             )

@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -37,6 +37,10 @@ _HASTY_SECONDS: Final = 0.1
 _SHARE: Final = 20
 """A pause is so many times as long as the look before."""
 _MUCH_BYTES: Final = 64 << 10
+_METADATA_ENTRIES_MAX: Final = 200
+_METADATA_BYTES_MAX: Final = 64 << 10
+"""Of a call, once they are decoded. gRPC bounds the bytes that came, of which each may stand for a
+field of 4 KB."""
 _QUIET_MS: Final = 10_000
 """Pause between two lines in the log."""
 
@@ -56,7 +60,9 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
         self._connections_max = limits.connections_max
         self._rules = ConnectionRules(limits)
         self._metrics = metrics
-        self._hasty = asyncio.Event()  # A connection should be closed at once.
+        self._hasty = asyncio.Event()  # The next look should be soon.
+        self._at_once = asyncio.Event()
+        self._refusing: Any = grpc.stream_stream_rpc_method_handler(self._refuse_bomb)
         self._open = metrics.connections.labels(listener)
         self._closed = metrics.connections_closed.labels(listener)
         self._quiet_until = MonotonicMs(0)
@@ -75,10 +81,16 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
 
     async def _pause(self) -> None:
         """Wait for the next look; not for long where a connection should be closed at once."""
-        await asyncio.sleep(self._pause_s)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_SECONDS - self._pause_s):
-                await self._hasty.wait()
+        for event, seconds in (
+            (self._at_once, self._pause_s),
+            (self._hasty, _LOOK_SECONDS - self._pause_s),
+        ):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await event.wait()
+            if self._at_once.is_set():
+                break
+        self._at_once.clear()
         self._hasty.clear()
 
     async def _look(self, sockets: ListenerSockets) -> None:
@@ -138,6 +150,8 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         """Implement `ServerInterceptor`: record every call while it lasts."""
+        if _is_bomb(handler_call_details.invocation_metadata):
+            return self._refusing  # It reads no request, whatever kind of call it is.
         handler: Any = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -154,6 +168,12 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
             yield
         finally:
             self._rules.on_call_ended(peer, monotonic_now())
+
+    async def _refuse_bomb(self, _: object, context: Any) -> None:
+        """End a call whose headers were small, and are large (HPACK)."""
+        self._rules.condemn(peer_name(context.peer()), monotonic_now())
+        self._at_once.set()
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much metadata")
 
     def _noted(self, serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
         async def noted(request: Any, context: Any) -> Any:
@@ -179,6 +199,14 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
                 raise without_call(aborted) from None
 
         return noted
+
+
+def _is_bomb(metadata: Sequence[tuple[str, str | bytes]]) -> bool:
+    """Return whether the metadata of a call exceed what gRPC bounds as they came, compressed."""
+    return (
+        len(metadata) > _METADATA_ENTRIES_MAX
+        or sum(len(value) for _, value in metadata) > _METADATA_BYTES_MAX
+    )
 
 
 _KINDS: Final = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")

@@ -203,7 +203,8 @@ def test_a_refused_call_and_its_request_are_gone_without_the_garbage_collector(m
         return grpc_handlers(handlers).service(details)
 
     async def call() -> None:
-        served: Any = await watch.intercept_service(find, SimpleNamespace(method=f"/S/{method}"))
+        details: Any = SimpleNamespace(method=f"/S/{method}", invocation_metadata=())
+        served: Any = await watch.intercept_service(find, details)
         context = CallContext()
         held.append(weakref.ref(context))
         with contextlib.suppress(grpc.aio.AbortError):

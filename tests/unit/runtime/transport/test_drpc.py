@@ -695,6 +695,18 @@ async def test_an_address_that_connects_too_often_is_refused_for_a_while() -> No
             peer.close()
 
 
+async def test_a_connection_that_is_gone_lets_go_of_its_transport() -> None:
+    """TLS has half a megabyte for each, and the connection stays until garbage is collected."""
+    async with serving() as the:
+        peer = await the.by_hand()
+        await until(lambda: bool(the.server.connections))
+        (served,) = the.server.connections
+        transport = served.transport
+        peer.close()
+        await until(lambda: served.transport is not transport)
+        assert served.transport.is_closing()
+
+
 async def test_a_machine_that_lives_and_does_not_read_for_long_keeps_its_connection() -> None:
     async with serving() as the:
         connection = await the.connect(replace(CONNECTION, dead_after_ms=1000))

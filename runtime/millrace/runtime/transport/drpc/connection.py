@@ -46,6 +46,34 @@ class ConnectionLimits:
     dead_after_ms: int
 
 
+class _Gone(asyncio.Transport):
+    """The transport of a connection that is gone."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """It is."""
+
+    def abort(self) -> None:
+        """It is gone."""
+
+    def pause_reading(self) -> None:
+        """Nothing comes."""
+
+    def resume_reading(self) -> None:
+        """Nothing comes."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+
+_GONE: Final = _Gone()
+
+
 class Connection(FrameReader):
     """One end of a connection.
 
@@ -211,6 +239,9 @@ class Connection(FrameReader):
     def connection_lost(self, exc: Exception | None) -> None:
         """End what depends on the connection."""
         self._end("the connection was closed" if exc is None else f"the connection broke: {exc}")
+        # This object is part of a cycle, and stays until the garbage collector comes. What TLS has
+        # for it, half a megabyte, must not.
+        self.transport = _GONE
 
     def eof_received(self) -> bool:
         """The other side sends nothing more: DRPC has no such state, so the connection ends."""
