@@ -16,7 +16,7 @@ from millrace.core.ids import (
 )
 from millrace.core.media import Media
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.model import BrokerLife, DrpcAddresses, PartitionState, Topic
+from millrace.core.metadata.model import BrokerLife, PartitionState, SideAddresses, Topic
 from millrace.core.metadata.requests import (
     AlterPartition,
     AlterPartitions,
@@ -114,7 +114,7 @@ class Cluster:
         self.driver.outside_addresses[BrokerId(broker_id)] = address
         self.driver.beat(self.life(broker_id))
 
-    def give_drpc_addresses(self, broker_id: int, addresses: DrpcAddresses) -> None:
+    def give_drpc_addresses(self, broker_id: int, addresses: SideAddresses) -> None:
         """Report where a broker is reached by DRPC in its heartbeats from now on."""
         self.driver.drpc_addresses[BrokerId(broker_id)] = addresses
         self.driver.beat(self.life(broker_id))

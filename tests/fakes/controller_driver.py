@@ -25,11 +25,11 @@ from millrace.core.metadata.broker_levels import BROKER_LEVEL
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import (
-    NO_DRPC,
+    NOWHERE,
     BrokerLife,
     BrokerRegistration,
-    DrpcAddresses,
     Reluctance,
+    SideAddresses,
 )
 from millrace.core.metadata.objects.store_versions import NOTHING_SEEN, StoreVersions
 from millrace.core.metadata.objects.stored_object import StoredObject
@@ -99,7 +99,7 @@ class ControllerDriver:
         self.reluctances: dict[BrokerLife, Reluctance] = {}
         self.media: dict[BrokerId, tuple[Media, ...]] = {}
         self.outside_addresses: dict[BrokerId, str] = {}
-        self.drpc_addresses: dict[BrokerId, DrpcAddresses] = {}
+        self.drpc_addresses: dict[BrokerId, SideAddresses] = {}
         self.levels: dict[BrokerId, int] = {}
         self.asks: list[AskLogEnds] = []
         self.lacking: list[LackingCommitted] = []
@@ -225,7 +225,7 @@ class ControllerDriver:
                 reluctance=self.reluctances.get(life, Reluctance.NONE),
                 media=self.media.get(life.broker_id, ()),
                 outside_address=self.outside_addresses.get(life.broker_id, ""),
-                drpc_addresses=self.drpc_addresses.get(life.broker_id, NO_DRPC),
+                drpc_addresses=self.drpc_addresses.get(life.broker_id, NOWHERE),
                 level=self.levels.get(life.broker_id, BROKER_LEVEL),
             )
         )

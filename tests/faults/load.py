@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
 from tests.faults.clients import Clients
@@ -93,6 +93,7 @@ class Load(Clients):
             asks for end offsets, because the answers of deposed leaders cannot be recognized.
         pause_s: the average pause between two operations of a client.
         record_bytes: the size of every record.
+        client: further settings of all clients.
 
     Attributes:
         acknowledged: number of values with `acks=all` so far.
@@ -112,8 +113,10 @@ class Load(Clients):
         newest_epoch: Callable[[int], int] | None = None,
         pause_s: float = 0.05,
         record_bytes: int = _SMALL,
+        client: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__("load")
+        self._client = dict(client or {})
         self.acknowledged = 0
         self.acknowledged_of = dict.fromkeys(places.keys, 0)
         self.slowest_s = 0.0
@@ -213,6 +216,7 @@ class Load(Clients):
             linger_ms=1,
             delivery_timeout_ms=90_000,
             request_timeout_ms=10_000,
+            **self._client,
         )
 
     async def _write(self, key: int) -> None:
@@ -275,6 +279,7 @@ class Load(Clients):
                 request_timeout_ms=10_000,
                 client_rack=zone,
                 metadata_max_age_ms=2_000,  # It soon asks again where to read.
+                **self._client,
             )
             try:
                 await consumer.assign(self._places.topics, start="beginning")
@@ -295,7 +300,7 @@ class Load(Clients):
         """Ask for end offsets all the time, of one topic after another."""
         record = self._history.record
         name = f"asker.{next(self._lives)}"
-        async with Admin(self._addresses, request_timeout_ms=5_000) as admin:
+        async with Admin(self._addresses, request_timeout_ms=5_000, **self._client) as admin:
             for topic in itertools.cycle(self._places.topics):
                 if self.is_over.is_set():
                     return
@@ -321,13 +326,13 @@ class Load(Clients):
                 await asyncio.sleep(self._pause_s)
 
     async def _read_all(self) -> dict[int, int]:
-        async with Admin(self._addresses) as admin:
+        async with Admin(self._addresses, **self._client) as admin:
             ends: dict[int, int] = {}
             for topic in self._places.topics:
                 for (_, partition), end in (await admin.list_offsets(topic)).items():
                     ends[self._places.key_of(topic, partition)] = end.offset
         deadline = time.monotonic() + _FINAL_SECONDS_MAX
-        async with Consumer(self._addresses) as consumer:
+        async with Consumer(self._addresses, **self._client) as consumer:
             await consumer.assign(self._places.topics, start="beginning")
             waiting = {key for key, end in ends.items() if end > 0}
             polled = []

@@ -80,6 +80,7 @@ class RunningBroker:
         self.module = "millrace.cli"
         self.address = ""
         self.outside_address = self.drpc_address = self.metrics_address = ""
+        self.tls_address = ""
         self.pid = 0
         self.log_path = folder / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,6 +101,7 @@ class RunningBroker:
         self.address, self.metrics_address = said["address"], said["metrics_address"]
         self.outside_address = said["outside_address"] or ""
         self.drpc_address = said.get("drpc_address") or ""  # The last release has none.
+        self.tls_address = said.get("tls_address") or ""
         self.pid = said["pid"]
         return self
 

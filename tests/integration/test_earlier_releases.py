@@ -24,7 +24,7 @@ from tests.releases.directory import (
 from tests.releases.last import unpacked
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
-from millrace.core.metadata.model import DrpcAddresses
+from millrace.core.metadata.model import SideAddresses
 from millrace.core.metadata.objects.encoding import encode_cluster
 
 
@@ -80,7 +80,7 @@ def test_a_data_directory_of_an_earlier_release_holds_what_it_held_and_goes_on(
 def test_the_last_release_reads_what_this_one_stores_of_a_broker(tmp_path: Path) -> None:
     """So its brokers follow a controller of this release, and one may become the controller."""
     cluster = Cluster(1)
-    cluster.give_drpc_addresses(0, DrpcAddresses(clients="a:7096", brokers="a:7097"))
+    cluster.give_drpc_addresses(0, SideAddresses(clients="a:7096", brokers="a:7097"))
     stored = encode_cluster(cluster.driver.image.cluster)
     release = unpacked(tmp_path)
     read = (

@@ -86,6 +86,7 @@ class BrokerAddress:
         outside_address: likewise, those of the outside listener; empty when there is none, or it is
             not known yet.
         drpc_address: likewise, by DRPC; empty when there is no such listener.
+        tls_address: likewise, by TLS and gRPC.
         replica_address: `host:port` that the cluster's other brokers connect to.
         metrics_address: `host:port` of the metrics page; empty when there is none.
     """
@@ -95,6 +96,7 @@ class BrokerAddress:
     address: str
     outside_address: str
     drpc_address: str
+    tls_address: str
     replica_address: str
     metrics_address: str
 
@@ -243,6 +245,7 @@ class Broker:
             address=str(listeners.clients.address),
             outside_address=addresses.of(ListenerProtocol.GRPC, Listener.OUTSIDE),
             drpc_address=addresses.of(ListenerProtocol.DRPC, Listener.CLIENTS),
+            tls_address=addresses.of(ListenerProtocol.GRPC, Listener.CLIENTS_TLS),
             replica_address=str(listeners.replica.address),
             metrics_address=metrics_address,
         )
@@ -270,6 +273,7 @@ class Broker:
             config.coordination.lease_times,
             name=config.node.name,
             address=str(listener.address),
+            tls_address=listener.tls_address,
             observer=sessions,
             known_cluster_id=self._directories.cluster_id,
             seen=self._directories.seen,
@@ -344,11 +348,9 @@ class Broker:
         partitions: Partitions,
         addresses: Addresses,
     ) -> BrokerLifecycle:
+        config = self._config
         watch = ReluctanceWatch(
-            partitions.directories,
-            self._reader,
-            self._config.storage,
-            self._config.cluster.address_settle_ms,
+            partitions.directories, self._reader, config.storage, config.cluster.address_settle_ms
         )
         self._duties.begin(watch.run())
         watch.show_in(self._metrics.reluctance)
@@ -361,6 +363,7 @@ class Broker:
             media=partitions.placement.working_media,
             outside_address=partial(addresses.of, ListenerProtocol.GRPC, Listener.OUTSIDE),
             drpc_addresses=addresses.drpc,
+            tls_addresses=addresses.tls,
             quotas=self._quotas,
         )
 

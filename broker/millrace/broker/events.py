@@ -718,6 +718,16 @@ CREDENTIAL_REFUSED: Final = Event(
     "address, close the port to it.",
     fields=(*CALLER_FIELDS, "method", "reason"),
 )
+ACCESS_WOULD_BE_REFUSED: Final = Event(
+    name="access_would_be_refused",
+    level=Level.WARNING,
+    text="a caller does what will be refused",
+    meaning="`access.enforced` is false: the caller proves nothing, or may not do what it does, "
+    "and is let through until access control is enforced.",
+    action="Give the client a token and the right, or close the port to it. Then enforce access "
+    "control: [security](security.md#a-running-cluster-goes-to-tls-and-access).",
+    fields=(*CALLER_FIELDS, "method", "reason"),
+)
 AUTHORITY_AWAY: Final = Event(
     name="authority_away",
     level=Level.WARNING,

@@ -1,12 +1,18 @@
-"""Connections from this broker to another one's replica listener."""
+"""Connections from this broker to another one's replica listener.
+
+While a cluster goes to TLS, brokers with and without it must reach each other (G4). A broker with
+both calls by TLS who has it, and others in plain text, where everybody can listen anyway. A broker
+whose own plain port is closed calls nobody in plain text, whatever it is told.
+"""
 
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from millrace.core.broker_config import BrokerConfig, LimitsConfig
 from millrace.core.broker_names import BrokerName
 from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import ListenerConfig
+from millrace.core.metadata.model import BrokerRegistration, Listener
 from millrace.runtime.transport.credentials import ClientCredentials, TlsFiles
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector, PeerRefusedError
@@ -64,6 +70,20 @@ class OwnName:
         self.value = name
 
 
+class Way(NamedTuple):
+    """How a broker is reached.
+
+    Attributes:
+        address: of gRPC, `host:port`.
+        has_tls: whether TLS is spoken.
+        drpc_address: likewise, of DRPC; empty: nowhere.
+    """
+
+    address: str
+    has_tls: bool
+    drpc_address: str = ""
+
+
 class PeerConnections:
     """Opens connections to other brokers. It belongs to the event loop.
 
@@ -71,6 +91,7 @@ class PeerConnections:
         limits: of the connections.
         credentials: that this broker shows; None: connections are in plain text.
         own: this broker's name in its certificate; None: it shows none.
+        has_both: whether brokers without TLS are called in plain text.
     """
 
     def __init__(
@@ -78,10 +99,13 @@ class PeerConnections:
         limits: LimitsConfig,
         credentials: ClientCredentials | None = None,
         own: BrokerName | None = None,
+        *,
+        has_both: bool = False,
     ) -> None:
         self._limits = limits
         self._credentials = credentials
         self._own = own
+        self._has_both = has_both
 
     @classmethod
     def of(cls, config: BrokerConfig) -> Self:
@@ -96,7 +120,8 @@ class PeerConnections:
         name = OwnName(config.node.name)
         # The listener tells what is wrong with changed files, which are the same.
         credentials = ClientCredentials(files, lambda _: None, name.check)
-        return cls(config.limits, credentials, name.value)
+        has_both = config.listeners.replicas.has_both
+        return cls(config.limits, credentials, name.value, has_both=has_both)
 
     def check_of(self, name: str) -> Callable[[str], None]:
         """Return what refuses a connection on which another one than a broker answers (rule G2).
@@ -117,16 +142,38 @@ class PeerConnections:
 
         return check
 
-    def connect(self, address: str) -> Channel:
+    def way(self, address: str, tls_address: str, drpc_address: str = "") -> Way:
+        """Return how a broker is reached.
+
+        Args:
+            address: of its replica listener.
+            tls_address: where that speaks TLS; empty: it has only that address.
+            drpc_address: by DRPC, which speaks what `address` does; empty: nowhere.
+        """
+        if self._credentials is None:
+            return Way(address, False, drpc_address)
+        if tls_address and tls_address != address:
+            return Way(tls_address, True)
+        return Way(address, bool(tls_address) or not self._has_both, drpc_address)
+
+    def way_to(self, broker: BrokerRegistration) -> Way:
+        """Return how a broker is reached; without an address: nobody knows yet."""
+        return self.way(
+            broker.replica_address,
+            broker.tls_addresses.brokers,
+            broker.drpc_address_at(Listener.BROKERS),
+        )
+
+    def connect(self, way: Way) -> Channel:
         """Return a connection; nothing is sent before the first call.
 
         Metadata and batches come whole, and another broker may be set to larger ones than this one.
         """
         keepalive_ms = self._limits.replica_keepalive_ms
         return Channel(
-            address,
+            way.address,
             client_id=_CLIENT_ID,
-            credentials=self._credentials,
+            credentials=self._credentials if way.has_tls else None,
             options=[
                 ("grpc.max_receive_message_length", RECEIVED_BYTES_MAX),
                 ("grpc.max_send_message_length", -1),
@@ -145,7 +192,7 @@ class PeerConnections:
             ],
         )
 
-    def new_connector(self) -> Connector:
+    def new_connector(self, *, has_tls: bool) -> Connector:
         """Return what opens connections of DRPC to other brokers."""
         return Connector(
             ConnectionLimits(
@@ -155,5 +202,5 @@ class PeerConnections:
             ),
             received_bytes_max=_KEPT_BYTES_MAX,
             client_id=_CLIENT_ID,
-            credentials=self._credentials,
+            credentials=self._credentials if has_tls else None,
         )

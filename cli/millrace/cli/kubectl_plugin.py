@@ -27,6 +27,7 @@ from millrace.core.guard.service_account_token import audience_of
 
 BROKERS: Final = "millrace.dev/cluster={},app.kubernetes.io/component=broker"
 """Selects the pods of a Cluster."""
+_TLS_PORT: Final = "MILLRACE_BROKER__LISTENERS__CLIENTS__TLS_PORT"
 BOOTSTRAP: Final = "{cluster}-bootstrap.{namespace}.svc:7092"
 CONTAINER: Final = "broker"
 TOKEN_LASTS: Final = "10m"
@@ -113,6 +114,16 @@ def ready_pod(pods: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return None
 
 
+def _tls_port(pod: dict[str, Any]) -> str | None:
+    """Return the port with TLS of a broker that has it beside one in plain text; None: it has not.
+
+    The pod's command line speaks TLS, which goes with the token.
+    """
+    containers = pod.get("spec", {}).get("containers") or ()
+    variables = (each for one in containers for each in one.get("env") or ())
+    return next((each.get("value") for each in variables if each["name"] == _TLS_PORT), None)
+
+
 def exec_arguments(
     pod: dict[str, Any],
     cluster: str,
@@ -132,6 +143,8 @@ def exec_arguments(
     """
     metadata = pod["metadata"]
     address = BOOTSTRAP.format(cluster=cluster, namespace=metadata["namespace"])
+    if (tls_port := _tls_port(pod)) is not None:
+        address = f"{address.rpartition(':')[0]}:{tls_port}"
     program = ["sh", "-c", _WITH_TOKEN, "millrace"] if has_token else ["millrace"]
     return [
         *("exec", "--stdin", *(["--tty"] if is_terminal else [])),

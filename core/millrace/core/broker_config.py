@@ -249,6 +249,12 @@ class AccessConfig:
         "Kubernetes knows the callers, by tokens of ServiceAccounts for this cluster, and its "
         "roles say who may do what. It goes with `coordination.kind`, and without the two files.",
     )
+    enforced: bool = setting(
+        True,
+        "`false`: what would be refused is done all the same, and is in the audit log "
+        "(`access_would_be_refused`) and in the metrics: for a running cluster whose clients have "
+        "yet to get tokens and rights.",
+    )
 
     @property
     def has_rules(self) -> bool:
@@ -832,7 +838,8 @@ class BrokerConfig:
         False,
         "Start also where other machines reach a listener that is in plain text, or one for "
         "clients that may do everything. Else the start is refused: [security](security.md). The "
-        "operator for Kubernetes sets it for Clusters without `tls` or without `access`.",
+        "operator for Kubernetes sets it for Clusters whose `tls` is not `Required`, or whose "
+        "`access` is not `Enforced`.",
     )
     node: NodeConfig = section(NodeConfig)
     coordination: CoordinationConfig = section(CoordinationConfig)
@@ -867,9 +874,16 @@ class BrokerConfig:
             except ValueError as error:
                 yield f"log_dirs: {error}"
         if not self.insecure:
-            yield from self.listeners.exposures(has_rules=self.access.has_rules)
+            has_rules = self.access.has_rules and self.access.enforced
+            yield from self.listeners.exposures(has_rules=has_rules)
         coordination = self.coordination
-        if self.access.kubernetes and coordination.kind is not CoordinationKind.KUBERNETES:
+        is_kubernetes = coordination.kind is CoordinationKind.KUBERNETES
+        if self.listeners.replicas.has_both and not is_kubernetes:
+            yield (
+                'listeners.replicas.tls_port: coordination.kind must be "kubernetes"; brokers of '
+                "one machine change to TLS together"
+            )
+        if self.access.kubernetes and not is_kubernetes:
             yield 'access.kubernetes: coordination.kind must be "kubernetes", too'
         if (
             coordination.kind is CoordinationKind.KUBERNETES

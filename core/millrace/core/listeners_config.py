@@ -4,6 +4,11 @@ The side (`Listener`) says who connects, and of which side the addresses are tha
 A side has one gRPC listener, and may have a DRPC listener beside it, its twin, which serves the
 same. What a DRPC listener is not told, it takes from its twin: both are reached in the same way.
 
+A gRPC listener may have a second port, `tls_port`, where it speaks TLS while the first one stays in
+plain text: so a running cluster goes to TLS, and back. For clients that is an entry of its own,
+whose callers are told addresses with TLS. For brokers it is the same entry, as they are served
+alike.
+
 A later protocol is a row of `_ENTRIES`; what all listeners get, such as TLS, is a setting of
 `ListenerConfig`.
 """
@@ -71,6 +76,13 @@ class ListenerConfig:
     )
     tls_certificate_file: str = setting("", f"{_CERTIFICATE} Empty: connections are in plain text.")
     tls_key_file: str = setting("", _KEY)
+    tls_port: int = setting(
+        -1,
+        "Port that speaks TLS, while `port` stays in plain text: for clients that change to TLS "
+        "one after the other. 0: one that is free. DRPC stays in plain text, too.",
+        maximum=PORT_MAX,
+        minus_one="`port` speaks TLS, if there is a certificate",
+    )
     tls_client_ca_file: str = setting(
         "",
         "PEM file of authorities. Callers then have to show a certificate of one of them, which "
@@ -78,7 +90,13 @@ class ListenerConfig:
     )
 
     address_file: str = constant("")
-    """Only outside listeners have one."""
+    tls_address_file: str = constant("")
+    """Only outside listeners have them."""
+
+    @property
+    def has_both(self) -> bool:
+        """Whether it has a port with TLS beside one in plain text."""
+        return self.tls_port >= 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +115,7 @@ class OutsideListenerConfig(ListenerConfig):
     """
 
     address_file: str = setting("", _ADDRESS_FILE)
+    tls_address_file: str = setting("", "Likewise, with the address of `tls_port`.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +128,14 @@ class ReplicasListenerConfig(ListenerConfig):
         "everything: where other machines reach it, it needs them, or else `insecure`.",
     )
     port: int = setting(DEFAULT_REPLICA_PORT, _PORT, maximum=PORT_MAX)
+    tls_port: int = setting(
+        -1,
+        "Port that speaks TLS, while `port` stays in plain text: for brokers that change to TLS "
+        "one after the other. A broker calls by TLS those that have such a port, and the others in "
+        'plain text. It goes with `coordination.kind = "kubernetes"`.',
+        maximum=PORT_MAX,
+        minus_one="`port` speaks TLS, if there is a certificate",
+    )
     tls_certificate_file: str = setting(
         "",
         "PEM file of this broker's certificate: it shows it to other brokers, whether they connect "
@@ -137,6 +164,7 @@ class DrpcListenerConfig(ListenerConfig):
         "`host`, or this machine's name when that is a wildcard.",
     )
 
+    tls_port: int = constant(-1)
     tls_certificate_file: str = constant("")
     tls_key_file: str = constant("")
     tls_client_ca_file: str = constant("")
@@ -220,11 +248,25 @@ class ListenersConfig:
     @property
     def entries(self) -> tuple[ListenerEntry, ...]:
         """The listeners that there are, those of gRPC first."""
-        return tuple(
-            ListenerEntry(name, place.protocol, place.side, self._resolved(name))
-            for name, place in _ENTRIES.items()
-            if self._config(name).port >= 0
-        )
+        return tuple(entry for name in _ENTRIES for entry in self._entries_of(name))
+
+    def _entries_of(self, name: str) -> Iterator[ListenerEntry]:
+        protocol, side = _ENTRIES[name]
+        config = self._resolved(name)
+        if config.port < 0:
+            return
+        if side is Listener.BROKERS:
+            yield ListenerEntry(name, protocol, side, config)
+        elif not self._config(_GRPC_OF[side]).has_both:
+            told = side.with_tls if config.tls_certificate_file else side
+            yield ListenerEntry(name, protocol, told, config)
+        else:
+            plain = replace(config, tls_certificate_file="", tls_key_file="", tls_client_ca_file="")
+            yield ListenerEntry(name, protocol, side, replace(plain, tls_port=-1))
+            if protocol is ListenerProtocol.GRPC:
+                other = replace(config, port=config.tls_port, tls_port=-1, advertised_port=0)
+                other = replace(other, address_file=config.tls_address_file)
+                yield ListenerEntry(name, protocol, side.with_tls, other)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -257,8 +299,8 @@ class ListenersConfig:
                 continue
             told.add((entry.side, config.host))  # A twin on the same address has nothing to add.
             reached = f"{entry.name}.host = {config.host!r}: other machines reach it"
-            section = f"listeners.{_GRPC_OF[entry.side]}"
-            if not config.tls_certificate_file:
+            section = f"listeners.{_GRPC_OF[_ENTRIES[entry.name].side]}"
+            if not config.tls_certificate_file or config.has_both:
                 wanted = "tls_certificate_file and tls_key_file"
                 if entry.side is Listener.BROKERS:
                     wanted = "tls_certificate_file, tls_key_file and tls_client_ca_file"
@@ -279,6 +321,10 @@ class ListenersConfig:
         if bool(certificate) != bool(key):
             given, missing = ("certificate", "key") if certificate else ("key", "certificate")
             yield f"{name}.tls_{missing}_file: it must be set, as tls_{given}_file is"
+        if config.has_both and not (certificate and config.port >= 0):
+            yield f"{name}.tls_port: it needs tls_certificate_file and tls_key_file, and a port"
+        if config.has_both and 0 < config.tls_port == config.port:
+            yield f"{name}.tls_port: it must differ from port, which stays in plain text"
         if config.tls_client_ca_file and not certificate:
             yield f"{name}.tls_client_ca_file: it needs tls_certificate_file and tls_key_file"
         if certificate and not config.tls_client_ca_file and name == _GRPC_OF[Listener.BROKERS]:

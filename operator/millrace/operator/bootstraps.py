@@ -12,6 +12,7 @@ from millrace.core.guard.service_account_token import audience_of
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER
 from millrace.operator.model.objects import Document, bootstrap_of
+from millrace.operator.model.security import AccessMode, TlsMode
 from millrace.runtime.kubernetes.access import as_kubectl
 
 
@@ -66,10 +67,15 @@ class Bootstraps:
 
 def _bootstrap(cluster: Document) -> Bootstrap:
     namespace, name = cluster["metadata"]["namespace"], cluster["metadata"]["name"]
-    spec, status = cluster["spec"], cluster.get("status") or {}
+    status = cluster.get("status") or {}
+    # What all brokers do by now; they may be on the way to what the Cluster asks for.
+    security = status.get("security") or {}
+    has_tls = security.get("tls", TlsMode.DISABLED) != TlsMode.DISABLED
+    asks = security.get("access", AccessMode.DISABLED) != AccessMode.DISABLED
+    address = bootstrap_of(namespace, name)
     return Bootstrap(
-        address=bootstrap_of(namespace, name),
+        address=status.get("tlsBootstrap", address) if has_tls else address,
         authorities=status.get("authorities") or "",
-        has_tls=spec.get("tls") is not None,
-        audience="" if spec.get("access") is None else audience_of(name, namespace),
+        has_tls=has_tls,
+        audience=audience_of(name, namespace) if asks else "",
     )

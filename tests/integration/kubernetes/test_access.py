@@ -148,7 +148,7 @@ def test_access_without_tls_is_refused(operated: Operated) -> None:
         "apiVersion": "millrace.dev/v1beta1",
         "kind": "Cluster",
         "metadata": {"name": "c"},
-        "spec": {"pools": [POOL], "access": {}},
+        "spec": {"pools": [POOL], "tls": {"mode": "Disabled"}, "access": {}},
     }
     status, answer = operated.server.request("POST", where, document)
     assert status == 422

@@ -361,12 +361,3 @@ def test_an_issuer_without_cert_manager_is_said(operated: Operated) -> None:
     assert operated.get("/apis/apps/v1/%s/statefulsets", "c-b") is not None
     assert files(operated, "c-b-tls").keys() >= {"ca.crt", "c-b-0.crt"}, "brokers' own go on"
 
-
-def test_a_cluster_cannot_be_switched_to_tls_while_it_runs(operated: Operated) -> None:
-    operated.apply("clusters", "c", SPEC)
-    where = f"/apis/millrace.dev/v1beta1/namespaces/{operated.namespace}/clusters/c"
-    _, found = operated.server.request("GET", where)
-    found["spec"]["tls"] = {}
-    status, answer = operated.server.request("PUT", where, found)
-    assert status == 422
-    assert "tls and access cannot be switched on or off" in answer["message"]

@@ -45,8 +45,8 @@ CLUSTER_CHANGES: dict[type, dict[str, tuple[Path, Any, str]]] = {
         "pools": (("pools",), [EXTRA_POOL], "Scaled"),
         "config": (("config",), {"storage": {"trash_delay_ms": "1h"}}, "RolledOut"),
         "listeners": (("listeners",), {"outside": {"type": "NodePort"}}, "OutsideAddressed"),
-        "tls": (("tls",), None, CANNOT_CHANGE),
-        "access": (("access",), None, CANNOT_CHANGE),
+        "tls": (("tls",), {"mode": "Disabled"}, AT_ONCE),  # More in `test_security_steps`.
+        "access": (("access",), {"mode": "Disabled"}, AT_ONCE),
         "networkPolicy": (("networkPolicy",), {"enabled": False}, AT_ONCE),
         "allowedTopics": (("allowedTopics",), {"namespaces": SELECTOR}, AT_ONCE),
         "volumeDeletion": (("volumeDeletion",), "Delete", AT_ONCE),

@@ -4,17 +4,23 @@ from dataclasses import replace
 from typing import Any
 
 from millrace.operator.model.conditions import Condition
+from millrace.operator.model.security import AccessMode, Security, TlsMode
 from millrace.operator.plan.growth import Growth
 from millrace.operator.plan.lost import LostBroker
 from millrace.operator.plan.rolling import Done
 from millrace.operator.plan.scaling import Scaling
+from millrace.operator.plan.security import Secured
 from millrace.operator.reconcile.cluster_status import Look, status_conditions
 
+PLAIN = Security(TlsMode.DISABLED, AccessMode.DISABLED)
+BETWEEN = Security(TlsMode.OPTIONAL, AccessMode.LOGGED)
+LAST = Security(TlsMode.REQUIRED, AccessMode.ENFORCED)
 WELL = Look(
     *((), "", None, Scaling(replicas={}), (), Done(), Growth()),
     is_placing=False,
     outside=None,
     certified=None,
+    secured=Secured([LAST], LAST, LAST),
 )
 
 
@@ -46,3 +52,18 @@ def test_a_stateful_set_that_is_made_again_for_larger_volumes_is_named() -> None
     assert condition("VolumesSized", growth=growth).message.startswith("c-b: the StatefulSet")
     growing = condition("VolumesSized", growth=replace(growth, under_way=("data-c-b-0",)))
     assert growing.message == "1 claim grows, as data-c-b-0"
+
+
+def test_the_way_to_tls_and_access_is_told() -> None:
+    found = condition("SecurityAsWanted", secured=Secured([PLAIN, BETWEEN], LAST, BETWEEN))
+    assert (found.is_true, found.reason) == (False, "SecurityChanges")
+    assert found.message == (
+        "TLS goes from Disabled to Optional, and then to Required; "
+        "access goes from Disabled to Logged, and then to Enforced, a broker after the other"
+    )
+    found = condition("SecurityAsWanted", secured=Secured([BETWEEN], BETWEEN, BETWEEN))
+    assert found.is_true
+    assert "what will be refused when access is Enforced" in found.message
+    found = condition("SecurityAsWanted", secured=Secured([PLAIN], PLAIN, PLAIN))
+    assert "in plain text" in found.message
+    assert condition("SecurityAsWanted").message == "TLS is Required, and access Enforced"

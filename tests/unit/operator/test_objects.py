@@ -89,12 +89,21 @@ def test_a_cluster_may_say_all_about_its_metrics_but_where_they_are(tmp_path: Pa
     assert (found.host, found.port) == ("0.0.0.0", METRICS_PORT)
 
 
-@pytest.mark.parametrize("spec", [{}, {"tls": {}}, {"tls": {}, "access": {}}])
+@pytest.mark.parametrize(
+    ("spec", "is_insecure"),
+    [
+        ({}, True),
+        ({"tls": {}}, True),
+        ({"tls": {"mode": "Optional"}, "access": {}}, True),
+        ({"tls": {}, "access": {"mode": "Logged"}}, True),
+        ({"tls": {}, "access": {}}, False),
+    ],
+)
 def test_brokers_start_in_pods_also_without_tls_or_access(
-    tmp_path: Path, spec: dict[str, Any]
+    tmp_path: Path, spec: dict[str, Any], is_insecure: bool
 ) -> None:
     made = objects(listeners={"outside": {"type": "NodePort"}}, **spec)
-    assert loaded(tmp_path, made).insecure is (len(spec) < 2)
+    assert loaded(tmp_path, made).insecure is is_insecure
 
 
 def test_a_broker_knows_what_its_volumes_lie_on(tmp_path: Path) -> None:

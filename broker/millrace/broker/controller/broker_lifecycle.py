@@ -18,7 +18,7 @@ from millrace.broker.quotas import Quotas
 from millrace.core.errors import MillraceError, NotControllerError, StaleBrokerEpochError
 from millrace.core.ids import TopicPartition
 from millrace.core.media import Media
-from millrace.core.metadata.model import BrokerLife, DrpcAddresses, Reluctance
+from millrace.core.metadata.model import BrokerLife, Reluctance, SideAddresses
 from millrace.core.metadata.requests import Heartbeat, HeartbeatAnswer, LogEnd
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class BrokerLifecycle:
         media: returns the media of its working log directories.
         outside_address: returns where clients of the outside listener connect.
         drpc_addresses: returns where callers connect by DRPC.
+        tls_addresses: likewise, by TLS and gRPC.
         quotas: of its clients.
     """
 
@@ -54,7 +55,8 @@ class BrokerLifecycle:
         reluctance: Callable[[], Reluctance],
         media: Callable[[], tuple[Media, ...]],
         outside_address: Callable[[], str],
-        drpc_addresses: Callable[[], DrpcAddresses],
+        drpc_addresses: Callable[[], SideAddresses],
+        tls_addresses: Callable[[], SideAddresses],
         quotas: Quotas,
     ) -> None:
         self._channel = channel
@@ -65,6 +67,7 @@ class BrokerLifecycle:
         self._media = media
         self._outside_address = outside_address
         self._drpc_addresses = drpc_addresses
+        self._tls_addresses = tls_addresses
         self._quotas = quotas
 
     async def heartbeat(self, *, wants_shutdown: bool = False) -> HeartbeatAnswer:
@@ -85,6 +88,7 @@ class BrokerLifecycle:
             media=self._media(),
             outside_address=self._outside_address(),
             drpc_addresses=self._drpc_addresses(),
+            tls_addresses=self._tls_addresses(),
             quota_uses=self._quotas.uses(),
         )
         answer: HeartbeatAnswer = await channel.request(request)

@@ -34,7 +34,7 @@ from millrace.broker.controller.messages import (
     response_from_proto,
     topic_partition_from_proto,
 )
-from millrace.broker.peer_connection import PeerConnections
+from millrace.broker.peer_connection import PeerConnections, Way
 from millrace.core.callers import Caller
 from millrace.core.controller.controller import no_controller
 from millrace.core.errors import (
@@ -87,6 +87,10 @@ class Election(Protocol):
     @property
     def holder(self) -> tuple[str, str]:
         """Name and address of the lease's holder; empty while it is unknown."""
+
+    @property
+    def holder_tls_address(self) -> str:
+        """Where the holder is reached by TLS; empty: only at its address, or nobody knows."""
 
     @property
     def problem(self) -> str:
@@ -246,7 +250,8 @@ class ControllerChannel:
             _, address = self._election.holder
             if address:
                 try:
-                    await self._hold_session(address)
+                    way = self._connections.way(address, self._election.holder_tls_address)
+                    await self._hold_session(address, way)
                 except CallError as error:
                     refusal = error.refusal
                     if isinstance(refusal, InvalidRequestError) and not self._bears(refusal):
@@ -425,8 +430,8 @@ class ControllerChannel:
 
     # --- The session -------------------------------------------------------------------------
 
-    async def _hold_session(self, address: str) -> None:
-        async with self._connections.connect(address) as connection:
+    async def _hold_session(self, address: str, way: Way) -> None:
+        async with self._connections.connect(way) as connection:
             stream = connection.stream(_METHOD)
             seen = self.seen
             opening = pb.SessionOpening(

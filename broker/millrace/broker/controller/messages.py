@@ -19,7 +19,7 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.metadata.model import BrokerLife, DrpcAddresses, PartitionState, Reluctance
+from millrace.core.metadata.model import BrokerLife, PartitionState, Reluctance, SideAddresses
 from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.core.metadata.requests import (
     AcceptedCopy,
@@ -124,6 +124,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     media=map(media_to_wire, request.media),
                     outside_address=request.outside_address,
                     drpc_addresses=pb.DrpcAddresses(**request.drpc_addresses._asdict()),
+                    tls_addresses=pb.TlsAddresses(**request.tls_addresses._asdict()),
                     quota_uses=[
                         pb.SharedQuotaUse(
                             bucket=bucket_to_wire(use.bucket),
@@ -221,11 +222,8 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 reluctance=_RELUCTANCE_FROM_PROTO.get(heartbeat.reluctance, Reluctance.NONE),
                 media=media_set_from_wire(heartbeat.media),
                 outside_address=heartbeat.outside_address,
-                drpc_addresses=DrpcAddresses(
-                    clients=heartbeat.drpc_addresses.clients,
-                    outside=heartbeat.drpc_addresses.outside,
-                    brokers=heartbeat.drpc_addresses.brokers,
-                ),
+                drpc_addresses=_side_addresses(heartbeat.drpc_addresses),
+                tls_addresses=_side_addresses(heartbeat.tls_addresses),
                 quota_uses=[
                     BucketUse(bucket, quota_use.bytes_per_second, quota_use.saturated)
                     for quota_use in heartbeat.quota_uses
@@ -263,6 +261,10 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
             topic_id = TopicId(message.create_transactions_topic.topic_id)
             return CreateTransactionsTopic(topic_id=topic_id)
     return None
+
+
+def _side_addresses(message: pb.DrpcAddresses | pb.TlsAddresses) -> SideAddresses:
+    return SideAddresses(message.clients, message.outside, message.brokers)
 
 
 def _alter_partition_to_proto(change: AlterPartition) -> pb.AlterPartition:

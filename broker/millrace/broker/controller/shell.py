@@ -31,6 +31,7 @@ from millrace.broker.coordination.store import (
     CoordinationStore,
     CoordinationUnavailableError,
 )
+from millrace.core.addresses import split_address
 from millrace.core.controller.controller import Controller, Phase, no_controller
 from millrace.core.controller.effects import (
     AskLogEnds,
@@ -93,6 +94,7 @@ class ControllerShell:
         store: closed by `stop`.
         name: this broker's stable name, under which it holds the lease.
         address: `host:port` of its replica listener, where its controller can be reached.
+        tls_address: likewise, by TLS; empty: only there.
         observer: of its machine.
         known_cluster_id: the cluster that the log directories belong to; None when they are new.
         seen: the versions of the store that they remember.
@@ -112,6 +114,7 @@ class ControllerShell:
         *,
         name: str,
         address: str,
+        tls_address: str = "",
         observer: Observer,
         known_cluster_id: str | None = None,
         seen: StoreVersions = NOTHING_SEEN,
@@ -122,7 +125,7 @@ class ControllerShell:
         self.config = config
         self._store = store
         incarnation = host.current.random_bytes(_INCARNATION_BYTES).hex()
-        self._election = LeaseElection(name, address, times, incarnation)
+        self._election = LeaseElection(name, address, times, incarnation, tls_address)
         self._lease = LeaseKeeper(
             store, self._election, config.broker_session_timeout_ms, self._on_lease
         )
@@ -182,6 +185,18 @@ class ControllerShell:
         """Name and address of the controller, as far as known here; empty: none."""
         record = self._election.seen
         return (record.holder, record.address) if record.holder != NOBODY else ("", "")
+
+    @property
+    def holder_tls_address(self) -> str:
+        """Where the controller is reached by TLS; empty: only at its address, or nobody knows.
+
+        A holder of an earlier release leaves there what the one before wrote.
+        """
+        record = self._election.seen
+        if not record.tls_address or record.holder == NOBODY:
+            return ""
+        is_its_own = split_address(record.tls_address)[0] == split_address(record.address)[0]
+        return record.tls_address if is_its_own else ""
 
     @property
     def problem(self) -> str:

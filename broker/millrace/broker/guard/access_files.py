@@ -170,9 +170,13 @@ def open_access(config: BrokerConfig, show: Callable[[str, int], object]) -> Ope
         # Imported only with Kubernetes.
         from millrace.broker.guard.kubernetes_guard import KubernetesAccess
 
-        return KubernetesAccess(config.coordination.kubernetes, config.limits)
+        by_api = KubernetesAccess(config.coordination.kubernetes, config.limits)
+        by_api.guard.is_enforced = config.access.enforced
+        return by_api
     if config.access.rules_file:
-        return AccessFiles(config.access, show)
+        by_files = AccessFiles(config.access, show)
+        by_files.guard.is_enforced = config.access.enforced
+        return by_files
     for entry in config.listeners.entries:
         if entry.side is not Listener.BROKERS and not is_loopback(entry.config.host):
             events.ACCESS_IS_OPEN.log(_log, address=entry.config.host)

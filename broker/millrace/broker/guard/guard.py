@@ -22,7 +22,7 @@ from millrace.core.guard.decisions import Decision
 from millrace.core.guard.identity import Identity
 from millrace.core.ids import MonotonicMs
 
-_NOT_KNOWN: Final = (
+NOT_KNOWN: Final = (
     "this broker asks for a token, and none came: set token_file (MILLRACE_TOKEN_FILE), or ask who "
     "runs the cluster for one"
 )
@@ -45,9 +45,11 @@ class Guard(ABC):
 
     Attributes:
         generation: another number whenever earlier decisions do not count any more.
+        is_enforced: whether callers are refused what it does not allow; else that is told.
     """
 
     generation = 0
+    is_enforced = True
 
     @abstractmethod
     async def prove(
@@ -106,7 +108,7 @@ class Guard(ABC):
             AuthenticationFailedError: says what to do.
         """
         if not self.knows(identity):
-            raise AuthenticationFailedError(_NOT_KNOWN)
+            raise AuthenticationFailedError(NOT_KNOWN)
 
     def refusal(self, identity: Identity, demand: Demand, *, is_named: bool) -> MillraceError:
         """Return the error for a decision that allows nothing.

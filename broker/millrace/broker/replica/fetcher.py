@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.broker import events
-from millrace.broker.peer_connection import PeerConnections
+from millrace.broker.peer_connection import PeerConnections, Way
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import MillraceError, OffsetOutOfRangeError
 from millrace.core.ids import BrokerId, EpochEnd, LeaderEpoch, MonotonicMs, Offset, TopicPartition
-from millrace.core.metadata.model import BrokerLife, BrokerRegistration, Listener
+from millrace.core.metadata.model import BrokerLife, BrokerRegistration
 from millrace.core.records.batch import walk
 from millrace.core.records.header import HEADER_BYTES, verify_body
 from millrace.core.replica.replication.events import Fetched
@@ -81,7 +81,9 @@ class ReplicaFetcher:
             window_bytes=config.replica_fetch_window_bytes,
             features=[BROKER_PROTOCOL],
         )
-        self.connector = connections.new_connector()
+        self.connectors = {
+            has_tls: connections.new_connector(has_tls=has_tls) for has_tls in (False, True)
+        }
         self._on_failure = on_failure
         self._streams: dict[BrokerId, tuple[_LeaderStream, asyncio.Task[None]]] = {}
         partitions.add_sessions_callback(self._on_sessions_concerned)
@@ -119,7 +121,8 @@ class _LeaderStream:
         self._waits_until: MonotonicMs | None = None  # End of the present pause.
         self._has_answered = False  # On the present stream, or the last one.
         self._is_noted = False  # Whether the end of the stream was logged.
-        self._avoids = ""  # An address of DRPC that failed, until gRPC is known to work.
+        # How DRPC failed, until gRPC is known to work.
+        self._avoids: Way | None = None
 
     def wake_if_concerned(self) -> None:
         """Send the session's requests if there are any; called after every event."""
@@ -161,27 +164,29 @@ class _LeaderStream:
 
     def _note_answer(self) -> None:
         self._has_answered = True
-        if self._avoids:
-            self._fetcher.connector.avoid(self._avoids)
-            self._avoids = ""
+        if self._avoids is not None:
+            self._fetcher.connectors[self._avoids.has_tls].avoid(self._avoids.drpc_address)
+            self._avoids = None
         if self._is_noted:
             self._is_noted = False
             events.FETCHING_RESUMED.log(_log, leader=self._leader)
 
     async def _hold(self, leader: BrokerRegistration) -> None:
-        drpc_address = leader.drpc_address_at(Listener.BROKERS)
-        stream: ClientStream | None = await self._fetcher.connector.stream(
-            drpc_address, _METHOD, check=self._fetcher.connections.check_of(leader.name)
+        way = self._fetcher.connections.way_to(leader)
+        stream: ClientStream | None = await self._fetcher.connectors[way.has_tls].stream(
+            way.drpc_address,
+            _METHOD,
+            check=self._fetcher.connections.check_of(leader.name),  # With TLS only.
         )
         if stream is not None:
-            self._avoids = ""
+            self._avoids = None
             try:
                 await self._follow(stream)
             finally:
                 stream.cancel()
             return
-        self._avoids = drpc_address
-        async with self._fetcher.connections.connect(leader.replica_address) as channel:
+        self._avoids = way
+        async with self._fetcher.connections.connect(way) as channel:
             await self._follow(channel.stream(_METHOD))
 
     async def _follow(self, stream: ClientStream) -> None:

@@ -6,7 +6,7 @@ A broker that starts again may have another address: then the connection is repl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from millrace.broker.peer_connection import PeerConnections
+from millrace.broker.peer_connection import PeerConnections, Way
 from millrace.broker.replica.partitions import Partitions
 from millrace.core.errors import MillraceError
 from millrace.core.ids import BrokerId
@@ -28,7 +28,7 @@ class PeerMethod(NamedTuple, Generic[RequestT, ResponseT]):
 
 
 class _Peer(NamedTuple):
-    address: str
+    way: Way
     channel: Channel
     calls: dict[str, Callable[..., Any]]
 
@@ -87,16 +87,16 @@ class Peers:
     async def _peer(self, broker_id: BrokerId) -> _Peer:
         image = self._partitions.image
         broker = None if image is None else image.broker(broker_id)
-        address = "" if broker is None else broker.replica_address
+        way = Way("", False) if broker is None else self._connections.way_to(broker)
         known = self._peers.get(broker_id)
-        if known is not None and known.address == address:
+        if known is not None and known.way == way:
             return known
         if known is not None:  # It has started again.
             del self._peers[broker_id]
             await known.channel.close()
-        if not address:
+        if not way.address:
             raise CallError(Status.UNAVAILABLE, f"the address of broker {broker_id} is unknown")
-        made = self._peers[broker_id] = _Peer(address, self._connections.connect(address), {})
+        made = self._peers[broker_id] = _Peer(way, self._connections.connect(way), {})
         return made
 
     async def close(self) -> None:

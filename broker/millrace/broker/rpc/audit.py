@@ -63,6 +63,14 @@ class AuditLog:
                 _log, **caller.log_fields(), method=method, reason=printable(reason)
             )
 
+    def on_rehearsed(self, caller: Caller, method: str, reason: str) -> None:
+        """Log what would be refused if access control were enforced."""
+        same = _Same(events.ACCESS_WOULD_BE_REFUSED, _from_host(caller), method, reason)
+        if self._refusals.is_new(same):
+            events.ACCESS_WOULD_BE_REFUSED.log(
+                _log, **caller.log_fields(), method=method, reason=printable(reason)
+            )
+
     def on_act(
         self,
         caller: Caller,

@@ -26,15 +26,19 @@ class BrokerCalls(Calls):
 
     Args:
         own: this broker's name in its certificate; None: brokers show none.
+        has_plain: whether there are also connections in plain text, whose callers are believed.
         arguments, more: as for `Calls`.
     """
 
-    def __init__(self, own: BrokerName | None, *arguments: Any, **more: Any) -> None:
+    def __init__(
+        self, own: BrokerName | None, *arguments: Any, has_plain: bool = False, **more: Any
+    ) -> None:
         super().__init__(*arguments, **more)
         self._own = own
+        self._has_plain = has_plain
 
     def _check_peer(self, call: ServerCall) -> None:
-        if self._own is None:
+        if self._own is None or (self._has_plain and not call.principal):
             return
         name = BrokerName.parse(call.principal)
         if name is None or not name.is_of_cluster_of(self._own):

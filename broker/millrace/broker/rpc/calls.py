@@ -8,13 +8,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
 from millrace.broker.guard.callers import Access, GuardedCaller
 from millrace.broker.guard.demands import Demands
-from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
+from millrace.broker.guard.guard import NOT_ACCEPTED, NOT_KNOWN, Guard
+from millrace.broker.guard.rehearsal import Rehearsal
 from millrace.broker.quotas import Quotas, Throttle
 from millrace.broker.rpc.audit import AuditLog, printable
 from millrace.broker.rpc.refusals import Refusals
@@ -22,6 +24,7 @@ from millrace.broker.rpc.requests import RequestKind, decode_request
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS, Caller
 from millrace.core.errors import (
+    AccessUndecidedError,
     Appended,
     AuthenticationFailedError,
     BrokerBusyError,
@@ -29,7 +32,7 @@ from millrace.core.errors import (
     MessageTooLargeError,
     MillraceError,
 )
-from millrace.core.guard.identity import RefusedCredentialError
+from millrace.core.guard.identity import NOBODY, RefusedCredentialError
 from millrace.core.metadata.model import Listener
 from millrace.core.quotas.concurrency import CallsUnderWay
 from millrace.core.quotas.quota import QuotaKind
@@ -335,6 +338,8 @@ class Calls:
         Raises:
             AuthenticationFailedError: it proves nothing that counts here, as the audit log says.
         """
+        if not guard.is_enforced:
+            return await self._rehearsed(guard, call, caller, method)
         try:
             identity, credential = await guard.prove(
                 call.metadata, call.principal, call.address.rpartition(":")[0]
@@ -345,6 +350,25 @@ class Calls:
         guard.check_known(identity)
         access = Access(guard, identity, credential)
         return replace(caller, principal=identity.principal, access=access)
+
+    async def _rehearsed(
+        self, guard: Guard, call: ServerCall, caller: GuardedCaller, method: str
+    ) -> GuardedCaller:
+        """Return the caller as what it proves to be, and let it through."""
+        identity, credential, problem = NOBODY, None, NOT_KNOWN
+        try:
+            identity, credential = await guard.prove(
+                call.metadata, call.principal, call.address.rpartition(":")[0]
+            )
+        except RefusedCredentialError as error:
+            problem = str(error)
+        except AccessUndecidedError:
+            problem = ""
+        caller = replace(caller, principal=identity.principal)
+        tell = partial(self.refusals.on_rehearsed, caller, method)
+        if problem and not guard.knows(identity):
+            tell(problem)
+        return replace(caller, access=Access(Rehearsal(guard, tell), identity, credential))
 
     def _checked_size(self, response: Message) -> int:
         """Return the bytes of an answer.

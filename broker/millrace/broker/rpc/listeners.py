@@ -5,6 +5,7 @@ All are bound before the broker registers, as the registration has their address
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millrace.broker.address import Address
@@ -23,7 +24,7 @@ from millrace.core.broker_config import BrokerConfig, LimitsConfig
 from millrace.core.broker_names import BrokerName
 from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import ListenerEntry, ListenerProtocol
-from millrace.core.metadata.model import DrpcAddresses, Listener
+from millrace.core.metadata.model import Listener, SideAddresses
 from millrace.core.quotas.concurrency import CallsUnderWay
 from millrace.runtime.transport.credentials import ServerCredentials
 from millrace.runtime.turns import Turns
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaListener:
-    """The port that other brokers connect to.
+    """The port that other brokers connect to; two while they change to TLS.
 
     Args:
         entry: where it listens.
@@ -48,6 +49,7 @@ class ReplicaListener:
         calls: for its services.
         port: that it is bound to.
         address: for other brokers.
+        tls_address: where they connect by TLS; empty: nowhere.
         twin: serves the same by DRPC; None: there is none.
     """
 
@@ -63,12 +65,18 @@ class ReplicaListener:
         name: BrokerName | None,
     ) -> None:
         self.twin: DrpcListener | None = None
+        has_both = entry.config.has_both
         self._server = make_server(limits, watch, is_for_brokers=True, credentials=credentials)
-        self.calls = BrokerCalls(name, entry.side, limits, refusals, turns)
+        self.calls = BrokerCalls(name, entry.side, limits, refusals, turns, has_plain=has_both)
         self._watch = watch
-        self._asks_who_calls = name is not None
-        self.credentials = credentials
-        self.port, self.address = bind(self._server, entry, credentials)
+        self._asks_who_calls = name is not None and not has_both
+        self.credentials = None if has_both else credentials
+        self.port, self.address = bind(self._server, entry, self.credentials)
+        self.tls_address = "" if credentials is None else str(self.address)
+        if has_both:
+            other = replace(entry.config, port=entry.config.tls_port, advertised_port=0)
+            _, by_tls = bind(self._server, entry._replace(config=other), credentials)
+            self.tls_address = str(by_tls)
 
     def add(self, service: Service, *, by_drpc: bool = True) -> None:
         """Answer for a service, too; the twin does so as well, unless `by_drpc` is False."""
@@ -97,14 +105,17 @@ class Addresses:
 
     Args:
         listeners: all that are bound, each with its own address.
+        replica_tls_address: of brokers by TLS; empty: there is none.
         begin: runs a task for as long as the broker does.
     """
 
     def __init__(
         self,
         listeners: Iterable[tuple[ListenerEntry, Address]],
+        replica_tls_address: str,
         begin: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
+        self._replica_tls_address = replica_tls_address
         self._places: dict[tuple[ListenerProtocol, Listener], OutsideAddress] = {}
         for entry, own in listeners:
             place = OutsideAddress(own, entry.config.address_file)
@@ -113,13 +124,25 @@ class Addresses:
             self._places[entry.protocol, entry.side] = place
 
     def of(self, protocol: ListenerProtocol, side: Listener) -> str:
-        """Return a listener's `host:port`; empty: there is none, or it is not known yet."""
+        """Return a listener's `host:port`; empty: there is none, or it is not known yet.
+
+        That of a side without TLS is the one with TLS where there is no other.
+        """
         place = self._places.get((protocol, side))
+        if place is None and side in (Listener.CLIENTS, Listener.OUTSIDE):
+            place = self._places.get((protocol, side.with_tls))
         return "" if place is None else place.current
 
-    def drpc(self) -> DrpcAddresses:
+    def drpc(self) -> SideAddresses:
         """Return those of DRPC, of all sides."""
-        return DrpcAddresses(*(self.of(ListenerProtocol.DRPC, side) for side in Listener))
+        sides = (Listener.CLIENTS, Listener.OUTSIDE, Listener.BROKERS)
+        return SideAddresses(*(self.of(ListenerProtocol.DRPC, side) for side in sides))
+
+    def tls(self) -> SideAddresses:
+        """Return those of gRPC by TLS, of all sides."""
+        sides = (Listener.CLIENTS_TLS, Listener.OUTSIDE_TLS)
+        clients, outside = (self.of(ListenerProtocol.GRPC, side) for side in sides)
+        return SideAddresses(clients, outside, self._replica_tls_address)
 
 
 class Listeners:
@@ -228,7 +251,7 @@ class Listeners:
 
     def follow_addresses(self) -> Addresses:
         """Return the addresses of all listeners, which from now on follow their files."""
-        return Addresses(self._bound, self._begin)
+        return Addresses(self._bound, self.replica.tls_address, self._begin)
 
     async def report_stopping(self) -> None:
         """Report in health checks that this broker is about to stop; it still serves clients."""

@@ -30,6 +30,11 @@ class Refusals:
         self.metrics = metrics
         self.audit = audit
 
+    def on_rehearsed(self, caller: Caller, method: str, reason: str) -> None:
+        """Count, and log, what access control would refuse."""
+        self.metrics.rehearsed_refusals.inc()
+        self.audit.on_rehearsed(caller, method, reason)
+
     def on_refused(self, error: MillraceError, caller: Caller, method: str) -> None:
         """Count a refusal, and log it if it is the caller's fault.
 

@@ -71,6 +71,12 @@ class BrokerMetrics:
             ["error", "method"],
             registry=registry,
         )  # fmt: skip
+        self.rehearsed_refusals = Counter(
+            "millrace_access_would_be_refused",
+            "Calls and decisions that access control would refuse, and that were let through since "
+            "`access.enforced` is false.",
+            registry=registry,
+        )
         self._access_file_refused = Gauge(
             "millrace_access_file_refused",
             "1 while a file of access control has a mistake, or is away: what it said before goes "

@@ -62,6 +62,7 @@ def announce(
                 "address": address.address,
                 "outside_address": address.outside_address or None,
                 "drpc_address": address.drpc_address or None,
+                "tls_address": address.tls_address or None,
                 "metrics_address": address.metrics_address or None,
                 "web_address": web_address or None,
                 **login.facts,

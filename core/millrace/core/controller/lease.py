@@ -41,6 +41,8 @@ class LeaseRecord:
         version: grows with every write, renewals included; 0 is not stored yet.
         incarnation: the holder's process; empty if the store does not keep it, or an earlier
             release wrote it.
+        tls_address: where the holder's controller can be reached by TLS; empty: only at `address`,
+            or an earlier release wrote it.
     """
 
     holder: str
@@ -48,6 +50,7 @@ class LeaseRecord:
     duration_ms: int
     version: int
     incarnation: str = ""
+    tls_address: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,7 @@ class LeaseElection:
         holder: the broker's name.
         address: where its controller can be reached.
         incarnation: of the process: no other one has it.
+        tls_address: where its controller can be reached by TLS; empty: only at `address`.
 
     Attributes:
         seen: the record as it was read or written last.
@@ -109,13 +113,21 @@ class LeaseElection:
             no holder is known.
     """
 
-    def __init__(self, holder: str, address: str, times: LeaseTimes, incarnation: str = "") -> None:
+    def __init__(
+        self,
+        holder: str,
+        address: str,
+        times: LeaseTimes,
+        incarnation: str = "",
+        tls_address: str = "",
+    ) -> None:
         assert holder != NOBODY
         assert times.watch_ms <= times.retry_ms < times.renew_deadline_ms < times.duration_ms
         self.times = times
         self._holder = holder
         self._address = address
         self._incarnation = incarnation
+        self._tls_address = tls_address
         self.seen = LeaseRecord(holder=NOBODY, address="", duration_ms=0, version=0)
         self._seen_at = MonotonicMs(0)
         self._held_until: MonotonicMs | None = None
@@ -146,6 +158,7 @@ class LeaseElection:
             duration_ms=self.times.duration_ms,
             version=self.seen.version + 1,
             incarnation=self._incarnation,
+            tls_address=self._tls_address,
         )
 
     @property

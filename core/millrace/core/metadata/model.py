@@ -276,10 +276,27 @@ class Listener(StrEnum):
     CLIENTS = "clients"
     OUTSIDE = "outside"
     BROKERS = "brokers"
+    CLIENTS_TLS = "clients_tls"
+    OUTSIDE_TLS = "outside_tls"
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether its callers speak TLS, and are told where others do."""
+        return self in (Listener.CLIENTS_TLS, Listener.OUTSIDE_TLS)
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether its callers are outside of the brokers' network."""
+        return self in (Listener.OUTSIDE, Listener.OUTSIDE_TLS)
+
+    @property
+    def with_tls(self) -> "Listener":
+        """The listener of the same clients with TLS."""
+        return Listener.OUTSIDE_TLS if self.is_outside else Listener.CLIENTS_TLS
 
 
-class DrpcAddresses(NamedTuple):
-    """Where a broker is reached by DRPC, `host:port` for each side; empty: nowhere."""
+class SideAddresses(NamedTuple):
+    """Where a broker is reached in one way, `host:port` for each side; empty: nowhere."""
 
     clients: str = ""
     outside: str = ""
@@ -287,16 +304,12 @@ class DrpcAddresses(NamedTuple):
 
     def at(self, listener: Listener) -> str:
         """Return the address for the callers of a side."""
-        match listener:
-            case Listener.CLIENTS:
-                return self.clients
-            case Listener.OUTSIDE:
-                return self.outside
-            case Listener.BROKERS:
-                return self.brokers
+        if listener is Listener.BROKERS:
+            return self.brokers
+        return self.outside if listener.is_outside else self.clients
 
 
-NO_DRPC: Final = DrpcAddresses()
+NOWHERE: Final = SideAddresses()
 
 
 class Reluctance(StrEnum):
@@ -335,7 +348,9 @@ class BrokerRegistration:
     # empty: none. It can change while the broker lives, as others assign its public address.
     outside_address: str = ""
     # Likewise; of this life alone, since another process may have the ports of an earlier one.
-    drpc_addresses: DrpcAddresses = NO_DRPC
+    drpc_addresses: SideAddresses = NOWHERE
+    # Likewise, by TLS and gRPC (G4). Where that is the broker's only address, DRPC has TLS, too.
+    tls_addresses: SideAddresses = NOWHERE
     # The latest life that all its log directories are known to remember; 0: unknown.
     directory_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
     # Of the protocol between brokers, by its session: see `broker_levels`. A controller of an
@@ -364,11 +379,23 @@ class BrokerRegistration:
 
     def address_at(self, listener: Listener) -> str:
         """Return where clients of a listener connect; empty: they cannot."""
-        return self.outside_address if listener is Listener.OUTSIDE else self.address
+        own = self._own_address(listener)
+        by_tls = self.tls_addresses.at(listener)
+        if listener.has_tls:
+            return by_tls or own  # A broker of an earlier release does not say that it has TLS.
+        return "" if by_tls and by_tls == own else own
 
     def drpc_address_at(self, listener: Listener) -> str:
         """Return where the callers of a listener connect by DRPC; empty: they cannot."""
+        by_tls = self.tls_addresses.at(listener)
+        # Beside plain text there is TLS by gRPC alone.
+        is_tls_alone = by_tls == self._own_address(listener)
+        if by_tls and is_tls_alone is not listener.has_tls:
+            return ""
         return self.drpc_addresses.at(listener)
+
+    def _own_address(self, listener: Listener) -> str:
+        return self.outside_address if listener.is_outside else self.address
 
     @property
     def replica_address(self) -> str:

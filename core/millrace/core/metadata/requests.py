@@ -20,7 +20,7 @@ from millrace.core.ids import (
 )
 from millrace.core.media import Media
 from millrace.core.metadata.broker_levels import BROKER_LEVEL
-from millrace.core.metadata.model import NO_DRPC, BrokerLife, DrpcAddresses, Reluctance
+from millrace.core.metadata.model import NOWHERE, BrokerLife, Reluctance, SideAddresses
 from millrace.core.quotas.quota import Quota
 from millrace.core.quotas.shares import BucketShare, BucketUse
 
@@ -290,6 +290,7 @@ class Heartbeat:
         media: of its working log directories, each once, in the order of `Media`.
         outside_address: where clients of its outside listener connect; empty: nowhere.
         drpc_addresses: where it is reached by DRPC.
+        tls_addresses: where it is reached by TLS and gRPC.
         quota_uses: all that its clients use of quotas that all brokers share, at present.
         level: that its session speaks: see `broker_levels`.
     """
@@ -302,7 +303,8 @@ class Heartbeat:
     reluctance: Reluctance = Reluctance.NONE
     media: tuple[Media, ...] = ()
     outside_address: str = ""
-    drpc_addresses: DrpcAddresses = NO_DRPC
+    drpc_addresses: SideAddresses = NOWHERE
+    tls_addresses: SideAddresses = NOWHERE
     quota_uses: Sequence[BucketUse] = ()
     level: int = BROKER_LEVEL
 

@@ -24,6 +24,7 @@ from millrace.operator.model.ports import (
     drpc_ports,
     outside_ports,
 )
+from millrace.operator.model.security import AccessMode, TlsMode
 
 DATA: Final = "/var/lib/millrace"
 """Folder of the volumes."""
@@ -134,7 +135,9 @@ def variables_if_known(cluster: Cluster) -> Iterator[tuple[str, str]]:
         for name in names:
             if name in chosen:
                 yield f"{IF_KNOWN}{section.upper()}__{name.upper()}", to_text(chosen[name])
-    if cluster.spec.tls is None or cluster.spec.access is None:
+    tls, access = cluster.spec.tls, cluster.spec.access
+    is_closed = tls is not None and tls.mode is TlsMode.REQUIRED
+    if not is_closed or access is None or access.mode is not AccessMode.ENFORCED:
         # A pod's listeners are reached from elsewhere: without both, no broker starts.
         yield f"{IF_KNOWN}INSECURE", "true"
     # All else of these listeners is as of those of gRPC.

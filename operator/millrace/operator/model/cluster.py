@@ -255,25 +255,34 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "<cluster>-<pool>-<number>",
         ),
         Rule(
-            "has(self.tls) == has(oldSelf.tls) && has(self.access) == has(oldSelf.access)",
-            "tls and access cannot be switched on or off: clients of a running cluster would lose "
-            "it",
+            "!has(self.access) || self.access.mode != 'Enforced' || !has(self.tls) || "
+            "self.tls.mode == 'Required'",
+            "access.mode Enforced goes with tls.mode Required: tokens are sent over TLS only",
         ),
         Rule(
-            "!has(self.access) || has(self.tls)",
-            "access goes with `tls`: tokens are sent over TLS only",
+            "!has(self.access) || self.access.mode != 'Logged' || !has(self.tls) || "
+            "self.tls.mode != 'Disabled'",
+            "access.mode Logged goes without tls.mode Disabled: tokens are sent over TLS only",
         ),
         Rule(
             "!has(self.listeners) || !has(self.listeners.outside) || "
-            "!has(self.listeners.outside.clientsCA) || has(self.tls)",
+            "!has(self.listeners.outside.clientsCA) || has(self.tls) && "
+            "self.tls.mode != 'Disabled'",
             "listeners.outside.clientsCA goes with `tls`: certificates are shown over TLS only",
         ),
         Rule(
-            "!has(self.metricsPage) || has(self.tls)",
+            "!has(self.metricsPage) || has(self.tls) && self.tls.mode != 'Disabled'",
             "metricsPage goes with `tls`: its token is sent over TLS only",
         ),
         Rule(
-            "!has(self.tls) || !has(self.version) || !(self.version in ['0.1.0', '0.2.0'])",
+            "!has(self.tls) || self.tls.mode != 'Optional' || !has(self.listeners) || "
+            "!has(self.listeners.outside)",
+            "tls.mode Optional goes without listeners.outside: clients outside cannot be told two "
+            "addresses of a broker",
+        ),
+        Rule(
+            "!has(self.tls) || self.tls.mode == 'Disabled' || !has(self.version) || "
+            "!(self.version in ['0.1.0', '0.2.0'])",
             "tls needs brokers that know it: 0.1.0 and 0.2.0 do not; name a later version",
         ),
         Rule(
@@ -310,11 +319,9 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where clients connect beside the Service `<cluster>-bootstrap`, which is always there for
     those in the Kubernetes cluster, and by which protocols. A change is a rolling restart."""
     tls: Tls | None = None
-    """TLS on all listeners. It is chosen with the Cluster, and stays. Unset: connections are in
-    plain text."""
+    """TLS on all listeners. Unset: a Cluster whose connections are in plain text stays so."""
     access: Access | None = None
-    """Who may do what. It is chosen with the Cluster, and stays. Unset: every client that reaches
-    the brokers may do everything."""
+    """Who may do what. Unset: a Cluster whose clients may do everything stays so."""
     network_policy: NetworkRules = field(default_factory=NetworkRules)
     """Who reaches the brokers' pods, and whom they reach."""
     metrics_page: MetricsPage | None = None

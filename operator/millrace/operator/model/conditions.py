@@ -55,6 +55,7 @@ class Reason(StrEnum):
     READY = "Ready"
     REFUSED = "Refused"
     RESTARTING = "Restarting"
+    SECURITY_CHANGES = "SecurityChanges"
     SEGMENTS_MOVE = "SegmentsMove"
     STUCK = "Stuck"
     TOO_MANY_PARTITIONS = "TooManyPartitions"

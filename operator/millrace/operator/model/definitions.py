@@ -12,6 +12,7 @@ from millrace.operator.model.cluster import ClusterSpec
 from millrace.operator.model.fields import Rule
 from millrace.operator.model.quota import QuotaSpec
 from millrace.operator.model.schema import Schema, definition, structural_schema
+from millrace.operator.model.security import AccessMode, TlsMode
 from millrace.operator.model.topic import MEDIA_SETTING, TopicSpec
 
 CLUSTER_NAME_MAX = 30
@@ -32,6 +33,28 @@ _OPERATOR_SETTINGS = {
 }
 """Those that only the operator sets in other sections."""
 
+
+_STEPS = (
+    Rule(
+        "!has(self.spec.tls) || self.spec.tls.mode != 'Required' || !has(oldSelf.status) || "
+        "!has(oldSelf.status.security) || oldSelf.status.security.tls != 'Disabled'",
+        "clients connect in plain text: set tls.mode to Optional first, and to Required when "
+        "status.security.tls is Optional and all of them have changed to TLS",
+    ),
+    Rule(
+        "!has(self.spec.tls) || self.spec.tls.mode != 'Disabled' || !has(oldSelf.status) || "
+        "!has(oldSelf.status.security) || oldSelf.status.security.tls != 'Required'",
+        "clients connect by TLS: set tls.mode to Optional first, and to Disabled when "
+        "status.security.tls is Optional and all of them have changed to plain text",
+    ),
+    Rule(
+        "!has(self.spec.access) || self.spec.access.mode != 'Enforced' || !has(oldSelf.status) || "
+        "!has(oldSelf.status.security) || oldSelf.status.security.access != 'Disabled'",
+        "clients may do everything: set access.mode to Logged first, and to Enforced when "
+        "status.security.access is Logged and the audit logs name none of them any more",
+    ),
+)
+"""Checks between a Cluster as it is, and as it is to be: nobody is cut off by one change."""
 
 _READY_COLUMNS = (
     ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
@@ -170,11 +193,22 @@ def cluster_definition() -> Schema:
                 "items": {"type": "string"},
             },
             "bootstrap": _text("Where clients in this Kubernetes cluster connect first."),
+            "tlsBootstrap": _text(
+                "Where they connect first by TLS, while the other address is in plain text."
+            ),
             "outsideBootstrap": _text("Where clients outside of it connect first."),
             "authorities": _text(
                 "Certificates of the authorities that clients trust, as PEM; the ConfigMap "
                 "<cluster>-ca has them, too."
             ),
+            "security": {
+                "description": "What all brokers do by now.",
+                "type": "object",
+                "properties": {
+                    "tls": {"type": "string", "enum": list(TlsMode)},
+                    "access": {"type": "string", "enum": list(AccessMode)},
+                },
+            },
         },
         columns=[
             ("Brokers", "integer", ".status.brokers"),
@@ -183,6 +217,8 @@ def cluster_definition() -> Schema:
             ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
             ("Healthy", "string", ".status.conditions[?(@.type=='Healthy')].status"),
             ("Rolled Out", "string", ".status.conditions[?(@.type=='RolledOut')].status"),
+            ("TLS", "string", ".status.security.tls"),
+            ("Access", "string", ".status.security.access"),
             ("Bootstrap", "string", ".status.bootstrap"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ],
@@ -195,6 +231,7 @@ def cluster_definition() -> Schema:
             "message": f"the name must be at most {CLUSTER_NAME_MAX} of a-z, 0-9 and -, and begin "
             "with a letter: pods and hosts are called after it",
         },
+        *(rule._asdict() for rule in _STEPS),
     ]
     return schema
 

@@ -22,6 +22,7 @@ import msgspec
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.network import NetworkPeer
 from millrace.operator.model.ports import (
+    BESIDE_PORTS,
     BROKER_PORTS,
     drpc_ports,
     outside_ports,
@@ -52,6 +53,8 @@ def policy_spec(
     """
     rules = cluster.spec.network_policy
     numbers = {**BROKER_PORTS, **drpc_ports(cluster), **outside_ports(cluster)}
+    if cluster.spec.tls is not None:  # Pods may be a step behind.
+        numbers |= BESIDE_PORTS
 
     def of(side: str) -> list[str]:
         """Return the ports of a side, which their names begin with."""

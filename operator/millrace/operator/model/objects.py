@@ -34,10 +34,12 @@ from millrace.operator.model.images import with_version
 from millrace.operator.model.network_policy import USUAL_API_PORTS, policy_spec
 from millrace.operator.model.pod_tls import secure
 from millrace.operator.model.ports import (
-    BROKER_PORTS,
     CLIENT_PORT,
+    CLIENT_TLS_PORT,
+    CLIENT_TLS_PORT_NAME,
     METRICS_PORT,
     OUTSIDE_DRPC_PORT_NAME,
+    broker_ports,
     drpc_ports,
     outside_ports,
 )
@@ -145,6 +147,11 @@ def bootstrap_of(namespace: str, name: str) -> str:
     return f"{name}-bootstrap.{namespace}.svc:{CLIENT_PORT}"
 
 
+def tls_bootstrap_address(cluster: Cluster) -> str:
+    """Return where they do so by TLS, also while the other address is in plain text."""
+    return f"{cluster.name}-bootstrap.{cluster.namespace}.svc:{CLIENT_TLS_PORT}"
+
+
 def broker_container(pod: Document) -> Document:
     """Return the container of a pod that runs the broker; empty: the pod is no broker's.
 
@@ -241,7 +248,7 @@ def _rule(
 
 
 def _services(cluster: Cluster) -> Iterator[Document]:
-    inside = {**BROKER_PORTS, **drpc_ports(cluster)}
+    inside = {**broker_ports(cluster), **drpc_ports(cluster)}
     ports = list(itertools.starmap(_service_port, inside.items()))
     yield owned_object(
         cluster,
@@ -261,9 +268,20 @@ def _services(cluster: Cluster) -> Iterator[Document]:
         "v1",
         "Service",
         f"{cluster.name}-bootstrap",
-        # Clients begin with gRPC, which tells them where DRPC is.
-        spec={"selector": selector(cluster.name), "ports": [_service_port("client", CLIENT_PORT)]},
+        spec={"selector": selector(cluster.name), "ports": _bootstrap_ports(cluster)},
     )
+
+
+def _bootstrap_ports(cluster: Cluster) -> list[Document]:
+    """Return where clients begin: with gRPC, which tells them where DRPC is.
+
+    The first port is for TLS once there is nothing else. Clients that changed to the other one
+    while there was both keep it.
+    """
+    ports = [_service_port("client", CLIENT_PORT) | {"targetPort": CLIENT_PORT}]
+    if cluster.spec.tls is not None:
+        ports.append(_service_port(CLIENT_TLS_PORT_NAME, CLIENT_TLS_PORT))
+    return ports
 
 
 def _service_port(name: str, port: int) -> Document:
@@ -495,7 +513,7 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         "ports": [
             {"name": name, "containerPort": port}
             for name, port in {
-                **BROKER_PORTS,
+                **broker_ports(cluster),
                 **drpc_ports(cluster),
                 **outside_ports(cluster),
             }.items()

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.listeners import ClientsAuthorities
-from millrace.operator.model.security import MetricsPage
+from millrace.operator.model.ports import TLS_PORTS
+from millrace.operator.model.security import AccessMode, MetricsPage, Security, TlsMode
 
 AUTHORITIES: Final = "ca.crt"
 """Name of the file with the authorities to be trusted."""
@@ -21,6 +22,25 @@ _PAGE_VOLUME: Final = "metrics-token"
 _OWN: Final = {"CERTIFICATE": "$(POD_NAME).crt", "KEY": "$(POD_NAME).key"}
 _ISSUED: Final = {"CERTIFICATE": "tls.crt", "KEY": "tls.key"}
 """Files as cert-manager calls them."""
+
+
+_LISTENERS: Final = "MILLRACE_BROKER__LISTENERS__"
+_CERTIFICATE: Final = f"{_LISTENERS}CLIENTS__TLS_CERTIFICATE_FILE"
+_BESIDE: Final = f"{_LISTENERS}CLIENTS__TLS_PORT"
+_ASKS: Final = "MILLRACE_BROKER__ACCESS__KUBERNETES"
+_ENFORCES: Final = "MILLRACE_BROKER__ACCESS__ENFORCED"
+
+
+def security_of(container: dict[str, Any]) -> Security:
+    """Return what the broker of a container does, which `secure` has made."""
+    variables = {each["name"]: each.get("value") for each in container.get("env") or ()}
+    tls = TlsMode.DISABLED
+    if _CERTIFICATE in variables:
+        tls = TlsMode.OPTIONAL if _BESIDE in variables else TlsMode.REQUIRED
+    access = AccessMode.DISABLED
+    if _ASKS in variables:
+        access = AccessMode.LOGGED if _ENFORCES in variables else AccessMode.ENFORCED
+    return Security(tls, access)
 
 
 def pool_secret_name(pool_object: str) -> str:
@@ -49,21 +69,30 @@ def secure(cluster: Cluster, pool_object: str, pod: dict[str, Any]) -> None:
         shown = {what: f"{_ISSUED_FOLDER}/{file}" for what, file in _ISSUED.items()}
         _mount(pod, _ISSUED_VOLUME, _ISSUED_FOLDER, _secret(issued_secret_name(cluster.name)))
     sides = {"CLIENTS": shown, "REPLICAS": {**own, "CLIENT_CA": f"{_FOLDER}/{AUTHORITIES}"}}
-    if (outside := cluster.spec.listeners.outside) is not None:
+    has_both = cluster.spec.tls.mode is TlsMode.OPTIONAL
+    # The API server refuses both for clients outside, who could not be told two addresses.
+    if (outside := cluster.spec.listeners.outside) is not None and not has_both:
         sides["OUTSIDE"] = shown
         if outside.clients_ca is not None:  # Pods go on with tokens at theirs (G6).
             sides["OUTSIDE"] = {**shown, "CLIENT_CA": f"{_CLIENTS_FOLDER}/{AUTHORITIES}"}
             _mount(pod, _CLIENTS_VOLUME, _CLIENTS_FOLDER, _authorities(outside.clients_ca))
     # A broker that does not know them must not start, as it would listen in plain text.
     container["env"] += [
-        {"name": f"MILLRACE_BROKER__LISTENERS__{side}__TLS_{what}_FILE", "value": file}
+        {"name": f"{_LISTENERS}{side}__TLS_{what}_FILE", "value": file}
         for side, files in sides.items()
         for what, file in files.items()
     ]
+    if has_both:
+        container["env"] += [
+            {"name": f"{_LISTENERS}{side}__TLS_PORT", "value": str(TLS_PORTS[side])}
+            for side in sides
+        ]
     # For the command line in the pod.
     container["env"].append({"name": "MILLRACE_TLS_CA_FILE", "value": trusted})
     if cluster.spec.access is not None:
-        container["env"].append({"name": "MILLRACE_BROKER__ACCESS__KUBERNETES", "value": "true"})
+        container["env"].append({"name": _ASKS, "value": "true"})
+        if cluster.spec.access.mode is AccessMode.LOGGED:
+            container["env"].append({"name": _ENFORCES, "value": "false"})
     if cluster.spec.metrics_page is not None:
         _guard_page(cluster.spec.metrics_page, shown, pod)
 

@@ -6,6 +6,7 @@ Pods, Services, the NetworkPolicy and the brokers' settings all go by these name
 from typing import Final
 
 from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.security import TlsMode
 
 CLIENT_PORT: Final = 7092
 METRICS_PORT: Final = 7093
@@ -22,9 +23,34 @@ OUTSIDE_DRPC_PORT_NAME: Final = "outside-drpc"
 
 BROKER_PORTS: Final = {"client": CLIENT_PORT, "metrics": METRICS_PORT, "replica": REPLICA_PORT}
 """Those that each broker has."""
+CLIENT_TLS_PORT: Final = 7192
+TLS_PORTS: Final = {"CLIENTS": CLIENT_TLS_PORT, "REPLICAS": 7194}
+"""Those that speak TLS while the others stay in plain text, by the listener's name."""
+CLIENT_TLS_PORT_NAME: Final = "client-tls"
+REPLICA_TLS_PORT_NAME: Final = "replica-tls"
+BESIDE_PORTS: Final = {
+    CLIENT_TLS_PORT_NAME: CLIENT_TLS_PORT,
+    REPLICA_TLS_PORT_NAME: TLS_PORTS["REPLICAS"],
+}
+"""Likewise, by name."""
 _WITHOUT_DRPC: Final = ("0.1.0", "0.2.0")
 """Releases without DRPC. Pods of a Cluster that names one stay as they were: a newer operator does
 not restart them."""
+
+
+def broker_ports(cluster: Cluster) -> dict[str, int]:
+    """Return the ports that each broker of a cluster has for gRPC, and for its page, by name.
+
+    The port of clients that speaks TLS has the same name at each step on the way to TLS: a Service
+    finds it by that, whatever its number is.
+    """
+    tls = cluster.spec.tls
+    if tls is None:
+        return BROKER_PORTS
+    if tls.mode is TlsMode.OPTIONAL:
+        return {**BROKER_PORTS, **BESIDE_PORTS}
+    others = {name: port for name, port in BROKER_PORTS.items() if name != "client"}
+    return {CLIENT_TLS_PORT_NAME: CLIENT_PORT, **others}
 
 
 def drpc_ports(cluster: Cluster) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Parts of the resource `Cluster`: TLS on all listeners of its brokers, and who may do what."""
 
-from typing import Annotated, ClassVar, Final, Literal
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -26,6 +27,29 @@ class IssuerReference(Struct, frozen=True, kw_only=True, rename="camel"):
     of `group`."""
     group: DnsLabel = "cert-manager.io"
     """Whose kind it is: cert-manager's own, or that of an issuer from elsewhere."""
+
+
+class TlsMode(StrEnum):
+    """Whether connections have TLS; a running cluster goes from one to the next, and back."""
+
+    DISABLED = "Disabled"
+    OPTIONAL = "Optional"
+    REQUIRED = "Required"
+
+
+class AccessMode(StrEnum):
+    """Whether callers are asked who they are; likewise."""
+
+    DISABLED = "Disabled"
+    LOGGED = "Logged"
+    ENFORCED = "Enforced"
+
+
+class Security(NamedTuple):
+    """What a broker does, or is to do."""
+
+    tls: TlsMode
+    access: AccessMode
 
 
 class Tls(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -60,6 +84,10 @@ class Tls(Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     )
 
+    mode: TlsMode = TlsMode.REQUIRED
+    """`Required`: there is no other way to connect. `Optional`: the ports that there were stay in
+    plain text, and others speak TLS, for clients that change to them one after the other.
+    `Disabled`: everything is in plain text."""
     trust_domain: TrustDomain = "cluster.local"
     """Names of brokers in their certificates begin with it (SPIFFE). Another one than in other
     Kubernetes clusters tells brokers of the same name apart."""
@@ -75,6 +103,9 @@ class Tls(Struct, frozen=True, kw_only=True, rename="camel"):
 class Access(Struct, frozen=True, kw_only=True, rename="camel"):
     """Who calls the brokers, and what that caller may do. `{}` suffices."""
 
+    mode: AccessMode = AccessMode.ENFORCED
+    """`Enforced`: who may not do something is refused. `Logged`: what would be refused is done, and
+    is in the brokers' audit logs. `Disabled`: nobody is asked."""
     authority: Literal["Kubernetes"] = "Kubernetes"
     """`Kubernetes`: ServiceAccounts call, by tokens for this cluster, and Kubernetes' roles say
     what they may do."""

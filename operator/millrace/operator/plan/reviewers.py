@@ -8,6 +8,7 @@ operator, has the ServiceAccounts of all Clusters that need them, and of no othe
 from collections.abc import Sequence
 
 from millrace.operator.model.objects import Document, broker_account
+from millrace.operator.model.security import AccessMode
 
 
 def reviewers(clusters: Sequence[Document]) -> list[Document]:
@@ -19,10 +20,17 @@ def reviewers(clusters: Sequence[Document]) -> list[Document]:
     found = sorted(
         (cluster["metadata"]["namespace"], broker_account(cluster["metadata"]["name"]))
         for cluster in clusters
-        if cluster["spec"].get("access") is not None
-        and "deletionTimestamp" not in cluster["metadata"]
+        if _asks(cluster) and "deletionTimestamp" not in cluster["metadata"]
     )
     return [
         {"kind": "ServiceAccount", "namespace": namespace, "name": name}
         for namespace, name in found
     ]
+
+
+def _asks(cluster: Document) -> bool:
+    """Whether its brokers ask, or are about to."""
+    security = (cluster.get("status") or {}).get("security") or {}
+    access = cluster["spec"].get("access")
+    said = AccessMode.DISABLED if access is None else access.get("mode", AccessMode.ENFORCED)
+    return {said, security.get("access", AccessMode.DISABLED)} != {AccessMode.DISABLED}

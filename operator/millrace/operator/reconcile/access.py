@@ -55,6 +55,8 @@ class AccessReconciler:
         Raises:
             ApiError: the API server refuses it, or does not answer.
         """
+        if cluster.spec.access is None and (cluster.namespace, cluster.name) in self._renew_at:
+            await self.forget(cluster.namespace, cluster.name)
         if cluster.spec.access is None or self._account is None:
             return
         await self._let_ask(self._account)

@@ -10,9 +10,10 @@ from millrace.client import Admin, ClusterDescription, TopicDescription
 from millrace.core.errors import MillraceError
 from millrace.core.metadata.model import Reluctance
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.objects import bootstrap_address
+from millrace.operator.model.objects import bootstrap_address, tls_bootstrap_address
 from millrace.operator.plan.rolling import PartitionHealth
 from millrace.operator.plan.scaling import Member, Placed
+from millrace.operator.plan.security import Secured
 from millrace.runtime.certificates import new_authority
 
 _REQUEST_TIMEOUT_MS = 10_000
@@ -88,25 +89,66 @@ class Found:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the operator reaches the brokers of a cluster.
+
+    Attributes:
+        address: where it connects first.
+    """
+
+    address: str
+    has_tls: bool
+    has_token: bool
+
+
+def way_to(cluster: Cluster, secured: Secured) -> Way:
+    """Return how to reach brokers that may be a step apart.
+
+    Args:
+        cluster: as its brokers are to be now.
+        secured: what they are by now.
+    """
+    has_tls = secured.has_tls
+    address = bootstrap_address(cluster)
+    if has_tls and secured.has_both:
+        address = tls_bootstrap_address(cluster)
+    return Way(address, has_tls, has_tls and cluster.spec.access is not None)
+
+
 class Brokers:
     """The brokers of all clusters."""
 
     def __init__(self) -> None:
         self._admins: dict[tuple[str, str], Admin] = {}
+        self._ways: dict[tuple[str, str], Way] = {}
         self._folder: TemporaryDirectory[str] | None = None
 
     def admin(self, cluster: Cluster) -> Admin:
         """Return the client for a cluster. It is kept, and connects when it is used."""
         key = (cluster.namespace, cluster.name)
         if key not in self._admins:
-            self._admins[key] = Admin(
+            # Before the first look at a cluster, by what it asks for.
+            way = self._ways.get(key) or Way(
                 bootstrap_address(cluster),
+                has_tls=cluster.spec.tls is not None,
+                has_token=cluster.spec.access is not None,
+            )
+            self._admins[key] = Admin(
+                way.address,
                 client_id="millrace-operator",
                 request_timeout_ms=_REQUEST_TIMEOUT_MS,
-                tls_ca_file="" if cluster.spec.tls is None else str(self._authorities(cluster)),
-                token_file="" if cluster.spec.access is None else str(self._file(cluster, "token")),
+                tls_ca_file=str(self._authorities(cluster)) if way.has_tls else "",
+                token_file=str(self._file(cluster, "token")) if way.has_token else "",
             )
         return self._admins[key]
+
+    async def reach(self, cluster: Cluster, way: Way) -> None:
+        """Reach a cluster's brokers in this way from now on."""
+        key = (cluster.namespace, cluster.name)
+        if self._ways.get(key) != way:
+            self._ways[key] = way
+            await self._close(key)
 
     def trust(self, cluster: Cluster, bundle: bytes) -> None:
         """Trust these authorities of a cluster's brokers; its client notices when they change.
@@ -147,14 +189,18 @@ class Brokers:
 
     async def forget(self, namespace: str, name: str) -> None:
         """Close the client of a cluster that is gone."""
-        admin = self._admins.pop((namespace, name), None)
+        self._ways.pop((namespace, name), None)
+        await self._close((namespace, name))
+
+    async def _close(self, key: tuple[str, str]) -> None:
+        admin = self._admins.pop(key, None)
         if admin is not None:
             await admin.close()
 
     async def close(self) -> None:
         """Close all clients."""
         for key in list(self._admins):
-            await self.forget(*key)
+            await self._close(key)
         if self._folder is not None:
             self._folder.cleanup()
 

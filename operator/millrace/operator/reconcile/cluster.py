@@ -63,8 +63,9 @@ from millrace.operator.plan.rolling import (
     next_step,
 )
 from millrace.operator.plan.scaling import Scaling, pool_sizes, scaling
+from millrace.operator.plan.security import Secured, present_security, with_security
 from millrace.operator.reconcile.access import AccessReconciler, OwnAccount
-from millrace.operator.reconcile.brokers import Brokers
+from millrace.operator.reconcile.brokers import Brokers, way_to
 from millrace.operator.reconcile.certificates import CertificatesReconciler, SeenCertificates
 from millrace.operator.reconcile.cluster_status import (
     CONDITIONS,
@@ -210,6 +211,10 @@ class ClusterReconciler:
     async def _work(self, cluster: Cluster, document: Document) -> Look:
         await self._own_metadata(cluster)
         seen = await self._observe(cluster)
+        present = present_security(seen.pods, seen.stateful_sets, document.get("status") or {})
+        secured = Secured.of(cluster, present)
+        cluster = with_security(cluster, secured.next)
+        await self._brokers.reach(cluster, way_to(cluster, secured))
         held = await self._trust(cluster, seen)
         pods = broker_pods(seen.pods, seen.stateful_sets, {})
         found = await self._brokers.find(cluster) if any(pod.is_ready for pod in pods) else None
@@ -267,10 +272,8 @@ class ClusterReconciler:
             events = await self._api.list(EVENT, cluster.namespace, fields=failures)
             not_made = why_not_made(events, seen.stateful_sets)
         authorities = "" if held is None else held.trusted_by_clients.decode()
-        return Look(
-            *(pods, not_made, found, scale, lost, step, volumes, is_placing, outside, certified),
-            authorities=authorities,
-        )
+        told = (outside, certified, secured, authorities)
+        return Look(pods, not_made, found, scale, lost, step, volumes, is_placing, *told)
 
     async def _trust(self, cluster: Cluster, seen: _Seen) -> SeenCertificates | None:
         """Look at the certificates of brokers, whose authorities this operator trusts, too."""

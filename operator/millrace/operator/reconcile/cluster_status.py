@@ -8,15 +8,25 @@ from millrace.core.words import count, some
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.images import version_of
-from millrace.operator.model.objects import bootstrap_address
+from millrace.operator.model.objects import bootstrap_address, tls_bootstrap_address
+from millrace.operator.model.security import AccessMode, TlsMode
 from millrace.operator.plan.growth import Growth
 from millrace.operator.plan.lost import LostBroker
 from millrace.operator.plan.outside import Outside
 from millrace.operator.plan.rolling import BrokerPod, Done, Restart, Wait
 from millrace.operator.plan.scaling import Scaling
+from millrace.operator.plan.security import Secured
 from millrace.operator.reconcile.brokers import Found
 
-CONDITIONS: Final = ("Ready", "Healthy", "RolledOut", "Scaled", "VolumesPresent", "VolumesSized")
+CONDITIONS: Final = (
+    "Ready",
+    "Healthy",
+    "RolledOut",
+    "Scaled",
+    "VolumesPresent",
+    "VolumesSized",
+    "SecurityAsWanted",
+)
 """Types of the conditions that every Cluster has."""
 _Verdict: TypeAlias = tuple[bool | None, Reason, str]
 """Whether a condition is true, the reason, and the message."""
@@ -41,6 +51,7 @@ class Look:
     is_placing: bool
     outside: Outside | None
     certified: Condition | None
+    secured: Secured
     authorities: str = ""
 
     @property
@@ -57,6 +68,8 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
         "version": ", ".join(sorted({version_of(pod.image) for pod in look.pods})) or None,
         "readyBrokers": sum(pod.is_ready for pod in look.pods),
         "bootstrap": bootstrap_address(cluster),
+        "tlsBootstrap": tls_bootstrap_address(cluster) if look.secured.has_both else None,
+        "security": look.secured.slowest._asdict(),
         "outsideBootstrap": None if look.outside is None else look.outside.bootstrap or None,
         "authorities": look.authorities or None,
         "clusterId": None if found is None else found.cluster.cluster_id,
@@ -70,7 +83,7 @@ def status_conditions(look: Look) -> list[Condition]:
 
     Each is true only when its part of the work for the Cluster as it is now is done.
     """
-    judges = (_ready, _healthy, _rolled_out, _scaled, _lost, _sized)
+    judges = (_ready, _healthy, _rolled_out, _scaled, _lost, _sized, _secured)
     return [Condition(type_, *judge(look)) for type_, judge in zip(CONDITIONS, judges, strict=True)]
 
 
@@ -175,6 +188,27 @@ def _sized(look: Look) -> _Verdict:
         message = f"{names}: the StatefulSet is made again, so that new brokers get larger volumes"
         return False, Reason.GROWING, message
     return True, Reason.AS_WANTED, "volumes are as large as they should be"
+
+
+def _secured(look: Look) -> _Verdict:
+    secured = look.secured
+    slowest, step, wanted = secured.slowest, secured.next, secured.wanted
+    if not secured.is_done:
+        told = "; ".join(
+            f"{what} goes from {now} to {then}{'' if then == goal else f', and then to {goal}'}"
+            for what, now, then, goal in zip(("TLS", "access"), slowest, step, wanted, strict=True)
+            if now != goal
+        )
+        return False, Reason.SECURITY_CHANGES, f"{told}, a broker after the other"
+    if wanted.tls is TlsMode.DISABLED:
+        told = (
+            "in plain text, and clients may do everything: docs/security.md says how to change it"
+        )
+    elif wanted.access is AccessMode.LOGGED:
+        told = "the brokers' audit logs have what will be refused when access is Enforced"
+    else:
+        told = f"TLS is {wanted.tls}, and access {wanted.access}"
+    return True, Reason.AS_WANTED, told
 
 
 def _rolled_out(look: Look) -> _Verdict:

@@ -137,8 +137,8 @@ def _stored(document: dict[str, Any]) -> _Stored:
 
 def _record(annotations: dict[str, str], spec: dict[str, Any]) -> LeaseRecord:
     holder = spec.get("holderIdentity") or NOBODY
-    # An earlier release wrote no incarnation, and its lease is valid, too.
-    annotations = {_annotation("incarnation"): "", **annotations}
+    # An earlier release wrote neither of these, and its lease is valid, too.
+    annotations = {_annotation("incarnation"): "", _annotation("tls_address"): "", **annotations}
     values: dict[str, Any] = {}
     try:
         for field in fields(LeaseRecord):
@@ -150,6 +150,11 @@ def _record(annotations: dict[str, str], spec: dict[str, Any]) -> LeaseRecord:
     record = LeaseRecord(**values)
     if record.holder != holder:  # Taken away, or given back, by hand.
         record = replace(
-            record, holder=holder, address="", version=record.version + 1, incarnation=""
+            record,
+            holder=holder,
+            address="",
+            version=record.version + 1,
+            incarnation="",
+            tls_address="",
         )
     return record

@@ -47,7 +47,7 @@ from millrace.core.errors import (
 from millrace.core.ids import ControllerEpoch, MonotonicMs
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import CLUSTER_KEY, NO_DRPC, Listener, Reluctance
+from millrace.core.metadata.model import CLUSTER_KEY, NOWHERE, Listener, Reluctance
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.objects.store_versions import (
     NOTHING_SEEN,
@@ -72,6 +72,7 @@ class NamedHolder:
     """An election whose outcome the test decides."""
 
     problem = ""
+    holder_tls_address = ""
 
     def __init__(self, name: str, address: str) -> None:
         self.holder = (name, address)
@@ -192,7 +193,8 @@ async def running(
                 reluctance=lambda: Reluctance.NONE,
                 media=lambda: (),
                 outside_address=lambda: "",
-                drpc_addresses=lambda: NO_DRPC,
+                drpc_addresses=lambda: NOWHERE,
+                tls_addresses=lambda: NOWHERE,
                 quotas=no_quotas(),
             )
             await the.lifecycle.until_unfenced()

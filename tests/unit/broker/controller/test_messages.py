@@ -11,7 +11,7 @@ from millrace.broker.controller.messages import (
 )
 from millrace.core.ids import BrokerEpoch, BrokerId
 from millrace.core.media import Media
-from millrace.core.metadata.model import NO_DRPC, BrokerLife, DrpcAddresses, Reluctance
+from millrace.core.metadata.model import NOWHERE, BrokerLife, Reluctance, SideAddresses
 from millrace.core.metadata.requests import AcceptedCopy, Heartbeat, RegisterBroker
 
 LIFE = BrokerLife(BrokerId(2), BrokerEpoch(7))
@@ -35,7 +35,7 @@ def test_a_heartbeat_says_where_clients_outside_find_its_broker() -> None:
 
 
 def test_a_heartbeat_says_where_its_broker_is_reached_by_drpc() -> None:
-    addresses = DrpcAddresses(clients="c:1", outside="o:2", brokers="b:3")
+    addresses = SideAddresses(clients="c:1", outside="o:2", brokers="b:3")
     request = Heartbeat(life=LIFE, metadata_epoch=5, drpc_addresses=addresses)
     message = request_to_proto(request)
     found = request_from_proto(message)
@@ -44,7 +44,15 @@ def test_a_heartbeat_says_where_its_broker_is_reached_by_drpc() -> None:
     message.heartbeat.ClearField("drpc_addresses")  # As a broker of 0.2.0.
     found = request_from_proto(message)
     assert isinstance(found, Heartbeat)
-    assert found.drpc_addresses == NO_DRPC
+    assert found.drpc_addresses == NOWHERE
+
+
+def test_a_heartbeat_says_where_its_broker_is_reached_by_tls() -> None:
+    addresses = SideAddresses(clients="c:1", outside="o:2", brokers="b:3")
+    request = Heartbeat(life=LIFE, metadata_epoch=5, tls_addresses=addresses)
+    found = request_from_proto(request_to_proto(request))
+    assert isinstance(found, Heartbeat)
+    assert found.tls_addresses == addresses
 
 
 def test_media_of_a_later_release_and_repeated_ones_are_left_out() -> None:

@@ -28,7 +28,7 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.metadata.model import BrokerLife
+from millrace.core.metadata.model import NOWHERE, BrokerLife
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.replica.replication.effects import FetchFrom
@@ -102,7 +102,10 @@ async def following(port: int) -> AsyncIterator[Following]:
     """Follow the leader at a port."""
     session = LeaderSession(1 << 20)
     leader = SimpleNamespace(
-        name="broker-1", replica_address=f"127.0.0.1:{port}", drpc_address_at=lambda _: ""
+        name="broker-1",
+        replica_address=f"127.0.0.1:{port}",
+        tls_addresses=NOWHERE,
+        drpc_address_at=lambda _: "",
     )
     the = Following(leader, session)
     position = FetchFrom(PLACE, LEADER, LeaderEpoch(1), Offset(0), LeaderEpoch(-1), 1)

@@ -21,7 +21,7 @@ from millrace.core.broker_config import LimitsConfig
 from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.model import DrpcAddresses, Listener
+from millrace.core.metadata.model import Listener, SideAddresses
 from millrace.core.topics import TopicName
 from millrace.proto.codec import field_of
 from millrace.proto.features import CLIENT_PROTOCOL
@@ -136,7 +136,7 @@ async def test_clients_are_told_the_addresses_of_drpc_on_their_side(
     listener: Listener, addresses: list[str]
 ) -> None:
     cluster = Cluster(2)
-    there = DrpcAddresses(clients="a:7096", outside="203.0.113.5:9096", brokers="a:7097")
+    there = SideAddresses(clients="a:7096", outside="203.0.113.5:9096", brokers="a:7097")
     cluster.give_drpc_addresses(0, there)
     channel = SimpleNamespace(
         metadata=cluster.driver.image, controller_id=0, problem="", config=ClusterConfig()

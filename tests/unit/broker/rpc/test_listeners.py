@@ -13,7 +13,7 @@ from millrace.core.listeners_config import (
     OutsideDrpcListenerConfig,
     OutsideListenerConfig,
 )
-from millrace.core.metadata.model import DrpcAddresses, Listener
+from millrace.core.metadata.model import Listener, SideAddresses
 
 
 def test_each_listener_has_an_address_of_its_own_or_that_of_its_file(tmp_path: Path) -> None:
@@ -27,12 +27,12 @@ def test_each_listener_has_an_address_of_its_own_or_that_of_its_file(tmp_path: P
         (entry, Address("own", number)) for number, entry in enumerate(config.entries, start=1)
     ]
     followed: list[Coroutine[Any, Any, None]] = []
-    addresses = Addresses(bound, followed.append)
+    addresses = Addresses(bound, "", followed.append)
     assert addresses.of(ListenerProtocol.GRPC, Listener.OUTSIDE) == "own:2"
-    assert addresses.drpc() == DrpcAddresses("own:4", "203.0.113.5:9096", "own:6")
+    assert addresses.drpc() == SideAddresses("own:4", "203.0.113.5:9096", "own:6")
     (following,) = followed
     following.close()
 
 
 def test_a_listener_that_there_is_not_has_no_address() -> None:
-    assert Addresses([], asyncio.ensure_future).drpc() == DrpcAddresses("", "", "")
+    assert Addresses([], "", asyncio.ensure_future).drpc() == SideAddresses("", "", "")

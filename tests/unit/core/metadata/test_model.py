@@ -16,9 +16,9 @@ from millrace.core.metadata.model import (
     BrokerLife,
     BrokerRegistration,
     ClusterState,
-    DrpcAddresses,
     Listener,
     PartitionState,
+    SideAddresses,
     StateShard,
     Topic,
     next_cluster,
@@ -207,7 +207,45 @@ def test_an_address_is_host_and_port(host: str, address: str) -> None:
     assert replace(fetched_from, replica_port=0).replica_address == ""
 
 
+SIDES = (Listener.CLIENTS, Listener.OUTSIDE, Listener.BROKERS)
+
+
 def test_a_broker_has_an_address_by_drpc_for_each_side() -> None:
-    broker = replace(registration(1), drpc_addresses=DrpcAddresses("c:1", "o:2", "b:3"))
-    assert [broker.drpc_address_at(side) for side in Listener] == ["c:1", "o:2", "b:3"]
-    assert [registration(1).drpc_address_at(side) for side in Listener] == ["", "", ""]
+    broker = replace(registration(1), drpc_addresses=SideAddresses("c:1", "o:2", "b:3"))
+    assert [broker.drpc_address_at(side) for side in SIDES] == ["c:1", "o:2", "b:3"]
+    assert [registration(1).drpc_address_at(side) for side in SIDES] == ["", "", ""]
+
+
+PLAIN = SideAddresses()
+BOTH = SideAddresses("h:11", "o:12", "r:13")
+ALONE = SideAddresses("h:1", "o:2", "r:3")
+
+
+@pytest.mark.parametrize(
+    ("by_tls", "plain_callers", "tls_callers"),
+    [
+        (PLAIN, ["h:1", "o:2", "d:4", "d:5"], ["h:1", "o:2", "d:4", "d:5"]),
+        (BOTH, ["h:1", "o:2", "d:4", "d:5"], ["h:11", "o:12", "", ""]),
+        (ALONE, ["", "", "", ""], ["h:1", "o:2", "d:4", "d:5"]),
+    ],
+)
+def test_callers_are_told_addresses_that_speak_what_they_do(
+    by_tls: SideAddresses, plain_callers: list[str], tls_callers: list[str]
+) -> None:
+    """G4: of a broker without TLS, with both, and with TLS alone."""
+    broker = replace(
+        registration(1),
+        host="h",
+        port=1,
+        outside_address="o:2",
+        replica_host="r",
+        replica_port=3,
+        drpc_addresses=SideAddresses("d:4", "d:5", "d:6"),
+        tls_addresses=by_tls,
+    )
+    for sides, told in (
+        ((Listener.CLIENTS, Listener.OUTSIDE), plain_callers),
+        ((Listener.CLIENTS_TLS, Listener.OUTSIDE_TLS), tls_callers),
+    ):
+        found = [broker.address_at(side) for side in sides]
+        assert found + [broker.drpc_address_at(side) for side in sides] == told

@@ -187,6 +187,7 @@ class Membership:
             media=request.media,
             outside_address=request.outside_address,
             drpc_addresses=request.drpc_addresses,
+            tls_addresses=request.tls_addresses,
             level=request.level,
         )
         if reported != broker:

@@ -55,9 +55,9 @@ from millrace.core.metadata.model import (
     BrokerRegistration,
     ClusterState,
     DeletedTopic,
-    DrpcAddresses,
     PartitionState,
     Reluctance,
+    SideAddresses,
     StateShard,
     Topic,
     shard_of,
@@ -105,6 +105,12 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
                 "reluctance": broker.reluctance.value,
                 "replica_host": broker.replica_host,
                 "replica_port": broker.replica_port,
+                # An earlier release keeps what it does not know for one life at most.
+                **(
+                    {"tls_addresses": broker.tls_addresses._asdict()}
+                    if any(broker.tls_addresses)
+                    else {}
+                ),
             }
             for _, broker in sorted(cluster.brokers.items())
         ],
@@ -248,7 +254,8 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
             is_drained=broker.get("is_drained", False),
             reluctance=_reluctance(broker.get("reluctance", "")),
             outside_address=broker.get("outside_address", ""),
-            drpc_addresses=_drpc_addresses(broker.get("drpc_addresses", {})),
+            drpc_addresses=_side_addresses(broker.get("drpc_addresses", {})),
+            tls_addresses=_side_addresses(broker.get("tls_addresses", {})),
             directory_epoch=BrokerEpoch(broker.get("directory_epoch", 0)),
             level=broker.get("level", FIRST_LEVEL),
             # A later release may know more of them.
@@ -287,9 +294,9 @@ def _quota(state: Any) -> Quota:
     )
 
 
-def _drpc_addresses(value: Any) -> DrpcAddresses:
-    """Return where a broker is reached by DRPC; a later release may know more sides."""
-    return DrpcAddresses(*(value.get(side, "") for side in DrpcAddresses._fields))
+def _side_addresses(value: Any) -> SideAddresses:
+    """Return where a broker is reached in one way; a later release may know more sides."""
+    return SideAddresses(*(value.get(side, "") for side in SideAddresses._fields))
 
 
 def _reluctance(value: Any) -> Reluctance:

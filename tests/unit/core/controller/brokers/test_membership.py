@@ -31,14 +31,14 @@ from millrace.core.ids import (
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
-    NO_DRPC,
+    NOWHERE,
     SHARD_KEYS,
     BrokerLife,
     BrokerRegistration,
-    DrpcAddresses,
     Listener,
     PartitionState,
     Reluctance,
+    SideAddresses,
     next_shard,
 )
 from millrace.core.metadata.objects.encoding import decode_shard, encode_shard
@@ -506,7 +506,7 @@ def test_a_stopped_broker_is_back_with_its_next_start(cluster: Cluster) -> None:
 
 
 def test_addresses_of_drpc_are_kept_for_one_life_of_a_broker(cluster: Cluster) -> None:
-    cluster.give_drpc_addresses(0, DrpcAddresses(clients="a:1", brokers="a:2"))
+    cluster.give_drpc_addresses(0, SideAddresses(clients="a:1", brokers="a:2"))
     before = cluster.driver.image.epoch
     cluster.driver.beat(cluster.life(0))
     assert cluster.driver.image.epoch == before, "it is not stored again"
@@ -517,7 +517,7 @@ def test_addresses_of_drpc_are_kept_for_one_life_of_a_broker(cluster: Cluster) -
     cluster.driver.kill(A)
     registered = cluster.driver.ask(replace(registration(0), incarnation_id="2"))
     assert isinstance(registered, BrokerRegistration)
-    assert registered.drpc_addresses == NO_DRPC
+    assert registered.drpc_addresses == NOWHERE
 
 
 def test_a_fenced_broker_may_stop_at_once(cluster: Cluster) -> None:

@@ -22,15 +22,15 @@ from millrace.core.media import Media
 from millrace.core.metadata.broker_levels import FIRST_LEVEL
 from millrace.core.metadata.model import (
     CLUSTER_KEY,
-    NO_DRPC,
+    NOWHERE,
     SHARD_KEYS,
     BrokerLife,
     BrokerRegistration,
     ClusterState,
     DeletedTopic,
-    DrpcAddresses,
     PartitionState,
     Reluctance,
+    SideAddresses,
     StateShard,
     Topic,
 )
@@ -75,7 +75,7 @@ CLUSTER = ClusterState(
             reluctance=Reluctance.SLOW_DISK,
             media=(Media.SSD, Media.HDD),
             outside_address="203.0.113.5:9094",
-            drpc_addresses=DrpcAddresses(clients="[::1]:7096", brokers="r:7097"),
+            drpc_addresses=SideAddresses(clients="[::1]:7096", brokers="r:7097"),
             level=2,
         )
     },
@@ -357,7 +357,7 @@ def test_a_broker_of_the_first_release_is_read_with_what_it_did_not_know() -> No
     assert broker.reluctance is Reluctance.NONE
     assert broker.media == ()
     assert broker.outside_address == ""
-    assert broker.drpc_addresses == NO_DRPC
+    assert broker.drpc_addresses == NOWHERE
     assert broker.level == FIRST_LEVEL
 
 

@@ -1,0 +1,154 @@
+"""How a running cluster goes from plain text to TLS, and to access control, and back (G4).
+
+    tls     Disabled   Optional   Required
+    access  Disabled   Logged     Enforced
+
+Brokers of neighbouring steps can talk, and clients of each step can talk to brokers of the next.
+So all brokers go one step at a time, by a rolling restart: while any of them is two steps away from
+what is wanted, the others wait at the step between. The pods themselves say where they are, and a
+killed operator goes on at any point.
+
+A Cluster that says nothing stays in plain text if it is: an operator that is upgraded cuts nobody
+off. A new one, and one that has left plain text, goes to the last step.
+
+Tokens go over TLS alone, so access never is ahead of TLS.
+
+Sources: the modes of MongoDB (`allowTLS`, `preferTLS`, `requireTLS`) and of Istio (`PERMISSIVE`);
+Kafka's change of a listener takes three restarts, as its brokers cannot find out how others talk.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from millrace.operator.model.cluster import Cluster, ClusterSpec
+from millrace.operator.model.objects import Document, broker_container
+from millrace.operator.model.pod_tls import security_of
+from millrace.operator.model.security import Access, AccessMode, Security, Tls, TlsMode
+
+WITHOUT_TLS: Final = ("0.1.0", "0.2.0")
+"""Releases of brokers that know neither."""
+
+_ModeT = TypeVar("_ModeT", TlsMode, AccessMode)
+
+_TLS: Final = list(TlsMode)
+_ACCESS: Final = list(AccessMode)
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """Where a cluster is on its way.
+
+    Attributes:
+        present: what its brokers do; none: there are none yet.
+        wanted: what they are to do in the end.
+        next: what they are to do now.
+    """
+
+    present: Sequence[Security]
+    wanted: Security
+    next: Security
+
+    @classmethod
+    def of(cls, cluster: Cluster, present: Sequence[Security]) -> Self:
+        """Return it for a Cluster as it was written."""
+        wanted = wanted_security(cluster.spec, present)
+        return cls(present, wanted, next_security(present, wanted))
+
+    @property
+    def slowest(self) -> Security:
+        """How far all brokers have got."""
+        return slowest_security(self.present, self.wanted)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all brokers do what is wanted."""
+        return self.slowest == self.wanted
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether every broker has TLS, also those that are restarted next."""
+        return all(each.tls is not TlsMode.DISABLED for each in (*self.present, self.next))
+
+    @property
+    def has_both(self) -> bool:
+        """Whether a broker has TLS beside plain text."""
+        return any(each.tls is TlsMode.OPTIONAL for each in (*self.present, self.next))
+
+
+def present_security(
+    pods: Iterable[Document], stateful_sets: Iterable[Document], status: dict[str, Any]
+) -> list[Security]:
+    """Return what the brokers do that there are; none: the cluster is new.
+
+    Args:
+        pods: of brokers.
+        stateful_sets: they say it while there are no pods.
+        status: of the Cluster: it says it while there is nothing else.
+    """
+    found = {security_of(broker_container(pod)) for pod in pods}
+    if not found:
+        templates = [stateful_set["spec"]["template"] for stateful_set in stateful_sets]
+        found = {security_of(broker_container(template)) for template in templates}
+    said = status.get("security")
+    if not found and said:
+        found = {Security(TlsMode(said["tls"]), AccessMode(said["access"]))}
+    return sorted(found, key=lambda each: (_TLS.index(each.tls), _ACCESS.index(each.access)))
+
+
+def wanted_security(spec: ClusterSpec, present: Sequence[Security]) -> Security:
+    """Return where a cluster is to get in the end."""
+    last = not present and spec.version in WITHOUT_TLS
+    stays = last or any(each.tls is TlsMode.DISABLED for each in present)
+    tls = TlsMode.DISABLED if stays or not present else TlsMode.REQUIRED
+    if spec.tls is not None:
+        tls = spec.tls.mode
+    most = _ACCESS[_TLS.index(tls)]
+    is_open = any(each.access is AccessMode.DISABLED for each in present)
+    access = AccessMode.DISABLED if is_open or not present else most
+    if spec.access is not None:
+        access = min(spec.access.mode, most, key=_ACCESS.index)
+    return Security(tls, access)
+
+
+def next_security(present: Sequence[Security], wanted: Security) -> Security:
+    """Return what all brokers are to do now, on the way to what is wanted."""
+    return Security(
+        _next([each.tls for each in present], wanted.tls, _TLS),
+        _next([each.access for each in present], wanted.access, _ACCESS),
+    )
+
+
+def slowest_security(present: Sequence[Security], wanted: Security) -> Security:
+    """Return how far all brokers have got."""
+    return Security(
+        _farthest([each.tls for each in present], wanted.tls, _TLS),
+        _farthest([each.access for each in present], wanted.access, _ACCESS),
+    )
+
+
+def with_security(cluster: Cluster, security: Security) -> Cluster:
+    """Return a Cluster whose brokers do this; a part that is disabled is not there."""
+    tls, access = cluster.spec.tls or Tls(), cluster.spec.access or Access()
+    spec = msgspec.structs.replace(
+        cluster.spec,
+        tls=None
+        if security.tls is TlsMode.DISABLED
+        else msgspec.structs.replace(tls, mode=security.tls),
+        access=None
+        if security.access is AccessMode.DISABLED
+        else msgspec.structs.replace(access, mode=security.access),
+    )
+    return msgspec.structs.replace(cluster, spec=spec)
+
+
+def _farthest(present: Sequence[_ModeT], wanted: _ModeT, order: Sequence[_ModeT]) -> _ModeT:
+    goal = order.index(wanted)
+    return max(present, key=lambda mode: abs(order.index(mode) - goal), default=wanted)
+
+
+def _next(present: Sequence[_ModeT], wanted: _ModeT, order: Sequence[_ModeT]) -> _ModeT:
+    at, goal = order.index(_farthest(present, wanted, order)), order.index(wanted)
+    return order[at + (goal > at) - (goal < at)]

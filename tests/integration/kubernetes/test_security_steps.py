@@ -1,0 +1,122 @@
+"""A running Cluster goes to TLS and access control, and back, with a real API server (G4)."""
+
+from typing import Any
+
+import pytest
+from tests.integration.kubernetes.operated import Operated
+
+from millrace.operator.model.security import AccessMode, TlsMode
+from millrace.operator.plan.security import present_security
+
+PODS = "/api/v1/namespaces"
+POOL = {"name": "b", "replicas": 3, "volumes": [{"name": "data", "size": "1Gi"}]}
+STEPS: dict[str, dict[str, Any]] = {
+    "plain": {"tls": {"mode": "Disabled"}},
+    "both": {"tls": {"mode": "Optional"}, "access": {"mode": "Logged"}},
+    "tls": {"tls": {"mode": "Required"}, "access": {"mode": "Enforced"}},
+}
+ORDER = list(TlsMode)
+
+
+@pytest.fixture
+def plain(operated: Operated) -> Operated:
+    """A Cluster `c` of three brokers in plain text, as the release before made it."""
+    accounts = f"/api/v1/namespaces/{operated.namespace}/serviceaccounts"
+    operated.request("POST", accounts, {"metadata": {"name": "operator"}})
+    operated.apply("clusters", "c", {"pools": [POOL], **STEPS["plain"]})
+    operated.settle()
+    return operated
+
+
+def steps(operated: Operated) -> list[int]:
+    """Return how far each step is that a pod does."""
+    path = f"{PODS}/{operated.namespace}/pods?labelSelector=millrace.dev/cluster%3Dc"
+    pods = operated.request("GET", path)["items"]
+    return [ORDER.index(each.tls) for each in present_security(pods, [], {})]
+
+
+def go(operated: Operated, step: dict[str, Any]) -> None:
+    """Ask for a step, and let everything come to rest; no two pods are ever two steps apart."""
+    operated.apply("clusters", "c", {"pools": [POOL], **step})
+
+    def is_there() -> bool:
+        found = steps(operated)
+        assert not found or max(found) - min(found) <= 1
+        return operated.is_settled()
+
+    operated.until(is_there)
+
+
+def security(operated: Operated) -> tuple[str, str]:
+    found = operated.get("/apis/millrace.dev/v1beta1/%s/clusters", "c")
+    assert found is not None
+    said = found["status"]["security"]
+    return said["tls"], said["access"]
+
+
+def refused(operated: Operated, step: dict[str, Any]) -> str:
+    """Return why the API server refuses a step."""
+    where = f"/apis/millrace.dev/v1beta1/namespaces/{operated.namespace}/clusters/c"
+    found = operated.request("GET", where)
+    spec = {"pools": [POOL], **step}
+    status, answer = operated.server.request("PUT", where, {**found, "spec": spec})
+    assert status == 422, answer
+    message: str = answer["message"]
+    return message
+
+
+def test_all_steps_are_gone_and_the_way_back_too(plain: Operated) -> None:
+    assert security(plain) == (TlsMode.DISABLED, AccessMode.DISABLED)
+    assert "set tls.mode to Optional first" in refused(plain, STEPS["tls"])
+    assert "set access.mode to Logged first" in refused(plain, {"access": {}})
+    go(plain, STEPS["both"])
+    assert security(plain) == (TlsMode.OPTIONAL, AccessMode.LOGGED)
+    go(plain, {})
+    assert security(plain) == (TlsMode.REQUIRED, AccessMode.ENFORCED)
+    assert "set tls.mode to Optional first" in refused(plain, STEPS["plain"])
+    go(plain, STEPS["both"])
+    go(plain, STEPS["plain"])
+    assert security(plain) == (TlsMode.DISABLED, AccessMode.DISABLED)
+
+
+def test_a_cluster_of_the_release_before_stays_in_plain_text(plain: Operated) -> None:
+    go(plain, {})
+    assert security(plain) == (TlsMode.DISABLED, AccessMode.DISABLED)
+    assert "in plain text" in plain.told()["SecurityAsWanted"][2]
+
+
+def test_a_killed_operator_goes_on_where_brokers_are(plain: Operated) -> None:
+    plain.apply("clusters", "c", {"pools": [POOL], **STEPS["both"]})
+    for _ in range(200):
+        plain.restart()
+        plain.look()
+        plain.controllers.step()
+        if plain.is_settled():
+            break
+    assert security(plain) == (TlsMode.OPTIONAL, AccessMode.LOGGED)
+
+
+def test_a_broker_that_does_not_start_holds_the_change_where_it_is(plain: Operated) -> None:
+    plain.controllers.bad_images.add("millrace:2")
+    broken = {"image": "millrace:2", **STEPS["both"]}
+    plain.apply("clusters", "c", {"pools": [POOL], **broken})
+    for _ in range(20):
+        plain.look()
+        plain.controllers.step()
+    assert sorted(steps(plain)) == [0, 1], "one broker has tried"
+    assert plain.conditions()["RolledOut"] == ("False", "Stuck")
+    status, reason, message = plain.told()["SecurityAsWanted"]
+    assert (status, reason) == ("False", "SecurityChanges")
+    assert message.startswith("TLS goes from Disabled to Optional; access goes from Disabled to")
+    assert security(plain) == (TlsMode.DISABLED, AccessMode.DISABLED)
+    go(plain, STEPS["both"])
+    assert security(plain) == (TlsMode.OPTIONAL, AccessMode.LOGGED)
+
+
+def test_what_does_not_go_together_is_refused(plain: Operated) -> None:
+    both, enforced = STEPS["both"]["tls"], {"mode": "Enforced"}
+    assert "goes with tls.mode Required" in refused(plain, {"tls": both, "access": enforced})
+    outside = {"listeners": {"outside": {"type": "NodePort"}}}
+    assert "goes without listeners.outside" in refused(plain, {"tls": both, **outside})
+    logged = {"tls": {"mode": "Disabled"}, "access": {"mode": "Logged"}}
+    assert "goes without tls.mode Disabled" in refused(plain, logged)
