@@ -497,7 +497,9 @@ CLUSTERS: Final = (
     # Clients outside.
     case("a listener of no type", outside(type="Ingress"), "spec.listeners.outside.type",
          '"ClusterIP", "LoadBalancer", "NodePort"'),
-    case("certificates of clients in plain text", outside(clientsCA={"name": "clients"}),
+    case("certificates of clients in plain text",
+         cluster(tls={"mode": "Disabled"},
+                 listeners={"outside": {"type": "NodePort", "clientsCA": {"name": "clients"}}}),
          "listeners.outside.clientsCA goes with `tls`"),
     case("authorities of clients that are nowhere",
          cluster(tls={}, listeners={"outside": {"type": "NodePort", "clientsCA": {"name": "no"}}}),

@@ -360,4 +360,3 @@ def test_an_issuer_without_cert_manager_is_said(operated: Operated) -> None:
     assert "install cert-manager" in message
     assert operated.get("/apis/apps/v1/%s/statefulsets", "c-b") is not None
     assert files(operated, "c-b-tls").keys() >= {"ca.crt", "c-b-0.crt"}, "brokers' own go on"
-
