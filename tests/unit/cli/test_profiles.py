@@ -174,8 +174,8 @@ def test_a_profile_has_the_files_for_its_cluster_and_what_is_not_given_stays(
 
 def test_files_in_a_file_written_by_hand_are_relative_to_it(user: User) -> None:
     user.write("[profiles.a]\nbootstrap = 'a:1'\ntls_ca_file = 'ca.crt'\ntoken_file = '~/t'")
-    found = user.proved("--profile", "a", HOME="/home/x")
-    assert found == {"a:1": [str(user.file.parent / "ca.crt"), "-", "/home/x/t"]}
+    found = user.proved("--profile", "a", HOME="/nowhere/x")
+    assert found == {"a:1": [str(user.file.parent / "ca.crt"), "-", "/nowhere/x/t"]}
 
 
 def test_credentials_come_from_where_the_addresses_come_from(user: User) -> None:
