@@ -34,6 +34,7 @@ def forged(good: str, own_key: ec.EllipticCurvePrivateKey, public_key: bytes) ->
         "forged-own-key-id": jwt.encode(claims, own_key, "ES256", headers={"kid": "mine"}),
         "other-account": f"{_part(header)}.{_part(other)}.{signature}",
         "alg-none": f"{_part({**header, 'alg': 'none'})}.{body}.",
+        "alg-none-with-a-signature": f"{_part({**header, 'alg': 'none'})}.{body}.{signature}",
         "key-confusion": f"{confused}.{_base64(mac)}",
         "no-token": "x" * 40,
     }

@@ -337,7 +337,8 @@ def test_tokens_that_prove_nothing_here_are_refused_with_a_reason_for_the_operat
         ("stolen-default-token", f"must be '{guarded.audience}' alone"),
         ("other-cluster", f"must be '{guarded.audience}' alone"),
         ("deleted-account", "the API server refuses it"),
-        ("alg-none", "its algorithm is 'none'"),
+        ("forged", "its signature is wrong"),
+        ("alg-none-with-a-signature", "its algorithm is 'none'"),
         ("key-confusion", "its algorithm is 'HS256'"),
     ):
         assert reason in found[name], (name, found[name])
