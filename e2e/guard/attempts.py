@@ -110,11 +110,21 @@ def tokens(question: dict[str, str]) -> dict[str, str]:
     return {client_id: _hello(token, client_id) for client_id, token in question.items()}
 
 
-def _hello(token: str, client_id: str) -> str:
+def _hello(token: str, client_id: str, address: str = "") -> str:
+    """Return what a token gets.
+
+    Args:
+        token: to be sent; empty: none.
+        client_id: to be sent.
+        address: of the brokers, without a name to be asked for.
+    """
+    host, _, port = _bootstrap().rpartition(":")
+    where = f"{address}:{port}" if address else _bootstrap()
+    options = [("grpc.ssl_target_name_override", host)]
     ca = Path(os.environ["MILLRACE_TLS_CA_FILE"]).read_bytes()
     proof = (("authorization", f"Bearer {token}"),) if token else ()
     metadata: tuple[tuple[str, str | bytes], ...] = (("millrace-client-id", client_id), *proof)
-    with grpc.secure_channel(_bootstrap(), grpc.ssl_channel_credentials(ca)) as channel:
+    with grpc.secure_channel(where, grpc.ssl_channel_credentials(ca), options) as channel:
         call = channel.unary_unary(
             _HELLO,
             request_serializer=common_pb2.HelloRequest.SerializeToString,
@@ -195,6 +205,8 @@ def outage(question: dict[str, Any]) -> dict[str, dict[str, int]]:
     """Go on for some seconds with what is known and what is new; count what each gets."""
     found: dict[str, Counter[str]] = {"known": Counter(), "new": Counter()}
     topic = question["topic"]
+    # DNS may be without an API server, too.
+    address = socket.gethostbyname(_bootstrap().rpartition(":")[0])
     with ExitStack() as closing:
         caller = Caller(question["known"], closing)
         reader = closing.enter_context(caller.consumer(topic, "end"))
@@ -213,7 +225,7 @@ def outage(question: dict[str, Any]) -> dict[str, dict[str, int]]:
         while time.monotonic() < ends:
             found["known"].update(go_on())
             if time.monotonic() > ends - question["seconds"] / 2:
-                found["new"][_hello(question["new"], "new-in-an-outage")] += 1
+                found["new"][_hello(question["new"], "new-in-an-outage", address)] += 1
             time.sleep(1)
     return {name: dict(counts) for name, counts in found.items()}
 

@@ -10,12 +10,13 @@ class Transcript:
     """The pages, in the order in which they came.
 
     Args:
+        head: what the page begins with.
         names: to be shown instead of others, which differ in each run.
     """
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    def __init__(self, head: str, names: Mapping[str, str]) -> None:
         self._names = names
-        self._parts: list[str] = []
+        self._parts = [head]
 
     def title(self, text: str) -> None:
         """Begin a part."""
