@@ -70,6 +70,9 @@ capabilities:
 {{- define "job.annotations" -}}
 prometheus.io/scrape: "true"
 prometheus.io/port: "8099"
+{{- if .Values.pages.tlsSecret }}
+prometheus.io/scheme: "https"
+{{- end }}
 {{- with .Values.podAnnotations }}
 {{ toYaml . }}
 {{- end }}
@@ -91,18 +94,27 @@ startupProbe:
   httpGet:
     path: /healthz
     port: pages
+    {{- if .Values.pages.tlsSecret }}
+    scheme: HTTPS
+    {{- end }}
   periodSeconds: 2
   failureThreshold: 150
 readinessProbe:
   httpGet:
     path: /healthz
     port: pages
+    {{- if .Values.pages.tlsSecret }}
+    scheme: HTTPS
+    {{- end }}
   periodSeconds: 5
   timeoutSeconds: 5
 livenessProbe:
   httpGet:
     path: /healthz
     port: pages
+    {{- if .Values.pages.tlsSecret }}
+    scheme: HTTPS
+    {{- end }}
   periodSeconds: {{ div .Values.silentSecondsMax 2 }}
   timeoutSeconds: 10
   # A long micro-batch is no reason for a restart: it would only begin again.
@@ -112,6 +124,47 @@ livenessProbe:
 terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
   {{- include "job.security" . | nindent 2 }}
+{{- end }}
+{{- /* What a driver has beside, for its pages. */ -}}
+{{- define "job.pagesEnvironment" -}}
+{{- if .Values.pages.tlsSecret }}
+- name: MILLRACE_PAGES_TLS_CERTIFICATE_FILE
+  value: /var/run/millrace-pages/tls.crt
+- name: MILLRACE_PAGES_TLS_KEY_FILE
+  value: /var/run/millrace-pages/tls.key
+{{- end }}
+{{- if .Values.pages.tokenSecret }}
+- name: MILLRACE_PAGES_TOKEN_FILE
+  value: /var/run/millrace-pages/token
+{{- end }}
+{{- end }}
+{{- define "job.pagesMounts" -}}
+{{- if .Values.pages.tlsSecret }}
+- name: pages
+  mountPath: /var/run/millrace-pages
+  readOnly: true
+{{- end }}
+{{- end }}
+{{- define "job.pagesVolumes" -}}
+{{- if .Values.pages.tlsSecret }}
+- name: pages
+  projected:
+    sources:
+      - secret:
+          name: {{ .Values.pages.tlsSecret }}
+          items:
+            - key: tls.crt
+              path: tls.crt
+            - key: tls.key
+              path: tls.key
+      {{- with .Values.pages.tokenSecret }}
+      - secret:
+          name: {{ . }}
+          items:
+            - key: token
+              path: token
+      {{- end }}
+{{- end }}
 {{- end }}
 {{- define "job.mounts" -}}
 - name: data
@@ -181,6 +234,7 @@ spec:
         {{- end }}
       env:
         {{- include "job.environment" . | nindent 8 }}
+        {{- with include "job.pagesEnvironment" . | trim }}{{ . | nindent 8 }}{{ end }}
         - name: POD_NAME
           valueFrom:
             fieldRef:
@@ -217,11 +271,13 @@ spec:
         - name: settings
           mountPath: /opt/millrace/conf
         {{- include "job.mounts" . | nindent 8 }}
+        {{- with include "job.pagesMounts" . | trim }}{{ . | nindent 8 }}{{ end }}
   volumes:
     - name: settings
       configMap:
         name: {{ .Release.Name }}
     {{- include "job.volumes" . | nindent 4 }}
+    {{- with include "job.pagesVolumes" . | trim }}{{ . | nindent 4 }}{{ end }}
 {{- end }}
 {{- /* The pod that submits a job in cluster mode; Spark makes the driver's, which lives as long as this one. */ -}}
 {{- define "job.submitter" -}}
@@ -312,11 +368,14 @@ spec:
     - name: spark-kubernetes-driver
       env:
         {{- include "job.environment" . | nindent 8 }}
+        {{- with include "job.pagesEnvironment" . | trim }}{{ . | nindent 8 }}{{ end }}
       {{- include "job.container" . | nindent 6 }}
       volumeMounts:
         {{- include "job.mounts" . | nindent 8 }}
+        {{- with include "job.pagesMounts" . | trim }}{{ . | nindent 8 }}{{ end }}
   volumes:
     {{- include "job.volumes" . | nindent 4 }}
+    {{- with include "job.pagesVolumes" . | trim }}{{ . | nindent 4 }}{{ end }}
 {{- end }}
 {{- define "job.executorPod" -}}
 metadata:

@@ -26,6 +26,7 @@ from millrace.runtime.telemetry_server import TelemetryServer, names_in
 
 PORT: Final = 7095
 _log = logging.getLogger(__name__)
+_HOST: Final = "0.0.0.0"
 
 NAMES_VARIABLE: Final = "MILLRACE_OPERATOR_METRICS_NAMES"
 FILES_VARIABLES: Final = {
@@ -148,7 +149,9 @@ def serve_telemetry(
         InvalidConfigError: the files cannot be used.
     """
     guard = PageGuard(
-        files or PageFiles(), lambda problem: OPERATOR_PAGE_FILES_UNUSABLE.log(_log, error=problem)
+        files or PageFiles(),
+        _HOST,
+        lambda problem: OPERATOR_PAGE_FILES_UNUSABLE.log(_log, error=problem),
     )
 
     def live() -> tuple[HTTPStatus, str]:
@@ -159,7 +162,7 @@ def serve_telemetry(
         return _probe(signs.is_ready, "the API server was not reached yet")
 
     return TelemetryServer(
-        ("0.0.0.0", port),
+        (_HOST, port),
         metrics.registry,
         thread_name="telemetry-page",
         names=names_in(further_names),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from millrace.core.addresses import is_loopback
 from millrace.core.errors import InvalidConfigError
 from millrace.core.guard.token_file import TOKEN_CHARACTERS_MAX, token_problem
 from millrace.runtime.file_stamp import FileStamp, file_stamp
@@ -44,6 +45,7 @@ class PageGuard:
 
     Args:
         files: where the credentials are.
+        host: where the pages are: a token that others could read on its way goes with TLS.
         on_problem: called with each reason why files that have changed are not used.
 
     Attributes:
@@ -53,7 +55,14 @@ class PageGuard:
         InvalidConfigError: the files cannot be used.
     """
 
-    def __init__(self, files: PageFiles, on_problem: Callable[[str], object] = _silent) -> None:
+    def __init__(
+        self, files: PageFiles, host: str, on_problem: Callable[[str], object] = _silent
+    ) -> None:
+        if files.token and not files.certificate and not is_loopback(host):
+            raise InvalidConfigError(
+                f"the token of {files.token} needs a certificate and its key, as others could read "
+                f"it on its way to {host}"
+            )
         self.credentials: ServerCredentials | None = None
         if files.certificate:
             tls = TlsFiles(certificate=files.certificate, key=files.key)

@@ -69,7 +69,7 @@ class TelemetryServer:
         guard: PageGuard | None = None,
     ) -> None:
         self._registry, self._pages = registry, pages or {}
-        self._guard = PageGuard(PageFiles()) if guard is None else guard
+        self._guard = PageGuard(PageFiles(), address[0]) if guard is None else guard
         self.hosts = OwnHosts(
             lambda host: is_own_host(host, names),
             "this is no name of this machine that is known here: ask by its IP address or a name "

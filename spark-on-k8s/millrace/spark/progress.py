@@ -16,6 +16,7 @@ the longest micro-batch.
 """
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -39,6 +40,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from millrace.core.addresses import parse_addresses
+from millrace.core.errors import InvalidConfigError
+from millrace.runtime.page_guard import PageFiles, PageGuard
 from millrace.runtime.telemetry_server import TelemetryServer, names_in
 from millrace.spark.errors import InvalidColumnsError, InvalidOptionError
 from millrace.spark.watching.position_reports import PositionReporter
@@ -77,6 +80,23 @@ def with_written_bytes(rows: DataFrame) -> DataFrame:
     return rows.observe(OBSERVED, bytes_of_all.alias("bytes"))
 
 
+def _guard(host: str, certificate: str, key: str, token: str) -> PageGuard:
+    """Return what guards the pages: files that are given, or those of the environment.
+
+    Raises:
+        InvalidOptionError: a file cannot be used.
+    """
+    certificate = certificate or os.environ.get("MILLRACE_PAGES_TLS_CERTIFICATE_FILE", "")
+    key = key or os.environ.get("MILLRACE_PAGES_TLS_KEY_FILE", "")
+    token = token or os.environ.get("MILLRACE_PAGES_TOKEN_FILE", "")
+    if bool(certificate) != bool(key):
+        raise InvalidOptionError("the pages about queries need certificate and key, or neither")
+    try:
+        return PageGuard(PageFiles(certificate, key, token), host)
+    except InvalidConfigError as error:
+        raise InvalidOptionError(f"the pages about queries: {error.message}") from error
+
+
 class QueryWatch:
     """Watches all streaming queries of a session, to the end of a `with` block or to `close`.
 
@@ -89,9 +109,14 @@ class QueryWatch:
             machine's name, IP addresses, names without a dot, and names in `svc`, `local` and
             `internal` need none. Others are refused: a web site could read the pages in the name of
             its visitors (DNS rebinding).
+        certificate_file, key_file: PEM files with which the pages speak TLS. Empty: the variables
+            `MILLRACE_PAGES_TLS_CERTIFICATE_FILE` and `..._KEY_FILE`, or else plain text.
+        token_file: has the token that `/metrics` asks for; without it `/healthz` says a status
+            alone. Empty: `MILLRACE_PAGES_TOKEN_FILE`, or else nobody is asked.
 
     Raises:
-        InvalidOptionError: the port cannot be bound, or `bootstrap_servers` are no addresses.
+        InvalidOptionError: the port cannot be bound, `bootstrap_servers` are no addresses, or a
+            file cannot be used.
 
     Attributes:
         address: host and port of the pages.
@@ -106,7 +131,11 @@ class QueryWatch:
         bootstrap_servers: str | None = None,
         stale_after_s: float = 60.0,
         names: str = "",
+        certificate_file: str = "",
+        key_file: str = "",
+        token_file: str = "",
     ) -> None:
+        guard = _guard(host, certificate_file, key_file, token_file)
         if bootstrap_servers is not None:
             try:
                 parse_addresses(bootstrap_servers)
@@ -131,6 +160,7 @@ class QueryWatch:
                 names=names_in(f"{host},{names}"),
                 names_setting="`names` of watch_queries (--page-names of a job)",
                 pages={"/healthz": health},
+                guard=guard,
             )
         except OSError as error:
             self._seen.close()

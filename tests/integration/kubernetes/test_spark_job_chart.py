@@ -147,6 +147,36 @@ def test_driver_and_executors_of_a_guarded_cluster_have_its_authorities_and_a_to
 
 
 @pytest.mark.parametrize("submission", ["client", "cluster", "operator"])
+def test_the_drivers_pages_speak_tls_and_ask_for_a_token_if_that_is_wanted(
+    api_server: RunningApiServer, submission: str
+) -> None:
+    chosen = ("--set", "pages.tlsSecret=page,pages.tokenSecret=prometheus")
+    pods = pods_of(submission, *chosen)
+    assert "millrace-pages" not in yaml.safe_dump(pods["executor"])
+    assert pods["driver"]["metadata"]["annotations"]["prometheus.io/scheme"] == "https"
+    spec = pods["driver"]["spec"]
+    (container,) = spec["containers"]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+    files = {
+        each["value"] for each in container["env"] if each["name"].startswith("MILLRACE_PAGES_")
+    }
+    folder = "/var/run/millrace-pages"
+    assert files == {f"{folder}/{name}" for name in ("tls.crt", "tls.key", "token")}
+    assert {"name": "pages", "mountPath": folder, "readOnly": True} in container["volumeMounts"]
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "pages")
+    names = [source["secret"]["name"] for source in volume["projected"]["sources"]]
+    assert names == ["page", "prometheus"]
+    given = rendered_job("delays", *chosen, "--set", f"podMonitor=true,submission={submission}")
+    (monitor,) = of_kind(documents(given), "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["authorization"] == {"credentials": {"name": "prometheus", "key": "token"}}
+    if submission == "cluster":
+        assert takes_pod(api_server, pods["driver"]) == ""
+
+
+@pytest.mark.parametrize("submission", ["client", "cluster", "operator"])
 def test_pods_have_no_token_where_brokers_ask_nobody(submission: str) -> None:
     for pod in pods_of(submission).values():
         assert "serviceAccountToken" not in yaml.safe_dump(pod)
@@ -199,6 +229,7 @@ def test_own_settings_of_spark_count_before_those_of_the_chart() -> None:
         ("sparkConf.decommission=true", "decommission"),
         ("access.audience=https://kubernetes.default.svc", "at '/access/audience'"),
         ("access.audience=logs.shop.millrace.dev", "at '/tls/authorities': minLength"),
+        ("pages.tokenSecret=prometheus", "at '/pages/tlsSecret': minLength"),
         ("access.tokenSeconds=60", "at '/access/tokenSeconds': minimum: got 60, want 600"),
     ],
 )

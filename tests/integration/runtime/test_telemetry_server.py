@@ -194,6 +194,7 @@ def test_nothing_is_left_of_a_server_that_is_closed(server: TelemetryServer) -> 
 
 
 TOKEN, OTHER = "t" * 32, "o" * 32
+LOCAL = "127.0.0.1"
 
 
 @pytest.fixture
@@ -214,7 +215,7 @@ def shown(server: TelemetryServer, token: str, path: str = "/metrics") -> tuple[
 
 
 def test_metrics_are_for_who_shows_the_token_and_probes_get_a_status_alone(token: Path) -> None:
-    with closing(serve(guard=PageGuard(PageFiles(token=str(token))))) as server:
+    with closing(serve(guard=PageGuard(PageFiles(token=str(token)), LOCAL))) as server:
         for wrong in ("", OTHER, f"Basic {TOKEN}", f"Bearer {OTHER}", "Bearer", f"Bearer {TOKEN}x"):
             status, body = shown(server, wrong)
             assert status == HTTPStatus.UNAUTHORIZED
@@ -228,7 +229,7 @@ def test_another_token_counts_once_it_is_in_the_file_and_a_broken_file_leaves_th
     token: Path,
 ) -> None:
     said: list[str] = []
-    guard = PageGuard(PageFiles(token=str(token)), said.append)
+    guard = PageGuard(PageFiles(token=str(token)), LOCAL, said.append)
     with closing(serve(guard=guard)) as server:
         for broken in ("", "two words of which none is a token"):
             token.write_text(broken)
@@ -243,6 +244,12 @@ def test_another_token_counts_once_it_is_in_the_file_and_a_broken_file_leaves_th
     assert all(str(token) in problem and TOKEN not in problem for problem in said)
 
 
+def test_a_token_that_others_could_read_on_its_way_goes_with_tls_alone(token: Path) -> None:
+    for host in ("0.0.0.0", "10.0.0.1", "page.example.org"):
+        with pytest.raises(InvalidConfigError, match="others could read it on its way"):
+            PageGuard(PageFiles(token=str(token)), host)
+
+
 @pytest.mark.parametrize("content", [None, "", "short"])
 def test_a_page_does_not_begin_without_the_token_that_it_is_to_ask_for(
     tmp_path: Path, content: str | None
@@ -250,14 +257,14 @@ def test_a_page_does_not_begin_without_the_token_that_it_is_to_ask_for(
     if content is not None:
         (tmp_path / "token").write_text(content)
     with pytest.raises(InvalidConfigError, match="token"):
-        PageGuard(PageFiles(token=str(tmp_path / "token")))
+        PageGuard(PageFiles(token=str(tmp_path / "token")), LOCAL)
 
 
 def test_a_page_speaks_tls_with_the_certificate_of_the_moment(tmp_path: Path) -> None:
     files = CertificateFiles(tmp_path)
     own = files.make("b", "localhost", "127.0.0.1")
     context = ssl.create_default_context(cafile=own.ca)
-    with closing(serve(guard=PageGuard(PageFiles(own.certificate, own.key)))) as page:
+    with closing(serve(guard=PageGuard(PageFiles(own.certificate, own.key), LOCAL))) as page:
         before = certificate_of(page, context)
         files.make("b", "localhost", "127.0.0.1")
         wait_until(lambda: certificate_of(page, context) != before, "the new one is shown")
@@ -289,7 +296,7 @@ def certificate_of(page: TelemetryServer, context: ssl.SSLContext) -> object:
 def test_handshakes_that_stop_keep_nobody_else_out(tmp_path: Path) -> None:
     own = CertificateFiles(tmp_path).make("b", "localhost", "127.0.0.1")
     context = ssl.create_default_context(cafile=own.ca)
-    with closing(serve(guard=PageGuard(PageFiles(own.certificate, own.key)))) as server:
+    with closing(serve(guard=PageGuard(PageFiles(own.certificate, own.key), LOCAL))) as server:
         stopped = [
             socket.create_connection(("127.0.0.1", server.port), 10)
             for _ in range(3 * CONNECTIONS_MAX)

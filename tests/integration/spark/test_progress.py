@@ -203,6 +203,27 @@ def test_the_pages_are_there_under_the_names_that_they_are_given(spark: Any) -> 
             assert b"add the name to `names` of watch_queries" in answer.read()
 
 
+def test_pages_that_ask_for_a_token_tell_probes_a_status_alone(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("t" * 32)
+    monkeypatch.setenv("MILLRACE_PAGES_TOKEN_FILE", str(tmp_path / "token"))
+    with watch_queries(spark, port=0) as watch:
+        with urlopen(f"http://{watch.address}/healthz", timeout=10) as answer:
+            assert answer.read() == b"OK\n"
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(f"http://{watch.address}/metrics", timeout=10)
+        shown = Request(
+            f"http://{watch.address}/metrics", headers={"Authorization": f"Bearer {'t' * 32}"}
+        )
+        with urlopen(shown, timeout=10) as answer:
+            assert b"millrace_spark" in answer.read()
+    with pytest.raises(InvalidOptionError, match="others could read it"):
+        watch_queries(spark, port=0, host="0.0.0.0")
+    with pytest.raises(InvalidOptionError, match="certificate and key, or neither"):
+        watch_queries(spark, port=0, key_file="key")
+
+
 def test_brokers_that_are_none_are_told_at_once(spark: Any) -> None:
     with pytest.raises(InvalidOptionError, match="bootstrap_servers: 'localhost' is no address"):
         watch_queries(spark, port=0, bootstrap_servers="localhost")

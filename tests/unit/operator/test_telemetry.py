@@ -1,14 +1,17 @@
 """What probes and Prometheus are told."""
 
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
 import pytest
+from tests.fakes.certificate_files import CertificateFiles
 
+from millrace.core.errors import InvalidConfigError
 from millrace.operator.app import config_from_environment
 from millrace.operator.telemetry import OperatorMetrics, Signs, serve_telemetry
 from millrace.runtime.telemetry_server import TelemetryServer
@@ -89,11 +92,26 @@ def test_the_page_asks_for_the_token_that_a_pod_s_environment_names(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text("t" * 32)
-    monkeypatch.setenv("MILLRACE_OPERATOR_METRICS_TOKEN_FILE", str(tmp_path / "token"))
+    own = CertificateFiles(tmp_path).make("operator", "localhost", "127.0.0.1")
+    prefix = "MILLRACE_OPERATOR_METRICS"
+    monkeypatch.setenv(f"{prefix}_TOKEN_FILE", str(tmp_path / "token"))
+    alone = config_from_environment("millrace", "default").page_files
+    with pytest.raises(InvalidConfigError, match="needs a certificate"):
+        serve_telemetry(OperatorMetrics(), Signs(), port=0, files=alone)
+    monkeypatch.setenv(f"{prefix}_TLS_CERTIFICATE_FILE", own.certificate)
+    monkeypatch.setenv(f"{prefix}_TLS_KEY_FILE", own.key)
     files = config_from_environment("millrace", "default").page_files
+    context = ssl.create_default_context(cafile=own.ca)
     with closing(serve_telemetry(OperatorMetrics(), Signs(), port=0, files=files)) as page:
-        assert get(page, "/metrics")[0] == 401
-        assert get(page, "/readyz") == (503, "Service Unavailable\n"), "probes have no token"
+        for path, status, text in (
+            ("/metrics", 401, b"show the token"),
+            ("/readyz", 503, b"Service Unavailable\n"),
+        ):
+            with closing(HTTPSConnection("localhost", page.port, timeout=10, context=context)) as c:
+                c.request("GET", path)
+                answer = c.getresponse()
+                assert answer.status == status
+                assert answer.read().startswith(text)
 
 
 def test_metrics_are_there_for_prometheus(page: TelemetryServer) -> None:

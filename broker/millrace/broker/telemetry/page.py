@@ -45,7 +45,9 @@ def serve_metrics(
     files = PageFiles(config.tls_certificate_file, config.tls_key_file, config.token_file)
     try:
         guard = PageGuard(
-            files, lambda problem: events.METRICS_FILES_UNUSABLE.log(_log, error=problem)
+            files,
+            config.host,
+            lambda problem: events.METRICS_FILES_UNUSABLE.log(_log, error=problem),
         )
     except InvalidConfigError as error:
         raise InvalidConfigError(f"metrics: {error.message}") from error
