@@ -261,6 +261,15 @@ def test_a_guarded_metrics_page_speaks_tls_and_asks_for_the_token_of_its_secret(
         }
 
 
+def test_the_metrics_page_is_in_plain_text_while_brokers_are_not_there_yet() -> None:
+    """On its way to TLS a Cluster has brokers without (G4)."""
+    made = objects(metricsPage={"tokenSecret": "prometheus"})
+    template = made["StatefulSet", "c-b"]["spec"]["template"]
+    assert "prometheus.io/scheme" not in template["metadata"]["annotations"]
+    assert "HTTPS" not in str(template)
+    assert "metrics-token" not in str(template)
+
+
 def test_a_broker_with_tls_takes_its_files_and_is_probed_by_its_page(tmp_path: Path) -> None:
     """G5."""
     outside = {"outside": {"type": "NodePort"}}

@@ -375,7 +375,8 @@ def _stateful_set(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
 
 def _scheme(cluster: Cluster) -> Document:
     """Return how the metrics page is asked for, beyond the usual; the kubelet shows no token."""
-    return {} if cluster.spec.metrics_page is None else {"scheme": "HTTPS"}
+    is_guarded = cluster.spec.metrics_page is not None and cluster.spec.tls is not None
+    return {"scheme": "HTTPS"} if is_guarded else {}
 
 
 def _claim(cluster: Cluster, volume: Volume) -> Document:
