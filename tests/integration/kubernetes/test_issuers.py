@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.api_server import cert_manager
 from tests.api_server.cert_manager import CertManager
+from tests.api_server.controllers import PODS
 from tests.api_server.running import RunningApiServer
 from tests.integration.kubernetes.operated import KilledError, Operated
 from tests.integration.kubernetes.test_certificates import bring, bundle, files, shake_hands
@@ -249,14 +250,61 @@ def test_an_address_outside_is_told_after_the_issuer_has_signed_it(
     assert addresses() == {"c-b-0": "0.example.org:9000", "c-b-1": "1.example.org:9000"}
 
 
-def test_a_cluster_cannot_change_to_an_issuer_and_back(operated: Operated) -> None:
-    operated.apply("clusters", "c", {**SPEC, "tls": {}})
+def refused(operated: Operated, **spec: Any) -> str:
+    """Return why the API server refuses another spec of the Cluster."""
     where = f"/apis/millrace.dev/v1beta1/namespaces/{operated.namespace}/clusters/c"
-    _, found = operated.server.request("GET", where)
-    found["spec"]["tls"] = SPEC["tls"]
+    found = operated.request("GET", where)
+    found["spec"] = {"pools": [POOL], **spec}
     status, answer = operated.server.request("PUT", where, found)
-    assert status == 422
-    assert "issuerRef cannot be added or taken away" in answer["message"]
+    assert status == 422, answer
+    message: str = answer["message"]
+    return message
+
+
+def test_brokers_with_tls_do_not_change_to_an_issuer_or_back(
+    operated: Operated, manager: CertManager
+) -> None:
+    """Their clients trust the other authority, also where the spec is silent about TLS."""
+    manager.make_issuer("company")
+    operated.apply("clusters", "c", SPEC)
+    operated.look()
+    manager.step()
+    operated.settle()
+    others: tuple[dict[str, Any], ...] = ({}, {"tls": {}})
+    for other in others:
+        assert "tls.issuerRef can be neither added nor taken away" in refused(operated, **other)
+
+
+def test_brokers_of_the_operator_s_own_authority_get_no_issuer(operated: Operated) -> None:
+    operated.apply("clusters", "c", {**SPEC, "tls": {}})
+    operated.settle()
+    operated.apply("clusters", "c", {"pools": [POOL]})
+    told = refused(operated, tls=SPEC["tls"])
+    assert "tls.issuerRef can be neither added nor taken away" in told
+
+
+def test_a_cluster_in_plain_text_waits_for_its_issuer(
+    operated: Operated, manager: CertManager
+) -> None:
+    """No broker is restarted before it can have a certificate."""
+    operated.apply("clusters", "c", {"pools": [POOL], "tls": {"mode": "Disabled"}})
+    operated.settle()
+    before = [pod["metadata"]["uid"] for pod in operated.controllers.items(PODS)]
+    both = {"mode": "Optional", **SPEC["tls"]}
+    operated.apply("clusters", "c", {"pools": [POOL], "tls": both})
+    for _ in range(5):
+        operated.look()
+        operated.controllers.step()
+    assert operated.told()[CONDITION][:2] == ("False", "NoIssuer")
+    assert [pod["metadata"]["uid"] for pod in operated.controllers.items(PODS)] == before
+    manager.make_issuer("company")
+    operated.look()
+    manager.step()
+    operated.settle()
+    assert operated.told()[CONDITION][:2] == ("True", "Issued")
+    assert bundle(operated) == manager.authority.certificate.decode()
+    after = [pod["metadata"]["uid"] for pod in operated.controllers.items(PODS)]
+    assert not set(before) & set(after)
 
 
 def test_brokers_and_clients_go_on_while_the_issuer_renews(

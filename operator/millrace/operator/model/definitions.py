@@ -53,6 +53,14 @@ _STEPS = (
         "clients may do everything: set access.mode to Logged first, and to Enforced when "
         "status.security.access is Logged and the audit logs name none of them any more",
     ),
+    Rule(
+        "(has(self.spec.tls) && has(self.spec.tls.issuerRef)) == "
+        "(has(oldSelf.spec.tls) && has(oldSelf.spec.tls.issuerRef)) || !has(oldSelf.status) || "
+        "!has(oldSelf.status.security) || oldSelf.status.security.tls == 'Disabled'",
+        "tls.issuerRef can be neither added nor taken away while brokers have TLS: clients would "
+        "not trust the other authority. It may name another issuer; or change it while "
+        "status.security.tls is Disabled",
+    ),
 )
 """Checks between a Cluster as it is, and as it is to be: nobody is cut off by one change."""
 

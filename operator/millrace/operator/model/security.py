@@ -59,11 +59,6 @@ class Tls(Struct, frozen=True, kw_only=True, rename="camel"):
 
     RULES: ClassVar = (
         Rule(
-            "has(self.issuerRef) == has(oldSelf.issuerRef)",
-            "issuerRef cannot be added or taken away: clients of a running cluster would not trust "
-            "the other authority; it may name another issuer",
-        ),
-        Rule(
             "has(self.issuerRef) || !has(self.duration) && !has(self.renewBefore)",
             "duration and renewBefore go with issuerRef: the operator's own certificates have times"
             " of their own",

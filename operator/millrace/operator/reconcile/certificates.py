@@ -5,7 +5,7 @@ read, or is of another authority, counts as missing, so what somebody changes th
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from millrace.core.errors import InvalidConfigError
@@ -28,6 +28,7 @@ from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition
 from millrace.operator.model.objects import Document, brokers_of, pool_object_name
 from millrace.operator.model.pod_tls import pool_secret_name
+from millrace.operator.model.security import TlsMode
 from millrace.operator.plan.certificates import (
     Held,
     Span,
@@ -36,6 +37,7 @@ from millrace.operator.plan.certificates import (
     certificates,
     known_hosts,
 )
+from millrace.operator.plan.security import Secured
 from millrace.operator.reconcile.issued import IssuedReconciler, SeenIssued
 from millrace.operator.reconcile.renewals import asked_renewals
 from millrace.runtime.certificates import Certificate, Issued, Names, issue, new_authority, read
@@ -131,6 +133,26 @@ class CertificatesReconciler:
         hosts = known_hosts(held, held, now, self._times)
         issued = await self._issued.observe(cluster)
         return SeenCertificates(secret, authorities, spans, pairs, held, hosts, issued)
+
+    async def hold(self, cluster: Cluster, secured: Secured) -> tuple[Secured, Condition | None]:
+        """Ask an issuer for a certificate before the first broker of a running cluster needs it.
+
+        Returns:
+            What brokers are to do now, and why they have to wait in plain text; None: they need
+            not.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        is_plain = {each.tls for each in secured.present} == {TlsMode.DISABLED}
+        if not is_plain or secured.next.tls is TlsMode.DISABLED:
+            return secured, None
+        if (seen := await self._issued.observe(cluster)) is None:
+            return secured, None
+        found = await self._issued.ensure(cluster, frozenset(), seen)
+        if found.is_true:
+            return secured, None
+        return replace(secured, next=secured.slowest), found
 
     async def ensure(
         self,

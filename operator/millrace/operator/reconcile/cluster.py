@@ -212,7 +212,7 @@ class ClusterReconciler:
         await self._own_metadata(cluster)
         seen = await self._observe(cluster)
         present = present_security(seen.pods, seen.stateful_sets, document.get("status") or {})
-        secured = Secured.of(cluster, present)
+        secured, lacking = await self._certificates.hold(cluster, Secured.of(cluster, present))
         cluster = with_security(cluster, secured.next)
         await self._brokers.reach(cluster, way_to(cluster, secured))
         held = await self._trust(cluster, seen)
@@ -272,7 +272,7 @@ class ClusterReconciler:
             events = await self._api.list(EVENT, cluster.namespace, fields=failures)
             not_made = why_not_made(events, seen.stateful_sets)
         authorities = "" if held is None else held.trusted_by_clients.decode()
-        told = (outside, certified, secured, authorities)
+        told = (outside, certified or lacking, secured, authorities)
         return Look(pods, not_made, found, scale, lost, step, volumes, is_placing, *told)
 
     async def _trust(self, cluster: Cluster, seen: _Seen) -> SeenCertificates | None:

@@ -193,6 +193,11 @@ def _sized(look: Look) -> _Verdict:
 def _secured(look: Look) -> _Verdict:
     secured = look.secured
     slowest, step, wanted = secured.slowest, secured.next, secured.wanted
+    if not secured.is_done and step == slowest:
+        told = (
+            "brokers stay as they are until an issuer has signed their certificate: see Certified"
+        )
+        return False, Reason.SECURITY_CHANGES, told
     if not secured.is_done:
         told = "; ".join(
             f"{what} goes from {now} to {then}{'' if then == goal else f', and then to {goal}'}"
