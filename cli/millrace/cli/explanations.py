@@ -65,7 +65,8 @@ _NOBODY_REACHED = "no broker can be reached"
 _NO_CLIENTS_THERE = ("HTTP/2", "UNIMPLEMENTED")
 """gRPC's errors for a port with another protocol, or other services."""
 _SPEAKS_TLS = "it speaks TLS, and this client does not"
-"""Of the client's message where a broker does."""
+_NO_TLS_THERE = "it does not speak TLS"
+"""Of the client's messages where only one end does."""
 _MAYBE_APPENDED = "it is not known whether the write was done: look before you repeat it"
 
 
@@ -129,6 +130,8 @@ def _hint_for_unreachable(message: str, bootstrap: str | None) -> str:
             "give the file with --tls-ca-file; or with MILLRACE_TLS_CA_FILE, but in the profile "
             "where one is used: `millrace profile set PROFILE --tls-ca-file FILE`"
         )
+    if _NO_TLS_THERE in message:
+        return "leave --tls-ca-file away, or say --tls-ca-file none where a variable names a file"
     name_one = (
         "name a broker that runs with --bootstrap HOST:PORT or MILLRACE_BOOTSTRAP, or a cluster "
         "with --profile"

@@ -117,6 +117,18 @@ def test_brokers_of_ones_own_that_cannot_be_reached_are_not_started_on_this_mach
 
 
 @pytest.mark.parametrize(
+    ("problem", "advice"),
+    [
+        ("it speaks TLS, and this client does not", "profile set PROFILE --tls-ca-file FILE`"),
+        ("it does not speak TLS: leave tls_ca_file away", "--tls-ca-file none"),
+    ],
+)
+def test_where_only_one_end_speaks_tls_the_option_is_named(problem: str, advice: str) -> None:
+    error = errors.ConnectionFailedError(f"no broker can be reached: a:1: {problem}")
+    assert advice in explain(error, {"bootstrap": "a:1"}).hint
+
+
+@pytest.mark.parametrize(
     "problem",
     [
         "UNAVAILABLE: Failed parsing HTTP/2 (Expected SETTINGS frame as the first frame)",
