@@ -1,0 +1,71 @@
+"""A running Cluster goes to TLS and access control under load, a step at a time (G4)."""
+
+import json
+import sys
+
+import pytest
+from e2e.guard.accounts import Account, allow
+from e2e.installed import Namespace
+from e2e.load.pod import LoadPod
+from e2e.load.program import Settings
+from tests.checkers.check import check
+from tests.checkers.history import FAIL, INFO
+
+pytestmark = pytest.mark.timeout(1800)  # At first it also builds the Kubernetes that it runs on.
+
+RESTART_NS = 5 * 10**9
+"""No write waits longer while the operator restarts all brokers: docs/kubernetes.md."""
+_STEP_S = 400
+
+
+def test_a_running_cluster_goes_to_tls_and_access_control_and_no_write_fails(
+    namespace: Namespace,
+) -> None:
+    namespace.make_cluster()
+    plain = load_of(namespace, "plain", f"logs-bootstrap.{namespace.name}.svc:7092")
+    go_to(namespace, "Optional", "Logged")
+    plain.wait_for_all()
+
+    account = Account(namespace.name, "load")
+    account.make(namespace.kubectl)
+    allow(namespace, account, ["*"], ["topics", "groups", "transactions"])
+    address = namespace.get("cluster.millrace.dev", "logs")["status"]["tlsBootstrap"]
+    changed = load_of(namespace, "changed", address, account.name)
+    judge(plain)
+    go_to(namespace, "Required", "Enforced")
+    changed.wait_for_all()
+    judge(changed)
+
+
+def load_of(namespace: Namespace, name: str, bootstrap: str, account: str = "") -> LoadPod:
+    """Start a load on a topic of its own."""
+    namespace.make_topic(name, partitions=3, replicas=3)
+    topic = f"{namespace.name}/{name}"
+    settings = Settings(bootstrap=bootstrap, topics=(topic,), partitions=3, pause_s=0.05)
+    load = LoadPod(namespace, settings, name=name, account=account)
+    load.start()
+    load.window("open")
+    return load
+
+
+def go_to(namespace: Namespace, tls: str, access: str) -> None:
+    """Write a step, and wait until all brokers have gone there."""
+    spec = {"tls": {"mode": tls}, "access": {"mode": access}}
+    patch = json.dumps({"spec": spec})
+    cluster = "cluster.millrace.dev/logs"
+    namespace("patch", cluster, "--type=merge", f"--patch={patch}")
+    namespace.wait(cluster, f"jsonpath={{.status.security.tls}}={tls}", _STEP_S)
+    for condition in ("SecurityAsWanted", "RolledOut", "Healthy"):
+        namespace.wait(cluster, condition, _STEP_S)
+    assert namespace.get(cluster)["status"]["security"] == {"tls": tls, "access": access}
+
+
+def judge(load: LoadPod) -> None:
+    """End a load, and look whether all of it was done, and nothing is lost."""
+    load.window("close")
+    history = load.finish()
+    report = check(history, availability_ns=RESTART_NS)
+    sys.stderr.write(f"e2e: {load.name}: {report.measures}\n")
+    assert report.is_good, report.text()
+    failed = [op for op in history if op.f == "send" and op.type in (FAIL, INFO)]
+    assert not failed, failed[:3]
