@@ -10,7 +10,8 @@ Brokers are exempt: only the services of clients have throttles (P72).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -21,7 +22,7 @@ from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import ClusterState
 from millrace.core.quotas.config import QuotasConfig
 from millrace.core.quotas.meters import BucketState, Meter, Meters
-from millrace.core.quotas.quota import QuotaKind
+from millrace.core.quotas.quota import Bucket, QuotaKind
 from millrace.core.quotas.shares import BucketShare, BucketUse
 from millrace.runtime.clock import monotonic_now
 
@@ -38,8 +39,8 @@ class Quotas:
         self._metrics = metrics
         self._cluster: ClusterState | None = None
         self._delayed: dict[Throttle, None] = {}
-        # Held while a call of a client begins that owes time, by principal.
-        self._beginning: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # Of calls that cost time, by what and by the quota that they share.
+        self._locks: WeakValueDictionary[tuple[str, Bucket], asyncio.Lock] = WeakValueDictionary()
 
     def on_image(self, image: MetadataImage) -> None:
         """Follow the metadata."""
@@ -68,13 +69,12 @@ class Quotas:
         """
         return Throttle(self, kind, caller, on_changed)
 
-    async def in_turn(self, caller: Caller) -> None:
-        """Let the calls of a client that owes time begin one after another, and others between."""
-        lock = self._beginning.get(caller.principal)
-        if lock is None:
-            lock = self._beginning[caller.principal] = asyncio.Lock()
-        async with lock:
-            await asyncio.sleep(0)
+    def lock(self, what: str, bucket: Bucket) -> asyncio.Lock:
+        """Return what one call at a time holds, of those that share a quota."""
+        found = self._locks.get((what, bucket))
+        if found is None:
+            found = self._locks[what, bucket] = asyncio.Lock()
+        return found
 
     def uses(self) -> Sequence[BucketUse]:
         """Return what is used of shared quotas, for the controller."""
@@ -136,6 +136,22 @@ class Throttle:
         """Let a new stream wait for what its client owes: another stream is no way around that."""
         self.charge(0)
         self.charge_time(0)
+
+    @asynccontextmanager
+    async def alone(self, what: str) -> AsyncIterator[None]:
+        """Hold up other calls whose clients share a quota with this one, if there is one."""
+        meters = self._of_caller(self._kind, monotonic_now())
+        if not meters:
+            yield
+            return
+        async with self._quotas.lock(what, meters[0].bucket):
+            yield
+
+    async def in_turn(self) -> None:
+        """Begin after other calls that owe time to the same quota, and let others go between."""
+        if self.delay_ms():
+            async with self.alone("begin"):
+                await asyncio.sleep(0)
 
     def charge(self, size: int) -> None:
         """Charge bytes to the client."""

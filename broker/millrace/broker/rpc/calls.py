@@ -236,9 +236,16 @@ class Calls:
         throttle = quotas.throttle(QuotaKind.REQUEST, caller, lambda: None)
         timed = LoopTime(answer)
         try:
-            await _pay(throttle, None if is_large else _CALL_DELAY_SECONDS_MAX)
-            if throttle.delay_ms():
-                await quotas.in_turn(caller)
+            if is_large:
+                async with throttle.alone("large"):
+                    await _pay(throttle, None)
+                    try:
+                        return await timed
+                    finally:  # The next one waits for what this one costs.
+                        throttle.charge_time(timed.nanoseconds)
+                        timed.nanoseconds = 0
+            await _pay(throttle, _CALL_DELAY_SECONDS_MAX)
+            await throttle.in_turn()
             return await timed
         finally:
             answer.close()  # Unless it has run.
@@ -265,8 +272,7 @@ class Calls:
         throttle = self._quotas.throttle(QuotaKind.REQUEST, caller, lambda: None)
         try:
             await _pay(throttle, _CALL_DELAY_SECONDS_MAX)
-            if throttle.delay_ms():
-                await self._quotas.in_turn(caller)
+            await throttle.in_turn()
             throttle.charge_time(_STREAM_NANOSECONDS)
         finally:
             throttle.close()

@@ -7,6 +7,7 @@ allowed goes on for a quarter of an hour; what was refused, or never asked, is r
 Sources: the API server's own caches of ten seconds (kubernetes#50258), modelexpress#530.
 """
 
+from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from millrace.core.guard.access import Demand
@@ -37,8 +38,8 @@ class Decisions:
     def __init__(self, decisions_max: int = DECISIONS_MAX) -> None:
         self._decisions_max = decisions_max
         # The time of each decision; the oldest first.
-        self._allowed: dict[_Question, MonotonicMs] = {}
-        self._refused: dict[_Question, MonotonicMs] = {}
+        self._allowed = OrderedDict[_Question, MonotonicMs]()
+        self._refused = OrderedDict[_Question, MonotonicMs]()
 
     def __len__(self) -> int:
         return len(self._allowed) + len(self._refused)
@@ -65,7 +66,7 @@ class Decisions:
         other.pop(question, None)
         kept.pop(question, None)
         if len(kept) >= self._decisions_max:
-            del kept[next(iter(kept))]
+            kept.popitem(last=False)  # A dict would look for its first key among all that are gone.
         kept[question] = now
         return Decision(is_allowed, MonotonicMs(now + (ALLOWED_MS if is_allowed else REFUSED_MS)))
 

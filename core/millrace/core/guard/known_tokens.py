@@ -11,6 +11,7 @@ is never kept as one: it only sets when the next question about a good token may
 Invariant: a token that was refused is good again only after a review.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -56,8 +57,8 @@ class KnownTokens:
     def __init__(self, tokens_max: int = TOKENS_MAX) -> None:
         self._tokens_max = tokens_max
         # In both the one that was set last is last, and a good one also when it was used.
-        self._good: dict[bytes, _Good] = {}
-        self._refused: dict[bytes, _Refused] = {}
+        self._good = OrderedDict[bytes, _Good]()
+        self._refused = OrderedDict[bytes, _Refused]()
 
     def standing(self, key: bytes, now_ms: int) -> Standing:
         """Return what is known of a token."""
@@ -105,6 +106,6 @@ class KnownTokens:
         return len(self._good) + len(self._refused)
 
 
-def _bound(kept: dict[bytes, _Good] | dict[bytes, _Refused], count_max: int) -> None:
+def _bound(kept: OrderedDict[bytes, _Good] | OrderedDict[bytes, _Refused], count_max: int) -> None:
     while len(kept) > count_max:
-        del kept[next(iter(kept))]
+        kept.popitem(last=False)

@@ -5,6 +5,7 @@ is forgotten, and beyond `_SOURCES_MAX` the one that was charged first: who has 
 gains a burst of each.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,14 +28,14 @@ class SourceRates:
     rate: float
     burst_ms: int
     debt_ms_max: int
-    _limiters: dict[str, Limiter] = field(default_factory=dict)
+    _limiters: OrderedDict[str, Limiter] = field(default_factory=OrderedDict)
 
     def charge(self, source: str, now: MonotonicMs) -> float | None:
         """Charge one time; return for how many ms it should wait; None: it is refused."""
         limiter = self._limiters.get(source)
         if limiter is None:
             if len(self._limiters) >= _SOURCES_MAX:
-                del self._limiters[next(iter(self._limiters))]
+                self._limiters.popitem(last=False)
             limiter = self._limiters[source] = Limiter(self.rate)
         elif limiter.delay_ms(now) >= self.debt_ms_max:
             return None

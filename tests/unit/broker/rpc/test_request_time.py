@@ -52,6 +52,29 @@ def call(served: Any, client_id: str, request: HelloRequest | None = None) -> An
     return serve_call(served, PATH, context, message)
 
 
+async def test_large_requests_of_one_quota_are_served_one_at_a_time_and_others_are_not() -> None:
+    quotas = no_quotas()
+    follow(quotas, percent(50))
+    under_way = most = 0
+
+    async def hello(_: HelloRequest, __: Caller) -> HelloResponse:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.01)
+        under_way -= 1
+        return HelloResponse(broker_id=7)
+
+    refusals = Refusals(BrokerMetrics(), AuditLog(lines_max=100))
+    calls = Calls(Listener.CLIENTS, LimitsConfig(), refusals, Turns(), quotas=quotas)
+    served = calls.methods("test.Service", unary={"Hello": (hello, HelloRequest, KNOWN)})
+    large = HelloRequest(cluster_id="x" * 20_000)
+    await asyncio.gather(*(call(served, "busy", large) for _ in range(5)))
+    assert most == 1
+    await asyncio.gather(*(call(served, "free", large) for _ in range(5)))
+    assert most == 5
+
+
 async def test_who_keeps_the_broker_busy_waits_before_the_next_call_and_nobody_else_does() -> None:
     quotas = no_quotas()
     follow(quotas, percent(20))
