@@ -281,6 +281,11 @@ OPEN = "and every client may do everything: give [access]"
         (with_tls(hosts("::"), "clients"), [OPEN]),
         (with_tls(hosts("::"), "clients") + RULES, []),
         (with_tls(hosts("::"), "clients", ASKS_FOR_CERTIFICATES), []),
+        (with_tls(hosts("::"), "clients") + RULES + "enforced = false", [OPEN]),
+        (
+            with_tls(hosts("::"), "clients", "tls_port = 7099") + RULES,
+            ["clients.host = '::': other machines reach it, in plain text"],
+        ),
         (
             hosts(replicas="a.example.org"),
             ["replicas.host = 'a.example.org': other machines reach it, in plain text"],
