@@ -92,10 +92,13 @@ class Namespace:
         self("apply", "--filename=-", input=yaml.safe_dump_all(documents))
 
     def make_cluster(self, name: str = "logs", **spec: Any) -> None:
-        """Apply a Cluster of three brokers, or as in `spec`, and wait until it is ready."""
+        """Apply a Cluster of three brokers, or as in `spec`, and wait until it is ready.
+
+        It is in plain text unless `spec` has `tls`.
+        """
         volumes = [{"name": "data", "size": "1Gi", "storageClassName": "local-ssd"}]
         pool = {"name": "brokers", "replicas": 3, "volumes": volumes}
-        self.apply(cluster(name, **{"pools": [pool], **spec}))
+        self.apply(cluster(name, **{"pools": [pool], "tls": {"mode": "Disabled"}, **spec}))
         self.wait(f"cluster.millrace.dev/{name}", "Ready")
 
     def make_topic(self, name: str, cluster: str = "logs", **spec: Any) -> None:

@@ -58,6 +58,10 @@ class Outcome:
     missing: tuple[str, ...]
 
 
+PLAIN = {"mode": "Disabled"}
+"""Of the Cluster with a real broker, which is in plain text."""
+
+
 class World:
     """Everything that a bad resource is tried in.
 
@@ -127,7 +131,7 @@ class World:
         grown = topic(named=GOOD_TOPIC, replicas=1, partitions=wanted)
         logging = {"logging": {"level": "debug"}}
         limited = quota({"clientId": GOOD_QUOTA}, named=GOOD_QUOTA, produceBytesPerSecond="3Mi")
-        for resource in (grown, limited, cluster(pool(), named=GOOD, config=logging)):
+        for resource in (grown, limited, cluster(pool(), named=GOOD, tls=PLAIN, config=logging)):
             condition = self._change(resource)
             if condition is None or not _is_true(condition):
                 kind = resource["kind"]
@@ -150,7 +154,7 @@ class World:
         self._must(
             "POST", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}}
         )
-        self._must("POST", cluster(pool(), named=GOOD))
+        self._must("POST", cluster(pool(), named=GOOD, tls=PLAIN))
         self._must("POST", topic(named=GOOD_TOPIC, replicas=1, partitions=1))
         self._must("POST", quota({"clientId": GOOD_QUOTA}, named=GOOD_QUOTA))
         kubeconfig = self._folder / "kubeconfig"

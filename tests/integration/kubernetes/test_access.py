@@ -25,9 +25,7 @@ RIGHTS = {
 @pytest.fixture
 def guarded(operated: Operated) -> Iterator[Operated]:
     """A Cluster `c` with access control, and what the chart installs for it."""
-    server, where = operated.server, operated.namespace
-    accounts = f"/api/v1/namespaces/{where}/serviceaccounts"
-    operated.request("POST", accounts, {"metadata": {"name": "operator"}})
+    server = operated.server
     name = {"metadata": {"name": "operator-reviewers"}}
     role = {**name, "rules": RIGHTS["ClusterRole", "millrace-operator-reviewers"]}
     operated.request("POST", f"{RBAC}/clusterroles", role)

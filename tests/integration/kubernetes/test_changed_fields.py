@@ -48,6 +48,7 @@ CLUSTER_CHANGES: dict[type, dict[str, tuple[Path, Any, str]]] = {
         "tls": (("tls",), {"mode": "Disabled"}, AT_ONCE),  # More in `test_security_steps`.
         "access": (("access",), {"mode": "Disabled"}, AT_ONCE),
         "networkPolicy": (("networkPolicy",), {"enabled": False}, AT_ONCE),
+        "metricsPage": (("metricsPage",), None, CANNOT_CHANGE),  # While there is no TLS.
         "allowedTopics": (("allowedTopics",), {"namespaces": SELECTOR}, AT_ONCE),
         "volumeDeletion": (("volumeDeletion",), "Delete", AT_ONCE),
         "lostVolumes": (("lostVolumes",), "Replace", AT_ONCE),

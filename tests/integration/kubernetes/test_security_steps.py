@@ -15,14 +15,14 @@ STEPS: dict[str, dict[str, Any]] = {
     "both": {"tls": {"mode": "Optional"}, "access": {"mode": "Logged"}},
     "tls": {"tls": {"mode": "Required"}, "access": {"mode": "Enforced"}},
 }
+NOTHING = {"tls": None}
+"""A Cluster that does not say how it is secured."""
 ORDER = list(TlsMode)
 
 
 @pytest.fixture
 def plain(operated: Operated) -> Operated:
     """A Cluster `c` of three brokers in plain text, as the release before made it."""
-    accounts = f"/api/v1/namespaces/{operated.namespace}/serviceaccounts"
-    operated.request("POST", accounts, {"metadata": {"name": "operator"}})
     operated.apply("clusters", "c", {"pools": [POOL], **STEPS["plain"]})
     operated.settle()
     return operated
@@ -71,7 +71,7 @@ def test_all_steps_are_gone_and_the_way_back_too(plain: Operated) -> None:
     assert "set access.mode to Logged first" in refused(plain, {"access": {}})
     go(plain, STEPS["both"])
     assert security(plain) == (TlsMode.OPTIONAL, AccessMode.LOGGED)
-    go(plain, {})
+    go(plain, NOTHING)
     assert security(plain) == (TlsMode.REQUIRED, AccessMode.ENFORCED)
     assert "set tls.mode to Optional first" in refused(plain, STEPS["plain"])
     go(plain, STEPS["both"])
@@ -79,8 +79,16 @@ def test_all_steps_are_gone_and_the_way_back_too(plain: Operated) -> None:
     assert security(plain) == (TlsMode.DISABLED, AccessMode.DISABLED)
 
 
+def test_a_new_cluster_has_both_from_the_start(operated: Operated) -> None:
+    operated.apply("clusters", "c", {"pools": [POOL], **NOTHING})
+    operated.settle()
+    assert security(operated) == (TlsMode.REQUIRED, AccessMode.ENFORCED)
+    assert steps(operated) == [2]
+    assert operated.fake().tokens, "the operator shows a token"
+
+
 def test_a_cluster_of_the_release_before_stays_in_plain_text(plain: Operated) -> None:
-    go(plain, {})
+    go(plain, NOTHING)
     assert security(plain) == (TlsMode.DISABLED, AccessMode.DISABLED)
     assert "in plain text" in plain.told()["SecurityAsWanted"][2]
 

@@ -115,6 +115,25 @@ def test_access_is_never_ahead_of_tls() -> None:
     assert wanted_security(cluster(access={}).spec, [OPEN]) == OPEN
 
 
+def test_a_new_cluster_has_both_unless_it_says_otherwise() -> None:
+    assert wanted_security(cluster().spec, []) == CLOSED
+    assert wanted_security(cluster(tls={}).spec, []) == CLOSED
+    assert wanted_security(cluster(tls={"mode": "Optional"}).spec, []) == BETWEEN
+    assert wanted_security(cluster(tls={"mode": "Disabled"}).spec, []) == OPEN
+    assert wanted_security(cluster(access={"mode": "Disabled"}).spec, []) == NO_ACCESS
+
+
+def test_a_new_cluster_of_brokers_without_tls_is_in_plain_text() -> None:
+    assert wanted_security(cluster(version="0.2.0").spec, []) == OPEN
+
+
+def test_an_operator_without_an_account_asks_for_access_control_only_where_it_is_wanted() -> None:
+    """It could not call the brokers."""
+    assert wanted_security(cluster().spec, [], is_known=False) == NO_ACCESS
+    assert wanted_security(cluster(access={}).spec, [], is_known=False) == CLOSED
+    assert wanted_security(cluster().spec, [CLOSED], is_known=False) == CLOSED
+
+
 def test_what_a_cluster_was_is_known_while_it_has_no_pods() -> None:
     status = {"security": {"tls": "Optional", "access": "Logged"}}
     sets = [{"spec": {"template": template(CLOSED)}}]

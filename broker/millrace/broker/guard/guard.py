@@ -24,7 +24,7 @@ from millrace.core.ids import MonotonicMs
 
 NOT_KNOWN: Final = (
     "this broker asks for a token, and none came: set token_file (MILLRACE_TOKEN_FILE), or ask who "
-    "runs the cluster for one"
+    "runs the cluster for one; kubectl millrace has --account"
 )
 NOT_ACCEPTED: Final = (
     "this broker does not accept the token: ask who runs the cluster for another one, and put it "

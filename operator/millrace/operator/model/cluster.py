@@ -319,9 +319,10 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where clients connect beside the Service `<cluster>-bootstrap`, which is always there for
     those in the Kubernetes cluster, and by which protocols. A change is a rolling restart."""
     tls: Tls | None = None
-    """TLS on all listeners. Unset: a Cluster whose connections are in plain text stays so."""
+    """TLS on all listeners. Unset: a new Cluster has it; one that is in plain text stays so."""
     access: Access | None = None
-    """Who may do what. Unset: a Cluster whose clients may do everything stays so."""
+    """Who may do what. Unset: a new Cluster asks Kubernetes, if its `tls` is not `Disabled`; one
+    whose clients may do everything stays so."""
     network_policy: NetworkRules = field(default_factory=NetworkRules)
     """Who reaches the brokers' pods, and whom they reach."""
     metrics_page: MetricsPage | None = None

@@ -8,8 +8,8 @@ So all brokers go one step at a time, by a rolling restart: while any of them is
 what is wanted, the others wait at the step between. The pods themselves say where they are, and a
 killed operator goes on at any point.
 
-A Cluster that says nothing stays in plain text if it is: an operator that is upgraded cuts nobody
-off. A new one, and one that has left plain text, goes to the last step.
+A new Cluster that says nothing has both from the start. One that is in plain text stays so: an
+operator that is upgraded cuts nobody off. Once it has left plain text it goes to the last step.
 
 Tokens go over TLS alone, so access never is ahead of TLS.
 
@@ -52,9 +52,9 @@ class Secured:
     next: Security
 
     @classmethod
-    def of(cls, cluster: Cluster, present: Sequence[Security]) -> Self:
-        """Return it for a Cluster as it was written."""
-        wanted = wanted_security(cluster.spec, present)
+    def of(cls, cluster: Cluster, present: Sequence[Security], *, is_known: bool = True) -> Self:
+        """Return it for a Cluster as it was written; arguments as of `wanted_security`."""
+        wanted = wanted_security(cluster.spec, present, is_known=is_known)
         return cls(present, wanted, next_security(present, wanted))
 
     @property
@@ -98,16 +98,24 @@ def present_security(
     return sorted(found, key=lambda each: (_TLS.index(each.tls), _ACCESS.index(each.access)))
 
 
-def wanted_security(spec: ClusterSpec, present: Sequence[Security]) -> Security:
-    """Return where a cluster is to get in the end."""
-    last = not present and spec.version in WITHOUT_TLS
-    stays = last or any(each.tls is TlsMode.DISABLED for each in present)
-    tls = TlsMode.DISABLED if stays or not present else TlsMode.REQUIRED
+def wanted_security(
+    spec: ClusterSpec, present: Sequence[Security], *, is_known: bool = True
+) -> Security:
+    """Return where a cluster is to get in the end.
+
+    Args:
+        spec: of the Cluster.
+        present: what its brokers do; none: it is new.
+        is_known: whether the operator has an account: else it can call no broker that asks for one,
+            and asks for access control only if the Cluster does.
+    """
+    stays = any(each.tls is TlsMode.DISABLED for each in present) or spec.version in WITHOUT_TLS
+    tls = TlsMode.DISABLED if stays else TlsMode.REQUIRED
     if spec.tls is not None:
         tls = spec.tls.mode
     most = _ACCESS[_TLS.index(tls)]
     is_open = any(each.access is AccessMode.DISABLED for each in present)
-    access = AccessMode.DISABLED if is_open or not present else most
+    access = AccessMode.DISABLED if is_open or not (present or is_known) else most
     if spec.access is not None:
         access = min(spec.access.mode, most, key=_ACCESS.index)
     return Security(tls, access)

@@ -49,6 +49,11 @@ class AccessReconciler:
         self._clock = clock
         self._renew_at: dict[tuple[str, str], float] = {}
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the operator has an account, which brokers know."""
+        return self._account is not None
+
     async def reconcile(self, cluster: Cluster) -> None:
         """Let the cluster's brokers ask about callers, and have a token for them.
 
