@@ -136,12 +136,23 @@ class Pair:
 
 
 @contextmanager
-def running_pair(directory: Path, record_bytes: int, brokers: int = 1) -> Iterator[Pair]:
-    """Run both systems with so many brokers each, and write random records for them."""
+def running_pair(
+    directory: Path, record_bytes: int, brokers: int = 1, kafka_properties: str = ""
+) -> Iterator[Pair]:
+    """Run both systems with so many brokers each, and write random records for them.
+
+    Args:
+        kafka_properties: more lines for Kafka's `server.properties`.
+    """
     replication = REPLICATION if brokers > 1 else 1
     cluster = running_millrace_cluster if brokers > 1 else running_millrace
     with (
-        running_kafka(directory / "kafka", nodes=brokers, replication=replication) as kafka,
+        running_kafka(
+            directory / "kafka",
+            nodes=brokers,
+            replication=replication,
+            properties=kafka_properties,
+        ) as kafka,
         cluster(directory / "millrace") as millrace,
     ):
         yield Pair(
