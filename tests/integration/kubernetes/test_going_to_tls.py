@@ -1,7 +1,8 @@
-"""Three brokers go from plain text to TLS under load, a restart at a time (G4).
+"""Three brokers of the release before go from plain text to TLS under load, one by one (G4).
 
-Each of the two rolls goes on beside clients that write and read all the time, and one broker is
-killed in it. Ports are those of a test, not of pods: the last step listens where TLS was before.
+The first restart of each is its upgrade, too: the release before knows no TLS. Both rolls go on
+beside clients that write and read all the time, and one broker is killed in each. Ports are those
+of a test, not of pods: the last step listens where TLS was before.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from tests.fakes.certificate_files import CertificateFiles
 from tests.faults.history import History
 from tests.faults.load import Load, Places
 from tests.integration.running_broker import RunningBroker, wait_until
+from tests.releases.last import unpacked
 
 from millrace.client import SyncAdmin
 from millrace.core.errors import MillraceError
@@ -36,13 +38,17 @@ class Changing:
             name: RunningBroker(folder / name, {**settings, "node.name": name}) for name in NAMES
         }
         self._cluster = cluster
+        self._before = unpacked(folder / "release")
 
     def start(self) -> None:
+        """Start all of them, of the release before."""
         for broker in self.brokers.values():
+            broker.release = self._before
             broker.start()
 
     def give_both(self, name: str) -> None:
-        """Let a broker have TLS beside plain text from its next start on."""
+        """Let a broker be of this release, with TLS beside plain text, from its next start on."""
+        self.brokers[name].release = None
         uri = f"spiffe://cluster.local/ns/default/cluster/{self._cluster}/broker/{name}"
         made = self.files.make(name, *HOSTS, uri=uri)
         settings = self.brokers[name].settings
