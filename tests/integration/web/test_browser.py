@@ -5,8 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.guarded import GuardedBroker, token_of
 from tests.integration.web.browser import PROGRAM, Browser
 from tests.integration.web.conftest import ODD, WebPage
+
+from millrace.client import SyncAdmin
 
 pytestmark = pytest.mark.skipif(
     PROGRAM is None, reason="there is no chromium: make test installs it where it may"
@@ -26,6 +29,7 @@ PATHS = [
     "/records?topic=odd&offset=0",
     "/records?topic=shop/orders",
     "/record?topic=shop/orders&partition=0&offset=0",
+    "/token",
     "/nothing",
 ]
 TOO_WIDE = "document.documentElement.scrollWidth > innerWidth"
@@ -132,6 +136,43 @@ def test_the_keyboard_alone_leads_to_the_records(browser: Browser, page: WebPage
     browser.write("customer-3")
     browser.act(lambda: browser.press("Enter"))
     assert "with this key" in browser.evaluate("document.querySelector('main').textContent")
+
+
+def test_a_visitor_gives_a_token_and_takes_it_back(browser: Browser, tmp_path: Path) -> None:
+    broker = GuardedBroker(tmp_path)
+    broker.start()
+    try:
+        with SyncAdmin(broker.address, token_file=str(broker.token_file("root"))) as admin:
+            admin.create_topic("team/orders")
+        page = WebPage(broker.address)
+        try:
+            _visit(browser, page)
+        finally:
+            page.close()
+    finally:
+        broker.abandon()
+
+
+def _visit(browser: Browser, page: WebPage) -> None:
+    title = "document.querySelector('h1').textContent"
+    shown = "document.querySelector('main').textContent"
+    browser.open(f"{page.address}/topics?find=orders")
+    assert browser.evaluate(title) == "Who are you?"
+    field = "document.querySelector('input[name=token]')"
+    assert browser.evaluate(f"{field}.autofocus")
+    browser.evaluate(f"{field}.focus()")
+    browser.write("mlr_nobody_has_this_token")
+    browser.act(lambda: browser.press("Enter"))
+    assert "does not accept the token" in browser.evaluate(shown)
+    browser.evaluate(f"{field}.focus()")
+    browser.write(token_of("consumer"))
+    browser.act(lambda: browser.press("Enter"))
+    assert browser.evaluate(title) == "Topics"
+    assert "team/orders" in browser.evaluate(shown)
+    assert browser.evaluate("location.href") == f"{page.address}/topics?find=orders"
+    assert browser.evaluate("document.cookie") == "", "no script could read it"
+    browser.act(lambda: browser.evaluate("document.querySelector('footer button').click()"))
+    assert browser.evaluate(title) == "Who are you?"
 
 
 def test_a_picture_of_a_page_is_no_empty_one(
