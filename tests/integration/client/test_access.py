@@ -15,6 +15,7 @@ from millrace.client import (
     AuthenticationFailedError,
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
+    InvalidConfigError,
     MillraceError,
     SyncAdmin,
     SyncConsumer,
@@ -22,6 +23,7 @@ from millrace.client import (
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
 )
+from millrace.client._settings import ClientConfig
 
 SECONDS_MAX = 12.0
 """Within which a stream ends that is not allowed any more."""
@@ -288,6 +290,30 @@ def test_who_may_not_see_all_transactional_ids_takes_none_of_them_for_hanging(
             assert admin.list_transactions() == []
             with pytest.raises(TransactionalIdAuthorizationFailedError, match="not see all"):
                 admin.find_hanging_transactions(["team/orders"])
+
+
+def test_who_may_not_describe_the_cluster_is_told_so_and_not_that_brokers_are_silent(
+    broker: GuardedBroker,
+) -> None:
+    with SyncAdmin(broker.address, token_file=str(broker.token_file("describer"))) as admin:
+        for ask in (admin.describe_health, admin.describe_logs, admin.describe_broker_configs):
+            with pytest.raises(ClusterAuthorizationFailedError, match="'describer' may not"):
+                ask()
+        assert [log.topic for log in admin.describe_logs("team/orders")] == ["team/orders"]
+
+
+def test_a_program_may_call_in_the_name_of_whoever_gave_it_a_token(
+    broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_TOKEN_FILE", str(broker.token_file("root")))
+    with SyncAdmin(broker.address, token=token_of("describer")) as admin:
+        assert admin.list_topics() == ["team/orders"]
+    with SyncAdmin(broker.address) as admin:
+        assert "other/secret" in admin.list_topics()
+    for wrong in ({"token": "short"}, {"token": token_of("owner"), "token_file": "file"}):
+        with pytest.raises(InvalidConfigError, match="token"):
+            SyncAdmin(broker.address, **wrong)
+    assert token_of("owner") not in repr(ClientConfig(token=token_of("owner")))
 
 
 def test_quotas_are_for_who_the_client_proves_to_be(own_broker: GuardedBroker) -> None:
