@@ -127,6 +127,11 @@ def test_a_new_cluster_of_brokers_without_tls_is_in_plain_text() -> None:
     assert wanted_security(cluster(version="0.2.0").spec, []) == OPEN
 
 
+def test_a_cluster_does_not_lose_tls_by_another_version() -> None:
+    """Brokers that know none do not start: the roll stops at the first."""
+    assert wanted_security(cluster(version="0.2.0").spec, [CLOSED]) == CLOSED
+
+
 def test_an_operator_without_an_account_asks_for_access_control_only_where_it_is_wanted() -> None:
     """It could not call the brokers."""
     assert wanted_security(cluster().spec, [], is_known=False) == NO_ACCESS

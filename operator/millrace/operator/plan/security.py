@@ -109,8 +109,10 @@ def wanted_security(
         is_known: whether the operator has an account: else it can call no broker that asks for one,
             and asks for access control only if the Cluster does.
     """
-    stays = any(each.tls is TlsMode.DISABLED for each in present) or spec.version in WITHOUT_TLS
-    tls = TlsMode.DISABLED if stays else TlsMode.REQUIRED
+    is_plain = any(each.tls is TlsMode.DISABLED for each in present)
+    # Brokers that have TLS do not lose it by another version: one that knows none does not start.
+    cannot = not present and spec.version in WITHOUT_TLS
+    tls = TlsMode.DISABLED if is_plain or cannot else TlsMode.REQUIRED
     if spec.tls is not None:
         tls = spec.tls.mode
     most = _ACCESS[_TLS.index(tls)]
