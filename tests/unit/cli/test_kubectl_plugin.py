@@ -120,3 +120,21 @@ def test_it_finds_what_the_operator_makes() -> None:
     assert labels.items() <= pods["metadata"]["labels"].items()
     names = [container["name"] for container in pods["spec"]["containers"]]
     assert kubectl_plugin.CONTAINER in names
+
+
+def test_it_speaks_tls_with_a_broker_that_has_both() -> None:
+    """As the command line in the pod does, which trusts the authorities, and sends the token."""
+    spec = {
+        "pools": [{"name": "b", "volumes": [{"name": "data", "size": "1Gi"}]}],
+        "tls": {"mode": "Optional"},
+    }
+    metadata = {"namespace": "shop", "name": "logs", "uid": "u", "generation": 1}
+    cluster = cluster_of({"metadata": metadata, "spec": spec})
+    (template,) = (
+        desired_object["spec"]["template"]
+        for desired_object in desired_objects(cluster, Decided(image="millrace"))
+        if desired_object["kind"] == "StatefulSet"
+    )
+    pod = {**template, "metadata": {"name": "logs-b-0", "namespace": "shop"}}
+    arguments = kubectl_plugin.exec_arguments(pod, "logs", ["topic", "list"])
+    assert f"MILLRACE_BOOTSTRAP={objects.tls_bootstrap_address(cluster)}" in arguments
