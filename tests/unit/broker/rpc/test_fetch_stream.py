@@ -23,7 +23,7 @@ from millrace.core.broker_config import LimitsConfig
 from millrace.core.errors import NotLeaderError, UnknownLeaderEpochError
 from millrace.core.ids import LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition
 from millrace.core.metadata.model import Listener
-from millrace.core.quotas.quota import QuotaKind
+from millrace.core.quotas.quota import EACH, Quota, QuotaEntity, QuotaKind
 from millrace.core.records.markers import AbortedTransaction
 from millrace.core.replica.replication.rules import ReplicationConfig
 from millrace.proto.codec import decode_fetch_response
@@ -373,6 +373,24 @@ async def test_a_follower_hears_that_its_leader_resigned_while_the_disk_was_read
         assert found.length == 10
         (refused,) = (await call.response()).partitions
         assert refused.HasField("error")
+
+
+async def test_what_a_reader_asks_for_costs_request_time_and_its_next_wish_waits() -> None:
+    quotas = no_quotas()
+    entity = QuotaEntity(client_id=EACH)
+    follow(quotas, Quota(name="q", entity=entity, request_percent=1))
+    service = service_of([Partition(is_cold=False)], quotas=quotas)
+    missing = [pb.FetchPartition(handle=handle, topic_id=b"no id") for handle in range(500)]
+    async with session(service) as call:
+        call.send(*missing, settings=AT_ONCE)
+        told = 0
+        while told < len(missing):
+            told += len((await call.response()).partitions)
+        call.send(pb.FetchPartition(handle=501, topic_id=b"no id"))
+        with pytest.raises(TimeoutError):
+            await call.response(0.05)
+        follow(quotas)
+        assert len((await call.response()).partitions) == 1
 
 
 async def test_a_reader_that_exceeds_a_quota_is_told_and_waits_but_not_for_errors() -> None:
