@@ -1,6 +1,7 @@
 """`millrace web`: the read-only web page of a cluster."""
 
 import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -65,24 +66,25 @@ def command(
     from millrace.web.clusters import Clusters
     from millrace.web.listening import LOOPBACK, listening_socket
 
-    clusters = _on_kubernetes() if kubernetes else Clusters.one(bootstrap)
-    if listen_fd is not None:
-        parent_process.stop_when_it_ends()
-        asyncio.run(_serve(socket.socket(fileno=listen_fd), clusters))
-        return
-    try:
-        listening = listening_socket(port)
-    except OSError as error:
-        raise Failure(
-            f"the page cannot be served on {LOOPBACK}:{port}: {error.strerror}",
-            "--port takes another port; 0: any that is free",
-        ) from error
-    address = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
-    if output == "json":
-        announce_json({"web_address": address})
-    else:
-        announce_line(f"The page is at {address}. Ctrl-C stops it.")
-    asyncio.run(_serve(listening, clusters))
+    with ExitStack() as endings:
+        clusters = _on_kubernetes(endings) if kubernetes else Clusters.one(bootstrap)
+        if listen_fd is not None:
+            parent_process.stop_when_it_ends()
+            asyncio.run(_serve(socket.socket(fileno=listen_fd), clusters))
+            return
+        try:
+            listening = listening_socket(port)
+        except OSError as error:
+            raise Failure(
+                f"the page cannot be served on {LOOPBACK}:{port}: {error.strerror}",
+                "--port takes another port; 0: any that is free",
+            ) from error
+        address = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
+        if output == "json":
+            announce_json({"web_address": address})
+        else:
+            announce_line(f"The page is at {address}. Ctrl-C stops it.")
+        asyncio.run(_serve(listening, clusters))
 
 
 async def _serve(listening: socket.socket, clusters: "Clusters") -> None:
@@ -104,14 +106,14 @@ async def _serve(listening: socket.socket, clusters: "Clusters") -> None:
         await site.close()
 
 
-def _on_kubernetes() -> "Clusters":
+def _on_kubernetes(endings: ExitStack) -> "Clusters":
     with importing_the_operator():
         from millrace.operator.bootstraps import Bootstraps
     from millrace.cli.local.places import Places
     from millrace.web.clusters import Clusters
 
     try:
-        return Clusters(Places(Bootstraps().find).find)
+        places = Places(Bootstraps().find)
     except ConnectionFailedError as error:
         raise Failure(
             error.message,
@@ -119,3 +121,5 @@ def _on_kubernetes() -> "Clusters":
             code_name=error.name(),
             exit_code=ExitCode.UNREACHABLE,
         ) from error
+    endings.callback(places.close)
+    return Clusters(places.find)

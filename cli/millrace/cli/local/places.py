@@ -27,6 +27,10 @@ class Places:
         self._find = find
         self._folder = TemporaryDirectory(prefix="millrace-web-")
 
+    def close(self) -> None:
+        """Remove the files."""
+        self._folder.cleanup()
+
     async def find(self) -> Mapping[str, Place]:
         """Return where each Cluster is, by `namespace/name`.
 
