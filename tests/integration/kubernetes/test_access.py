@@ -151,3 +151,34 @@ def test_access_without_tls_is_refused(operated: Operated) -> None:
     status, answer = operated.server.request("POST", where, document)
     assert status == 422
     assert "tokens are sent over TLS only" in answer["message"]
+
+
+def test_the_account_of_the_sample_may_write_and_read_its_topic_and_no_other(
+    operated: Operated,
+) -> None:
+    where = f"namespaces/{operated.namespace}"
+    paths = {
+        "Cluster": f"/apis/millrace.dev/v1beta1/{where}/clusters",
+        "Topic": f"/apis/millrace.dev/v1beta1/{where}/topics",
+        "ServiceAccount": f"/api/v1/{where}/serviceaccounts",
+        "Role": f"{RBAC}/{where}/roles",
+        "RoleBinding": f"{RBAC}/{where}/rolebindings",
+    }
+    for document in yaml.safe_load_all((ROOT / "charts" / "sample.yaml").read_text()):
+        for subject in document.get("subjects", ()):
+            assert subject["namespace"] == "default", "the API server demands one"
+            subject["namespace"] = operated.namespace
+        operated.request("POST", paths[document["kind"]], document)
+
+    def allowed(verb: str, topic: str) -> bool:
+        user = f"system:serviceaccount:{operated.namespace}:orders"
+        about = {"verb": verb, "group": "millrace.dev", "resource": "topics", "name": topic}
+        about["namespace"] = operated.namespace
+        review = {"spec": {"user": user, "resourceAttributes": about}}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer: bool = operated.request("POST", path, review)["status"]["allowed"]
+        return answer
+
+    assert all(allowed(verb, "orders") for verb in ("describe", "produce", "consume"))
+    assert not any(allowed(verb, "invoices") for verb in ("describe", "produce", "consume"))
+    assert not allowed("delete", "orders")
