@@ -362,6 +362,9 @@ metadata:
       uid: POD_UID
   {{- end }}
 spec:
+  {{- if .Values.access.audience }}
+  serviceAccountName: {{ .Release.Name }}
+  {{- end }}
   {{- include "job.pod" . | nindent 2 }}
   terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
   containers:
