@@ -28,6 +28,8 @@ class Rehearsal(Guard):
         tell: called with the reason of what it would refuse.
     """
 
+    is_enforced = False
+
     def __init__(self, guard: Guard, tell: Callable[[str], object]) -> None:
         self._guard = guard
         self._tell = tell

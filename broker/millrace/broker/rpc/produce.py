@@ -110,7 +110,7 @@ class _Request:
     transactional_id: str
     """Of the producer of transactional batches; empty: none of them is."""
     owner: Owner | None
-    """Of the producer's id; None: there is no guard."""
+    """Of the producer's id; None: there is no guard, or it refuses nobody."""
     topic_partitions: list[TopicPartition] = field(default_factory=list)
     outcomes: list[Waiter | MillraceError | None] = field(default_factory=list)
     """In the order of the batches; None: not appended or refused yet."""
@@ -407,6 +407,9 @@ class _ProduceStream:
             if refused := self._caller.refusal(Operation.TRANSACT, owner):
                 self._refuse(size, header.correlation_id, refused)
                 return
+        access = self._caller.access
+        # Where nobody is refused, a client may be known by one stream, and by the next one not.
+        is_owned = access is not None and access.guard.is_enforced
         timeout_ms = min(header.request_timeout_ms, service.limits.request_timeout_ms_max)
         request = _Request(
             self,
@@ -416,7 +419,7 @@ class _ProduceStream:
             deadline=MonotonicMs(int(now * 1000) + timeout_ms),
             begun=now,
             transactional_id=header.transactional_id,
-            owner=None if self._caller.access is None else owner,
+            owner=owner if is_owned else None,
         )
         acks = Acks.ALL if header.acks < 0 else Acks.LEADER
         self._pending[request] = None

@@ -11,6 +11,7 @@ ids that not all can be remembered, those that were used last are. A broker that
 just become a leader, believes the first one that uses an id; Kafka believes everybody.
 """
 
+from collections import OrderedDict
 from typing import Final
 
 from millrace.core.callers import ANONYMOUS
@@ -36,7 +37,7 @@ class ProducerOwners:
     def __init__(self, owners_max: int = OWNERS_MAX) -> None:
         self._owners_max = owners_max
         # The one that was used last is last.
-        self._owners: dict[ProducerId, Owner] = {}
+        self._owners = OrderedDict[ProducerId, Owner]()
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -48,7 +49,7 @@ class ProducerOwners:
         if owner == ANONYMOUS or producer_id == NO_PRODUCER_ID:
             return
         if len(owners) >= self._owners_max:
-            del owners[next(iter(owners))]
+            owners.popitem(last=False)
         owners[producer_id] = owner
 
     def check(self, producer_id: ProducerId, owner: Owner) -> None:

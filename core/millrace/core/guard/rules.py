@@ -21,6 +21,7 @@ Source: the file is TOML, as a broker's settings are.
 
 import re
 import tomllib
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -152,7 +153,7 @@ class Rules:
                 else:
                     self._of_principals.add(who, number)
         # The one that asked last is last.
-        self._rights: dict[tuple[str, frozenset[str]], _AllRights] = {}
+        self._rights = OrderedDict[tuple[str, frozenset[str]], _AllRights]()
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -185,7 +186,7 @@ class Rules:
         if known is None:
             known = _rights_by(self.rules_for(identity))
             if len(self._rights) >= self._identities_max:
-                del self._rights[next(iter(self._rights))]
+                self._rights.popitem(last=False)
         self._rights[key] = known
         return known
 

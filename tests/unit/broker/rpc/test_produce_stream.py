@@ -24,6 +24,7 @@ from tests.fakes.until import until
 from millrace.broker.coordinator.transaction_joins import Done, Writer
 from millrace.broker.guard.callers import Access, GuardedCaller
 from millrace.broker.guard.file_guard import FileGuard
+from millrace.broker.guard.rehearsal import Rehearsal
 from millrace.broker.replica.appender import Appender
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partition import Partition
@@ -34,6 +35,7 @@ from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.produce import ProduceService
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
+from millrace.core.callers import ANONYMOUS
 from millrace.core.errors import (
     BrokerShuttingDownError,
     CorruptBatchError,
@@ -261,6 +263,13 @@ transactions = ["*/*"]
 """
     access = Access(FileGuard(None, parse_rules(may_all)), Identity(principal), None)
     return replace(CALLER, principal=principal, access=access)
+
+
+def rehearsed(caller: GuardedCaller) -> GuardedCaller:
+    """Return the same caller where access control is not enforced."""
+    assert caller.access is not None
+    guard = Rehearsal(caller.access.guard, lambda _: None)
+    return replace(caller, access=Access(guard, caller.access.identity, None))
 
 
 @contextlib.asynccontextmanager
@@ -703,6 +712,19 @@ async def test_another_principal_cannot_take_the_next_sequence_of_a_producer() -
             }
             own.produce(1, epoch=2)
             assert (await own.answers(1))[1].base_offset == 1
+
+
+async def test_where_nobody_is_refused_a_producer_goes_on_that_is_not_known_any_more() -> None:
+    """As while the API server is away, or its token has ended, before access is enforced (G4)."""
+    known, nobody = known_as("shop"), known_as(ANONYMOUS)
+    async with serving() as (the, _):
+        the.lead(HERE, 2)
+        async with streaming(the, rehearsed(known)) as before:
+            before.produce(0, epoch=2)
+            assert (await before.answers(1))[0].base_offset == 0
+        async with streaming(the, rehearsed(nobody)) as after:
+            after.produce(1, epoch=2)
+            assert (await after.answers(1))[1].base_offset == 1
 
 
 async def test_a_batch_joins_no_transaction_of_another_transactional_id() -> None:
