@@ -1,8 +1,7 @@
 """How often each address may do something that costs the broker work before it knows who asks.
 
-Each address has a bucket (`limiter`) that is charged for each time. An address that has been quiet
-is forgotten, and beyond `_SOURCES_MAX` the one that was charged first: who has as many addresses
-gains a burst of each.
+Each address has a bucket (`limiter`) that is charged for each time. Beyond `_SOURCES_MAX` of them
+the one that was quiet for longest is forgotten: who has as many addresses gains a burst of each.
 """
 
 from collections import OrderedDict
@@ -37,7 +36,8 @@ class SourceRates:
             if len(self._limiters) >= _SOURCES_MAX:
                 self._limiters.popitem(last=False)
             limiter = self._limiters[source] = Limiter(self.rate)
-        elif limiter.delay_ms(now) >= self.debt_ms_max:
+        self._limiters.move_to_end(source)
+        if limiter.delay_ms(now) >= self.debt_ms_max:
             return None
         limiter.charge(1, now, self.burst_ms, self.debt_ms_max + 1000)
         return limiter.delay_ms(now)

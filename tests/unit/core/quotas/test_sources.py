@@ -14,7 +14,16 @@ def test_an_address_waits_and_is_refused_beyond_its_debt_and_no_other_is() -> No
     assert rates.charge("a", MonotonicMs(10_000)) == 0
 
 
-def test_the_address_that_came_first_is_forgotten_beyond_the_bound() -> None:
+def test_who_goes_on_is_not_forgotten_for_the_sake_of_many_others() -> None:
+    rates = SourceRates(rate=0.001, burst_ms=1_000_000, debt_ms_max=1)
+    assert rates.charge("busy", MonotonicMs(0)) == 0
+    rates.charge("busy", MonotonicMs(0))
+    for number in range(sources._SOURCES_MAX + 5):
+        rates.charge(str(number), MonotonicMs(0))
+        assert rates.charge("busy", MonotonicMs(0)) is None
+
+
+def test_the_address_that_was_quiet_for_longest_is_forgotten_beyond_the_bound() -> None:
     rates = SourceRates(rate=1, burst_ms=1000, debt_ms_max=1)
     for number in range(sources._SOURCES_MAX + 5):
         rates.charge(str(number), MonotonicMs(0))
