@@ -48,7 +48,8 @@ def policy_spec(
 
     Args:
         brokers: labels of the brokers' pods.
-        api_ports: of the API server.
+        api_ports: of the API server; none: unknown, so brokers reach every port: without the API
+            server, the cluster would stop.
         operator_namespace: where the operator runs; empty: in no pod.
     """
     rules = cluster.spec.network_policy
@@ -70,7 +71,7 @@ def policy_spec(
     ]
     if ends:
         ingress.append({"ports": _tcp(ends)})
-    api_server: Rule = {"ports": _tcp(sorted({*api_ports}))}
+    api_server: Rule = {"ports": _tcp(sorted({*api_ports})) or [{"protocol": "TCP"}]}
     if rules.api_server:
         api_server["to"] = [{"ipBlock": {"cidr": network}} for network in rules.api_server]
     return {

@@ -82,7 +82,7 @@ class Decided:
         replicas: brokers now of each pool, by the name of its StatefulSet: while some are being
             drained, more than asked.
         may_be_disrupted: whether a broker may be evicted now.
-        api_ports: of the API server.
+        api_ports: of the API server; none: unknown.
         operator_namespace: where the operator runs; empty: in no pod.
     """
 

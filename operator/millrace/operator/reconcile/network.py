@@ -21,7 +21,7 @@ class NetworkReconciler:
         self._api_ports: tuple[int, ...] | None = None
 
     async def reconcile(self, cluster: Cluster) -> tuple[int, ...]:
-        """Delete the policy if none is wanted; return the ports of the API server.
+        """Delete the policy if none is wanted; return the ports of the API server; none: unknown.
 
         Raises:
             ApiError: the API server did not answer.
@@ -30,7 +30,7 @@ class NetworkReconciler:
             await self._remove(cluster)
         if self._api_ports is None:
             self._api_ports = await self._found_ports()
-        return self._api_ports or USUAL_API_PORTS
+        return self._api_ports or ()
 
     async def _found_ports(self) -> tuple[int, ...] | None:
         """Return the usual ports, and those that the API server listens at; None: not known."""
