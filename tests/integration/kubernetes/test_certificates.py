@@ -125,6 +125,17 @@ def test_what_somebody_breaks_is_made_again(encrypted: Operated) -> None:
     assert after["c-b-1.crt"] == before["c-b-1.crt"]
 
 
+def test_brokers_get_certificates_while_something_else_is_wrong(encrypted: Operated) -> None:
+    """Else a Cluster that is refused for some weeks is cut off, when they have ended."""
+    wrong = {"limits": {"message_bytes_max": 65536}}
+    encrypted.apply("clusters", "c", {**SPEC, "tls": {}, "config": wrong})
+    path = f"/api/v1/namespaces/{encrypted.namespace}/secrets/c-b-tls"
+    encrypted.request("DELETE", path)
+    encrypted.look()
+    assert encrypted.conditions()["Ready"] == ("False", "InvalidConfig")
+    assert "c-b-0.crt" in files(encrypted, "c-b-tls")
+
+
 def test_a_removed_broker_has_no_certificate_any_more(encrypted: Operated) -> None:
     found = rotate(encrypted, USUAL, {"c-b": 1})
     assert found.keys() == {"ca.crt", "c-b-0.crt", "c-b-0.key"}

@@ -278,7 +278,7 @@ def test_brokers_with_tls_do_not_change_to_an_issuer_or_back(
 def test_brokers_of_the_operator_s_own_authority_get_no_issuer(operated: Operated) -> None:
     operated.apply("clusters", "c", {**SPEC, "tls": {}})
     operated.settle()
-    operated.apply("clusters", "c", {"pools": [POOL]})
+    operated.apply("clusters", "c", {"pools": [POOL], "tls": None})
     told = refused(operated, tls=SPEC["tls"])
     assert "tls.issuerRef can be neither added nor taken away" in told
 

@@ -79,6 +79,38 @@ def test_all_steps_are_gone_and_the_way_back_too(plain: Operated) -> None:
     assert security(plain) == (TlsMode.DISABLED, AccessMode.DISABLED)
 
 
+def test_who_turns_round_on_the_way_back_hears_how_far_brokers_are(plain: Operated) -> None:
+    """Brokers are behind what the Cluster says by then, and its status has to say so."""
+    go(plain, STEPS["both"])
+    plain.apply("clusters", "c", {"pools": [POOL], **STEPS["plain"]})
+    for _ in range(50):
+        plain.look()
+        plain.controllers.step()
+        if 0 in steps(plain):
+            break
+    assert sorted(set(steps(plain))) == [0, 1]
+    go(plain, STEPS["tls"])
+    assert security(plain) == (TlsMode.REQUIRED, AccessMode.ENFORCED)
+    assert plain.conditions()["SecurityAsWanted"] == ("True", "AsWanted")
+
+
+def test_no_broker_of_a_release_without_tls_takes_the_place_of_one_with_it(
+    operated: Operated,
+) -> None:
+    operated.apply("clusters", "c", {"pools": [POOL], **NOTHING})
+    operated.settle()
+    operated.apply("clusters", "c", {"pools": [POOL], "version": "0.2.0", **NOTHING})
+    for _ in range(10):
+        operated.look()
+        operated.controllers.step()
+    assert steps(operated) == [2]
+    status, reason, message = operated.told()["Ready"]
+    assert (status, reason) == ("False", "InvalidConfig")
+    assert message.startswith("spec.version: brokers have TLS, which 0.2.0 does not know")
+    go(operated, {"version": None, **NOTHING})
+    assert security(operated) == (TlsMode.REQUIRED, AccessMode.ENFORCED)
+
+
 def test_a_new_cluster_has_both_from_the_start(operated: Operated) -> None:
     operated.apply("clusters", "c", {"pools": [POOL], **NOTHING})
     operated.settle()

@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
+from millrace.core.errors import InvalidConfigError
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.objects import Decided, Document, desired_objects
 from millrace.operator.model.security import AccessMode, Security, TlsMode
 from millrace.operator.plan.reviewers import reviewers
 from millrace.operator.plan.security import (
     Secured,
+    check_release,
     next_security,
     present_security,
     slowest_security,
@@ -103,6 +105,18 @@ def test_a_cluster_in_plain_text_that_says_nothing_stays_so() -> None:
     assert wanted_security(cluster().spec, [NO_ACCESS]) == NO_ACCESS
 
 
+@pytest.mark.parametrize("release", [{"version": "0.2.0"}, {"image": "our/millrace:0.2.0"}])
+def test_brokers_with_tls_go_to_no_release_without_it(release: dict[str, str]) -> None:
+    """It would start in plain text, and let everybody in, or not at all."""
+    for present in ([BETWEEN], [OPEN, BETWEEN], [CLOSED]):
+        with pytest.raises(InvalidConfigError, match=r"which 0\.2\.0 does not know"):
+            check_release(cluster(**release).spec, present)
+        check_release(cluster(version="0.3.0").spec, present)
+    check_release(cluster(**release).spec, [OPEN])
+    check_release(cluster(**release).spec, [])
+    assert wanted_security(cluster(**release).spec, []) == OPEN
+
+
 def test_a_cluster_that_has_left_plain_text_and_says_nothing_more_goes_on() -> None:
     assert wanted_security(cluster().spec, [BETWEEN]) == CLOSED
     assert wanted_security(cluster().spec, [OPEN, BETWEEN]) == OPEN, "the change is taken back"
@@ -128,7 +142,7 @@ def test_a_new_cluster_of_brokers_without_tls_is_in_plain_text() -> None:
 
 
 def test_a_cluster_does_not_lose_tls_by_another_version() -> None:
-    """Brokers that know none do not start: the roll stops at the first."""
+    """Brokers that know none do not start: no broker is restarted for them."""
     assert wanted_security(cluster(version="0.2.0").spec, [CLOSED]) == CLOSED
 
 

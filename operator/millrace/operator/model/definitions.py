@@ -36,20 +36,26 @@ _OPERATOR_SETTINGS = {
 
 _STEPS = (
     Rule(
-        "!has(self.spec.tls) || self.spec.tls.mode != 'Required' || !has(oldSelf.status) || "
-        "!has(oldSelf.status.security) || oldSelf.status.security.tls != 'Disabled'",
+        "!has(self.spec.tls) || self.spec.tls.mode != 'Required' || "
+        "has(oldSelf.spec.tls) && oldSelf.spec.tls.mode == 'Required' || "
+        "!has(oldSelf.status) || !has(oldSelf.status.security) || "
+        "oldSelf.status.security.tls != 'Disabled'",
         "clients connect in plain text: set tls.mode to Optional first, and to Required when "
         "status.security.tls is Optional and all of them have changed to TLS",
     ),
     Rule(
-        "!has(self.spec.tls) || self.spec.tls.mode != 'Disabled' || !has(oldSelf.status) || "
-        "!has(oldSelf.status.security) || oldSelf.status.security.tls != 'Required'",
+        "!has(self.spec.tls) || self.spec.tls.mode != 'Disabled' || "
+        "has(oldSelf.spec.tls) && oldSelf.spec.tls.mode == 'Disabled' || "
+        "!has(oldSelf.status) || !has(oldSelf.status.security) || "
+        "oldSelf.status.security.tls != 'Required'",
         "clients connect by TLS: set tls.mode to Optional first, and to Disabled when "
         "status.security.tls is Optional and all of them have changed to plain text",
     ),
     Rule(
-        "!has(self.spec.access) || self.spec.access.mode != 'Enforced' || !has(oldSelf.status) || "
-        "!has(oldSelf.status.security) || oldSelf.status.security.access != 'Disabled'",
+        "!has(self.spec.access) || self.spec.access.mode != 'Enforced' || "
+        "has(oldSelf.spec.access) && oldSelf.spec.access.mode == 'Enforced' || "
+        "!has(oldSelf.status) || !has(oldSelf.status.security) || "
+        "oldSelf.status.security.access != 'Disabled'",
         "clients may do everything: set access.mode to Logged first, and to Enforced when "
         "status.security.access is Logged and the audit logs name none of them any more",
     ),
@@ -62,7 +68,10 @@ _STEPS = (
         "status.security.tls is Disabled",
     ),
 )
-"""Checks between a Cluster as it is, and as it is to be: nobody is cut off by one change."""
+"""Checks between a Cluster as it is, and as it is to be: nobody is cut off by one change.
+
+They hold for each write, so what a Cluster has said already passes: its status can be written.
+"""
 
 _READY_COLUMNS = (
     ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),

@@ -8,6 +8,9 @@ So all brokers go one step at a time, by a rolling restart: while any of them is
 what is wanted, the others wait at the step between. The pods themselves say where they are, and a
 killed operator goes on at any point.
 
+No broker of a release that knows neither takes the place of one with TLS: it would let everybody
+in.
+
 A new Cluster that says nothing has both from the start. One that is in plain text stays so: an
 operator that is upgraded cuts nobody off. Once it has left plain text it goes to the last step.
 
@@ -23,7 +26,9 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
+from millrace.core.errors import InvalidConfigError
 from millrace.operator.model.cluster import Cluster, ClusterSpec
+from millrace.operator.model.images import version_of
 from millrace.operator.model.objects import Document, broker_container
 from millrace.operator.model.pod_tls import security_of
 from millrace.operator.model.security import Access, AccessMode, Security, Tls, TlsMode
@@ -110,8 +115,8 @@ def wanted_security(
             and asks for access control only if the Cluster does.
     """
     is_plain = any(each.tls is TlsMode.DISABLED for each in present)
-    # Brokers that have TLS do not lose it by another version: one that knows none does not start.
-    cannot = not present and spec.version in WITHOUT_TLS
+    # Brokers that have TLS do not lose it by another version: see `check_release`.
+    cannot = not present and _release(spec) in WITHOUT_TLS
     tls = TlsMode.DISABLED if is_plain or cannot else TlsMode.REQUIRED
     if spec.tls is not None:
         tls = spec.tls.mode
@@ -121,6 +126,21 @@ def wanted_security(
     if spec.access is not None:
         access = min(spec.access.mode, most, key=_ACCESS.index)
     return Security(tls, access)
+
+
+def check_release(spec: ClusterSpec, present: Sequence[Security]) -> None:
+    """Refuse a release without TLS while brokers have it: `tls.mode` leaves it, and nothing else.
+
+    Raises:
+        InvalidConfigError: says what to do first.
+    """
+    release = _release(spec)
+    if release in WITHOUT_TLS and any(each.tls is not TlsMode.DISABLED for each in present):
+        raise InvalidConfigError(
+            f"spec.{'version' if spec.version else 'image'}: brokers have TLS, which {release} "
+            "does not know: name a later release; to leave TLS, set tls.mode to Disabled under "
+            "that one first"
+        )
 
 
 def next_security(present: Sequence[Security], wanted: Security) -> Security:
@@ -152,6 +172,11 @@ def with_security(cluster: Cluster, security: Security) -> Cluster:
         else msgspec.structs.replace(access, mode=security.access),
     )
     return msgspec.structs.replace(cluster, spec=spec)
+
+
+def _release(spec: ClusterSpec) -> str:
+    """Return the release that a Cluster names; empty: none."""
+    return spec.version or (version_of(spec.image) if spec.image else "")
 
 
 def _farthest(present: Sequence[_ModeT], wanted: _ModeT, order: Sequence[_ModeT]) -> _ModeT:

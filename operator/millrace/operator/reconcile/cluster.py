@@ -42,6 +42,7 @@ from millrace.operator.model.objects import (
     pool_object_name,
     selector,
 )
+from millrace.operator.model.security import Security
 from millrace.operator.plan import metadata as metadata_plan
 from millrace.operator.plan import zones
 from millrace.operator.plan.certificates import USUAL, Times
@@ -63,7 +64,12 @@ from millrace.operator.plan.rolling import (
     next_step,
 )
 from millrace.operator.plan.scaling import Scaling, pool_sizes, scaling
-from millrace.operator.plan.security import Secured, present_security, with_security
+from millrace.operator.plan.security import (
+    Secured,
+    check_release,
+    present_security,
+    with_security,
+)
 from millrace.operator.reconcile.access import AccessReconciler, OwnAccount
 from millrace.operator.reconcile.brokers import Brokers, way_to
 from millrace.operator.reconcile.certificates import CertificatesReconciler, SeenCertificates
@@ -178,8 +184,6 @@ class ClusterReconciler:
             await self._say(document, Condition("Ready", None, Reason.PAUSED, reason))
             return None
         try:
-            # Definitions cannot check bounds of texts, and combinations.
-            check_config(cluster)
             look = await self._work(cluster, document)
         except InvalidConfigError as error:
             # Running brokers go on with their settings.
@@ -228,6 +232,9 @@ class ClusterReconciler:
             were_leaving=(document.get("status") or {}).get("leaving") or (),
         )
         wanted = sum(scale.replicas.values())
+        # Whatever else is wrong, and for how long: without certificates no broker is believed.
+        outside, certified = await self._reach(cluster, scale.replicas, seen.pods, held)
+        _check(cluster, present)
         decided = Decided(
             image=self._image,
             replicas=scale.replicas,
@@ -236,7 +243,6 @@ class ClusterReconciler:
             operator_namespace=self._namespace,
         )
         volumes = await self._grow(cluster, document, seen)
-        outside, certified = await self._reach(cluster, scale.replicas, seen.pods, held)
         made = {}
         for desired in desired_objects(cluster, decided):
             if not _is_going(desired, seen, volumes):
@@ -570,6 +576,12 @@ class ClusterReconciler:
         await write_status(
             self._api, document, [ready, *not_known(others, ready)], known_before(document)
         )
+
+
+def _check(cluster: Cluster, present: Sequence[Security]) -> None:
+    """Refuse what definitions cannot check: bounds of texts, combinations, and what brokers do."""
+    check_config(cluster)
+    check_release(cluster.spec, present)
 
 
 def _is_going(document: Document, seen: _Seen, volumes: Growth) -> bool:
