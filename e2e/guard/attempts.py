@@ -36,6 +36,7 @@ from millrace.core.errors import MillraceError
 from millrace.proto.v1 import common_pb2
 
 _SECONDS = 30
+_UNDECIDED_SECONDS_MAX = 90
 _HELLO = "/millrace.proto.v1.Cluster/Hello"
 _ALERT = 21
 """First byte of an alert of TLS."""
@@ -107,7 +108,15 @@ def rights(question: list[Any]) -> list[list[str]]:
 
 def tokens(question: dict[str, str]) -> dict[str, str]:
     """Return what callers get that send any token, as the client's library does not."""
-    return {client_id: _hello(token, client_id) for client_id, token in question.items()}
+    return {client_id: _decided(token, client_id) for client_id, token in question.items()}
+
+
+def _decided(token: str, client_id: str) -> str:
+    """Return what a token gets, at the latest when brokers may ask for keys again, every 30 s."""
+    ends = time.monotonic() + _UNDECIDED_SECONDS_MAX
+    while (said := _hello(token, client_id)).startswith("UNAVAILABLE") and time.monotonic() < ends:
+        time.sleep(2)
+    return said
 
 
 def _hello(token: str, client_id: str, address: str = "") -> str:
