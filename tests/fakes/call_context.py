@@ -18,6 +18,7 @@ from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS
 from millrace.core.metadata.model import Listener
+from millrace.core.quotas.concurrency import CallsUnderWay
 from millrace.runtime.turns import Turns
 
 CALLER = GuardedCaller(
@@ -93,11 +94,17 @@ def calls_of(
     limits: LimitsConfig | None = None,
     metrics: BrokerMetrics | None = None,
     guard: Guard | None = None,
+    under_way: CallsUnderWay | None = None,
 ) -> Calls:
     """Return the calls of a listener."""
     refusals = Refusals(BrokerMetrics() if metrics is None else metrics, AuditLog(lines_max=100))
     return Calls(
-        listener, LimitsConfig() if limits is None else limits, refusals, Turns(), guard=guard
+        listener,
+        LimitsConfig() if limits is None else limits,
+        refusals,
+        Turns(),
+        guard=guard,
+        under_way=under_way,
     )
 
 

@@ -298,11 +298,11 @@ class Calls:
         """
 
     @contextmanager
-    def _counted(self, caller: GuardedCaller) -> Iterator[None]:
+    def _counted(self, caller: GuardedCaller, method: str) -> Iterator[None]:
         """Count a call while it lasts.
 
         Raises:
-            BrokerBusyError: its caller has as many as it may.
+            BrokerBusyError: its caller has as many as it may, and who may not is refused.
         """
         under_way = self._under_way
         if under_way is None:
@@ -310,10 +310,15 @@ class Calls:
             return
         if setting := under_way.begin(caller):
             self.refusals.metrics.limit_reached(setting)
-            raise BrokerBusyError(
+            why = (
                 f"{caller.principal!r} has as many calls or connections at this broker as "
                 f"limits.{setting} allows: end some, or ask who runs the cluster to raise it"
             )
+            if self._guard is None or self._guard.is_enforced:
+                raise BrokerBusyError(why)
+            self.refusals.on_rehearsed(caller, method, why)
+            yield
+            return
         try:
             yield
         finally:
@@ -330,7 +335,7 @@ class Calls:
                 caller = await self._identified(self._guard, call, caller, method)
             self._check_peer(call)
             call.on_known()
-            with self._counted(caller):
+            with self._counted(caller, method):
                 yield caller
         except MillraceError as error:
             self.refusals.on_refused(error, caller, method)

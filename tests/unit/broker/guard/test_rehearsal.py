@@ -15,6 +15,7 @@ from millrace.core.guard.rules import parse_rules
 from millrace.core.guard.token_file import Tokens, new_entry
 from millrace.core.ids import TopicId
 from millrace.core.metadata.model import Listener
+from millrace.core.quotas.concurrency import CallsUnderWay
 from millrace.proto.v1.cluster_pb2 import GetMetadataRequest, GetMetadataResponse
 
 TOKEN = "mlr_" + "x" * 30
@@ -73,6 +74,23 @@ def test_who_proves_nothing_is_let_through_as_nobody_and_told_once(
     principal, told = ask(caplog, *metadata, topic="other/secret")
     assert principal == "anonymous"
     assert len(told) == 1
+
+
+def test_who_has_more_calls_than_will_be_allowed_makes_them_and_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As a service of a thousand pods, which was counted by nobody before."""
+
+    async def answer(_: object, caller: GuardedCaller) -> GetMetadataResponse:
+        return GetMetadataResponse()
+
+    calls = calls_of(Listener.CLIENTS, guard=open_guard(), under_way=CallsUnderWay(0, 1))
+    handlers = calls.methods("S", unary={"Ask": (answer, GetMetadataRequest, KNOWN)})
+    context = CallContext(bearer())
+    asyncio.run(serve_call(handlers, "/S/Ask", context, b""))
+    assert not context.details
+    (told,) = caplog.records
+    assert "limits.principal_calls_max allows" in str(told.__dict__)
 
 
 def test_a_stream_goes_on_when_its_token_does_not_count_any_more(
