@@ -163,15 +163,6 @@ def read(certificates: bytes) -> Certificate:
     )
 
 
-def split(certificates: bytes) -> list[bytes]:
-    """Return each of some certificates, in PEM form.
-
-    Raises:
-        InvalidConfigError: they are none.
-    """
-    return [each.public_bytes(serialization.Encoding.PEM) for each in _loaded(certificates)]
-
-
 def is_pair(found: Issued) -> bool:
     """Return whether a key is that of the first certificate."""
     try:

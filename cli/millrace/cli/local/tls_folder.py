@@ -118,11 +118,11 @@ class TlsFolder:
         certificate_files.store(self._path, AUTHORITY, Issued(made.certificate + trusted, made.key))
 
     def _renew_authority(self) -> None:
-        from millrace.runtime.certificates import read, split
+        from millrace.runtime.certificates import each_of, read
 
         trusted = self.ca_file.read_bytes()
         if _days_left(read(trusted)) < _RENEW_AUTHORITY_DAYS:
-            count = [each for each in split(trusted) if _days_left(read(each)) > 0]
+            count = [each for each in each_of(trusted) if _days_left(read(each)) > 0]
             self._make_authority(b"".join(count))
 
     def _make(self, broker: str) -> None:

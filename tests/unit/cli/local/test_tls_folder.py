@@ -8,7 +8,7 @@ import pytest
 from millrace.cli.console.failures import Failure
 from millrace.cli.files import certificate_files
 from millrace.cli.local.tls_folder import TlsFolder
-from millrace.runtime.certificates import Certificate, Names, issue, new_authority, read, split
+from millrace.runtime.certificates import Certificate, Names, each_of, issue, new_authority, read
 
 BROKERS = ["broker-0", "broker-1"]
 URI = "spiffe://millrace/ns/default/cluster/millrace/broker/{}"
@@ -104,8 +104,8 @@ def test_the_authority_is_made_anew_while_the_one_before_is_still_trusted(folder
     replace(folder, "broker-0", days=79)
     replace(folder, "broker-1", days=29)
     again(folder)
-    trusted = split((folder / "ca.crt").read_bytes())
-    assert trusted[1:] == split(old)
+    trusted = each_of((folder / "ca.crt").read_bytes())
+    assert trusted[1:] == each_of(old)
     assert days_left(read(trusted[0])) > 3000
     assert certificate(folder, "broker-0").is_of(old), "it is good for a while"
     assert certificate(folder, "broker-1").is_of(trusted[0])
@@ -118,7 +118,7 @@ def test_the_authority_is_made_anew_while_the_one_before_is_still_trusted(folder
 def test_an_authority_that_has_ended_is_trusted_no_more(folder: Path) -> None:
     certificate_files.store(folder, "ca", new_authority("ended", days=-1))
     again(folder)
-    assert len(split((folder / "ca.crt").read_bytes())) == 1
+    assert len(each_of((folder / "ca.crt").read_bytes())) == 1
     assert certificate(folder, "broker-0").is_of((folder / "ca.crt").read_bytes())
 
 
