@@ -59,7 +59,7 @@ class ClientListener:
 
     Attributes:
         calls: for its services.
-        port: that it is bound to.
+        ports: that it is bound to: one.
         address: the address for clients, unless another one is known.
         twin: serves the same by DRPC; None: there is none.
         is_serving: whether it answers, and the broker is not about to stop.
@@ -87,7 +87,8 @@ class ClientListener:
         self._watch = watch
         self._asks_who_calls = guard is not None
         self.credentials = credentials
-        self.port, self.address = bind(self._server, entry, credentials)
+        port, self.address = bind(self._server, entry, credentials)
+        self.ports = [port]
         self._health = health.aio.HealthServicer()
         self._streaming: Sequence[StreamingService] = ()
 

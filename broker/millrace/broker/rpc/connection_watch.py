@@ -12,7 +12,15 @@ import asyncio
 import inspect
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -69,9 +77,9 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
         self._closed_since = 0
         self._pause_s = _HASTY_SECONDS
 
-    async def run(self, port: int) -> None:
-        """Look at the connections to a port, the listener's, for as long as the broker runs."""
-        sockets = ListenerSockets(port)
+    async def run(self, ports: Iterable[int]) -> None:
+        """Look at the connections to the listener's ports for as long as the broker runs."""
+        sockets = ListenerSockets(ports)
         while True:
             await self._pause()
             try:

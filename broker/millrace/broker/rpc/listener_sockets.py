@@ -1,4 +1,4 @@
-"""The connections of one listening port, as the kernel has them. gRPC does not report connections:
+"""The connections of one listener, as the kernel has them. gRPC does not report connections:
 neither their number, nor which of them have never made a call.
 
 They are this process's own descriptors, so it can look for itself. To gRPC a connection that is
@@ -12,7 +12,7 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote
@@ -34,11 +34,11 @@ class ListenerSockets:
     at a time.
 
     Args:
-        port: that the listener is bound to.
+        ports: that the listener is bound to.
     """
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, ports: Iterable[int]) -> None:
+        self._ports = frozenset(ports)
         # Known sockets of the process by their names; None: not of this listener.
         self._known: dict[str, str | None] = {}
 
@@ -84,7 +84,7 @@ class ListenerSockets:
             with _copy_of(number, name) as found:
                 if found.family not in (socket.AF_INET, socket.AF_INET6):
                     return None
-                if found.getsockname()[1] != self._port:
+                if found.getsockname()[1] not in self._ports:
                     return None
                 host, port = found.getpeername()[:2]
         except OSError as error:

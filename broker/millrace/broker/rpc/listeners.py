@@ -47,7 +47,7 @@ class ReplicaListener:
 
     Attributes:
         calls: for its services.
-        port: that it is bound to.
+        ports: that it is bound to: one, or that of plain text and that of TLS.
         address: for other brokers.
         tls_address: where they connect by TLS; empty: nowhere.
         twin: serves the same by DRPC; None: there is none.
@@ -71,11 +71,13 @@ class ReplicaListener:
         self._watch = watch
         self._asks_who_calls = name is not None and not has_both
         self.credentials = None if has_both else credentials
-        self.port, self.address = bind(self._server, entry, self.credentials)
+        port, self.address = bind(self._server, entry, self.credentials)
+        self.ports = [port]
         self.tls_address = "" if credentials is None else str(self.address)
         if has_both:
             other = replace(entry.config, port=entry.config.tls_port, advertised_port=0)
-            _, by_tls = bind(self._server, entry._replace(config=other), credentials)
+            port, by_tls = bind(self._server, entry._replace(config=other), credentials)
+            self.ports.append(port)
             self.tls_address = str(by_tls)
 
     def add(self, service: Service, *, by_drpc: bool = True) -> None:
@@ -211,7 +213,7 @@ class Listeners:
                     under_way=under_way,
                 )
                 self.of_clients.append(bound)
-            begin(watch.run(bound.port))
+            begin(watch.run(bound.ports))
             self._bound.append((entry, bound.address))
 
     def _tls_of(

@@ -23,7 +23,7 @@ def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
 
 def test_connections_are_told_by_their_peers_and_shut_down(listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
-    sockets = ListenerSockets(port)
+    sockets = ListenerSockets([port])
     with ExitStack() as stack:
         clients = [
             stack.enter_context(socket.create_connection((host, port), timeout=10))
