@@ -69,6 +69,7 @@ def test_all_steps_are_gone_and_the_way_back_too(plain: Operated) -> None:
     assert security(plain) == (TlsMode.DISABLED, AccessMode.DISABLED)
     assert "set tls.mode to Optional first" in refused(plain, STEPS["tls"])
     assert "set access.mode to Logged first" in refused(plain, {"access": {}})
+    assert "set tls.mode to Optional, too" in refused(plain, {"access": {"mode": "Logged"}})
     go(plain, STEPS["both"])
     assert security(plain) == (TlsMode.OPTIONAL, AccessMode.LOGGED)
     go(plain, NOTHING)

@@ -60,6 +60,13 @@ _STEPS = (
         "status.security.access is Logged and the audit logs name none of them any more",
     ),
     Rule(
+        "!has(self.spec.access) || self.spec.access.mode == 'Disabled' || has(self.spec.tls) || "
+        "has(oldSelf.spec.access) && oldSelf.spec.access.mode == self.spec.access.mode && "
+        "!has(oldSelf.spec.tls) || !has(oldSelf.status) || !has(oldSelf.status.security) || "
+        "oldSelf.status.security.tls != 'Disabled'",
+        "clients connect in plain text, by which no token is sent: set tls.mode to Optional, too",
+    ),
+    Rule(
         "(has(self.spec.tls) && has(self.spec.tls.issuerRef)) == "
         "(has(oldSelf.spec.tls) && has(oldSelf.spec.tls.issuerRef)) || !has(oldSelf.status) || "
         "!has(oldSelf.status.security) || oldSelf.status.security.tls == 'Disabled'",
