@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from millrace.broker.coordination.store import CoordinationStore, CoordinationUnavailableError
 from millrace.core.controller.lease import LeaseElection
 from millrace.core.errors import MillraceError
+from millrace.core.ids import MonotonicMs
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
 
@@ -79,7 +80,7 @@ class LeaseKeeper:
         unavailable = ""
         while not self._is_over:
             mark: int | None = None
-            if monotonic_now() - self._turned_at < self._silence_ms_max:
+            if not self._is_silent(monotonic_now()):
                 try:
                     mark = self._store.lease_mark()  # Before reading: no write falls between.
                     self._renew()
@@ -99,10 +100,16 @@ class LeaseKeeper:
         record = self._election.on_read(self._store.read_lease(), monotonic_now())
         if record is not None:
             sent_at = monotonic_now()
+            if self._is_silent(sent_at):  # Asked of the time that the lease counts from.
+                return
             if self._store.compare_and_swap_lease(record):
                 self._election.on_written(record, sent_at)
             else:  # Another broker was quicker: find out at once which.
                 self._election.on_read(self._store.read_lease(), monotonic_now())
+
+    def _is_silent(self, now: MonotonicMs) -> bool:
+        """Whether the loop has lost its brokers: it has made no turn for too long."""
+        return now - self._turned_at >= self._silence_ms_max
 
     def _pause(self, mark: int | None) -> None:
         now = monotonic_now()

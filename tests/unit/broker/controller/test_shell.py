@@ -90,6 +90,15 @@ class Running:
         (result,) = await self.create_all([NewTopic(name=name)])
         return result
 
+    async def register(self) -> BrokerLife:
+        """Register a broker. It tries again, as all do: a short lease may run out meanwhile."""
+        async with asyncio.timeout(30):
+            while True:
+                with contextlib.suppress(NotControllerError):
+                    life: BrokerLife = (await self.shell.request(registration())).life
+                    return life
+                await asyncio.sleep(0.001)
+
     async def live(self, life: BrokerLife) -> None:
         """Send a broker's heartbeats."""
         while True:
@@ -125,8 +134,7 @@ async def running(
     try:
         await shell.start()
         the = Running(shell, store, observing, failures)
-        life = (await shell.request(registration())).life
-        living = asyncio.create_task(the.live(life))
+        living = asyncio.create_task(the.live(await the.register()))
         await until(lambda: any(member.is_there for member in shell.metadata.cluster.members()))
         yield the
     finally:
@@ -454,6 +462,36 @@ async def test_a_loop_that_stands_still_for_as_long_as_a_session_gives_the_lease
     async with running(MemoryStore(), SHORT, config=config) as the:
         time.sleep(2)  # noqa: ASYNC251 - as if it hung.
         assert not the.shell._election.is_held(monotonic_now())
+
+
+async def test_a_renewal_under_way_when_the_loop_stands_still_is_not_written() -> None:
+    session_ms = 500
+    store = MemoryStore()
+    config = ClusterConfig(broker_session_timeout_ms=session_ms)
+    async with running(store, SHORT, config=config) as the:
+        keeper, read = the.shell._lease, store.read_lease
+        renew, begun, ended = keeper._renew, threading.Event(), threading.Event()
+
+        def read_slowly() -> LeaseRecord | None:
+            begun.set()
+            # By then what was renewed in time has run out.
+            while monotonic_now() < keeper._turned_at + session_ms + SHORT.duration_ms:
+                time.sleep(0.005)
+            return read()
+
+        def renew_slowly() -> None:
+            renew()
+            if begun.is_set():
+                ended.set()
+
+        store.read_lease = read_slowly  # type: ignore[method-assign]
+        keeper._renew = renew_slowly  # type: ignore[method-assign]
+        try:
+            assert ended.wait(60)  # The loop stands still.
+            assert not the.shell._election.is_held(monotonic_now())
+        finally:
+            store.read_lease = read  # type: ignore[method-assign]
+            begun.clear()
 
 
 async def test_stopping_answers_who_waits() -> None:
