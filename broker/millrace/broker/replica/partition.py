@@ -152,10 +152,8 @@ class Partition:
         Raises:
             MillraceError: the append was refused; nothing was appended.
         """
-        leader = self.leader
-        waiter = leader.append(
-            header, acks, owner, wall_now(), is_successor=is_successor, joined=joined
-        )
+        leader, now = self.leader, wall_now()
+        waiter = leader.append(header, acks, owner, now, is_successor=is_successor, joined=joined)
         if not waiter.is_duplicate:
             stamped = stamp(
                 batch[:HEADER_BYTES],
@@ -165,7 +163,9 @@ class Partition:
             )
             self.appender.append(
                 self,
-                StampedBatch.of(header, stamped, batch[HEADER_BYTES:], waiter.append_timestamp),
+                StampedBatch.of(
+                    header, stamped, batch[HEADER_BYTES:], waiter.append_timestamp, now
+                ),
                 leader.generation,
             )
         return waiter
@@ -192,7 +192,7 @@ class Partition:
             )
             self.appender.append(
                 self,
-                StampedBatch.of(parse_header(batch), stamped, batch[HEADER_BYTES:]),
+                StampedBatch.of(parse_header(batch), stamped, batch[HEADER_BYTES:], came_at=now),
                 leader.generation,
             )
         return appended

@@ -26,7 +26,8 @@ _APPENDED_AT: Final = 80
 class StampedBatch:
     """A batch with its offsets, ready to be written. `header` and `body` are the bytes.
 
-    `length` counts both; `next_offset` is that of the first record after the batch.
+    `length` counts both; `next_offset` is that of the first record after the batch. `came_at` is
+    when this replica took it as the leader; -1: it comes when it is written.
     """
 
     header: bytes
@@ -41,6 +42,7 @@ class StampedBatch:
     producer_epoch: ProducerEpoch
     base_sequence: int
     attributes: int
+    came_at: WallMs = NO_TIMESTAMP
 
     @classmethod
     def of(
@@ -49,6 +51,7 @@ class StampedBatch:
         stamped: bytes,
         body: Buffer,
         append_timestamp: WallMs = NO_TIMESTAMP,
+        came_at: WallMs = NO_TIMESTAMP,
     ) -> Self:
         """Return a checked batch with the header from `records.header.stamp`.
 
@@ -57,6 +60,7 @@ class StampedBatch:
             stamped: 96 bytes.
             body: the stored body.
             append_timestamp: as given to `stamp`.
+            came_at: when this replica, as the leader, took it.
         """
         leader_epoch, base_offset = _STAMP.unpack_from(stamped, _STAMP_AT)
         return cls(
@@ -72,6 +76,7 @@ class StampedBatch:
             header.producer_epoch,
             header.base_sequence,
             header.attributes,
+            came_at,
         )
 
     def cut(self, topic_partition: TopicPartition, offset: Offset) -> Self:

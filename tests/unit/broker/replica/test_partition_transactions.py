@@ -1,6 +1,7 @@
 """A leader's replica writes transactions and their markers, and its log knows them."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -149,6 +150,28 @@ async def test_a_transaction_is_as_old_for_a_new_leader_and_grows_no_younger_by_
         assert entry[1].seen_at > before[1].seen_at
         assert entry[1].began_at == before[1].began_at
         assert (await undecided(partition)).open_ms >= 1
+
+
+async def test_a_transaction_that_waited_for_the_disk_is_as_old_for_a_new_leader() -> None:
+    async with leading() as partition:
+        is_held, may_write = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            is_held.set()
+            assert may_write.wait(60)
+
+        held = partition.appender.call(hold)
+        await until(is_held.is_set)
+        joins = asyncio.create_task(join(partition))
+        await until(partition.leader.producers.open_entries)
+        (taken,) = partition.leader.producers.open_entries()
+        await until(lambda: wall_now() > taken[1].began_at)
+        may_write.set()
+        await asyncio.gather(held, joins)
+        follow(partition)
+        lead(partition, THERE, 2)
+        lead(partition, HERE, 3)
+        assert partition.leader.producers.open_entries() == [taken]
 
 
 async def test_on_a_full_disk_a_marker_takes_the_ballast_and_data_does_not() -> None:

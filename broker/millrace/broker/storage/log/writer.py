@@ -172,10 +172,12 @@ class LogWriter:
             state.has_aborts = True
         states = state.producer_states
         for batch in batches:
+            # The leader's own states have this time: the next ones, from the log, have it, too.
+            came_at = now if batch.came_at == NO_TIMESTAMP else batch.came_at
             if batch.producer_id != NO_PRODUCER_ID:
-                states.update(batch, batch.base_offset, now)
+                states.update(batch, batch.base_offset, came_at)
             elif ends and batch.base_offset in ends:
-                states.end(ends[batch.base_offset], batch.base_offset, now)
+                states.end(ends[batch.base_offset], batch.base_offset, came_at)
         if ends is not None:
             states.transactions.settle(state.high_watermark)
             state.undecided = states.transactions.undecided()

@@ -18,7 +18,8 @@ The states are a function of the log's prefix (P45): they are rebuilt by replayi
 on leaders, followers and after a crash alike. Only times come from each replica's own clock:
 `seen_at`, which expires idle producers (a forgotten one may start with any sequence), and
 `began_at`, by which a hanging transaction is found (P54). The latter is the batch's own time where
-the topic stamps append time; a producer's timestamp may be that of an event long ago. A snapshot
+the topic stamps append time; a producer's timestamp may be that of an event long ago. On a leader
+both are when it took the batch, however long that waits for the disk. A snapshot
 keeps both, so that only what came in the last seconds before a crash, or was copied to a new
 replica, is as young as its reading.
 
