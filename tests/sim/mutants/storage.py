@@ -25,7 +25,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            f"{_LOG}.truncation:LogTruncation._truncate_to",
            "state.producer_states = states", "pass"),
     mutant("producer states are not kept while following", "P45", f"{_LOG}.writer:LogWriter._note",
-           "states.update(batch, batch.base_offset, now)", "pass"),
+           "states.update(batch, batch.base_offset, came_at)", "pass"),
     mutant("producer states of what was cut stay on the disk", "P45", f"{_SNAPSHOTS}.remove_after",
            "if later > offset:", "if False:"),
     mutant("producer states end with the newest snapshot", "P45", f"{_RECOVERY}._scan",
