@@ -83,7 +83,7 @@ class CallContext:
     async def write(self, message: bytes) -> None:
         self.responses.put_nowait(message)
 
-    async def abort(self, status: grpc.StatusCode, details: str, trailers: Any) -> None:
+    async def abort(self, status: grpc.StatusCode, details: str, trailers: Any = ()) -> None:
         self.status, self.details, self.trailers = status, details, trailers
         self._aborted = grpc.aio.AbortError()  # gRPC keeps it, too.
         raise self._aborted

@@ -47,8 +47,8 @@ _SHARE: Final = 20
 _MUCH_BYTES: Final = 64 << 10
 _METADATA_ENTRIES_MAX: Final = 200
 _METADATA_BYTES_MAX: Final = 64 << 10
-"""Of a call, once they are decoded. gRPC bounds the bytes that came, of which each may stand for a
-field of 4 KB."""
+"""Of a call. gRPC bounds them by 16 MiB while a peer has not acknowledged its settings, and only
+then by those; a byte that came may stand for a field of 4 KB."""
 _QUIET_MS: Final = 10_000
 """Pause between two lines in the log."""
 
@@ -181,7 +181,11 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
         """End a call whose headers were small, and are large (HPACK)."""
         self._rules.condemn(peer_name(context.peer()), monotonic_now())
         self._at_once.set()
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much metadata")
+        try:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much metadata")
+        except grpc.aio.AbortError as aborted:
+            del context  # The raise puts this frame into the traceback again.
+            raise without_call(aborted) from None
 
     def _noted(self, serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
         async def noted(request: Any, context: Any) -> Any:
@@ -210,7 +214,7 @@ class ConnectionWatch(grpc.aio.ServerInterceptor):
 
 
 def _is_bomb(metadata: Sequence[tuple[str, str | bytes]]) -> bool:
-    """Return whether the metadata of a call exceed what gRPC bounds as they came, compressed."""
+    """Return whether the metadata of a call exceed what gRPC bounds only by the peer's leave."""
     return (
         len(metadata) > _METADATA_ENTRIES_MAX
         or sum(len(value) for _, value in metadata) > _METADATA_BYTES_MAX

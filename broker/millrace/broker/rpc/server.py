@@ -23,7 +23,7 @@ from millrace.runtime.transport.credentials import ServerCredentials
 _CLIENT_PING_INTERVAL_MS_MIN: Final = 10_000
 """Clients that ping more often than this, and do so three times, are cut off."""
 _CALL_METADATA_BYTES_MAX: Final = 16 << 10
-"""The largest header block of a call."""
+"""The largest headers of a call, decoded. It counts from when the peer acknowledges settings."""
 _AGE_GRACE_MS: Final = 60_000
 """How long the calls on a connection of the greatest age may take to finish."""
 _PROVED_MS_MAX: Final = 3_600_000

@@ -220,6 +220,31 @@ def test_a_refused_call_and_its_request_are_gone_without_the_garbage_collector(m
         gc.enable()
 
 
+def test_a_call_with_too_much_metadata_is_gone_without_the_garbage_collector() -> None:
+    watch = ConnectionWatch(Listener.CLIENTS, LimitsConfig(), BrokerMetrics())
+    held: list[weakref.ref[Any]] = []
+
+    async def find(_: Any) -> Any:
+        raise AssertionError("no handler is looked for")
+
+    async def call() -> None:
+        details: Any = SimpleNamespace(method="/S/Ask", invocation_metadata=[("b", "x")] * 1000)
+        served: Any = await watch.intercept_service(find, details)
+        context = CallContext()
+        held.append(weakref.ref(context))
+        with contextlib.suppress(grpc.aio.AbortError):
+            await served.stream_stream(None, context)
+        assert context.status is grpc.StatusCode.RESOURCE_EXHAUSTED
+        del context  # The error's traceback has this frame, too.
+
+    gc.disable()
+    try:
+        asyncio.run(call())
+        assert [each() for each in held] == [None]
+    finally:
+        gc.enable()
+
+
 def test_large_requests_that_come_together_are_decoded_in_turns_of_the_loop() -> None:
     decode_seconds = SLICE_SECONDS / 2
     decoded = 0
