@@ -666,9 +666,10 @@ class LimitsConfig:
     )
     token_reviews_per_host_rate_max: int = setting(
         50,
-        "Most tokens a second from one address that are new and well-formed, and so are verified, "
-        "and reviewed by the API server; calls with further ones are told to try again "
-        "(`ACCESS_UNDECIDED`). Tokens that are known do not count. Only with `access.kubernetes`.",
+        "Most new tokens a second from one address that have a good signature, and so are reviewed "
+        "by the API server; calls with further ones are told to try again (`ACCESS_UNDECIDED`). Of "
+        "20 times as many the signature is verified, so forged ones do not use it up. Tokens that "
+        "are known do not count. Only with `access.kubernetes`.",
         minimum=1,
         maximum=100_000,
     )
