@@ -31,6 +31,7 @@ WAITING = {"MillraceBrokerDown", "MillraceUnderReplicated"}
 """These alerts wait for minutes before they fire, for the case that a broker comes back."""
 NO_SPARK = "Millrace: Spark pipelines"
 NOT_CAUSED_HERE = {
+    ("Millrace: Brokers and disks", "Certificates"),
     ("Millrace: Overview", "Refusals"),
     ("Millrace: Overview", "Time that quotas delay clients"),
     ("Millrace: Brokers and disks", "Refusals by broker"),
@@ -40,7 +41,7 @@ NOT_CAUSED_HERE = {
     ("Millrace: Storage", "Moved bytes"),
     ("Millrace: Storage", "Moved segments"),
 }
-"""These panels are empty here, where nothing is refused, delayed or tiered;
+"""These panels are empty here, where nothing is refused, delayed, tiered, or has certificates;
 `tests/integration/test_dashboards.py` has data for them."""
 _DEFINITIONS = ROOT / "tests" / "data" / "monitoring"
 _SECONDS = 180.0
