@@ -53,3 +53,44 @@ def test_a_flood_of_ids_makes_a_broker_forget_none_that_is_in_use() -> None:
     assert len(owners) == 10
     with pytest.raises(AccessDeniedError):
         owners.check(ID, "stranger")
+
+
+def test_a_flood_of_ids_of_one_principal_makes_a_broker_forget_no_idle_one_of_others() -> None:
+    owners = ProducerOwners(owners_max=100)
+    idle = [ProducerId(number) for number in range(80)]
+    for producer_id in idle:
+        owners.keep(producer_id, f"shop {producer_id}")
+    for number in range(1000):
+        owners.keep(ProducerId(1000 + number), "stranger")
+    assert len(owners) == 100
+    for producer_id in idle:
+        with pytest.raises(AccessDeniedError):
+            owners.check(producer_id, "stranger")
+    with pytest.raises(AccessDeniedError):  # Of its own, those that were used last are kept.
+        owners.check(ProducerId(1999), "shop")
+    owners.check(ProducerId(1000), "shop")
+
+
+def test_a_principal_alone_may_have_all_ids_until_others_need_their_share() -> None:
+    owners = ProducerOwners(owners_max=100)
+    for number in range(100):
+        owners.keep(ProducerId(number), "stranger")
+    assert len(owners) == 100
+    for number in range(80):
+        owners.keep(ProducerId(1000 + number), "shop")
+        owners.keep(ProducerId(2000 + number), "stranger")
+    assert len(owners) == 100
+    with pytest.raises(AccessDeniedError):
+        owners.check(ProducerId(1079), "stranger")
+
+
+def test_an_id_that_goes_to_another_owner_counts_for_that_one_alone() -> None:
+    owners = ProducerOwners(owners_max=10)
+    for _ in range(3):
+        for number in range(10):
+            owners.keep(ProducerId(number), "stranger")
+        for number in range(10):
+            owners.keep(ProducerId(number), SHOP)
+    assert len(owners) == 10
+    owners.keep(ID, ANONYMOUS)
+    assert len(owners) == 9
