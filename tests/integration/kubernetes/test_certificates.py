@@ -136,6 +136,59 @@ def test_brokers_get_certificates_while_something_else_is_wrong(encrypted: Opera
     assert "c-b-0.crt" in files(encrypted, "c-b-tls")
 
 
+def test_certificates_of_a_paused_cluster_are_renewed(
+    encrypted: Operated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its brokers know each other no more after some weeks."""
+    encrypted.controllers.step()
+    encrypted.apply("clusters", "c", {**SPEC, "tls": {}, "paused": True})
+    encrypted.look()
+    before, authority = files(encrypted, "c-b-tls"), files(encrypted, "c-ca")
+    sets = "/apis/apps/v1/%s/statefulsets"
+    made = encrypted.get(sets, "c-b")
+    begun_ns = host.current.wall_ns()
+
+    def pass_to(days: int) -> None:
+        encrypted.ahead = timedelta(days=days)
+        later_ns = begun_ns + days * 86_400 * 10**9
+        monkeypatch.setattr(host.current, "wall_ns", lambda: later_ns)
+
+    pass_to(21)
+    assert encrypted.look(), "it is looked at again, though nothing changes"
+    after = files(encrypted, "c-b-tls")
+    for broker in ("c-b-0", "c-b-1"):
+        old, new = (read(found[f"{broker}.crt"]) for found in (before, after))
+        assert (new.begins > old.begins, new.hosts, new.uris) == (True, old.hosts, old.uris)
+    assert files(encrypted, "c-ca") == authority
+    assert encrypted.conditions()["Ready"] == ("Unknown", "Paused")
+
+    pass_to(241)
+    encrypted.look()
+    encrypted.look()
+    assert len(split(bundle(encrypted).encode())) == 2, "clients trust the next authority"
+    found = encrypted.get("/apis/millrace.dev/v1beta1/%s/clusters", "c")
+    assert found is not None
+    assert found["status"]["authorities"] == bundle(encrypted)
+    assert encrypted.get(sets, "c-b") == made, "nothing else changes"
+
+
+def test_a_paused_cluster_in_plain_text_gets_no_certificate(operated: Operated) -> None:
+    """What is written about TLS meanwhile waits."""
+    operated.apply("clusters", "c", SPEC)
+    operated.settle()
+    operated.apply("clusters", "c", {**SPEC, "tls": {"mode": "Optional"}, "paused": True})
+    operated.look()
+    assert operated.get(SECRETS, "c-ca") is operated.get(SECRETS, "c-b-tls") is None
+
+
+def test_a_cluster_that_is_paused_before_it_is_made_gets_no_certificate(
+    operated: Operated,
+) -> None:
+    operated.apply("clusters", "c", {**SPEC, "tls": {}, "paused": True})
+    operated.look()
+    assert operated.get(SECRETS, "c-ca") is None
+
+
 def test_a_removed_broker_has_no_certificate_any_more(encrypted: Operated) -> None:
     found = rotate(encrypted, USUAL, {"c-b": 1})
     assert found.keys() == {"ca.crt", "c-b-0.crt", "c-b-0.key"}

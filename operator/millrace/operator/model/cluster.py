@@ -339,7 +339,8 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     and the broker begins again on another node with empty volumes, if every partition has another
     replica in sync."""
     paused: bool = False
-    """The operator changes nothing of the cluster while this is true."""
+    """The operator changes nothing of the cluster while this is true; it only renews certificates,
+    which end."""
 
 
 class Cluster(Struct, frozen=True, kw_only=True):

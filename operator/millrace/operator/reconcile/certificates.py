@@ -30,6 +30,7 @@ from millrace.operator.model.objects import Document, brokers_of, pool_object_na
 from millrace.operator.model.pod_tls import pool_secret_name
 from millrace.operator.model.security import TlsMode
 from millrace.operator.plan.certificates import (
+    Asked,
     Held,
     Span,
     Times,
@@ -180,6 +181,36 @@ class CertificatesReconciler:
             names = frozenset[str]().union(*outside.values())
             certified = await self._issued.ensure(cluster, names, seen.issued)
             outside = {}  # Clients meet no certificate of ours.
+        await self._renew(cluster, replicas, outside, seen, asked)
+        return certified
+
+    async def keep(self, cluster: Cluster, replicas: Mapping[str, int]) -> SeenCertificates:
+        """Renew what there is, with the names that it has: all that a paused Cluster gets.
+
+        cert-manager renews what it makes by itself.
+
+        Args:
+            replicas: as of `ensure`.
+
+        Raises:
+            ApiError, InvalidConfigError: as `ensure`.
+        """
+        asked = asked_renewals(cluster.annotations)
+        seen = await self.observe(cluster, replicas)
+        if seen.issued is not None:
+            await self._issued.tell(cluster, seen.issued)
+        names = {broker: held.hosts for broker, held in seen.held.items()}
+        await self._renew(cluster, replicas, names, seen, asked)
+        return seen
+
+    async def _renew(
+        self,
+        cluster: Cluster,
+        replicas: Mapping[str, int],
+        outside: Mapping[str, frozenset[str]],
+        seen: SeenCertificates,
+        asked: Asked,
+    ) -> None:
         wanted = {
             broker: Wanted(
                 broker_hosts(cluster, broker, outside.get(broker, ())), broker_uri(cluster, broker)
@@ -206,7 +237,6 @@ class CertificatesReconciler:
         for pool_object, count in replicas.items():
             brokers = {broker: pairs[broker] for broker in brokers_of({pool_object: count})}
             await self._applied.ensure(pool_secret(cluster, pool_object, brokers, bundle))
-        return certified
 
     async def _keep(
         self, cluster: Cluster, authorities: Mapping[int, Pair], seen: SeenCertificates

@@ -5,7 +5,7 @@ continues at any point. `plan` makes the decisions.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -20,12 +20,10 @@ from millrace.operator.kube.applied import Applied, NameTakenError
 from millrace.operator.kube.kinds import (
     CLAIM,
     CLUSTER,
-    CLUSTER_STATE,
     CONFIG_MAP,
     EVENT,
     NODE,
     POD,
-    STATE_SHARD,
     STATEFUL_SET,
     STORAGE_CLASS,
     VOLUME,
@@ -43,7 +41,6 @@ from millrace.operator.model.objects import (
     selector,
 )
 from millrace.operator.model.security import Security
-from millrace.operator.plan import metadata as metadata_plan
 from millrace.operator.plan import zones
 from millrace.operator.plan.certificates import USUAL, Times
 from millrace.operator.plan.growth import (
@@ -56,6 +53,7 @@ from millrace.operator.plan.growth import (
 from millrace.operator.plan.issued import CERTIFIED_CONDITION
 from millrace.operator.plan.lost import LostBroker, lost_brokers
 from millrace.operator.plan.outside import Outside
+from millrace.operator.plan.paused import as_it_is, present_replicas
 from millrace.operator.plan.pods import broker_pods, is_unscheduled, own_pods, why_not_made
 from millrace.operator.plan.rolling import (
     PartitionHealth,
@@ -79,6 +77,7 @@ from millrace.operator.reconcile.cluster_status import (
     status_conditions,
     status_summary,
 )
+from millrace.operator.reconcile.metadata import own_metadata
 from millrace.operator.reconcile.network import NetworkReconciler
 from millrace.operator.reconcile.outside import (
     OUTSIDE_CONDITION,
@@ -93,10 +92,10 @@ from millrace.operator.reconcile.resources import (
     is_owned,
     known_before,
     now,
+    unless_changed,
     write_status,
     written,
 )
-from millrace.runtime.kubernetes.resources import LEASE
 
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger(AUDIT_LOGGER)
@@ -179,11 +178,9 @@ class ClusterReconciler:
         except msgspec.ValidationError as error:
             await self._refuse(document, Reason.INVALID, f"{error}: apply the definitions in crds/")
             return None
-        if cluster.spec.paused:
-            reason = "spec.paused is true: the operator changes nothing until it is false"
-            await self._say(document, Condition("Ready", None, Reason.PAUSED, reason))
-            return None
         try:
+            if cluster.spec.paused:
+                return await self._keep(cluster, document)
             look = await self._work(cluster, document)
         except InvalidConfigError as error:
             # Running brokers go on with their settings.
@@ -212,8 +209,21 @@ class ClusterReconciler:
             return BUSY_S
         return STEADY_S if all(condition.is_true for condition in beside) else WAITING_S
 
+    async def _keep(self, cluster: Cluster, document: Document) -> float:
+        """Leave a paused Cluster as it is, but for certificates: they end."""
+        seen = await self._observe(cluster)
+        present = present_security(seen.pods, seen.stateful_sets, {})
+        cluster, authorities = as_it_is(cluster, present), ""
+        if cluster.spec.tls is not None:
+            replicas = present_replicas(seen.stateful_sets, seen.pods)
+            held = await self._certificates.keep(cluster, replicas)
+            authorities = held.trusted_by_clients.decode()
+        reason = "spec.paused is true: the operator renews certificates, and changes nothing else"
+        await self._say(document, Condition("Ready", None, Reason.PAUSED, reason), authorities)
+        return STEADY_S
+
     async def _work(self, cluster: Cluster, document: Document) -> Look:
-        await self._own_metadata(cluster)
+        await own_metadata(self._api, cluster)
         seen = await self._observe(cluster)
         present = present_security(seen.pods, seen.stateful_sets, document.get("status") or {})
         secured = Secured.of(cluster, present, is_known=self._access.is_known)
@@ -306,36 +316,6 @@ class ClusterReconciler:
             return found, None
         return found, await self._certificates.ensure(cluster, replicas, hosts, held)
 
-    async def _own_metadata(self, cluster: Cluster) -> None:
-        """Let the metadata be deleted with the Cluster, or stay, as its volumes."""
-        where, chosen = cluster.namespace, {CLUSTER_LABEL: cluster.name}
-        for kind in (CLUSTER_STATE, STATE_SHARD, LEASE):
-            for stored in await self._api.list(kind, where, chosen, is_metadata_enough=True):
-                metadata = stored["metadata"]
-                if metadata_plan.belongs_to_predecessor(cluster, stored):
-                    raise NameTakenError(
-                        f"{kind.name} {where}/{metadata['name']} belongs to an earlier Cluster "
-                        f"{cluster.name}, and is deleted with it",
-                        is_passing=True,
-                    )
-                owners = metadata_plan.owners_wanted(cluster, stored)
-                if owners is None:
-                    continue
-                # Brokers write these: if one was first, the next look succeeds.
-                same = {key: metadata[key] for key in ("uid", "resourceVersion")}
-                change = {"metadata": {**same, "ownerReferences": owners}}
-                await self._unless_changed(self._api.patch(kind, where, metadata["name"], change))
-
-    async def _unless_changed(self, patch: Awaitable[Document]) -> bool:
-        """Wait for a change of an object; return whether it is made: not if that has changed."""
-        try:
-            await patch
-        except ApiError as error:
-            if error.status not in (404, 409):
-                raise
-            return False
-        return True
-
     async def _observe(self, cluster: Cluster) -> _Seen:
         where = cluster.namespace
         found = await self._api.list(STATEFUL_SET, where, {CLUSTER_LABEL: cluster.name})
@@ -377,7 +357,7 @@ class ClusterReconciler:
                 # Before the deletion: a killed operator finds it there.
                 note = {"metadata": {"annotations": {RESTARTED_ANNOTATION: restarted}}}
                 patch = self._api.patch(CONFIG_MAP, cluster.namespace, metadata["name"], note)
-                if not await self._unless_changed(patch):
+                if not await unless_changed(patch):
                     continue  # It is made again, and the next look notes it there.
             # With its version: a restart that is asked for now must not go with it.
             await self._api.delete(
@@ -412,12 +392,10 @@ class ClusterReconciler:
                 # With its version: somebody may ask for a later restart this moment.
                 same = {key: stateful_set["metadata"][key] for key in ("uid", "resourceVersion")}
                 change = {"metadata": same, "spec": {"template": template}}
-                if not await self._unless_changed(
-                    self._api.patch(STATEFUL_SET, where, name, change)
-                ):
+                if not await unless_changed(self._api.patch(STATEFUL_SET, where, name, change)):
                     continue
             note = {"metadata": {"annotations": {RESTARTED_ANNOTATION: None}}}
-            await self._unless_changed(self._api.patch(CONFIG_MAP, where, name, note))
+            await unless_changed(self._api.patch(CONFIG_MAP, where, name, note))
 
     async def _tell_zones(self, cluster: Cluster, pods: Sequence[Document]) -> None:
         """Write the zones of their nodes onto waiting pods."""
@@ -427,7 +405,7 @@ class ClusterReconciler:
                 continue
             metadata = pod["metadata"]
             change = {"uid": metadata["uid"], "annotations": zones.annotations(node)}
-            await self._unless_changed(
+            await unless_changed(
                 self._api.patch(POD, cluster.namespace, metadata["name"], {"metadata": change})
             )
 
@@ -566,16 +544,15 @@ class ClusterReconciler:
         with suppress(ApiError):  # The first failure is the one to report.
             await self._say(document, Condition("Ready", None, Reason.NOT_NOW, message))
 
-    async def _say(self, document: Document, ready: Condition) -> None:
+    async def _say(self, document: Document, ready: Condition, authorities: str = "") -> None:
         """Report that no work is done on the Cluster, and why: nothing else is known of it."""
         others = [type_ for type_ in CONDITIONS if type_ != ready.type]
         if (document["spec"].get("listeners") or {}).get("outside") is not None:
             others.append(OUTSIDE_CONDITION)
         if (document["spec"].get("tls") or {}).get("issuerRef") is not None:
             others.append(CERTIFIED_CONDITION)
-        await write_status(
-            self._api, document, [ready, *not_known(others, ready)], known_before(document)
-        )
+        known = {**known_before(document), **({"authorities": authorities} if authorities else {})}
+        await write_status(self._api, document, [ready, *not_known(others, ready)], known)
 
 
 def _check(cluster: Cluster, present: Sequence[Security]) -> None:

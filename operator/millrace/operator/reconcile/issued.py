@@ -114,11 +114,7 @@ class IssuedReconciler:
         Raises:
             ApiError: the API server did not answer.
         """
-        if seen.authorities:
-            changed = datetime.fromtimestamp(seen.since, UTC).isoformat()
-            await self._applied.ensure(
-                trust_bundle(cluster, seen.authorities, {CHANGED_ANNOTATION: changed})
-            )
+        await self.tell(cluster, seen)
         try:
             made = await self._applied.ensure(certificate(cluster, outside))
         except NameTakenError as error:
@@ -136,6 +132,18 @@ class IssuedReconciler:
             return found
         problem = await self._issuer_problem(cluster)
         return found if problem is None else Condition(CERTIFIED_CONDITION, False, *problem)
+
+    async def tell(self, cluster: Cluster, seen: SeenIssued) -> None:
+        """Tell clients whom to trust, once that is known.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        if seen.authorities:
+            changed = datetime.fromtimestamp(seen.since, UTC).isoformat()
+            await self._applied.ensure(
+                trust_bundle(cluster, seen.authorities, {CHANGED_ANNOTATION: changed})
+            )
 
     async def _issuer_problem(self, cluster: Cluster) -> tuple[Reason, str] | None:
         """Return what is wrong with the issuer; None: nothing, or it is of another group."""

@@ -1,12 +1,12 @@
 """Public resources: read from documents of the API server; and their status, written there."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from millrace.operator.kube.api import Api
+from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.model.cluster import Cluster, ClusterSpec
 from millrace.operator.model.conditions import Condition, Reason, merged
 from millrace.operator.model.objects import Document
@@ -109,6 +109,21 @@ async def write_status(
         },
         subresource="status",
     )
+
+
+async def unless_changed(patch: Awaitable[Document]) -> bool:
+    """Wait for a change of an object; return whether it is made: not if that has changed.
+
+    Raises:
+        ApiError: the API server refuses it otherwise, or did not answer.
+    """
+    try:
+        await patch
+    except ApiError as error:
+        if error.status not in (404, 409):
+            raise
+        return False
+    return True
 
 
 def now() -> str:
