@@ -137,14 +137,27 @@ class Throttle:
         self.charge(0)
         self.charge_time(0)
 
+    @property
+    def bucket(self) -> Bucket | None:
+        """The quota that calls of this kind share; None: there is none."""
+        meters = self._of_caller(self._kind, monotonic_now())
+        return meters[0].bucket if meters else None
+
+    def has_to_wait(self, what: str) -> bool:
+        """Return whether it owes something, or another one is `alone`."""
+        bucket = self.bucket
+        return bucket is not None and (
+            self.delay_ms() > 0 or self._quotas.lock(what, bucket).locked()
+        )
+
     @asynccontextmanager
     async def alone(self, what: str) -> AsyncIterator[None]:
         """Hold up other calls whose clients share a quota with this one, if there is one."""
-        meters = self._of_caller(self._kind, monotonic_now())
-        if not meters:
+        bucket = self.bucket
+        if bucket is None:
             yield
             return
-        async with self._quotas.lock(what, meters[0].bucket):
+        async with self._quotas.lock(what, bucket):
             yield
 
     async def in_turn(self) -> None:

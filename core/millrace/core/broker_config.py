@@ -560,7 +560,9 @@ class LimitsConfig:
     )
     connection_request_memory_bytes_max: int = setting(
         32 << 20,
-        "The share of it that one connection may take.",
+        "The share of it that one connection may take. On each listener, calls of more than 16 KiB "
+        "that wait for a quota of request time may hold as much beside it, and those of one quota "
+        "half as much; further ones are refused with `BROKER_BUSY`.",
         unit=Unit.BYTES,
         minimum=64 << 10,
         maximum=1 << 40,

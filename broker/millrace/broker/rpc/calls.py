@@ -19,6 +19,7 @@ from millrace.broker.guard.guard import NOT_ACCEPTED, NOT_KNOWN, Guard
 from millrace.broker.guard.rehearsal import Rehearsal
 from millrace.broker.quotas import Quotas, Throttle
 from millrace.broker.rpc.audit import AuditLog, printable
+from millrace.broker.rpc.memory import LargeCalls
 from millrace.broker.rpc.refusals import Refusals
 from millrace.broker.rpc.requests import RequestKind, decode_request
 from millrace.core.broker_config import LimitsConfig
@@ -136,6 +137,7 @@ class Calls:
         self._quotas = quotas
         self.listener = listener
         self._limits = limits
+        self._large_calls = LargeCalls(limits.connection_request_memory_bytes_max)
         self.refusals = refusals
 
     @property
@@ -184,9 +186,8 @@ class Calls:
                 async with self._begun(call, name) as caller:
                     if self._quotas is None or not self._quotas.limits_requests:
                         return await answer(data, caller)
-                    is_large = len(data) > _LARGE_BYTES
                     return await self._within_quota(
-                        self._quotas, answer(data, caller), caller, is_large=is_large
+                        self._quotas, answer(data, caller), caller, len(data)
                     )
             finally:
                 self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
@@ -229,21 +230,26 @@ class Calls:
         quotas: Quotas,
         answer: Coroutine[Any, Any, bytes],
         caller: Caller,
-        *,
-        is_large: bool,
+        size: int,
     ) -> bytes:
-        """Begin a call once its client has paid for the earlier ones, and charge its time."""
+        """Begin a call once its client has paid for the earlier ones, and charge its time.
+
+        Raises:
+            BrokerBusyError: too many bytes of such calls wait.
+        """
         throttle = quotas.throttle(QuotaKind.REQUEST, caller, lambda: None)
         timed = LoopTime(answer)
         try:
-            if is_large:
-                async with throttle.alone("large"):
-                    await _pay(throttle, None)
-                    try:
-                        return await timed
-                    finally:  # The next one waits for what this one costs.
-                        throttle.charge_time(timed.nanoseconds)
-                        timed.nanoseconds = 0
+            if size > _LARGE_BYTES:
+                throttle.begin()
+                with self._held(throttle, size):
+                    async with throttle.alone("large"):
+                        await _pay(throttle, None)
+                        try:
+                            return await timed
+                        finally:  # The next one waits for what this one costs.
+                            throttle.charge_time(timed.nanoseconds)
+                            timed.nanoseconds = 0
             await _pay(throttle, _CALL_DELAY_SECONDS_MAX)
             await throttle.in_turn()
             return await timed
@@ -251,6 +257,28 @@ class Calls:
             answer.close()  # Unless it has run.
             throttle.charge_time(timed.nanoseconds)
             throttle.close()
+
+    @contextmanager
+    def _held(self, throttle: Throttle, size: int) -> Iterator[None]:
+        """Count the bytes of a large call if it is under a quota.
+
+        Raises:
+            BrokerBusyError: it would have to wait, and too many bytes do.
+        """
+        large, quota = self._large_calls, throttle.bucket
+        if quota is None:
+            yield
+            return
+        if throttle.has_to_wait("large") and not large.fits(size, quota):
+            setting = "connection_request_memory_bytes_max"
+            self.refusals.metrics.limit_reached(setting)
+            raise BrokerBusyError(
+                f"calls of more than {_LARGE_BYTES} bytes wait for a quota of request time with "
+                f"as many bytes as limits.{setting} allows: make fewer at a time, or ask who runs "
+                "the cluster for a larger quota"
+            )
+        with large.held(size, quota):
+            yield
 
     def _stream(self, name: str, serve: StreamHandler) -> StreamCall:
         async def served(call: ServerCall) -> None:

@@ -8,7 +8,9 @@ up the others.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -90,3 +92,37 @@ class MemoryPool:
                     break  # The pool is the obstacle: no waiter may overtake.
         passed.extend(self._waiting)
         self._waiting = passed
+
+
+@dataclass(slots=True)
+class LargeCalls:
+    """The bytes of large calls whose clients have quotas of request time, which may wait for long.
+
+    They may not be read later, as a stream's: they are here already. So one that would have to wait
+    is refused where too many bytes are held: one quota may have half of them, so that who exceeds
+    its own does not have others refused. A call is admitted where no other one is held.
+    """
+
+    bytes_max: int
+    used: int = 0
+    _used_by: Counter[Hashable] = field(default_factory=Counter)
+
+    def fits(self, size: int, quota: Hashable) -> bool:
+        """Return whether another call of a quota may wait."""
+        own = self._used_by.get(quota, 0)
+        return (not own or own + size <= self.bytes_max // 2) and (
+            not self.used or self.used + size <= self.bytes_max
+        )
+
+    @contextmanager
+    def held(self, size: int, quota: Hashable) -> Iterator[None]:
+        """Count the bytes of a call while it lasts."""
+        self.used += size
+        self._used_by[quota] += size
+        try:
+            yield
+        finally:
+            self.used -= size
+            self._used_by[quota] -= size
+            if not self._used_by[quota]:
+                del self._used_by[quota]

@@ -75,6 +75,53 @@ async def test_large_requests_of_one_quota_are_served_one_at_a_time_and_others_a
     assert most == 5
 
 
+async def test_large_requests_that_wait_for_a_quota_hold_so_many_bytes_and_others_are_served() -> (
+    None
+):
+    quotas = no_quotas()
+    follow(quotas, percent(1), replace(percent(1), name="n", entity=QuotaEntity(client_id="next")))
+    limits = replace(LimitsConfig(), connection_request_memory_bytes_max=100_000)
+    metrics = BrokerMetrics()
+    refusals = Refusals(metrics, AuditLog(lines_max=100))
+    calls = Calls(Listener.CLIENTS, limits, refusals, Turns(), quotas=quotas)
+
+    async def hello(_: HelloRequest, __: Caller) -> HelloResponse:
+        return HelloResponse(broker_id=7)
+
+    served = calls.methods("test.Service", unary={"Hello": (hello, HelloRequest, KNOWN)})
+    large = HelloRequest(cluster_id="x" * 20_000).SerializeToString()
+
+    def context(client_id: str) -> CallContext:
+        return CallContext(("millrace-client-id", client_id))
+
+    def begun(contexts: list[CallContext]) -> list[asyncio.Task[Any]]:
+        return [asyncio.create_task(serve_call(served, PATH, each, large)) for each in contexts]
+
+    for client_id in ("busy", "next"):
+        owing = quotas.throttle(
+            QuotaKind.REQUEST, replace(CALLER, client_id=client_id), lambda: None
+        )
+        owing.charge_time(10_000_000_000)
+        owing.close()
+    several = [context("busy") for _ in range(5)]
+    waiting = begun(several)
+    await until(lambda: sum(task.done() for task in waiting) == 3)
+    busy = [each for each in several if each.status is not None]
+    assert len(busy) == 3, "half of the bytes, for one quota"
+    assert all("limits.connection_request_memory_bytes_max" in each.details for each in busy)
+    other = begun([context("next")])
+    await asyncio.sleep(0.05)
+    assert not other[0].done(), "another quota has room"
+    free = context("free")
+    await serve_call(served, PATH, free, large)
+    assert free.status is None, "who is under no quota waits for nothing"
+    follow(quotas)
+    answers = await asyncio.gather(*waiting, *other)
+    assert sum(answer is not None for answer in answers) == 3
+    assert not calls._large_calls.used
+    assert not calls._large_calls._used_by
+
+
 async def test_who_keeps_the_broker_busy_waits_before_the_next_call_and_nobody_else_does() -> None:
     quotas = no_quotas()
     follow(quotas, percent(20))
