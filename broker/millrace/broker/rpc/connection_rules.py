@@ -28,7 +28,10 @@ _KEPT_MS: Final = 10_000
 _RATE_DEBT_MS: Final = 3000
 """By how much new connections of an address may exceed their rate."""
 _CONDEMNED_MS: Final = 10_000
-"""How long strangers of a host are closed at once, of which one did what no client does."""
+"""How long who did what no client does is closed at once."""
+_CONDEMNED_MAX: Final = 3
+"""So many of a host in that time have its strangers closed, too: one alone must not lock them out,
+and each may take 100 MiB."""
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _REFUSED_MAX: Final = 20
 """Refused calls of a stranger on one connection."""
@@ -51,7 +54,8 @@ class ConnectionRules:
     _calls: dict[str, int] = field(default_factory=dict)  # Under way, by peer.
     # The last end of a call, or when its caller was known first, by peer that is known.
     _known: dict[str, MonotonicMs] = field(default_factory=dict)
-    _condemned: dict[str, MonotonicMs] = field(default_factory=dict)  # Until when, by host.
+    # Until when, by peer or host.
+    _condemned: dict[str, MonotonicMs] = field(default_factory=dict)
     _refused: dict[str, int] = field(default_factory=dict)  # Calls of strangers, by peer.
     _rates: SourceRates = field(init=False)
 
@@ -85,9 +89,17 @@ class ConnectionRules:
         return count == _REFUSED_MAX
 
     def condemn(self, peer: str, now: MonotonicMs) -> None:
-        """A peer does what no client does: it has to go, and so have strangers of its host."""
+        """A peer does what no client does: it has to go; so have strangers if it is not alone."""
+        host, until = _host(peer), MonotonicMs(now + _CONDEMNED_MS)
         self._known.pop(peer, None)
-        self._condemned[_host(peer)] = MonotonicMs(now + _CONDEMNED_MS)
+        self._condemned[peer] = until
+        is_condemned = self._condemned.get(host, now) > now
+        if is_condemned or self._condemned_of(host, now) >= _CONDEMNED_MAX:
+            self._condemned[host] = until
+
+    def _condemned_of(self, host: str, now: MonotonicMs) -> int:
+        """Return how many peers of a host are condemned."""
+        return sum(at > now and _host(peer) == host for peer, at in self._condemned.items())
 
     def strangers(self, peers: Mapping[str, str]) -> frozenset[str]:
         """Return the connections of peers that are not known."""
@@ -148,12 +160,15 @@ class ConnectionRules:
         return [
             socket
             for socket, peer in peers.items()
-            if peer not in self._known
-            and (
-                now - self._quiet_since[socket] >= self.limits.connection_silence_ms_max
-                or _host(peer) in self._condemned
-                or self._refused.get(peer, 0) >= _REFUSED_MAX
-                or received.get(socket, 0) > self.limits.connection_unknown_bytes_max
+            if peer in self._condemned
+            or (
+                peer not in self._known
+                and (
+                    now - self._quiet_since[socket] >= self.limits.connection_silence_ms_max
+                    or _host(peer) in self._condemned
+                    or self._refused.get(peer, 0) >= _REFUSED_MAX
+                    or received.get(socket, 0) > self.limits.connection_unknown_bytes_max
+                )
             )
         ]
 

@@ -107,15 +107,31 @@ def test_a_stranger_that_sends_much_goes_and_who_is_known_stays() -> None:
     assert rules.judge(peers(1, 2, 3), at(1), received) == ["socket 1"]
 
 
-def test_who_does_what_no_client_does_goes_and_so_do_strangers_of_its_host_for_a_while() -> None:
+def test_who_does_what_no_client_does_goes_and_nobody_else_of_its_host() -> None:
+    rules = rules_of()
+    there = {f"socket {number}": f"10.0.0.1 {number}" for number in range(1, 4)}
+    rules.on_known("10.0.0.1 1", at(0))
+    rules.on_known("10.0.0.1 2", at(0))
+    rules.condemn("10.0.0.1 1", at(0))
+    rules.on_known("10.0.0.1 1", at(0))  # By another call, before anybody looked.
+    assert rules.judge(there, at(1)) == ["socket 1"], "neither who is known nor a stranger"
+    for _ in range(5):
+        rules.condemn("10.0.0.1 1", at(2))  # Its other calls.
+    assert rules.judge(there | {"socket 4": "10.0.0.1 4"}, at(3)) == ["socket 1"]
+
+
+def test_strangers_of_a_host_go_for_a_while_of_which_several_do_what_no_client_does() -> None:
     rules = rules_of()
     there = {"socket 1": "10.0.0.1 1", "socket 2": "10.0.0.1 2", "socket 3": "10.0.0.2 3"}
     for peer in there.values():
         rules.on_known(peer, at(0))
-    rules.condemn("10.0.0.1 1", at(0))
+    for number in (1, 11, 12):
+        rules.condemn(f"10.0.0.1 {number}", at(0))
     assert rules.judge(there, at(1)) == ["socket 1"], "the other one is known"
     assert rules.judge(there | {"socket 4": "10.0.0.1 4"}, at(2)) == ["socket 1", "socket 4"]
     assert rules.judge({"socket 5": "10.0.0.1 5"}, at(10_001)) == []
+    rules.condemn("10.0.0.1 6", at(10_002))
+    assert rules.judge({"socket 5": "10.0.0.1 5"}, at(10_003)) == [], "the others were long ago"
 
 
 def test_the_youngest_connections_of_an_address_go_that_has_more_than_it_may() -> None:
