@@ -22,6 +22,7 @@ from millrace.runtime.kubernetes.access import from_kubeconfig
 Document = dict[str, Any]
 
 _CRD = "/apis/millrace.dev/v1beta1/namespaces"
+_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 LOOKS_MAX = 60
 
 
@@ -106,6 +107,7 @@ class Operated:
         # Of the operator, for its tokens.
         account = {"metadata": {"name": "operator"}}
         self.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+        self.install_reviewers()
         self.restart()
         self.fake().on_write = self.api.on_write
 
@@ -128,6 +130,18 @@ class Operated:
             lambda: time.monotonic() + self.ahead.total_seconds(),
             lambda: datetime.now(UTC) + self.ahead,
         )
+
+    def install_reviewers(self) -> None:
+        """Make the ClusterRoleBinding of the chart, which all tests share, unless it is there."""
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+        name = "operator-reviewers"
+        binding = {"metadata": {"name": name}, "roleRef": {**role, "name": name}}
+        status, answer = self.server.request("POST", f"{_BINDINGS}", binding)
+        assert status in (201, 409), answer
+
+    def remove_reviewers(self) -> None:
+        """Delete it."""
+        self.request("DELETE", f"{_BINDINGS}/operator-reviewers")
 
     def fake(self, name: str = "c") -> FakeCluster:
         """Return a cluster's brokers."""

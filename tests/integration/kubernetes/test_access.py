@@ -10,6 +10,10 @@ import yaml
 from tests.api_server.running import ROOT, RunningApiServer
 from tests.integration.kubernetes.operated import Operated
 
+from millrace.operator.kube.api import ApiError
+from millrace.operator.kube.kinds import CLUSTER_ROLE_BINDING
+from millrace.runtime.kubernetes.resources import Kind
+
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 BINDING = f"{RBAC}/clusterrolebindings/operator-reviewers"
 POOL = {"name": "b", "replicas": 2, "volumes": [{"name": "data", "size": "1Gi"}]}
@@ -29,14 +33,10 @@ def guarded(operated: Operated) -> Iterator[Operated]:
     name = {"metadata": {"name": "operator-reviewers"}}
     role = {**name, "rules": RIGHTS["ClusterRole", "millrace-operator-reviewers"]}
     operated.request("POST", f"{RBAC}/clusterroles", role)
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
-    binding = {**name, "roleRef": {**reference, "name": "operator-reviewers"}}
-    operated.request("POST", f"{RBAC}/clusterrolebindings", binding)
     operated.apply("clusters", "c", GUARDED)
     operated.look()
     yield operated
-    for kind in ("clusterroles", "clusterrolebindings"):
-        server.request("DELETE", f"{RBAC}/{kind}/operator-reviewers")
+    server.request("DELETE", f"{RBAC}/clusterroles/operator-reviewers")
 
 
 def subjects(operated: Operated) -> set[str]:
@@ -50,6 +50,77 @@ def test_brokers_of_such_clusters_may_ask_about_callers_and_no_others(guarded: O
     guarded.apply("clusters", "open", {"pools": [POOL]})
     guarded.look()
     assert subjects(guarded) == {"c-broker"}
+
+
+@pytest.fixture(params=["not there", "not allowed"])
+def unasked(
+    request: pytest.FixtureRequest, operated: Operated, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Operated]:
+    """An operator under an older chart: it has no binding for brokers, or no right to read it."""
+    if request.param == "not there":
+        operated.remove_reviewers()
+    else:
+        get = operated.api.get
+
+        async def refuse(kind: Kind, *where: Any) -> Any:
+            if kind is CLUSTER_ROLE_BINDING:
+                raise ApiError(403, "forbidden", request="GET")
+            return await get(kind, *where)
+
+        monkeypatch.setattr(operated.api, "get", refuse)
+    yield operated
+    operated.install_reviewers()
+
+
+def security(operated: Operated) -> tuple[str, str]:
+    """Return what the Cluster's brokers do."""
+    found = operated.get("/apis/millrace.dev/v1beta1/%s/clusters", "c")
+    assert found is not None
+    return found["status"]["security"]["tls"], found["status"]["security"]["access"]
+
+
+def test_a_new_cluster_has_no_access_control_while_brokers_could_not_ask(
+    unasked: Operated,
+) -> None:
+    """Else nobody may do anything, the operator neither."""
+    unasked.apply("clusters", "c", {"pools": [POOL], "tls": None})
+    unasked.settle()
+    assert security(unasked) == ("Required", "Disabled")
+    assert "upgrade the chart" in unasked.told()["SecurityAsWanted"][2]
+
+
+def test_a_cluster_that_asks_for_access_control_is_told_to_upgrade_the_chart(
+    unasked: Operated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = {"pools": [POOL], "tls": {}}
+    unasked.apply("clusters", "c", {**spec, "access": {"mode": "Disabled"}})
+    unasked.settle()
+    unasked.apply("clusters", "c", {**spec, "access": {"mode": "Logged"}})
+    for _ in range(3):
+        unasked.look()
+        unasked.controllers.step()
+    status, reason, message = unasked.told()["SecurityAsWanted"]
+    assert (status, reason) == ("False", "NoReviewers")
+    assert "operator-reviewers" in message
+    assert "upgrade the chart" in message
+    assert security(unasked) == ("Required", "Disabled")
+
+    monkeypatch.undo()
+    unasked.install_reviewers()
+    unasked.settle()
+    assert security(unasked) == ("Required", "Logged")
+    assert subjects(unasked) == {"c-broker"}
+
+
+def test_a_new_cluster_that_asks_for_access_control_is_closed_and_says_why(
+    unasked: Operated,
+) -> None:
+    unasked.apply("clusters", "c", GUARDED)
+    unasked.look()
+    status, reason, message = unasked.told()["SecurityAsWanted"]
+    assert (status, reason) == ("False", "NoReviewers")
+    assert message.startswith("access is Enforced, and all is refused: ")
+    assert unasked.fake().tokens == [], "no broker could ask about one"
 
 
 def test_brokers_of_a_deleted_cluster_may_not_ask_any_more(guarded: Operated) -> None:

@@ -153,6 +153,21 @@ def test_an_operator_without_an_account_asks_for_access_control_only_where_it_is
     assert wanted_security(cluster().spec, [CLOSED], is_known=False) == CLOSED
 
 
+def test_no_cluster_goes_nearer_to_access_control_while_brokers_cannot_ask() -> None:
+    """Nobody would be allowed anything."""
+
+    def then(present: list[Security], **spec: Any) -> Security:
+        return Secured.of(cluster(**spec), present, can_ask=False).next
+
+    assert then([]) == NO_ACCESS
+    assert then([], access={}) == CLOSED, "it asks for it by name: better closed than open"
+    assert then([NO_ACCESS], access={"mode": "Logged"}) == NO_ACCESS
+    assert then([BETWEEN]).access is AccessMode.LOGGED
+    assert then([BETWEEN, CLOSED]).access is AccessMode.LOGGED
+    assert then([CLOSED]) == CLOSED
+    assert then([CLOSED], access={"mode": "Disabled"}).access is AccessMode.LOGGED
+
+
 def test_what_a_cluster_was_is_known_while_it_has_no_pods() -> None:
     status = {"security": {"tls": "Optional", "access": "Logged"}}
     sets = [{"spec": {"template": template(CLOSED)}}]

@@ -46,6 +46,7 @@ class Reason(StrEnum):
     NO_ISSUER = "NoIssuer"
     NO_MEDIA = "NoMedia"
     NODE_GONE = "NodeGone"
+    NO_REVIEWERS = "NoReviewers"
     NOT_ALLOWED = "NotAllowed"
     NOT_NOW = "NotNow"
     PAUSED = "Paused"

@@ -14,7 +14,9 @@ in.
 A new Cluster that says nothing has both from the start. One that is in plain text stays so: an
 operator that is upgraded cuts nobody off. Once it has left plain text it goes to the last step.
 
-Tokens go over TLS alone, so access never is ahead of TLS.
+Tokens go over TLS alone, so access never is ahead of TLS. While brokers cannot ask the API server
+about callers, a new Cluster that says nothing has no access control, and no running one takes a
+step nearer to it: nobody would be allowed anything.
 
 Sources: the modes of MongoDB (`allowTLS`, `preferTLS`, `requireTLS`) and of Istio (`PERMISSIVE`);
 Kafka's change of a listener takes three restarts, as its brokers cannot find out how others talk.
@@ -57,10 +59,26 @@ class Secured:
     next: Security
 
     @classmethod
-    def of(cls, cluster: Cluster, present: Sequence[Security], *, is_known: bool = True) -> Self:
-        """Return it for a Cluster as it was written; arguments as of `wanted_security`."""
-        wanted = wanted_security(cluster.spec, present, is_known=is_known)
-        return cls(present, wanted, next_security(present, wanted))
+    def of(
+        cls,
+        cluster: Cluster,
+        present: Sequence[Security],
+        *,
+        is_known: bool = True,
+        can_ask: bool = True,
+    ) -> Self:
+        """Return it for a Cluster as it was written.
+
+        Args:
+            can_ask: whether brokers can ask the API server about callers.
+            present, is_known: as of `wanted_security`.
+        """
+        wanted = wanted_security(cluster.spec, present, is_known=is_known and can_ask)
+        then = next_security(present, wanted)
+        if present and not can_ask:
+            reached = slowest_security(present, wanted).access
+            then = then._replace(access=min(then.access, reached, key=_ACCESS.index))
+        return cls(present, wanted, then)
 
     @property
     def slowest(self) -> Security:
@@ -111,8 +129,8 @@ def wanted_security(
     Args:
         spec: of the Cluster.
         present: what its brokers do; none: it is new.
-        is_known: whether the operator has an account: else it can call no broker that asks for one,
-            and asks for access control only if the Cluster does.
+        is_known: whether the operator has an account that brokers can ask about: else it can call
+            no broker that asks for one, and asks for access control only if the Cluster does.
     """
     is_plain = any(each.tls is TlsMode.DISABLED for each in present)
     # Brokers that have TLS do not lose it by another version: see `check_release`.

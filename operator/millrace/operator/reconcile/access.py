@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.core.guard.service_account_token import audience_of
-from millrace.operator.kube.api import TOKEN_S, Api
+from millrace.operator.kube.api import TOKEN_S, Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER, CLUSTER_ROLE_BINDING
 from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.objects import Document
 from millrace.operator.plan.reviewers import reviewers
 from millrace.operator.reconcile.brokers import Brokers
 
@@ -54,6 +55,19 @@ class AccessReconciler:
         """Whether the operator has an account, which brokers know."""
         return self._account is not None
 
+    async def problem(self) -> str:
+        """Return why brokers cannot ask about callers, and what to do; empty: they can.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        if self._account is None or await self._binding(self._account) is not None:
+            return ""
+        return (
+            f"brokers cannot ask who calls, as ClusterRoleBinding {self._account.reviewers} is not "
+            "there, or the operator may not read it: upgrade the chart to the operator's release"
+        )
+
     async def reconcile(self, cluster: Cluster) -> None:
         """Let the cluster's brokers ask about callers, and have a token for them.
 
@@ -64,7 +78,8 @@ class AccessReconciler:
             await self.forget(cluster.namespace, cluster.name)
         if cluster.spec.access is None or self._account is None:
             return
-        await self._let_ask(self._account)
+        if not await self._let_ask(self._account):
+            return  # No broker could find out whose token it is.
         key, now = (cluster.namespace, cluster.name), self._clock()
         if now >= self._renew_at.get(key, now):
             audience = audience_of(cluster.name, cluster.namespace)
@@ -79,10 +94,11 @@ class AccessReconciler:
         if self._account is not None:
             await self._let_ask(self._account)
 
-    async def _let_ask(self, account: OwnAccount) -> None:
-        binding = await self._api.get(CLUSTER_ROLE_BINDING, None, account.reviewers)
+    async def _let_ask(self, account: OwnAccount) -> bool:
+        """Let the brokers of all such Clusters ask; return whether there is a way."""
+        binding = await self._binding(account)
         if binding is None:
-            return  # It is said by brokers, who cannot ask: the chart is older, or without it.
+            return False  # A condition says it: see `problem`.
         wanted = reviewers(await self._api.list(CLUSTER))
         found = [
             {key: subject.get(key) for key in ("kind", "namespace", "name")}
@@ -92,3 +108,13 @@ class AccessReconciler:
             version = binding["metadata"]["resourceVersion"]
             change = {"metadata": {"resourceVersion": version}, "subjects": wanted}
             await self._api.patch(CLUSTER_ROLE_BINDING, None, account.reviewers, change)
+        return True
+
+    async def _binding(self, account: OwnAccount) -> Document | None:
+        """Return the ClusterRoleBinding of brokers; None: the chart is older, or without it."""
+        try:
+            return await self._api.get(CLUSTER_ROLE_BINDING, None, account.reviewers)
+        except ApiError as error:
+            if error.status != 403:  # The role of an older chart does not allow it.
+                raise
+            return None

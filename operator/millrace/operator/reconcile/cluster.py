@@ -226,7 +226,8 @@ class ClusterReconciler:
         await own_metadata(self._api, cluster)
         seen = await self._observe(cluster)
         present = present_security(seen.pods, seen.stateful_sets, document.get("status") or {})
-        secured = Secured.of(cluster, present, is_known=self._access.is_known)
+        problem, is_known = await self._access.problem(), self._access.is_known
+        secured = Secured.of(cluster, present, is_known=is_known, can_ask=not problem)
         secured, lacking = await self._certificates.hold(cluster, secured)
         cluster = with_security(cluster, secured.next)
         await self._brokers.reach(cluster, way_to(cluster, secured))
@@ -289,7 +290,7 @@ class ClusterReconciler:
             events = await self._api.list(EVENT, cluster.namespace, fields=failures)
             not_made = why_not_made(events, seen.stateful_sets)
         authorities = "" if held is None else held.trusted_by_clients.decode()
-        told = (outside, certified or lacking, secured, authorities)
+        told = (outside, certified or lacking, secured, authorities, problem)
         return Look(pods, not_made, found, scale, lost, step, volumes, is_placing, *told)
 
     async def _trust(self, cluster: Cluster, seen: _Seen) -> SeenCertificates | None:

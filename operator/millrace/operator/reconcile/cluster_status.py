@@ -39,6 +39,7 @@ class Look:
     Attributes:
         not_made: why missing pods cannot be created.
         authorities: that clients trust, as PEM; empty: none, or none is known yet.
+        access_problem: why brokers cannot ask about callers; empty: they can.
     """
 
     pods: Sequence[BrokerPod]
@@ -53,6 +54,7 @@ class Look:
     certified: Condition | None
     secured: Secured
     authorities: str = ""
+    access_problem: str = ""
 
     @property
     def pods_wanted(self) -> int:
@@ -193,6 +195,19 @@ def _sized(look: Look) -> _Verdict:
 def _secured(look: Look) -> _Verdict:
     secured = look.secured
     slowest, step, wanted = secured.slowest, secured.next, secured.wanted
+    if look.access_problem and wanted.access is not AccessMode.DISABLED:
+        if slowest.access is AccessMode.DISABLED:
+            return False, Reason.NO_REVIEWERS, f"access stays Disabled: {look.access_problem}"
+        told = (
+            "what would be refused is done"
+            if step.access is AccessMode.LOGGED
+            else "all is refused"
+        )
+        return (
+            False,
+            Reason.NO_REVIEWERS,
+            f"access is {step.access}, and {told}: {look.access_problem}",
+        )
     if not secured.is_done and step == slowest:
         told = (
             "brokers stay as they are until an issuer has signed their certificate: see Certified"
@@ -213,6 +228,8 @@ def _secured(look: Look) -> _Verdict:
         told = "the brokers' audit logs have what will be refused when access is Enforced"
     else:
         told = f"TLS is {wanted.tls}, and access {wanted.access}"
+        if look.access_problem:
+            told += f"; before you ask for access control: {look.access_problem}"
     return True, Reason.AS_WANTED, told
 
 
