@@ -44,3 +44,8 @@ affinity: {{- toYaml . | nindent 2 }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
+
+{{- /* The sample's topic, as clients call it. */ -}}
+{{- define "millrace.sample.topic" -}}
+{{ if ne .Release.Namespace "default" }}{{ .Release.Namespace }}/{{ end }}orders
+{{- end -}}

@@ -203,6 +203,29 @@ def test_a_sample_before_its_definitions_says_what_to_do() -> None:
     assert "install without it, then run helm upgrade x" in done.stderr
 
 
+def test_the_sample_has_an_account_that_may_write_and_read_its_topic() -> None:
+    """A new Cluster has access control: without rights nobody could try it."""
+    found = {
+        (document["kind"], document["metadata"]["name"]): document
+        for document in documents(rendered("--set", "definitions=false,sample.enabled=true"))
+    }
+    own = {
+        (document["kind"], document["metadata"]["name"]): document
+        for document in documents((CHART.parent / "sample.yaml").read_text())
+    }
+    assert found["Cluster", "sample"]["spec"].keys() == own["Cluster", "logs"]["spec"].keys()
+    role, binding = found["Role", "orders"], found["RoleBinding", "orders"]
+    assert role["rules"] == own["Role", "orders"]["rules"]
+    assert binding["roleRef"] == own["RoleBinding", "orders"]["roleRef"]
+    (subject,) = binding["subjects"]
+    where = "millrace-system"
+    assert subject == {"kind": "ServiceAccount", "name": "orders", "namespace": where}
+    for kind in ("ServiceAccount", "Role", "RoleBinding", "Topic"):
+        metadata = found[kind, "orders"]["metadata"]
+        assert metadata["namespace"] == where
+        assert metadata["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
 def monitoring(*values: str) -> list[Document]:
     """Return the release's objects for Prometheus and Grafana."""
     chosen = [part for value in values for part in ("--set", f"monitoring.{value}")]
@@ -511,9 +534,10 @@ def test_helm_uninstall_leaves_definitions_and_clusters(tmp_path: Path) -> None:
         config = tmp_path / "kubeconfig"
         config.write_text(server.kubeconfig("admin"))
 
-        def release(*arguments: str) -> None:
+        def release(*arguments: str) -> str:
             done = helm(*arguments, f"--kubeconfig={config}", f"--namespace={NAMESPACE}")
             assert done.returncode == 0, done.stderr
+            return done.stdout
 
         def status(path: str) -> int:
             return server.request("GET", path)[0]
@@ -523,7 +547,9 @@ def test_helm_uninstall_leaves_definitions_and_clusters(tmp_path: Path) -> None:
         release("install", "millrace", str(CHART))
         assert status(deployment) == 200
         # As NOTES say: a sample once the definitions are there.
-        release("upgrade", "millrace", str(CHART), "--set", "sample.enabled=true")
+        told = release("upgrade", "millrace", str(CHART), "--set", "sample.enabled=true")
+        topic = "orders" if NAMESPACE == "default" else f"{NAMESPACE}/orders"
+        assert f"--namespace {NAMESPACE} --account orders sample produce {topic}\n" in told
         assert status(f"{clusters}/sample") == 200
 
         release("uninstall", "millrace")
