@@ -219,6 +219,21 @@ def test_another_authority_of_the_issuer_is_trusted_beside_the_earlier_one_for_a
     assert bundle(issued) == later
 
 
+def test_clients_of_a_paused_cluster_are_told_of_the_issuer_s_next_authority(
+    issued: Operated, manager: CertManager
+) -> None:
+    """cert-manager renews the certificate meanwhile, and nothing else that is written counts."""
+    issued.controllers.step()
+    issued.apply("clusters", "c", {**SPEC, "paused": True})
+    issued.look()
+    earlier = manager.authority.certificate.decode()
+    manager.authority = new_authority("issuer 2", days=10)
+    manager.sign(manager.get("certificates", "c-clients"))
+    issued.look()
+    assert bundle(issued) == manager.authority.certificate.decode() + earlier
+    assert issued.conditions()["Ready"] == ("Unknown", "Paused")
+
+
 def test_an_address_outside_is_told_after_the_issuer_has_signed_it(
     operated: Operated, manager: CertManager
 ) -> None:
