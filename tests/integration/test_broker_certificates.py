@@ -234,11 +234,15 @@ def test_a_broker_cannot_speak_for_another_one(secured: Secured) -> None:
     assert fetch_as(2) == {ClusterAuthorizationFailedError.name()}
     assert ClusterAuthorizationFailedError.name() not in fetch_as(1)
 
-    controller = next(
-        broker
-        for broker in secured.cluster.brokers
-        if broker.metrics().get("millrace_controller_active")
-    )
+    def controllers() -> list[RunningBroker]:
+        return [
+            broker
+            for broker in secured.cluster.brokers
+            if broker.metrics().get("millrace_controller_active")
+        ]
+
+    wait_until(controllers, "a broker is the controller")
+    (controller,) = controllers()
 
     async def answers() -> list[Any]:
         credentials = ClientCredentials(

@@ -47,7 +47,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, setting: str) -> None:
 @pytest.mark.parametrize("section", ["listeners.clients", "listeners.replicas", "metrics"])
 def test_a_host_that_is_not_this_machine_is_named(tmp_path: Path, section: str, host: str) -> None:
     words = host, f"set {section}.host"
-    assert_refused(RunningBroker(tmp_path, {f"{section}.host": host}), *words)
+    assert_refused(RunningBroker(tmp_path, {f"{section}.host": host, "insecure": True}), *words)
 
 
 def test_connections_of_both_listeners_leave_room_for_files(start_broker: StartBroker) -> None:

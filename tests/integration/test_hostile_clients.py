@@ -76,6 +76,7 @@ SETTINGS: dict[str, object] = {
     "limits.fetch_session_partitions_max": 500,
     "limits.request_entries_max": 1000,
     "limits.handshake_ms_max": 500,
+    "limits.connection_unknown_bytes_max": 16 * MIB,
     "limits.connections_max": 300,
     "limits.connections_per_host_max": 250,
     "limits.message_ms_max": 2000,

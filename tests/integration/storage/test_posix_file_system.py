@@ -139,6 +139,18 @@ def test_rewriting_a_part_of_a_file_leaves_it_as_it_was(tmp_path: Path) -> None:
     assert descriptors(tmp_path) == 0
 
 
+def test_a_directory_is_made_in_one_that_is_there_alone(tmp_path: Path) -> None:
+    files, log_directory = PosixFileSystem(), tmp_path / "disk"
+    with pytest.raises(FileNotFoundError):
+        files.make_directory(f"{log_directory}/partition")
+    assert not log_directory.exists()
+    for _ in range(2):
+        files.make_directory(str(log_directory))
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        files.make_directory(f"{tmp_path}/file")
+
+
 def test_ballast_takes_its_space_at_once(tmp_path: Path) -> None:
     files = PosixFileSystem()
     files.allocate(f"{tmp_path}/ballast", 1 << 20)

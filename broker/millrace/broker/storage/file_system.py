@@ -105,7 +105,11 @@ class FileSystem(Protocol):
         """Return the names in a directory, sorted."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory; one that is there already is fine."""
+        """Make a directory; one that is there already is fine.
+
+        Its parent must be there: what was mounted at a log directory and is gone, is not replaced
+        by files below the mount point.
+        """
 
     def remove_directory(self, path: str) -> None:
         """Remove an empty directory."""

@@ -65,7 +65,11 @@ class PosixFileSystem:
 
     def make_directory(self, path: str) -> None:
         """Implement `FileSystem`."""
-        os.makedirs(path, 0o700, exist_ok=True)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
 
     def remove_directory(self, path: str) -> None:
         """Implement `FileSystem`."""
