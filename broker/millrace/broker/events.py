@@ -766,7 +766,7 @@ ACCESS_IS_OPEN: Final = Event(
     level=Level.WARNING,
     text="every client that reaches the broker may do everything",
     meaning="A listener for clients can be reached from other machines, and nothing says who may "
-    "do what: `insecure` is set, or whoever has a certificate gets in.",
+    "do what. Either `insecure` is set, or every caller with a certificate is let in.",
     action="Set `access.tokens_file` and `access.rules_file`: see [security](security.md).",
     fields=("address",),
 )

@@ -1,8 +1,8 @@
 """Connections from this broker to another one's replica listener.
 
 While a cluster goes to TLS, brokers with and without it must reach each other (G4). A broker with
-both calls by TLS who has it, and others in plain text, where everybody can listen anyway. A broker
-whose own plain port is closed calls nobody in plain text, whatever it is told.
+both ports uses TLS to peers that have it, and plain text to the others. A broker whose own plain
+port is closed never uses plain text.
 """
 
 from collections.abc import Callable

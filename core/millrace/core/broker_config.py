@@ -299,8 +299,8 @@ class MetricsConfig:
         "",
         "File with the token that `/metrics` asks for, as Prometheus sends it by "
         "`authorization.credentials_file`; `/ready` needs none. It is read again when it changes, "
-        "and goes with TLS, or with an address of this machine. Empty: whoever reaches the page "
-        "may read it. See [security](security.md#the-metrics-page).",
+        "and goes with TLS, or with an address of this machine. Empty: everybody who reaches the "
+        "page may read it. See [security](security.md#the-metrics-page).",
     )
     topics_max: int = setting(
         1000,

@@ -1,7 +1,7 @@
 """The guard of a call whose caller is let through: what would be refused is only told.
 
 While a running cluster gets access control, its clients have no tokens and no rights yet (G4).
-Whoever runs it sees by the audit log which of them would be refused, before they are.
+The audit log names those that access control would refuse, so that their owners can be told first.
 """
 
 from collections.abc import Callable, Iterable

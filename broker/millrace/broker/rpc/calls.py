@@ -113,7 +113,7 @@ class Calls:
         turns: of the loop.
         quotas: of clients; None: brokers have none.
         guard: knows the callers; None: everybody may do everything.
-        under_way: counts the calls of each caller; None: nobody does.
+        under_way: counts the calls of each caller; None: calls are not counted.
 
     Attributes:
         listener: as given.

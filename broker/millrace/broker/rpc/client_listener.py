@@ -55,7 +55,7 @@ class ClientListener:
         quotas: of its clients.
         credentials: of its connections; None: they are in plain text.
         guard: knows its clients; None: they may do everything.
-        under_way: counts the calls of each client; None: nobody does.
+        under_way: counts the calls of each client; None: calls are not counted.
 
     Attributes:
         calls: for its services.

@@ -126,8 +126,8 @@ def _log_dirs_value(
     is_flag=False,
     flag_value="",
     metavar="[FOLDER]",
-    help="Speak TLS, with an authority and certificates in FOLDER, which are made when they are "
-    f"not there, and made anew before they end.  [FOLDER: {_TLS_FOLDER}, in --data-dir]",
+    help="Speak TLS, with an authority and certificates in FOLDER. Missing ones are made, and "
+    f"each is renewed before it ends.  [FOLDER: {_TLS_FOLDER}, in --data-dir]",
 )
 @insecure_option
 @click.option("--verbose", "-v", is_flag=True, help="Log all that the broker does.")

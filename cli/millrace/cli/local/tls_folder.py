@@ -1,8 +1,9 @@
 """The folder of `millrace up --tls`: an authority, and a certificate for each broker.
 
-What is missing is made at the start. Then the folder is looked at every hour, and a certificate is
-made anew before it ends; brokers read it again. So is the authority, long before any certificate of
-it ends: the earlier one stays beside it in `ca.crt`, which brokers and clients read again, too.
+`up` makes what is missing at the start. Every hour it looks at the folder, and renews a certificate
+before it ends; brokers read the file again. It also renews the authority, long before any
+certificate of it ends. The earlier authority stays beside the new one in `ca.crt`, which brokers
+and clients read again, too.
 
 A folder without `ca.key` is somebody else's: it is used as it is, and nothing is made in it.
 """
@@ -30,7 +31,7 @@ _NAMESPACE: Final = "default"
 _CLUSTER: Final = "millrace"
 _DAY_S: Final = 86_400.0
 _RENEW_DAYS: Final = 30
-"""A certificate is made anew when it counts for so long."""
+"""A certificate is renewed so many days before it ends."""
 _RENEW_AUTHORITY_DAYS: Final = 90
 """Likewise, an authority: some time before the certificates that it has signed, so that the next
 one is trusted everywhere before it signs."""

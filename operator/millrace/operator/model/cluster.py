@@ -327,7 +327,7 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """Who reaches the brokers' pods, and whom they reach."""
     metrics_page: MetricsPage | None = None
     """Guards the metrics page of brokers: it speaks TLS, and asks for a token. A change is a
-    rolling restart. Unset: whoever reaches it may read it."""
+    rolling restart. Unset: everybody who reaches it may read it."""
     allowed_topics: AllowedTopics = field(default_factory=AllowedTopics)
     """Which Topics the cluster takes, and Quotas for these."""
     volume_deletion: VolumeDeletion = VolumeDeletion.RETAIN
