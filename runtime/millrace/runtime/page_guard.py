@@ -1,4 +1,4 @@
-"""What guards a page for Prometheus: TLS, and a token that whoever asks has to show.
+"""What guards a page for Prometheus: TLS, and a token that each request has to show.
 
 Prometheus sends it by `authorization.credentials_file`. The file is read again when it changes; one
 that cannot be read leaves the last token that counted. Tokens are compared in constant time.
@@ -14,10 +14,10 @@ from typing import Final
 
 from millrace.core.addresses import is_loopback
 from millrace.core.errors import InvalidConfigError
-from millrace.core.guard.token_file import TOKEN_CHARACTERS_MAX, token_problem
 from millrace.runtime.file_stamp import FileStamp, file_stamp
 from millrace.runtime.page_messages import Request
 from millrace.runtime.transport.credentials import ServerCredentials, TlsFiles
+from millrace.runtime.transport.tokens import read_token
 
 _LOOK_SECONDS: Final = 1.0
 
@@ -107,14 +107,11 @@ class PageGuard:
         """Take the token of the file.
 
         Raises:
+            OSError: it cannot be read.
             ValueError: it has none.
         """
         stamp = file_stamp(file)
-        with file.open("rb") as opened:
-            token = opened.read(TOKEN_CHARACTERS_MAX + 100).decode("ascii", "replace").strip()
-        if problem := token_problem(token):
-            raise ValueError(f"{problem}, and the file has something else")
-        self._digest, self._stamp = _digest(token), stamp
+        self._digest, self._stamp = _digest(read_token(file)), stamp
 
 
 def _digest(token: str) -> bytes:

@@ -100,13 +100,24 @@ class TokenFile(Token):
         Raises:
             ValueError: the file has none that may be sent.
         """
-        with self._path.open("rb") as file:
-            token = file.read(TOKEN_CHARACTERS_MAX + 100).decode("ascii", "replace").strip()
-        if problem := token_problem(token):
-            raise ValueError(f"{problem}, and the file has something else")
+        token = read_token(self._path)
         if problem := sending_problem(token):
             raise ValueError(problem)
         return token
+
+
+def read_token(path: Path) -> str:
+    """Return the token of a file that has a token alone.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it has no token.
+    """
+    with path.open("rb") as file:
+        token = file.read(TOKEN_CHARACTERS_MAX + 100).decode("ascii", "replace").strip()
+    if problem := token_problem(token):
+        raise ValueError(f"{problem}, and the file has something else")
+    return token
 
 
 def _refused(problem: str) -> CallError:
