@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from tests.abuse import honest
 from tests.abuse.attack import Target
 from tests.fakes.certificate_files import CertificateFiles
+from tests.integration.guarded import token_of
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.client import SyncAdmin
@@ -46,10 +47,6 @@ _HOSTS: Final = ("localhost", "127.0.0.1")
 _URI: Final = "spiffe://test/ns/default/cluster/abused/broker/"
 
 
-def _token(name: str) -> str:
-    return f"mlr_{name}_{'x' * 30}"
-
-
 class World:
     """One broker, and what is done to it.
 
@@ -73,10 +70,10 @@ class World:
         self._nameless = certificates.make("nameless")
         (folder / "rules.toml").write_text(_RULES)
         names = ("honest", "mallory", "root")
-        entries = [new_entry(_token(name), name, [], None, b"s" * 16) for name in names]
+        entries = [new_entry(token_of(name), name, [], None, b"s" * 16) for name in names]
         (folder / "tokens").write_text(tokens_to_text(entries))
         for name in names:
-            (folder / f"{name}.token").write_text(_token(name))
+            (folder / f"{name}.token").write_text(token_of(name))
         self._outside_drpc_port, self._replicas_port = _free_port(), _free_port()
         self.broker = RunningBroker(
             folder / "broker",
@@ -146,7 +143,7 @@ class World:
             ca_file=str(self._ca),
             certificate_file=str(self._nameless.certificate),
             key_file=str(self._nameless.key),
-            token=_token("mallory"),
+            token=token_of("mallory"),
             topic_id=topic_id,
         ).write(self.target_file)
 

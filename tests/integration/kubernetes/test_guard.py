@@ -493,20 +493,24 @@ def of_client(files: CertificateFiles, name: str, uri: str = "") -> dict[str, An
     }
 
 
+def asks_for_certificates(files: CertificateFiles) -> dict[str, Any]:
+    """Return the settings of a listener for clients with certificates."""
+    shown = files.make("broker", "localhost", "127.0.0.1")
+    return {
+        "listeners.outside.port": 0,
+        "listeners.outside.tls_certificate_file": shown.certificate,
+        "listeners.outside.tls_key_file": shown.key,
+        "listeners.outside.tls_client_ca_file": shown.ca,
+    }
+
+
 def test_clients_with_certificates_have_kubernetes_roles_by_their_names(
     namespace: Namespace, start_broker: StartBroker, tmp_path: Path
 ) -> None:
     """At a listener of their own (G6); at the other one, pods go on with tokens."""
     files = CertificateFiles(tmp_path / "certificates")
-    shown = files.make("broker", "localhost", "127.0.0.1")
-    own = {
-        "listeners.outside.port": 0,
-        "listeners.outside.tls_certificate_file": shown.certificate,
-        "listeners.outside.tls_key_file": shown.key,
-        "listeners.outside.tls_client_ca_file": shown.ca,
-        "listeners.outside_drpc.port": 0,
-    }
-    broker = start_broker(namespace.broker_settings() | own)
+    settings = asks_for_certificates(files) | {"listeners.outside_drpc.port": 0}
+    broker = start_broker(namespace.broker_settings() | settings)
     namespace.users |= {"writer": SPIFFE, "reader": "reports"}
     topic = f"{namespace.name}/orders"
     namespace.allow("writer", ["create", "describe", "produce"], "topics")
@@ -534,14 +538,7 @@ def test_a_certificate_names_nobody_of_kubernetes_own(
     namespace: Namespace, start_broker: StartBroker, tmp_path: Path, name: str
 ) -> None:
     files = CertificateFiles(tmp_path / "certificates")
-    shown = files.make("broker", "localhost", "127.0.0.1")
-    own = {
-        "listeners.outside.port": 0,
-        "listeners.outside.tls_certificate_file": shown.certificate,
-        "listeners.outside.tls_key_file": shown.key,
-        "listeners.outside.tls_client_ca_file": shown.ca,
-    }
-    broker = start_broker(namespace.broker_settings() | own)
+    broker = start_broker(namespace.broker_settings() | asks_for_certificates(files))
     with (
         SyncAdmin(broker.outside_address, **of_client(files, name)) as admin,
         pytest.raises(AuthenticationFailedError) as caught,
