@@ -1,0 +1,211 @@
+"""The walk over Kafka's records: where fields lie, and what is refused."""
+
+import tracemalloc
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.unit.core.records.kafka_batches import Record, encoded, fields, sized, varint
+
+from millrace.core.errors import InvalidRecordError, MessageTooLargeError
+from millrace.core.records import kafka_walk
+from millrace.core.records.columns import RECORDS_MAX
+from millrace.core.records.kafka_walk import FEW_MAX, Walked, slices, walk
+
+CELLS = st.binary(max_size=9) | st.none() | st.binary(min_size=60, max_size=70)
+NAMES = st.text(max_size=3).map(str.encode)
+RECORDS = st.builds(
+    Record,
+    st.integers(-(2**63), 2**63 - 1) | st.integers(0, 300),
+    st.integers(0, 2**31 - 1) | st.integers(0, 300),
+    CELLS,
+    CELLS,
+    st.lists(st.tuples(NAMES, CELLS), max_size=3) | st.just([]),
+)
+MANY = FEW_MAX + 1
+
+
+def read(data: bytes, walked: Walked) -> list[Record]:
+    """Return what the places say, as the records were written."""
+    keys = slices(data, walked.key_starts, walked.key_lengths).to_pylist()
+    values = slices(data, walked.value_starts, walked.value_lengths).to_pylist()
+    headers: list[list[tuple[bytes, bytes | None]]] = [[] for _ in keys]
+    if found := walked.headers:
+        names = slices(data, found.name_starts, found.name_lengths).to_pylist()
+        cells = slices(data, found.value_starts, found.value_lengths).to_pylist()
+        entries = list(zip(names, cells, strict=True))
+        ends = list(accumulate(found.counts.tolist()))
+        assert ends[-1] == len(entries)
+        headers = [
+            entries[end - count : end]
+            for end, count in zip(ends, found.counts.tolist(), strict=True)
+        ]
+    rows = zip(
+        walked.timestamp_deltas.tolist(),
+        walked.offset_deltas.tolist(),
+        keys,
+        values,
+        headers,
+        strict=True,
+    )
+    return [Record(*row) for row in rows]
+
+
+@given(st.lists(RECORDS, max_size=5), st.integers(0, MANY))
+@example([Record()], 0)
+@example([Record(headers=[(b"", None)] * 3, value=b"")], MANY)
+def test_every_field_is_found(records: list[Record], more: int) -> None:
+    records = [*records, *[Record(7, 8, b"k", b"v", [(b"n", b"")])] * more]
+    data = b"".join(map(encoded, records))
+    assert read(data, walk(memoryview(data), len(records))) == [
+        record._replace(headers=list(record.headers)) for record in records
+    ]
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=3), st.data())
+def test_one_by_one_and_all_at_once_take_the_same_bytes(
+    records: list[Record], drawn: st.DataObject
+) -> None:
+    data = bytearray(b"".join(map(encoded, records)))
+    for _ in range(drawn.draw(st.integers(0, 3))):
+        data[drawn.draw(st.integers(0, len(data) - 1))] = drawn.draw(st.integers(0, 255))
+    count = len(records) + drawn.draw(st.integers(-1, 1))
+
+    def outcome(way: Callable[[bytes, int], Walked]) -> list[Record] | None:
+        try:
+            return read(bytes(data), way(bytes(data), count))
+        except (kafka_walk._WrongRecordError, InvalidRecordError, MessageTooLargeError):
+            return None
+
+    few = outcome(kafka_walk._walk_few)
+    many = outcome(kafka_walk._walk_many)
+    assert few == many
+
+
+@given(st.binary(max_size=200), st.integers(0, 40))
+def test_any_bytes_are_read_or_refused(data: bytes, count: int) -> None:
+    try:
+        walked = walk(memoryview(data), count)
+    except (InvalidRecordError, MessageTooLargeError):
+        return
+    assert len(read(data, walked)) == count
+
+
+def both(number: int, wrong: bytes) -> Sequence[tuple[bytes, int]]:
+    """Return the wrong record as one of a few, and as one of many; it is the one of `number`."""
+    right = encoded(Record(1, 2, b"key", b"value"))
+    return [(right * number + wrong, number + 1), (right * number + wrong + right * MANY, 100)]
+
+
+WRONG_FIELDS = {
+    "negative key length": (3, varint(-2), "negative"),
+    "key beyond the record": (3, varint(50), "outside"),
+    "key beyond the bytes": (3, varint(2**31 - 1), "outside"),
+    "negative value length": (4, varint(-2), "negative"),
+    "value beyond the record": (4, varint(50), "outside"),
+    "negative header count": (5, varint(-1), "negative"),
+    "more headers than bytes": (5, varint(1), "outside"),
+    "no end of a number": (2, b"\xff" * 30, "longer"),
+    "a timestamp of 65 bits": (1, b"\xff" * 9 + b"\x02", "longer"),
+    "an offset of 33 bits": (2, b"\xff" * 4 + b"\x10", "longer"),
+    "left over": (5, varint(0) + b"\0", "left over"),
+}
+
+
+@pytest.mark.parametrize("number", [0, 3])
+@pytest.mark.parametrize("wrong", WRONG_FIELDS)
+def test_a_wrong_number_is_refused_with_the_number_of_its_record(wrong: str, number: int) -> None:
+    place, content, why = WRONG_FIELDS[wrong]
+    parts = fields(Record(1, 2, b"k", b"v"))
+    parts[place] = content
+    for data, count in both(number, sized(b"".join(parts))):
+        count = data.count(encoded(Record(1, 2, b"key", b"value"))) + 1
+        with pytest.raises(InvalidRecordError, match=f"record {number} of the batch.*{why}"):
+            walk(memoryview(data), count)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        varint(-1) + varint(0),
+        varint(0) + varint(-2),
+        varint(9) + varint(0),
+        varint(0) + varint(9),
+        varint(0, 6) + varint(0),
+    ],
+)
+@pytest.mark.parametrize("more", [0, MANY])
+def test_a_wrong_header_is_refused(entry: bytes, more: int) -> None:
+    wrong = b"".join(fields(Record())[:-1]) + varint(2) + varint(0) + varint(0) + entry
+    data = encoded(Record()) + sized(wrong) + encoded(Record()) * more
+    with pytest.raises(InvalidRecordError, match="record 1 of the batch"):
+        walk(memoryview(data), 2 + more)
+
+
+@pytest.mark.parametrize("more", [0, MANY])
+def test_a_name_that_is_no_text_is_refused(more: int) -> None:
+    data = encoded(Record(headers=[(b"\xff", b"")])) + encoded(Record()) * more
+    with pytest.raises(InvalidRecordError, match="UTF-8"):
+        walk(memoryview(data), 1 + more)
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_another_count_than_there_are_records_is_refused(count: int, change: int) -> None:
+    data = encoded(Record(value=b"v" * 9)) * count
+    with pytest.raises(InvalidRecordError):
+        walk(memoryview(data), count + change)
+
+
+@pytest.mark.parametrize("length", [-1, -8, 2**31 - 1, 8000, 70_000, 2**22, 2**28])
+@pytest.mark.parametrize("more", [0, MANY])
+def test_a_wrong_length_is_refused(length: int, more: int) -> None:
+    record = encoded(Record())
+    data = record + varint(length) + record[1:] + record * more
+    with pytest.raises(InvalidRecordError):
+        walk(memoryview(data), 2 + more)
+
+
+@pytest.mark.parametrize("length", [200, 10_000, 2**21])
+@pytest.mark.parametrize("count", [1, MANY])
+def test_records_of_every_length_are_found(length: int, count: int) -> None:
+    data = encoded(Record(value=bytes(length))) * count
+    walked = walk(memoryview(data), count)
+    assert walked.value_lengths.tolist() == [length] * count
+
+
+def test_numbers_may_have_more_bytes_than_they_need() -> None:
+    parts = [b"\0", varint(5, 10), varint(6, 5), varint(-1, 3), varint(0, 2), varint(0, 4)]
+    content = b"".join(parts)
+    data = varint(len(content), 5) + content
+    for count in (1, MANY):
+        walked = walk(memoryview(data * count), count)
+        assert read(data * count, walked) == [Record(5, 6, None, b"", [])] * count
+
+
+def test_more_records_than_a_batch_may_have_are_too_large() -> None:
+    with pytest.raises(MessageTooLargeError):
+        walk(memoryview(bytes(10)), RECORDS_MAX + 1)
+
+
+@pytest.mark.parametrize("more", [0, MANY])
+def test_more_headers_than_a_record_may_have_are_too_large(more: int) -> None:
+    headers = [(b"", None)] * (kafka_walk.RECORD_HEADERS_MAX + 1)
+    data = encoded(Record(headers=headers)) + encoded(Record()) * more
+    with pytest.raises(MessageTooLargeError, match="headers"):
+        walk(memoryview(data), 1 + more)
+
+
+def test_a_count_that_the_bytes_cannot_hold_takes_no_memory() -> None:
+    data = encoded(Record(value=bytes(5_000)))
+    tracemalloc.start()
+    try:
+        for count in (RECORDS_MAX, 2**31 - 1, -1):
+            with pytest.raises((InvalidRecordError, MessageTooLargeError)):
+                walk(memoryview(data), count)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
