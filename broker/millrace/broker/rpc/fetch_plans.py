@@ -5,8 +5,10 @@ asked for them before its batches are read: a cleaning takes the batches first (
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from millrace.broker.replica.partition import Partition
+from millrace.broker.replica.reader import LogReader
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.segment import ReadPlan
 from millrace.core.ids import Offset
@@ -14,6 +16,15 @@ from millrace.core.records.markers import AbortedTransaction
 from millrace.core.replica.fetch.session import FetchPosition
 from millrace.core.replica.fetch.session_reader import LookBack, ReadElsewhere, SendBatches
 from millrace.proto.v1 import fetch_pb2 as pb
+
+
+class TellableOffsets(NamedTuple):
+    """The offsets of a partition that its readers are told."""
+
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
+    compacted_offset: Offset
 
 
 class Plan:
@@ -45,8 +56,8 @@ class Plan:
         self.is_empty = read is None and ending is None
         self.length = 0 if read is None else read.length
 
-    def describe(self) -> pb.FetchedPartition:
-        """Return the message about the partition; note what the reader is told by it."""
+    def tell(self) -> TellableOffsets:
+        """Return the partition's offsets, and note that the reader is told them."""
         position, log, replica = self.position, self.partition.log, self.partition.replica
         log_start_offset = log.log_start_offset
         high_watermark, last_stable_offset = replica.high_watermark, replica.last_stable_offset
@@ -54,14 +65,21 @@ class Plan:
         position.told_last_stable_offset = last_stable_offset
         position.told_log_start_offset = log_start_offset
         position.told_compacted_offset = replica.role.compacted_offset
+        return TellableOffsets(
+            high_watermark, last_stable_offset, log_start_offset, position.told_compacted_offset
+        )
+
+    def describe(self) -> pb.FetchedPartition:
+        """Return the message about the partition; note what the reader is told by it."""
+        position, offsets = self.position, self.tell()
         described = pb.FetchedPartition(
             handle=position.handle,
-            high_watermark=high_watermark,
-            last_stable_offset=last_stable_offset,
-            log_start_offset=log_start_offset,
+            high_watermark=offsets.high_watermark,
+            last_stable_offset=offsets.last_stable_offset,
+            log_start_offset=offsets.log_start_offset,
             length=self.length,
             fetch_offset=position.fetch_offset,
-            compacted_offset=replica.role.compacted_offset,
+            compacted_offset=offsets.compacted_offset,
         )
         match self.ending:
             case LookBack(end):
@@ -76,7 +94,35 @@ class Plan:
         return described
 
 
-def plan_read(
+async def find_batches(
+    reader: LogReader, log: PartitionLog, offset: Offset, max_bytes: int, wanted: SendBatches
+) -> ReadPlan | None:
+    """Plan a read of what is wanted, on a thread where the disk has to be asked."""
+    try:
+        return _plan_read(log, offset, max_bytes, wanted, may_block=False)
+    except BlockingIOError:
+        log_dir = log.log_dir_of(offset)
+        found: ReadPlan | None = await reader.call(
+            log_dir, _plan_read, log, offset, max_bytes, wanted
+        )
+        return found
+
+
+async def find_aborted(
+    reader: LogReader, log: PartitionLog, offset: Offset, read: ReadPlan
+) -> Sequence[AbortedTransaction]:
+    """Return the aborted transactions in what a reader will be sent from an offset on."""
+    end = read.end_offset
+    try:
+        return log.reader.aborted(offset, end, may_block=False)
+    except BlockingIOError:
+        found: Sequence[AbortedTransaction] = await reader.call(
+            read.segment.log_dir, log.reader.aborted, offset, end
+        )
+        return found
+
+
+def _plan_read(
     log: PartitionLog,
     offset: Offset,
     max_bytes: int,

@@ -27,7 +27,7 @@ from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.broker_calls import check_id
 from millrace.broker.rpc.calls import Calls
-from millrace.broker.rpc.fetch_plans import Plan, plan_read
+from millrace.broker.rpc.fetch_plans import Plan, find_aborted, find_batches
 from millrace.broker.rpc.lags import Lags
 from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition, decode_request
@@ -484,25 +484,16 @@ class FetchStream:
                 self._pause_ms = found.pause_ms
                 return None
             return Plan(position, partition, ending=None if isinstance(found, AtEnd) else found)
-        offset, max_bytes = position.fetch_offset, room.max_bytes(position)
-        call, log_reader = self._service.reader.call, log.reader
-        try:
-            read = plan_read(log, offset, max_bytes, found, may_block=False)
-        except BlockingIOError:
-            log_dir = log.log_dir_of(offset)
-            read = await call(log_dir, plan_read, log, offset, max_bytes, found)
+        offset, log_reader = position.fetch_offset, self._service.reader
+        read = await find_batches(log_reader, log, offset, room.max_bytes(position), found)
         if read is None:
             return Plan(position, partition)
         self._session.check_window(position, read.length)
         if position.must_verify:
-            await call(read.segment.log_dir, log_reader.verify, read)
+            await log_reader.call(read.segment.log_dir, log.reader.verify, read)
         if not self._reader.read_committed:
             return Plan(position, partition, read)
-        end = read.end_offset
-        try:
-            aborted = log_reader.aborted(offset, end, may_block=False)
-        except BlockingIOError:
-            aborted = await call(read.segment.log_dir, log_reader.aborted, offset, end)
+        aborted = await find_aborted(log_reader, log, offset, read)
         return Plan(position, partition, read, aborted=aborted)
 
     async def _respond(self, plans: list[Plan]) -> None:

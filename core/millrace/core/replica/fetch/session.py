@@ -17,7 +17,7 @@ The shell asks the session with `next_turn`, reads the files, and reports with `
 KIP-227; credit as in Reactive Streams.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -206,7 +206,7 @@ class FetchSession:
 
     def room(self) -> "ResponseRoom":
         """Return what the next response may hold."""
-        return ResponseRoom(self)
+        return ResponseRoom(lambda: self.credit, self.response_bytes_max)
 
     def next_turn(self) -> list[FetchPosition]:
         """Return the partitions to look at for the next response, in the order of service.
@@ -262,13 +262,17 @@ class ResponseRoom:
     """What one response may still hold: partitions, aborted transactions, and bytes of batches.
 
     A first batch that is larger than a response is sent whole, alone, where the credit suffices.
+
+    Args:
+        credit: returns how many bytes the reader takes at the most, which may become more.
+        bytes_max: of a response.
     """
 
-    __slots__ = ("_aborted", "_bytes", "_partitions", "_session")
+    __slots__ = ("_aborted", "_bytes", "_credit", "_partitions")
 
-    def __init__(self, session: FetchSession) -> None:
-        self._session = session
-        self._bytes = min(session.credit, session.response_bytes_max)
+    def __init__(self, credit: Callable[[], int], bytes_max: int) -> None:
+        self._credit = credit
+        self._bytes = min(credit(), bytes_max)
         self._partitions = 0
         self._aborted = ABORTED_IN_RESPONSE
 
@@ -288,7 +292,7 @@ class ResponseRoom:
             size: bytes of its batches.
             aborted: how many aborted transactions are named with them.
         """
-        if size > self._bytes and (self._partitions or size > self._session.credit):
+        if size > self._bytes and (self._partitions or size > self._credit()):
             return False
         if aborted and aborted > self._aborted and self._partitions:
             return False
