@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.core.records import batch as record_batch
-from millrace.core.records.batch import BatchLimits, check, open_batch
+from millrace.core.records.batch import check, open_batch
+from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import HEADER_BYTES, parse_header
 

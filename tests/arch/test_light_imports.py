@@ -15,12 +15,13 @@ import sys
 import millrace.broker.app
 from millrace.core.ids import TopicId, TopicPartition, WallMs
 from millrace.core.records import batch
+from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.columns import Columns
 
 partition = TopicPartition(TopicId(bytes(16)), 0)
 prepared = batch.prepare(partition, Columns(1, WallMs(1), None))
 data = prepared.finish() + bytes(prepared.body)
-limits = batch.BatchLimits(batch_bytes_max=999, inflated_bytes_max=999)
+limits = BatchLimits(batch_bytes_max=999, inflated_bytes_max=999)
 header = batch.check(partition, data, limits)
 assert batch.open_batch(partition, header, data, 999).num_rows == 1
 

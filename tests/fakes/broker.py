@@ -30,7 +30,8 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition
-from millrace.core.records.batch import BatchLimits, check, open_batch, walk
+from millrace.core.records.batch import check, open_batch, walk
+from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.header import SEQUENCE_MAX, stamp
 from millrace.core.topics import parse_topic_name
 from millrace.proto import codec

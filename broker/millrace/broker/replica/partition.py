@@ -9,7 +9,7 @@ from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import MillraceError, StorageError
 from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.topic_config import CleanupPolicy, Durability, TopicConfig
-from millrace.core.records.batch import BatchLimits
+from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.header import HEADER_BYTES, BatchHeader, parse_header, stamp
 from millrace.core.records.markers import Marker, seal_markers
 from millrace.core.replica.replication.appends import Acks, Waiter

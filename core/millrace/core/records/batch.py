@@ -13,6 +13,7 @@ from millrace.core.errors import (
     CorruptBatchError,
     InvalidRecordError,
     MessageTooLargeError,
+    UnsupportedFormatError,
 )
 from millrace.core.ids import (
     NO_PRODUCER_EPOCH,
@@ -25,11 +26,13 @@ from millrace.core.ids import (
 )
 from millrace.core.records import column_reader, column_writer, few_records
 from millrace.core.records.arrow_views import int64s_of, numbers_of
+from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.column_reader import Body
 from millrace.core.records.columns import HEADERS_TYPE, RECORDS_MAX, SCHEMA, Columns
 from millrace.core.records.compression import Codec, Compressor, check_frames, inflate
 from millrace.core.records.few_records import FewRecords
 from millrace.core.records.header import (
+    COLUMNS_FORMAT,
     HEADER_BYTES,
     Attributes,
     BatchHeader,
@@ -113,20 +116,6 @@ def prepare(
     )
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
-class BatchLimits:
-    """A topic's limits for batches of clients."""
-
-    batch_bytes_max: int
-    """Header and stored body."""
-    inflated_bytes_max: int
-    """Body once inflated."""
-    requires_keys: bool = False
-    """Whether every record needs a key, as those of a compacted topic."""
-    takes_transactions: bool = False
-    """Whether a batch may belong to a transaction; not in the cluster's own topics."""
-
-
 def check(
     topic_partition: TopicPartition,
     batch: Buffer,
@@ -152,6 +141,11 @@ def check(
     """
     if header is None:
         header = parse_header(batch)
+    if header.format != COLUMNS_FORMAT:
+        raise UnsupportedFormatError(
+            "the batch is one of Kafka's (format 2), which only Kafka's own protocol takes: send "
+            "columns (format 1)"
+        )
     length = header.length
     if length != len(batch):
         raise CorruptBatchError(f"the batch is {length} bytes by its header, but {len(batch)} came")

@@ -23,6 +23,7 @@ _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_CONTENT_SIZE_BYTES: Final = (0, 2, 4, 8)
 _ZSTD_RLE_BLOCK: Final = 1
 _LZ4_MAGIC: Final = 0x184D2204
+_LZ4_INDEPENDENT: Final = 0b10_0000
 
 _ZSTD_BLOCK: Final = struct.Struct("<HB").unpack_from
 _LZ4_BLOCK: Final = struct.Struct("<I").unpack_from
@@ -50,6 +51,20 @@ def check_lz4(stored: Buffer) -> None:
     while at < len(stored):
         at = _lz4_frame_end(stored, at)
     _check_end(stored, at)
+
+
+def check_kafka_lz4(stored: Buffer) -> None:
+    """Check the frame of a Kafka client: one, of independent blocks.
+
+    Raises:
+        ValueError: it has more than data, or Kafka's own readers do not take it.
+    """
+    end = _lz4_frame_end(stored, 0)
+    if end < len(stored):
+        raise ValueError("more follows the lz4 frame")
+    _check_end(stored, end)
+    if not _number(stored, 4, 1) & _LZ4_INDEPENDENT:
+        raise ValueError("the blocks of the lz4 frame depend on one another")
 
 
 def check_gzip(stored: Buffer) -> None:

@@ -2,7 +2,7 @@
 
 | offset | size | field              | set by   | meaning                                        |
 |-------:|-----:|--------------------|----------|------------------------------------------------|
-|      0 |    4 | magic              | producer | `MRB` and the format version, 1                |
+|      0 |    4 | magic              | producer | `MRB` and the format version, 1 or 2           |
 |      4 |    4 | stored_length      | producer | bytes of the body as stored, after compression |
 |      8 |    4 | inflated_length    | producer | bytes of the body once inflated                |
 |     12 |    4 | record_count       | producer | records; 0 only when a cleaner took them all   |
@@ -28,6 +28,11 @@ to 63 and the stored body: it detects a record that was changed after the produc
 another topic (P66, CVE-2026-35554). The broker's covers the header, the producer's checksum
 included, and is renewed when the broker stamps offset, epoch and time: a batch at a wrong offset
 does not verify either. Together they cover every byte.
+
+Version 1 has columns as its body (`columns`). Version 2 has a whole record batch of Kafka's as a
+Kafka client sent it (`kafka_batch`), with a stamp of its own in bytes 0 to 7 and 12 to 15, which
+the producer's checksum leaves out: they must be what this header says. The attributes of columns
+are 0, and a time may be -1: the record has none.
 
 A header with contradicting numbers is refused: times lie between 0 and `TIMESTAMP_MAX`, only a
 producer with an id has an epoch and sequences, and a time that its attribute does not announce is
@@ -58,8 +63,13 @@ from millrace.core.ids import (
 
 Buffer = bytes | bytearray | memoryview
 
+COLUMNS_FORMAT: Final = 1
+KAFKA_FORMAT: Final = 2
 MAGIC: Final = b"MRB\x01"
+KAFKA_MAGIC: Final = b"MRB\x02"
 HEADER_BYTES: Final = 96
+KAFKA_HEADER_BYTES: Final = 61
+"""What a body of format 2 begins with: see `kafka_batch`."""
 BODY_BYTES_MAX: Final = 2**31 - 1 - HEADER_BYTES
 """Bytes of a body, stored or inflated, that the format can express; brokers allow far less."""
 SEQUENCE_MAX: Final = 2**31 - 1  # Then the next sequence is 0 (P43).
@@ -72,11 +82,12 @@ _BROKER: Final = struct.Struct("<IiqqHH")  # Bytes 64 to 91: the producer's CRC,
 _CRC: Final = struct.Struct("<I")
 _WHOLE: Final = struct.Struct("<4sIIIIHhqiIqqqIiqqHHI")  # All of these in one.
 _BINDING: Final = struct.Struct("<16si")
+_KAFKA_STAMP: Final = struct.Struct(">q4xi")  # In a body of format 2: base offset, leader epoch.
 
-_PRODUCER_BYTES: Final = _PRODUCER.size
+PRODUCER_BYTES: Final = _PRODUCER.size
 _BROKER_CRC_AT: Final = HEADER_BYTES - _CRC.size
-assert _PRODUCER_BYTES == 64
-assert _PRODUCER_BYTES + _BROKER.size == _BROKER_CRC_AT
+assert PRODUCER_BYTES == 64
+assert PRODUCER_BYTES + _BROKER.size == _BROKER_CRC_AT
 assert _WHOLE.size == HEADER_BYTES
 
 
@@ -99,6 +110,8 @@ class Attributes:
 
     COLUMNS: Final = OFFSET_DELTAS | TIMESTAMPS | KEYS | VALUES | HEADERS
     KNOWN: Final = 0x7F3F
+    KNOWN_OF_KAFKA: Final = CODEC_MASK | TRANSACTIONAL | DELETE_HORIZON
+    """Of a batch of format 2."""
 
 
 APPEND_TIME: Final = 0x0001
@@ -125,6 +138,8 @@ class BatchHeader:
     base_offset: Offset
     append_timestamp: WallMs
     broker_attributes: int
+    format: int
+    """The version of the layout: `COLUMNS_FORMAT` or `KAFKA_FORMAT`."""
 
     @property
     def length(self) -> int:
@@ -190,7 +205,8 @@ class BatchHeader:
     def largest_timestamp(self) -> WallMs:
         """The time for retention and the time index; `NO_TIMESTAMP`: there is no record.
 
-        A batch that a cleaner emptied has a time, and no record of it.
+        A batch that a cleaner emptied has a time, and no record of it; Kafka's records may have no
+        time (K3).
         """
         if not self.record_count:
             return NO_TIMESTAMP
@@ -212,10 +228,11 @@ def producer_section(
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
     delete_horizon: WallMs = NO_TIMESTAMP,
+    magic: bytes = MAGIC,
 ) -> bytes:
     """Return bytes 0 to 63: the producer's fields, before its checksum."""
     return _PRODUCER.pack(
-        MAGIC,
+        magic,
         stored_length,
         inflated_length,
         record_count,
@@ -232,9 +249,16 @@ def producer_section(
 
 
 def producer_checksum(topic_partition: TopicPartition, section: Buffer, body: Buffer) -> int:
-    """Return the CRC-32C that binds `section` and the stored `body` to a partition."""
+    """Return the CRC-32C that binds `section` and the stored `body` to a partition.
+
+    Of a body of format 2 it leaves out what the leader stamps (K2).
+    """
     crc = crc32c.crc32c(_BINDING.pack(*topic_partition))
     crc = crc32c.crc32c(section, crc)
+    if section[3] == KAFKA_FORMAT:
+        body = memoryview(body)
+        crc = crc32c.crc32c(body[8:12], crc)
+        body = body[16:]
     return crc32c.crc32c(body, crc)
 
 
@@ -242,6 +266,13 @@ def seal(topic_partition: TopicPartition, section: bytes, body: Buffer) -> bytes
     """Return the 96-byte header of a batch as a producer sends it, not yet stamped."""
     crc = producer_checksum(topic_partition, section, body)
     return _stamped(section, _BROKER.pack(crc, NO_LEADER_EPOCH, 0, NO_TIMESTAMP, 0, 0))
+
+
+def seal_again(header: Buffer, crc: int) -> bytes:
+    """Return the 96-byte header with another checksum of the producer's, not yet stamped."""
+    return _stamped(
+        bytes(header[:PRODUCER_BYTES]), _BROKER.pack(crc, NO_LEADER_EPOCH, 0, NO_TIMESTAMP, 0, 0)
+    )
 
 
 def stamp(
@@ -253,16 +284,18 @@ def stamp(
 ) -> bytes:
     """Return `header` with the broker's fields set and its checksum renewed.
 
+    Of a batch of format 2 its body is stamped, too: see `kafka_batch.stamp`.
+
     Args:
         header: the 96 bytes as the producer sent them.
         base_offset: offset of the batch's first record.
         leader_epoch: epoch of the leader that stamps (P1).
         append_timestamp: time of all records when the topic stamps append time, else -1.
     """
-    (crc,) = _CRC.unpack_from(header, _PRODUCER_BYTES)
+    (crc,) = _CRC.unpack_from(header, PRODUCER_BYTES)
     attributes = APPEND_TIME if append_timestamp != NO_TIMESTAMP else 0
     return _stamped(
-        bytes(header[:_PRODUCER_BYTES]),
+        bytes(header[:PRODUCER_BYTES]),
         _BROKER.pack(crc, leader_epoch, base_offset, append_timestamp, attributes, 0),
     )
 
@@ -291,14 +324,18 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
         top, horizon, crc, leader_epoch, base_offset, append_time, broker_attributes, zero2,
         broker_crc,
     ) = _WHOLE.unpack_from(data, at)  # fmt: skip
-    if magic != MAGIC:
+    if magic == MAGIC:
+        batch_format, known, first_time = COLUMNS_FORMAT, Attributes.KNOWN, 0
+    elif magic == KAFKA_MAGIC:
+        batch_format, known, first_time = KAFKA_FORMAT, Attributes.KNOWN_OF_KAFKA, NO_TIMESTAMP
+    else:
         _refuse_magic(magic, memoryview(data)[at : at + _BROKER_CRC_AT], broker_crc)
     found = crc32c.crc32c(memoryview(data)[at : at + _BROKER_CRC_AT])
     if found != broker_crc:
         raise CorruptBatchError(
             f"the header's checksum is {broker_crc:#010x}, but its bytes give {found:#010x}"
         )
-    if attributes & ~Attributes.KNOWN or broker_attributes & ~APPEND_TIME or zero or zero2:
+    if attributes & ~known or broker_attributes & ~APPEND_TIME or zero or zero2:
         raise UnsupportedFormatError(
             f"the batch has attributes ({attributes:#06x}, {broker_attributes:#06x}) of a later "
             "format"
@@ -309,8 +346,12 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
         and inflated <= BODY_BYTES_MAX
         and 0 <= base_offset < 2**63 - 1 - last_delta
         and leader_epoch >= NO_LEADER_EPOCH
-        and 0 <= base <= top <= TIMESTAMP_MAX
-        and (base == top or attributes & Attributes.TIMESTAMPS)
+        and first_time <= base <= top <= TIMESTAMP_MAX
+        and (
+            base == top or attributes & Attributes.TIMESTAMPS
+            if batch_format == COLUMNS_FORMAT
+            else count and stored >= KAFKA_HEADER_BYTES <= inflated
+        )
         and (
             _is_time(append_time)
             if broker_attributes & APPEND_TIME
@@ -329,19 +370,21 @@ def parse_header(data: Buffer, at: int = 0) -> BatchHeader:
         )
     return BatchHeader(
         stored, inflated, count, last_delta, attributes, epoch, pid, sequence, base, top, horizon,
-        crc, leader_epoch, base_offset, append_time, broker_attributes,
+        crc, leader_epoch, base_offset, append_time, broker_attributes, batch_format,
     )  # fmt: skip
 
 
 def _refuse_magic(magic: bytes, header: memoryview, checksum: int) -> NoReturn:
-    if crc32c.crc32c(MAGIC + bytes(header[len(MAGIC) :])) == checksum:
-        raise CorruptBatchError(
-            f"the bytes begin with {magic!r}, and the header's checksum fits {MAGIC!r}: the batch "
-            "is damaged"
-        )
+    for known in (MAGIC, KAFKA_MAGIC):
+        if crc32c.crc32c(known + bytes(header[len(known) :])) == checksum:
+            raise CorruptBatchError(
+                f"the bytes begin with {magic!r}, and the header's checksum fits {known!r}: the "
+                "batch is damaged"
+            )
     if magic[:3] == MAGIC[:3]:
         raise UnsupportedFormatError(
-            f"the batch has format version {magic[3]}; this release reads version {MAGIC[3]}"
+            f"the batch has format version {magic[3]}; this release reads versions "
+            f"{COLUMNS_FORMAT} and {KAFKA_FORMAT}"
         )
     raise CorruptBatchError(f"the bytes begin with {magic!r}, not {MAGIC!r}: this is no batch")
 
@@ -375,7 +418,7 @@ def verify_body(topic_partition: TopicPartition, header: BatchHeader, batch: Buf
         raise CorruptBatchError(
             f"the batch is {length} bytes by its header, but {len(view)} are there"
         )
-    found = producer_checksum(topic_partition, view[:_PRODUCER_BYTES], view[HEADER_BYTES:length])
+    found = producer_checksum(topic_partition, view[:PRODUCER_BYTES], view[HEADER_BYTES:length])
     if found != header.producer_crc:
         raise CorruptBatchError(
             f"the batch at offset {header.base_offset} does not match its "
@@ -383,3 +426,12 @@ def verify_body(topic_partition: TopicPartition, header: BatchHeader, batch: Buf
             "changed, or it belongs to another partition",
             topic_partition=topic_partition,
         )
+    if header.format == KAFKA_FORMAT:
+        stamped = _KAFKA_STAMP.unpack_from(view, HEADER_BYTES)
+        if stamped != (header.base_offset, header.leader_epoch):
+            raise CorruptBatchError(
+                f"the batch at offset {header.base_offset} of leader epoch {header.leader_epoch} "
+                f"has offset {stamped[0]} and leader epoch {stamped[1]} in Kafka's header: its "
+                "bytes changed",
+                topic_partition=topic_partition,
+            )

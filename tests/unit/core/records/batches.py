@@ -12,7 +12,7 @@ from tests.fakes.header_fields import FIELDS
 
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
 from millrace.core.records import batch as record_batch
-from millrace.core.records.batch import BatchLimits
+from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.columns import Columns
 from millrace.core.records.compression import CODEC_NAMES, Compressor
 from millrace.core.records.header import (
@@ -81,8 +81,12 @@ def open_whole(batch: bytes, inflated_bytes_max: int = 1 << 20) -> pa.RecordBatc
 
 
 def numbers_of(header: BatchHeader) -> dict[str, int]:
-    """Return a parsed header's fields by their names."""
-    return {field.name: getattr(header, field.name) for field in fields(header)}
+    """Return a parsed header's fields by their names, without the format, which its magic says."""
+    return {
+        field.name: getattr(header, field.name)
+        for field in fields(header)
+        if field.name != "format"
+    }
 
 
 def rows(columns: Columns) -> list[dict[str, Any]]:

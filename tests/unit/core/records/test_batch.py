@@ -36,13 +36,13 @@ from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, Wa
 from millrace.core.records import batch as record_batch
 from millrace.core.records import column_reader, column_writer
 from millrace.core.records.batch import (
-    BatchLimits,
     check,
     check_cost_us,
     open_batch,
     prepare,
     walk,
 )
+from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.cells import FEW_MAX
 from millrace.core.records.columns import RECORDS_MAX, Columns
 from millrace.core.records.compression import CODEC_NAMES, Codec, Compressor, inflate

@@ -9,7 +9,7 @@ from bench.format_sizes import sizes
 from tests.fakes.header_fields import FIELDS
 from tests.unit.core.records.vectors import binary
 
-from millrace.core.records import columns, header
+from millrace.core.records import columns, header, kafka_batch
 from millrace.core.records.columns import COLUMN_NAMES, RECORDS_MAX, TABLE_ENTRY
 from millrace.core.records.compression import Codec
 from millrace.core.records.header import HEADER_BYTES, TIMESTAMP_MAX, Attributes
@@ -29,7 +29,7 @@ def table(text: str, first: str) -> list[list[str]]:
     return [rows[0], *rows[2:]]
 
 
-@pytest.mark.parametrize("module", [header, columns])
+@pytest.mark.parametrize("module", [header, columns, kafka_batch])
 def test_the_tables_of_bytes_are_those_of_the_code(module: object) -> None:
     lines = [line for line in (module.__doc__ or "").splitlines() if line.startswith("|")]
     assert lines

@@ -197,7 +197,7 @@ def test_a_transactions_marker_has_a_producer_and_no_sequence() -> None:
 @pytest.mark.parametrize(
     "numbers",
     [
-        {"magic": b"MRB\x02"},
+        {"magic": b"MRB\x03"},
         {"magic": b"MRB\x00"},
         {"attributes": 0x8000 | Attributes.VALUES},
         {"attributes": 0x0040 | Attributes.VALUES},

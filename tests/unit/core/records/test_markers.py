@@ -9,7 +9,8 @@ from tests.fakes.stamped_batches import TOPIC_PARTITION
 
 from millrace.core.errors import InvalidRecordError
 from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, WallMs
-from millrace.core.records.batch import BatchLimits, check, prepare
+from millrace.core.records.batch import check, prepare
+from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import Attributes, parse_header
 from millrace.core.records.markers import (
