@@ -202,7 +202,9 @@ class _Administration:
             _PARTS_OF_TOPICS_AT_ONCE,
             "topics",
             "topic_ids",
-            weigh=lambda topic: 1 + (topic.partitions or default) + len(topic.config),
+            weigh=lambda topic: (
+                1 + (topic.partitions or len(topic.assignment) or default) + len(topic.config)
+            ),
         )
         response = pb.ControllerResponse(create_topics=cluster_pb2.CreateTopicsResponse())
         await self._add_topics(response.create_topics.results, outcomes)
@@ -412,6 +414,7 @@ def _new_topic(topic: cluster_pb2.NewTopic) -> NewTopic:
         partitions=topic.partitions,
         replication_factor=topic.replication_factor,
         config=dict(topic.config),
+        assignment=_assignment(topic.assignment),
     )
 
 
@@ -421,7 +424,14 @@ def _topic_change(change: cluster_pb2.TopicChange) -> TopicChange:
         set_config=dict(change.set_config),
         unset_config=tuple(change.unset_config),
         partitions=change.partitions,
+        assignment=_assignment(change.assignment),
     )
+
+
+def _assignment(
+    assignment: Iterable[cluster_pb2.NewReplicas],
+) -> tuple[tuple[BrokerId, ...], ...]:
+    return tuple(tuple(map(BrokerId, named.replicas)) for named in assignment)
 
 
 def _topic_ref(topic: cluster_pb2.TopicRef) -> TopicRef:

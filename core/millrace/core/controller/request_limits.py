@@ -114,7 +114,7 @@ def size_problem(request: Request, config: ClusterConfig) -> str | None:
 def _growth_problem(topics: Sequence[NewTopic | TopicChange], config: ClusterConfig) -> str | None:
     if len(topics) == 1:
         return None  # It may have any size: its own answer says what is wrong with it.
-    partitions = sum(topic.partitions for topic in topics)
+    partitions = sum(max(topic.partitions, len(topic.assignment)) for topic in topics)
     return _too_many(partitions, "partitions", config.topic_partitions_max, "topic_partitions_max")
 
 

@@ -5,10 +5,11 @@ topics may be in two objects, and a crash between the two writes must not leave 
 name (P37).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from millrace.core.controller.balancing.assignment import Assignment, check_assignment
 from millrace.core.controller.balancing.placement import Candidate, place
 from millrace.core.controller.decided.decided_metadata import DecidedMetadata
 from millrace.core.controller.partitions import elections
@@ -88,6 +89,7 @@ def created(
         MalformedRequestError: the id is or was another topic's, or is zero.
         InvalidPartitionsError: too many partitions, for the topic, a broker or the store.
         InvalidReplicationFactorError: more replicas than brokers that can hold them.
+        InvalidReplicaAssignmentError: brokers that are named cannot hold them.
         InvalidConfigError: unknown or bad settings.
         UnsupportedFeatureError: a broker of an earlier release does not know them.
     """
@@ -161,17 +163,24 @@ def _made(
     new: NewTopic,
     topic_id: TopicId,
 ) -> Topic:
-    partitions = new.partitions or config.default_partitions
+    partitions = new.partitions or len(new.assignment) or config.default_partitions
     _check_partition_count(name, partitions, config)
     overrides = canonical_overrides(new.config)
     check_settings(decided.cluster, str(name), overrides)
     media = parse_overrides(overrides).media
-    replication_factor = new.replication_factor
-    if not replication_factor:
+    replication_factor = new.replication_factor or len(next(iter(new.assignment), ()))
+    if not replication_factor and not new.assignment:
         _check_has_begun(decided.cluster, config, name)
         replication_factor = default_replication_factor(config, decided.cluster, media)
-    brokers = _brokers_for(decided, config, name, replication_factor, media)
-    states = _placed(decided, partitions, replication_factor, brokers, overrides)
+    states = _new_partitions(
+        decided,
+        config,
+        name,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        overrides=overrides,
+        assignment=new.assignment,
+    )
     check_broker_loads(decided, config, name, states)
     topic = Topic(topic_id=topic_id, name=name, partitions=states, overrides=overrides)
     check_shard_size(decided, config, topic, topic_bytes(topic))
@@ -187,6 +196,7 @@ def altered(decided: DecidedMetadata, config: ClusterConfig, change: TopicChange
         InvalidPartitionsError: fewer partitions than there are, or too many.
         InvalidReplicationFactorError: too few brokers can hold the new partitions, or all
             partitions on the new media.
+        InvalidReplicaAssignmentError: brokers that are named cannot hold them.
         InvalidConfigError: unknown or bad settings.
         UnsupportedFeatureError: a broker of an earlier release does not know them.
     """
@@ -197,18 +207,27 @@ def altered(decided: DecidedMetadata, config: ClusterConfig, change: TopicChange
     media = parse_overrides(overrides).media
     if media not in (topic.config.media, TopicMedia.ANY):
         _brokers_for(decided, config, topic.name, topic.target_replication_factor, media)
-    if change.partitions:
-        more = change.partitions - len(partitions)
+    wanted = change.partitions
+    if change.assignment and not wanted:
+        wanted = len(partitions) + len(change.assignment)
+    if wanted:
+        more = wanted - len(partitions)
         if more < 0:
             raise InvalidPartitionsError(
                 f"topic {str(topic.name)!r} has {count(len(partitions), 'partition')}, and the "
                 "number can only grow: create another topic to have fewer"
             )
-        _check_partition_count(topic.name, change.partitions, config)
-        if more:
-            factor = topic.target_replication_factor
-            brokers = _brokers_for(decided, config, topic.name, factor, media)
-            states = _placed(decided, more, factor, brokers, overrides)
+        _check_partition_count(topic.name, wanted, config)
+        if more or change.assignment:
+            states = _new_partitions(
+                decided,
+                config,
+                topic.name,
+                partitions=more,
+                replication_factor=topic.target_replication_factor,
+                overrides=overrides,
+                assignment=change.assignment,
+            )
             check_broker_loads(decided, config, topic.name, states)
             partitions += states
     after = replace(topic, partitions=partitions, overrides=overrides)
@@ -449,27 +468,44 @@ def _under_new_config(
     return tuple(elections.with_config(partition, before, after) for partition in topic.partitions)
 
 
-def _placed(
+def _new_partitions(
     decided: DecidedMetadata,
+    config: ClusterConfig,
+    name: TopicName,
+    *,
     partitions: int,
     replication_factor: int,
-    brokers: list[BrokerRegistration],
     overrides: Mapping[str, str],
+    assignment: Assignment,
 ) -> tuple[PartitionState, ...]:
     """Return new partitions; the replicas on brokers that are there are in sync.
 
     The first of them leads, which is the preferred leader if it is there.
     """
-    replicas = place(
-        partitions,
-        replication_factor,
-        [candidate(broker) for broker in brokers],
-        replica_counts=decided.replica_counts,
-        leader_counts=decided.leader_counts,
-        follower_counts=decided.follower_counts,
-        heir_counts=decided.heir_counts,
-        in_sync_min=parse_overrides(overrides).effective_min_insync_replicas(replication_factor),
-    )
+    settings = parse_overrides(overrides)
+    replicas: Iterable[tuple[BrokerId, ...]]
+    if assignment:
+        brokers = decided.cluster.members(settings.media)
+        check_assignment(
+            name,
+            assignment,
+            {broker.broker_id: broker for broker in brokers},
+            partitions=partitions,
+            replication_factor=replication_factor,
+        )
+        replicas = map(tuple, assignment)
+    else:
+        brokers = _brokers_for(decided, config, name, replication_factor, settings.media)
+        replicas = place(
+            partitions,
+            replication_factor,
+            [candidate(broker) for broker in brokers],
+            replica_counts=decided.replica_counts,
+            leader_counts=decided.leader_counts,
+            follower_counts=decided.follower_counts,
+            heir_counts=decided.heir_counts,
+            in_sync_min=settings.effective_min_insync_replicas(replication_factor),
+        )
     there = {broker.broker_id: broker for broker in brokers if broker.is_there}
     return tuple(_new_partition(replica, there) for replica in replicas)
 

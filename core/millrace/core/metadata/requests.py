@@ -34,12 +34,15 @@ class NewTopic:
         partitions: 0 is the cluster's default.
         replication_factor: 0 is the cluster's default.
         config: settings by Kafka's names.
+        assignment: the replicas of each partition, the preferred leader first; empty: the
+            controller chooses them.
     """
 
     name: str
     partitions: int = 0
     replication_factor: int = 0
     config: Mapping[str, str] = field(default_factory=dict)
+    assignment: Sequence[Sequence[BrokerId]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +64,15 @@ class TopicChange:
         set_config: settings by Kafka's names.
         unset_config: names of settings that shall follow the default again.
         partitions: the new number, which can only be larger; 0 leaves it.
+        assignment: the replicas of each added partition, the preferred leader first; empty: the
+            controller chooses them.
     """
 
     topic: TopicRef
     set_config: Mapping[str, str] = field(default_factory=dict)
     unset_config: Sequence[str] = ()
     partitions: int = 0
+    assignment: Sequence[Sequence[BrokerId]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

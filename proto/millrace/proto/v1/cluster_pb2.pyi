@@ -164,7 +164,7 @@ class CreateTopicsRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class NewTopic(_message.Message):
-    __slots__ = ("name", "partitions", "replication_factor", "config", "topic_id")
+    __slots__ = ("name", "partitions", "replication_factor", "config", "topic_id", "assignment")
     class ConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -177,12 +177,20 @@ class NewTopic(_message.Message):
     REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     replication_factor: int
     config: _containers.ScalarMap[str, str]
     topic_id: bytes
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., config: _Optional[_Mapping[str, str]] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
+    assignment: _containers.RepeatedCompositeFieldContainer[NewReplicas]
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., config: _Optional[_Mapping[str, str]] = ..., topic_id: _Optional[bytes] = ..., assignment: _Optional[_Iterable[_Union[NewReplicas, _Mapping]]] = ...) -> None: ...
+
+class NewReplicas(_message.Message):
+    __slots__ = ("replicas",)
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CreateTopicsResponse(_message.Message):
     __slots__ = ("results", "metadata_epoch")
@@ -209,7 +217,7 @@ class AlterTopicsRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicChange, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class TopicChange(_message.Message):
-    __slots__ = ("name", "topic_id", "set_config", "unset_config", "partitions")
+    __slots__ = ("name", "topic_id", "set_config", "unset_config", "partitions", "assignment")
     class SetConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -222,12 +230,14 @@ class TopicChange(_message.Message):
     SET_CONFIG_FIELD_NUMBER: _ClassVar[int]
     UNSET_CONFIG_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: bytes
     set_config: _containers.ScalarMap[str, str]
     unset_config: _containers.RepeatedScalarFieldContainer[str]
     partitions: int
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., set_config: _Optional[_Mapping[str, str]] = ..., unset_config: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ...) -> None: ...
+    assignment: _containers.RepeatedCompositeFieldContainer[NewReplicas]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., set_config: _Optional[_Mapping[str, str]] = ..., unset_config: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ..., assignment: _Optional[_Iterable[_Union[NewReplicas, _Mapping]]] = ...) -> None: ...
 
 class AlterTopicsResponse(_message.Message):
     __slots__ = ("results", "metadata_epoch")
