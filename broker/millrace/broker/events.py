@@ -302,6 +302,15 @@ COORDINATOR_NOT_LOADED: Final = Event(
     action="Do what the error says if it stays.",
     fields=("topic", "partition", "error"),
 )
+GROUP_REBALANCES: Final = Event(
+    name="group_rebalances",
+    level=Level.INFO,
+    text="the members of a group join again: %(reason)s",
+    meaning="A member of a group of Kafka's classic protocol came, went, or said something else. "
+    "Its leader assigns partitions anew; many of these lines in a row say that members are too "
+    "slow for their session or rebalance timeouts.",
+    fields=("group", "generation", "reason"),
+)
 TRANSACTION_TIMED_OUT: Final = Event(
     name="transaction_timed_out",
     level=Level.WARNING,
@@ -807,6 +816,8 @@ FIELDS: Final = {
     "client_id": "the name that a client gives itself",
     "closed": "connections that were closed since the last such line",
     "cluster_id": "the cluster's id",
+    "generation": "number of the generation that ends",
+    "group": "name of the group",
     "committed_offset": "records before it were acknowledged",
     "connections": "open ones",
     "copy_epoch": "the last life that used the copy of the disk",

@@ -474,6 +474,10 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
     config["metrics"]["names"] = "logs.example.org"
     config["positions"]["left_topic_retention_ms"] = "3h"
     config["cluster"]["transactions_partitions"] = 32
+    config["groups"]["classic_rebalance_delay_ms"] = "1s"
+    config["groups"]["classic_session_timeout_ms_min"] = "2s"
+    config["groups"]["classic_session_timeout_ms_max"] = "5min"
+    config["groups"]["classic_group_bytes_max"] = "1MiB"
     config["transactions"] = {
         "timeout_ms_max": "5min",
         "id_expiration_ms": "3d",
@@ -489,6 +493,10 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
     assert found.metrics.names == "logs.example.org"
     assert found.positions.left_topic_retention_ms == 3 * 3_600_000
     assert found.cluster.transactions_partitions == 32
+    assert found.groups.classic_rebalance_delay_ms == 1000
+    assert found.groups.classic_session_timeout_ms_min == 2000
+    assert found.groups.classic_session_timeout_ms_max == 300_000
+    assert found.groups.classic_group_bytes_max == 1 << 20
     assert found.transactions == TransactionsConfig(
         timeout_ms_max=300_000,
         id_expiration_ms=3 * 86_400_000,

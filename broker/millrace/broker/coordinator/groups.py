@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from millrace.broker.coordinator.classic_members import ClassicMembers
 from millrace.broker.coordinator.coordinators import CoordinatorLimits, CoordinatorRuntime
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
@@ -116,6 +117,7 @@ class Groups:
 
     Attributes:
         runtime: runs the coordinators.
+        classic: the members of groups that speak Kafka's classic protocol.
         config: the broker's settings of groups.
     """
 
@@ -144,6 +146,7 @@ class Groups:
             limits=limits,
             on_ended=self._on_ended,
         )
+        self.classic = ClassicMembers(lambda: self.runtime, on_failure)
         self._sessions: dict[TopicPartition, Sessions] = {}
         # The waiting heartbeats, by group and member id.
         self._waiting: dict[TopicPartition, dict[tuple[str, str], set[_Wait]]] = {}
@@ -369,6 +372,7 @@ class Groups:
     def _on_ended(self, place: TopicPartition) -> None:
         """This broker stops to serve a partition."""
         self._sessions.pop(place, None)
+        self.classic.on_ended(place)
         if waiting := self._waiting.get(place):
             self._waking.begin(self._wake([wait for some in waiting.values() for wait in some]))
 
@@ -383,8 +387,10 @@ class Groups:
         try:
             while True:
                 await asyncio.sleep(_SESSIONS_SECONDS)
+                self.classic.look()
                 await self.end_sessions()
         finally:
+            await self.classic.close()
             await self._waking.cancel()
             for task in (*self._ending.values(), *self._assigning.values()):
                 task.cancel()

@@ -51,6 +51,12 @@ LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {
         "transactions_replication_factor",
         "transactions_durability",
     ),
+    "groups": (
+        "classic_rebalance_delay_ms",
+        "classic_session_timeout_ms_min",
+        "classic_session_timeout_ms_max",
+        "classic_group_bytes_max",
+    ),
     "transactions": (
         "timeout_ms_max",
         "id_expiration_ms",

@@ -73,8 +73,50 @@ class GroupsConfig:
         maximum=10_000_000,
     )
 
+    classic_rebalance_delay_ms: int = setting(
+        3_000,
+        "How long a group of Kafka's classic protocol without members waits for more of them after "
+        "the first one has joined, and again after each that comes meanwhile, at most for the "
+        "rebalance timeout of its members. With 0 programs that start together are assigned "
+        "partitions several times.",
+        kafka="group.initial.rebalance.delay.ms",
+        unit=Unit.MILLISECONDS,
+        maximum=600_000,
+    )
+    classic_session_timeout_ms_min: int = setting(
+        6_000,
+        "Shortest session timeout that a member of Kafka's classic protocol may ask for.",
+        kafka="group.min.session.timeout.ms",
+        unit=Unit.MILLISECONDS,
+        minimum=100,
+        maximum=3_600_000,
+    )
+    classic_session_timeout_ms_max: int = setting(
+        1_800_000,
+        "Longest session timeout that such a member may ask for.",
+        kafka="group.max.session.timeout.ms",
+        unit=Unit.MILLISECONDS,
+        minimum=1000,
+        maximum=86_400_000,
+    )
+    classic_group_bytes_max: int = setting(
+        2 << 20,
+        "Most bytes of what the members of one group of Kafka's classic protocol say of themselves "
+        "and are assigned; a member that does not fit is refused. They are stored as one record, "
+        "of up to one and a half times this size.",
+        unit=Unit.BYTES,
+        minimum=16 << 10,
+        maximum=4 << 20,
+    )
+
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""
+        if self.classic_session_timeout_ms_min > self.classic_session_timeout_ms_max:
+            yield (
+                f"classic_session_timeout_ms_min = {self.classic_session_timeout_ms_min}: must be "
+                "at most classic_session_timeout_ms_max = "
+                f"{self.classic_session_timeout_ms_max}"
+            )
         if 3 * self.heartbeat_interval_ms > self.session_timeout_ms:
             yield (
                 f"heartbeat_interval_ms = {self.heartbeat_interval_ms}: must be at most a third of "

@@ -3,7 +3,9 @@
 `coordinator/contract.py` has the contract between it and its runtime. One partition keeps
 everything that has the same name: the members of a group, and the positions of groups, of readers
 without a group, and of Spark. The parts share one log: positions
-(`coordinator/positions/machine.py`) and memberships (`membership.py`).
+(`coordinator/positions/machine.py`), memberships (`membership.py`), and the groups of Kafka's
+classic protocol (`classic.py`). A group speaks one protocol at a time: as long as it has members,
+it refuses those of the other one (K11).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,7 +15,11 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups import classic_records
 from millrace.core.coordinator.groups import records as group_records
+from millrace.core.coordinator.groups.classic import ClassicGroups
+from millrace.core.coordinator.groups.classic_events import Refused
+from millrace.core.coordinator.groups.classic_records import ClassicRecord, Generation
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.group import Current, GroupRecord, MembershipRecord
 from millrace.core.coordinator.groups.membership import Heartbeat, MembershipMachine
@@ -28,7 +34,13 @@ from millrace.core.coordinator.positions.position import (
     PositionsConfig,
 )
 from millrace.core.coordinator.positions.records import PendingRecord, PositionRecord
-from millrace.core.errors import UnstablePositionsError
+from millrace.core.errors import (
+    GroupNotEmptyError,
+    GroupSubscribedToTopicError,
+    InvalidGroupError,
+    UnknownMemberIdError,
+    UnstablePositionsError,
+)
 from millrace.core.ids import (
     LeaderEpoch,
     Offset,
@@ -40,7 +52,7 @@ from millrace.core.ids import (
 )
 from millrace.core.words import count
 
-CoordinatorRecord: TypeAlias = PositionRecord | PendingRecord | MembershipRecord
+CoordinatorRecord: TypeAlias = PositionRecord | PendingRecord | MembershipRecord | ClassicRecord
 ResponseT = TypeVar("ResponseT")
 _RecordT = TypeVar("_RecordT", bound=CoordinatorRecord)
 
@@ -75,6 +87,7 @@ class GroupCoordinator:
 
     Attributes:
         membership: who is in which group.
+        classic: likewise in groups of Kafka's classic protocol.
     """
 
     def __init__(
@@ -89,6 +102,7 @@ class GroupCoordinator:
         self._kept: KeptRecords[CoordinatorRecord] = KeptRecords(start_offset, slack_records)
         self._positions = PositionsMachine(positions, self._kept, expired_at_once=expired_at_once)
         self.membership = MembershipMachine(groups)
+        self.classic = ClassicGroups(groups, lambda name: name in self.membership.occupied)
         self._config = positions
 
     def __len__(self) -> int:
@@ -110,6 +124,8 @@ class GroupCoordinator:
         self._kept.replay(record, offset)
         if isinstance(record, PositionRecord | PendingRecord):
             self._positions.replay(record)
+        elif isinstance(record, ClassicRecord):
+            self.classic.replay(record)
         else:
             self.membership.replay(record)
 
@@ -120,16 +136,19 @@ class GroupCoordinator:
         return [*self.group_names(), *self.other_names()]
 
     def group_names(self) -> list[str]:
-        """Return the names of consumer groups, the oldest first."""
-        return list(self.membership.groups)
+        """Return the names of consumer groups of both protocols, the oldest first."""
+        return [*{**dict.fromkeys(self.membership.groups), **dict.fromkeys(self.classic.names())}]
 
     def other_names(self) -> list[str]:
         """Return the names of readers that are no consumer group, likewise."""
-        return [name for name in self._positions.names() if name not in self.membership.groups]
+        return [name for name in self._positions.names() if not self._is_group(name)]
 
     def has(self, name: str) -> bool:
         """Whether there is a group or another reader of this name."""
-        return name in self.membership.groups or self._positions.has(name)
+        return self._is_group(name) or self._positions.has(name)
+
+    def _is_group(self, name: str) -> bool:
+        return name in self.membership.groups or self.classic.has(name)
 
     def reading(
         self, name: str, partitions_of: Callable[[TopicId], int]
@@ -145,8 +164,8 @@ class GroupCoordinator:
         """
         offsets: dict[TopicPartition, Offset | None] = {**self._positions.offsets(name)}
         group = self.membership.groups.get(name)
-        if group is not None:
-            read = dict.fromkeys(group.owners) | offsets
+        if self._is_group(name):
+            read = dict.fromkeys(() if group is None else group.owners) | offsets
             for topic_id in {partition.topic_id: None for partition in read}:
                 for partition in range(partitions_of(topic_id)):
                     read.setdefault(TopicPartition(topic_id, partition))
@@ -155,7 +174,7 @@ class GroupCoordinator:
 
     def names_after(self, after: str, count: int) -> list[str]:
         """Return the first names of all after another one, sorted."""
-        groups = (name for name in self.membership.groups if not self._positions.has(name))
+        groups = (name for name in self.group_names() if not self._positions.has(name))
         return nsmallest(
             count, (name for name in chain(self._positions.names(), groups) if name > after)
         )
@@ -163,8 +182,9 @@ class GroupCoordinator:
     def summary(self, name: str) -> Summary:
         """Return the kind of a name, and how many members it has."""
         group = self.membership.groups.get(name)
-        if group is not None:
-            return Summary(NameKind.CONSUMER, len(group.members))
+        if group is not None or self.classic.has(name):
+            members = 0 if group is None else len(group.members)
+            return Summary(NameKind.CONSUMER, members or self.classic.members(name))
         has_begun = self._positions.has_initial(name)
         return Summary(NameKind.SPARK if has_begun else NameKind.STANDALONE, 0)
 
@@ -201,7 +221,7 @@ class GroupCoordinator:
         Raises:
             MillraceError: see `PositionsMachine.handle_commit`, `MembershipMachine.check_commit`.
         """
-        self.membership.check_commit(name, member_id, epoch, positions)
+        self._check_commit(name, member_id, epoch, positions)
         commit = CommitNumber(member_id, number) if member_id and number else None
         return self._stored(self._positions.handle_commit(name, positions, now, commit))
 
@@ -232,13 +252,24 @@ class GroupCoordinator:
         Raises:
             MillraceError: as in `handle_commit`.
         """
-        self.membership.check_commit(name, member_id, epoch, positions)
+        self._check_commit(name, member_id, epoch, positions)
         commit = CommitNumber(member_id, number) if member_id and number else None
         return self._stored(
             self._positions.handle_stage(
                 name, positions, producer, coordinator_epoch, now, commit=commit
             )
         )
+
+    def _check_commit(
+        self, name: str, member_id: str, epoch: int, positions: Iterable[TopicPartition]
+    ) -> None:
+        members = self.classic.members(name)
+        if members and not member_id:
+            raise UnknownMemberIdError(
+                f"the group {name!r} has {count(members, 'member')} that speak Kafka's protocol, "
+                "and only members may commit: stop them first"
+            )
+        self.membership.check_commit(name, member_id, epoch, positions)
 
     def handle_end(
         self,
@@ -284,9 +315,18 @@ class GroupCoordinator:
             GroupNotEmptyError: the group has members.
             InvalidPositionError: that is no name.
         """
+        if members := self.classic.members(name):
+            raise GroupNotEmptyError(
+                f"the group {name!r} has {count(members, 'member')} that speak Kafka's protocol: "
+                "stop all first"
+            )
         group = self.membership.handle_forget(name, now)
         positions = self._positions.handle_delete(name, now)
-        return Result([*positions.records, *group.records], None)
+        classic = self._classic_forgotten(name, now)
+        return Result([*positions.records, *group.records, *classic], None)
+
+    def _classic_forgotten(self, name: str, now: WallMs) -> list[CoordinatorRecord]:
+        return [ClassicRecord(name, None, now)] if name in self.classic.stored else []
 
     def handle_forget_topics(
         self, name: str, topic_ids: Collection[TopicId], topics: TopicsView, now: WallMs
@@ -298,9 +338,25 @@ class GroupCoordinator:
             InvalidPositionError: that is no name.
         """
         self.membership.check_unread(name, topic_ids, topics)
+        self._check_classic_unread(name, topic_ids, topics)
         result = self._positions.handle_forget_topics(name, topic_ids, now)
         group = self.membership.handle_forget_topics(name, topic_ids, now)
         return Result([*result.records, *group.records], None)
+
+    def _check_classic_unread(
+        self, name: str, topic_ids: Collection[TopicId], topics: TopicsView
+    ) -> None:
+        read = self.classic.read_topics(name)
+        if read is None:
+            raise GroupNotEmptyError(
+                f"the group {name!r} has members that do not say what they read: stop all first"
+            )
+        found = {topic.topic_id for topic in map(topics.find, read) if topic is not None}
+        if still_read := sum(topic_id in found for topic_id in topic_ids):
+            raise GroupSubscribedToTopicError(
+                f"members of the group {name!r} read {still_read} of the topics: stop them, or "
+                "let them subscribe to others, first"
+            )
 
     def handle_expire(
         self,
@@ -318,6 +374,8 @@ class GroupCoordinator:
         records: list[CoordinatorRecord] = []
         for name in names:
             group = self.membership.groups.get(name)
+            if not self._positions.has(name) and not self.classic.members(name):
+                records += self._classic_forgotten(name, now)
             if group is not None and group.is_empty and not self._positions.has(name):
                 records += self.membership.handle_forget(name, now).records
             elif group is not None and topics.version is not None:
@@ -343,18 +401,72 @@ class GroupCoordinator:
 
     def _is_used(self, name: str, now: WallMs) -> bool:
         group = self.membership.groups.get(name)
+        if self.classic.members(name):
+            return True
+        key = GroupRecord(name, None, now).key
         if group is None:
+            key = ClassicRecord(name, None, now).key
+        if group is None and not self.classic.has(name):
             return False
-        record = self._kept.get(GroupRecord(name, None, now).key)
+        record = self._kept.get(key)
         retention_ms = self._config.retention_ms
         changed_ago = 0 if record is None else now - record.timestamp
-        return not group.is_empty or retention_ms == -1 or changed_ago <= retention_ms
+        is_occupied = group is not None and not group.is_empty
+        return is_occupied or retention_ms == -1 or changed_ago <= retention_ms
 
     def handle_heartbeat(
         self, name: str, heartbeat: Heartbeat, topics: TopicsView, now: WallMs
     ) -> Result[CoordinatorRecord, Current]:
-        """See `MembershipMachine.handle_heartbeat`."""
-        return self._stored(self.membership.handle_heartbeat(name, heartbeat, topics, now))
+        """See `MembershipMachine.handle_heartbeat`.
+
+        Raises:
+            InvalidGroupError: also if members of the group speak Kafka's protocol (K11).
+        """
+        if self.classic.members(name):
+            raise InvalidGroupError(
+                f"the group {name!r} has members that speak Kafka's protocol, and a group speaks "
+                "one at a time: stop them first, or choose another name"
+            )
+        result = self.membership.handle_heartbeat(name, heartbeat, topics, now)
+        return self._stored(
+            Result([*self._classic_forgotten(name, now), *result.records], result.response)
+        )
+
+    def handle_generation(
+        self, name: str, generation: Generation, now: WallMs
+    ) -> Result[CoordinatorRecord, None]:
+        """Store a generation of a classic group; the group is one of Kafka's from then on.
+
+        Raises:
+            GroupNotEmptyError: members of the group speak Millrace's own protocol (K11).
+        """
+        if name in self.membership.occupied and not generation.members:
+            return Result([], None)  # The last member has gone, and the group is another one.
+        records: list[CoordinatorRecord] = [ClassicRecord(name, generation, now)]
+        records += self.membership.handle_forget(name, now).records
+        return self._stored(Result(records, None))
+
+    def handle_classic_commit(
+        self,
+        name: str,
+        positions: Mapping[TopicPartition, Position],
+        now: WallMs,
+        *,
+        member_id: str = "",
+        instance_id: str = "",
+        generation: int = -1,
+    ) -> Result[CoordinatorRecord, Refused | None]:
+        """Store how far a member of a classic group has read, or a reader without a group.
+
+        Raises:
+            MillraceError: see `PositionsMachine.handle_commit`, `MembershipMachine.check_commit`.
+        """
+        self.membership.check_commit(name, "", -1, positions)
+        refused = self.classic.refusal_of_commit(name, member_id, instance_id, generation)
+        if refused is not None:
+            return Result([], refused)
+        stored = self._positions.handle_commit(name, positions, now)
+        return self._stored(Result([*stored.records], None))
 
     def handle_leave(
         self,
@@ -392,6 +504,8 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         return position_records.encode(record)
     if isinstance(record, PendingRecord):
         return position_records.encode_pending(record)
+    if isinstance(record, ClassicRecord):
+        return classic_records.encode(record)
     return group_records.encode(record)
 
 
@@ -403,6 +517,8 @@ def decode(key: bytes | None, value: bytes | None, timestamp: WallMs) -> Coordin
     """
     if key and key[0] in group_records.KINDS:
         return group_records.decode(key, value, timestamp)
+    if key and key[0] == classic_records.CLASSIC:
+        return classic_records.decode(key, value, timestamp)
     if key and key[0] == position_records.PENDING:
         return position_records.decode_pending(key, value, timestamp)
     return position_records.decode(key, value, timestamp)

@@ -4,13 +4,20 @@ import pytest
 from tests.fakes.topics_view import Topics
 
 from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.classic_events import Refused
+from millrace.core.coordinator.groups.classic_records import ClassicMember, Generation
 from millrace.core.coordinator.groups.config import GroupsConfig
-from millrace.core.coordinator.groups.coordinator import GroupCoordinator, NameKind
+from millrace.core.coordinator.groups.coordinator import GroupCoordinator, NameKind, Summary
 from millrace.core.coordinator.groups.group import JOINING, Member
 from millrace.core.coordinator.groups.membership import Heartbeat
 from millrace.core.coordinator.positions.position import Kind, Position, PositionsConfig
-from millrace.core.errors import GroupSubscribedToTopicError
-from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
+from millrace.core.errors import (
+    GroupNotEmptyError,
+    GroupSubscribedToTopicError,
+    InvalidGroupError,
+    UnknownMemberIdError,
+)
+from millrace.core.ids import MonotonicMs, Offset, TopicId, TopicPartition, WallMs
 
 TOPIC_ID, OTHER_ID = TopicId(b"t" * 16), TopicId(b"u" * 16)
 HERE, GONE = TopicPartition(TOPIC_ID, 0), TopicPartition(OTHER_ID, 0)
@@ -217,3 +224,106 @@ def test_a_group_reads_what_it_owns_and_what_it_has_a_position_in() -> None:
     kept.commit("s", HERE, at=0)
     assert kept.machine.reading("s", lambda _: 2) == {HERE: 1}
     assert (kept.machine.group_names(), kept.machine.other_names()) == (["g"], ["s"])
+
+
+# --- Groups of Kafka's classic protocol ------------------------------------------------------
+
+
+def subscription(*topics: str) -> bytes:
+    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\x00\x00" + len(topics).to_bytes(4, "big") + names
+
+
+def generation(*member_ids: str, number: int = 1, says: bytes = b"") -> Generation:
+    said = ClassicMember(session_timeout_ms=10_000, rebalance_timeout_ms=10_000, metadata=says)
+    return Generation(number, "consumer", "range", "", dict.fromkeys(member_ids, said))
+
+
+def kafka(name: str, *member_ids: str, says: bytes = b"", at: int = 0) -> Kept:
+    """Return a coordinator of a classic group with these members."""
+    kept = Kept()
+    stored = generation(*member_ids, says=says)
+    kept.store(kept.machine.handle_generation(name, stored, WallMs(at)))
+    kept.machine.classic.restart(MonotonicMs(0))
+    return kept
+
+
+def test_a_group_of_kafka_with_members_refuses_those_of_millrace() -> None:
+    kept = kafka("g", "k")
+    with pytest.raises(InvalidGroupError, match="speak Kafka's protocol"):
+        kept.join("g", 0)
+    assert kept.machine.summary("g") == Summary(NameKind.CONSUMER, 1)
+
+
+def test_a_group_without_members_becomes_one_of_the_other_protocol() -> None:
+    kept = kafka("g")
+    kept.commit("g", HERE, 0)
+    kept.join("g", 1)
+    assert (kept.machine.classic.has("g"), "g" in kept.machine.membership.occupied) == (False, True)
+    with pytest.raises(GroupNotEmptyError):
+        kept.machine.handle_generation("g", generation("k"), WallMs(2))
+    assert not kept.machine.handle_generation("g", generation(), WallMs(2)).records
+    kept.leave("g", 3)
+    kept.store(kept.machine.handle_generation("g", generation("k"), WallMs(4)))
+    assert "g" not in kept.machine.membership.groups
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
+
+
+def test_others_than_members_do_not_commit_to_a_group_of_kafka() -> None:
+    kept = kafka("g", "k")
+    with pytest.raises(UnknownMemberIdError):
+        kept.commit("g", HERE, 0)
+    with pytest.raises(UnknownMemberIdError):
+        kept.commit("g", HERE, 0, member_id="m", epoch=1)
+    positions = {HERE: Position(7)}
+
+    def commit(member_id: str, number: int) -> Refused | None:
+        result = kept.machine.handle_classic_commit(
+            "g", positions, WallMs(0), member_id=member_id, generation=number
+        )
+        kept.store(result)
+        return result.response
+
+    assert commit("k", 2) is Refused.ILLEGAL_GENERATION
+    assert kept.machine.positions("g", Kind.COMMITTED) == {}
+    assert commit("k", 1) is None
+    assert kept.machine.positions("g", Kind.COMMITTED) == positions
+
+
+def test_a_group_of_kafka_with_members_is_neither_deleted_nor_forgotten() -> None:
+    kept = kafka("g", "k")
+    kept.store(
+        kept.machine.handle_classic_commit(
+            "g", {HERE: Position(1)}, WallMs(0), member_id="k", generation=1
+        )
+    )
+    with pytest.raises(GroupNotEmptyError):
+        kept.machine.handle_delete("g", WallMs(0))
+    kept.expire(10 * RETENTION_MS)
+    assert kept.machine.positions("g", Kind.COMMITTED) == {HERE: Position(1)}
+
+
+def test_an_empty_group_of_kafka_is_forgotten_after_its_time() -> None:
+    kept = kafka("g", at=5 * RETENTION_MS)
+    kept.commit("g", HERE, 0)
+    kept.expire(6 * RETENTION_MS)
+    assert kept.machine.names() == ["g"]
+    kept.expire(6 * RETENTION_MS + 1)
+    kept.expire(6 * RETENTION_MS + 1)
+    assert kept.machine.names() == []
+
+
+def test_an_empty_group_of_kafka_is_deleted_with_its_positions() -> None:
+    kept = kafka("g")
+    kept.commit("g", HERE, 0)
+    kept.store(kept.machine.handle_delete("g", WallMs(0)))
+    assert kept.machine.names() == []
+
+
+def test_topics_that_members_of_kafka_read_are_not_forgotten() -> None:
+    kept = kafka("g", "k", says=subscription("orders"))
+    kept.forget("g", OTHER_ID)
+    with pytest.raises(GroupSubscribedToTopicError):
+        kept.forget("g", TOPIC_ID)
+    with pytest.raises(GroupNotEmptyError):
+        kafka("g", "k", says=b"?").forget("g", OTHER_ID)
