@@ -161,7 +161,6 @@ FIELDS: Final = {
     "attempts": "how often the record was tried",
     "client": "`producer` or `consumer`",
     "from_offset": "of the record that was to be read next",
-    "group": "a consumer group",
     "max_poll_interval_ms": "as configured",
     "offset": "of the record",
     "pause_ms": "until the next attempt",

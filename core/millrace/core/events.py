@@ -94,6 +94,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "broker": "a broker's id",
     "file": "path of the file",
     "error": "what is wrong, and what to do",
+    "group": "a consumer group",
     "lines": "how many lines were not written",
     "partition": "`topic-number`, with the topic's id where its name is not known; beside `topic` "
     "the number alone",
