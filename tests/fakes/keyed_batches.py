@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tests.fakes.stamped_batches import TOPIC_PARTITION
+from tests.fakes.kafka_batches import Record
+from tests.fakes.stamped_batches import TOPIC_PARTITION, kafka_batch_of
 
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
@@ -41,9 +42,25 @@ def keyed_batch(
     in_transaction: bool = False,
     timestamp: int = 1000,
     codec: str = "none",
+    as_kafka: bool = False,
     topic_partition: TopicPartition = TOPIC_PARTITION,
 ) -> StampedBatch:
-    """Return a batch of records with these keys and values."""
+    """Return a batch of records with these keys and values.
+
+    `as_kafka`: as a Kafka client sends it.
+    """
+    if as_kafka:
+        return kafka_batch_of(
+            base_offset,
+            [Record(value, key, timestamp) for key, value in cells],
+            codec=codec,
+            epoch=epoch,
+            producer_id=producer_id,
+            sequence=sequence,
+            producer_epoch=producer_epoch,
+            in_transaction=in_transaction,
+            topic_partition=topic_partition,
+        )
     columns = Columns(
         len(cells),
         WallMs(timestamp),

@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
+from tests.fakes import kafka_batches
+from tests.fakes.kafka_batches import Record
 
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.ids import (
     NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     LeaderEpoch,
     Offset,
     ProducerEpoch,
@@ -15,7 +18,9 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
+from millrace.core.records import kafka_batch
 from millrace.core.records.batch import prepare
+from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import HEADER_BYTES, parse_header, stamp
 from millrace.core.records.markers import Marker, WrittenMarker, seal_markers
@@ -34,9 +39,26 @@ def stamped_batch(
     sequence: int = -1,
     producer_epoch: int = 0,
     in_transaction: bool = False,
+    as_kafka: bool = False,
     topic_partition: TopicPartition = TOPIC_PARTITION,
 ) -> StampedBatch:
-    """Return a batch of records that differ in their `timestamp` at the most."""
+    """Return a batch of records that differ in their `timestamp` at the most.
+
+    `as_kafka`: as a Kafka client sends it.
+    """
+    if as_kafka:
+        if isinstance(timestamp, int):
+            timestamp = [timestamp] * records
+        return kafka_batch_of(
+            base_offset,
+            [Record(value, None, time) for time in timestamp],
+            epoch=epoch,
+            producer_id=producer_id,
+            sequence=sequence,
+            producer_epoch=producer_epoch,
+            in_transaction=in_transaction,
+            topic_partition=topic_partition,
+        )
     times = WallMs(timestamp) if isinstance(timestamp, int) else np.array(timestamp, np.int64)
     columns = Columns(records, times, values=[value] * records)
     prepared = prepare(topic_partition, columns)
@@ -48,6 +70,43 @@ def stamped_batch(
     )
     stamped = stamp(header, base_offset=Offset(base_offset), leader_epoch=LeaderEpoch(epoch))
     return StampedBatch.of(parse_header(header), stamped, prepared.body)
+
+
+def kafka_batch_of(
+    base_offset: int,
+    records: Sequence[Record],
+    *,
+    codec: str = "none",
+    epoch: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    sequence: int = -1,
+    producer_epoch: int = 0,
+    in_transaction: bool = False,
+    append_timestamp: int = NO_TIMESTAMP,
+    topic_partition: TopicPartition = TOPIC_PARTITION,
+) -> StampedBatch:
+    """Return a Kafka client's batch, of format 2."""
+    batch = kafka_batches.batch_of(
+        records,
+        codec,
+        producer_id=producer_id,
+        producer_epoch=-1 if producer_id == NO_PRODUCER_ID else producer_epoch,
+        base_sequence=sequence,
+        attributes=kafka_batches.TRANSACTIONAL if in_transaction else 0,
+    )
+    limits = BatchLimits(
+        batch_bytes_max=16 << 20, inflated_bytes_max=16 << 20, takes_transactions=True
+    )
+    sealed, header = kafka_batch.adopt(topic_partition, memoryview(batch), limits)
+    stamped, body = kafka_batch.stamp(
+        topic_partition,
+        sealed,
+        batch,
+        base_offset=Offset(base_offset),
+        leader_epoch=LeaderEpoch(epoch),
+        append_timestamp=WallMs(append_timestamp),
+    )
+    return StampedBatch.of(header, stamped, body, WallMs(append_timestamp))
 
 
 def control_batch(

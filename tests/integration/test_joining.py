@@ -80,7 +80,7 @@ def test_a_running_broker_refuses_peers_of_another_release_and_goes_on(
             stream.send(request.SerializeToString())
             assert stream.ended_with() is grpc.StatusCode.FAILED_PRECONDITION
             said = stream.call.details()
-            assert "levels 7 to 8, and this broker levels 1 to 3: upgrade the cluster's" in said
+            assert "levels 7 to 8, and this broker levels 1 to 4: upgrade the cluster's" in said
     with SyncAdmin(cluster.bootstrap) as admin:
         admin.create_topic("t", replication_factor=2)
         assert admin.describe_health().is_healthy

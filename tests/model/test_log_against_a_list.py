@@ -52,7 +52,9 @@ class LogMachine(RuleBasedStateMachine):
     def end(self) -> int:
         return self.batches[-1].next_offset if self.batches else 0
 
-    def next_batches(self, sizes: list[int], producer: int) -> list[StampedBatch]:
+    def next_batches(
+        self, sizes: list[int], producer: int, kafka_sizes: int = 0
+    ) -> list[StampedBatch]:
         made: list[StampedBatch] = []
         base = self.end
         for size in sizes:
@@ -67,6 +69,7 @@ class LogMachine(RuleBasedStateMachine):
                     epoch=self.epoch,
                     producer_id=producer,
                     sequence=sequence if producer >= 0 else -1,
+                    as_kafka=size < kafka_sizes,
                 )
             )
             base = made[-1].next_offset
@@ -120,9 +123,10 @@ class LogMachine(RuleBasedStateMachine):
     @rule(
         sizes=st.lists(st.integers(0, 250), min_size=1, max_size=4),
         producer=st.integers(-1, PRODUCERS - 1),
+        kafka_sizes=st.sampled_from([0, 125, 251]),
     )
-    def append(self, sizes: list[int], producer: int) -> None:
-        made = self.next_batches(sizes, producer)
+    def append(self, sizes: list[int], producer: int, kafka_sizes: int) -> None:
+        made = self.next_batches(sizes, producer, kafka_sizes)
         if self.do(lambda: self.opened.append(*made), made):
             self.batches += made
 

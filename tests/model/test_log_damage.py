@@ -24,15 +24,22 @@ from millrace.core.errors import (
 from millrace.core.records.header import parse_header, verify_body
 from millrace.core.replica.log.leader_epochs import LeaderEpochs
 
-CONFIG = LogConfig(segment_bytes=450, index_interval_bytes=100)
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100)
 BATCHES = {
     offset: stamped_batch(
-        offset, epoch=offset // 3, producer_id=7, sequence=offset, timestamp=offset
+        offset,
+        # Batches of both formats are of one length.
+        value=b"four" if offset % 2 else bytes(56),
+        as_kafka=offset % 2 == 1,
+        epoch=offset // 3,
+        producer_id=7,
+        sequence=offset,
+        timestamp=offset,
     )
     for offset in range(9)
 }
 APPENDED = {offset: bytes_of(batch) for offset, batch in BATCHES.items()}
-LENGTH = len(APPENDED[0])
+(LENGTH,) = {len(batch) for batch in APPENDED.values()}
 FLUSHED = 7
 """Batches up to here were flushed when the process died."""
 
@@ -102,7 +109,9 @@ def test_a_tail_torn_at_any_byte_ends_the_log_at_the_last_whole_batch(lost: int)
         assert found is None
 
 
-@pytest.mark.parametrize("garbage", [b"\0" * 700, b"MRB\x01" + b"\xff" * 200, b"x"])
+@pytest.mark.parametrize(
+    "garbage", [b"\0" * 700, b"MRB\x01" + b"\xff" * 200, b"MRB\x02" + b"\xff" * 200, b"x"]
+)
 def test_garbage_after_the_tail_is_cut_off(garbage: bytes) -> None:
     disk = CRASHED.copy()
     disk.write(ACTIVE, disk.contents(ACTIVE) + garbage)

@@ -71,8 +71,11 @@ class TransactionMachine(RuleBasedStateMachine):
         producer=st.integers(0, PRODUCERS - 1),
         records=st.integers(1, 4),
         in_transaction=st.booleans(),
+        as_kafka=st.booleans(),
     )
-    def append(self, producer: int, records: int, in_transaction: bool) -> None:
+    def append(
+        self, producer: int, records: int, in_transaction: bool, as_kafka: bool = False
+    ) -> None:
         states = self.states
         producer_id = self.producer_id(states, producer)
         entry = states.entry(producer_id)
@@ -86,6 +89,7 @@ class TransactionMachine(RuleBasedStateMachine):
             producer_epoch=0 if entry is None else entry.epoch,
             sequence=entry.batches[-1].last_sequence + 1 if entry and entry.batches else 0,
             in_transaction=in_transaction or is_open,
+            as_kafka=as_kafka,
         )
         self.opened.append(made)
         self.written.append(Written(made))

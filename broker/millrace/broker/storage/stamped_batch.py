@@ -26,8 +26,10 @@ _APPENDED_AT: Final = 80
 class StampedBatch:
     """A batch with its offsets, ready to be written. `header` and `body` are the bytes.
 
-    `length` counts both; `next_offset` is that of the first record after the batch. `came_at` is
-    when this replica took it as the leader; -1: it comes when it is written.
+    `header` begins with the 96 bytes of ours; of a Kafka client's batch it has Kafka's header, too,
+    which is stamped likewise. `length` counts both; `next_offset` is that of the first record after
+    the batch. `came_at` is when this replica took it as the leader; -1: it comes when it is
+    written.
     """
 
     header: bytes
@@ -53,12 +55,12 @@ class StampedBatch:
         append_timestamp: WallMs = NO_TIMESTAMP,
         came_at: WallMs = NO_TIMESTAMP,
     ) -> Self:
-        """Return a checked batch with the header from `records.header.stamp`.
+        """Return a checked batch with the header from `header.stamp`, or `kafka_batch.stamp`.
 
         Args:
             header: the parsed header; its offset and epoch need not be those of `stamped`.
-            stamped: 96 bytes.
-            body: the stored body.
+            stamped: the bytes from that.
+            body: the rest of the stored body.
             append_timestamp: as given to `stamp`.
             came_at: when this replica, as the leader, took it.
         """

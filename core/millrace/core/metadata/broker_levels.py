@@ -5,6 +5,7 @@
 | 1     | speak the first protocol                                                               |
 | 2     | know compacted topics: their settings, and batches that a leader has put together (P57) |
 | 3     | know transactions: their markers, and what readers of committed records may see (T16)  |
+| 4     | know Kafka's record batches as bodies: batches of format 2 (K4)                        |
 
 A broker says its level when it opens its session, and the controller keeps it with the
 registration. A broker of level 1 cannot read the metadata of a topic with settings of compaction.
@@ -16,6 +17,9 @@ together, would not help: the settings themselves are unknown to such a broker.
 Likewise with transactions: a broker below level 3 that leads a partition would show undecided
 records to readers of committed ones. So `__transactions` is not created before all brokers have
 that level, and from then on no other broker is registered.
+
+A broker below level 4 takes a batch of format 2 for damage. So leaders refuse the batches of
+Kafka's clients as long as one is registered.
 
 Source: Kafka's features (KIP-584), without a command that enables them.
 """
@@ -31,7 +35,8 @@ from millrace.core.words import some
 FIRST_LEVEL: Final = 1
 COMPACTION: Final = 2
 TRANSACTIONS: Final = 3
-BROKER_LEVEL: Final = TRANSACTIONS
+KAFKA_BATCHES: Final = 4
+BROKER_LEVEL: Final = KAFKA_BATCHES
 """The highest level that this release speaks."""
 
 _LEVELS: Final = dict.fromkeys(
@@ -70,12 +75,23 @@ def check_transactions(cluster: ClusterState) -> None:
     Raises:
         UnsupportedFeatureError: one does not; it says which brokers are to be upgraded.
     """
-    behind = sorted(
-        broker.name for broker in cluster.brokers.values() if broker.level < TRANSACTIONS
-    )
+    _check_all(cluster, TRANSACTIONS, "transactions")
+
+
+def check_kafka_batches(cluster: ClusterState) -> None:
+    """Check that each registered broker knows batches of format 2 (K4).
+
+    Raises:
+        UnsupportedFeatureError: one does not; it says which brokers are to be upgraded.
+    """
+    _check_all(cluster, KAFKA_BATCHES, "batches of Kafka's clients")
+
+
+def _check_all(cluster: ClusterState, level: int, what: str) -> None:
+    behind = sorted(broker.name for broker in cluster.brokers.values() if broker.level < level)
     if behind:
         raise UnsupportedFeatureError(
-            "brokers of an earlier release do not know transactions: upgrade "
+            f"brokers of an earlier release do not know {what}: upgrade "
             f"{some([*map(repr, behind)])} first, or unregister what is gone for good"
         )
 

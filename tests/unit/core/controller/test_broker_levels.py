@@ -8,7 +8,12 @@ from tests.fakes.cluster import Cluster, registration
 
 from millrace.core.errors import UnsupportedFeatureError
 from millrace.core.ids import BrokerId, TopicId, WallMs
-from millrace.core.metadata.broker_levels import BROKER_LEVEL, COMPACTION, FIRST_LEVEL
+from millrace.core.metadata.broker_levels import (
+    BROKER_LEVEL,
+    COMPACTION,
+    FIRST_LEVEL,
+    check_kafka_batches,
+)
 from millrace.core.metadata.model import BrokerRegistration, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
@@ -140,6 +145,17 @@ def test_transactions_wait_for_the_last_upgrade_and_no_earlier_broker_comes_back
     assert isinstance(refused, UnsupportedFeatureError)
     assert "'__transactions': upgrade it" in refused.message
     cluster.restart(1, "5")
+
+
+def test_kafka_batches_wait_for_the_last_upgrade() -> None:
+    """K4."""
+    cluster = with_an_earlier_broker()
+    cluster.driver.kill(B)  # It is registered, alive or not.
+    with pytest.raises(UnsupportedFeatureError, match="Kafka's clients: upgrade 'b1' first"):
+        check_kafka_batches(cluster.driver.image.cluster)
+    del cluster.driver.levels[B]
+    cluster.restart(1, "3")
+    check_kafka_batches(cluster.driver.image.cluster)
 
 
 def test_settings_can_be_taken_away_whatever_the_brokers_are() -> None:

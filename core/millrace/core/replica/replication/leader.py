@@ -151,7 +151,7 @@ class PartitionLeader(LeaderTransactions):
             append_timestamp = now
         elif (
             header.max_timestamp > now + rules.timestamp_after_max_ms
-            or header.base_timestamp < now - rules.timestamp_before_max_ms
+            or NO_TIMESTAMP < header.base_timestamp < now - rules.timestamp_before_max_ms
         ):
             raise InvalidTimestampError(
                 f"timestamps {header.base_timestamp} to "

@@ -18,6 +18,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
+    NO_TIMESTAMP,
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
@@ -168,6 +169,8 @@ def test_timestamps_outside_of_what_the_topic_allows_are_refused() -> None:
     for timestamp in (WALL + 11, WALL - 21):
         with pytest.raises(InvalidTimestampError):
             machine.append(header_of(timestamp=timestamp), Acks.ALL, "a", WALL)
+    none = replace(header_of(), base_timestamp=NO_TIMESTAMP, max_timestamp=NO_TIMESTAMP)
+    machine.append(none, Acks.ALL, "a", WALL)  # Kafka's records may have no time (K3).
     machine.rules = replace(machine.rules, stamps_append_time=True)
     waiter = machine.append(header_of(timestamp=WALL + 11), Acks.ALL, "a", WALL)
     assert waiter.append_timestamp == WALL
