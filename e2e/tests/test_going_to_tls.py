@@ -13,26 +13,36 @@ from tests.checkers.history import FAIL, INFO
 
 pytestmark = pytest.mark.timeout(1800)  # At first it also builds the Kubernetes that it runs on.
 
+CLUSTER = "cluster.millrace.dev/logs"
 RESTART_NS = 5 * 10**9
 """No write waits longer while the operator restarts all brokers: docs/kubernetes.md."""
 _STEP_S = 400
 
 
+@pytest.mark.parametrize("is_outside", [False, True], ids=["inside", "outside"])
 def test_a_running_cluster_goes_to_tls_and_access_control_and_no_write_fails(
-    namespace: Namespace,
+    namespace: Namespace, is_outside: bool
 ) -> None:
-    namespace.make_cluster()
-    plain = load_of(namespace, "plain", f"logs-bootstrap.{namespace.name}.svc:7092")
-    go_to(namespace, "Optional", "Logged")
+    """Those outside come by Services of their own, each of which has a port for either."""
+    outside = {"outside": {"type": "ClusterIP"}, "outsideDrpc": {}} if is_outside else {}
+    namespace.make_cluster(listeners=outside)
+    for_plain, for_tls = (
+        ("outsideBootstrap", "outsideTlsBootstrap") if is_outside else ("bootstrap", "tlsBootstrap")
+    )
+    conditions = ["OutsideAddressed"] if is_outside else []
+    for condition in conditions:
+        namespace.wait(CLUSTER, condition)
+    plain = load_of(namespace, "plain", namespace.get(CLUSTER)["status"][for_plain])
+    go_to(namespace, "Optional", "Logged", *conditions)
     plain.wait_for_all()
 
     account = Account(namespace.name, "load")
     account.make(namespace.kubectl)
     allow(namespace, account, ["*"], ["topics", "groups", "transactions"])
-    address = namespace.get("cluster.millrace.dev", "logs")["status"]["tlsBootstrap"]
+    address = namespace.get(CLUSTER)["status"][for_tls]
     changed = load_of(namespace, "changed", address, account.name)
     judge(plain)
-    go_to(namespace, "Required", "Enforced")
+    go_to(namespace, "Required", "Enforced", *conditions)
     changed.wait_for_all()
     judge(changed)
 
@@ -48,16 +58,15 @@ def load_of(namespace: Namespace, name: str, bootstrap: str, account: str = "") 
     return load
 
 
-def go_to(namespace: Namespace, tls: str, access: str) -> None:
-    """Write a step, and wait until all brokers have gone there."""
+def go_to(namespace: Namespace, tls: str, access: str, *conditions: str) -> None:
+    """Write a step, and wait until all brokers have gone there, and for more conditions."""
     spec = {"tls": {"mode": tls}, "access": {"mode": access}}
     patch = json.dumps({"spec": spec})
-    cluster = "cluster.millrace.dev/logs"
-    namespace("patch", cluster, "--type=merge", f"--patch={patch}")
-    namespace.wait(cluster, f"jsonpath={{.status.security.tls}}={tls}", _STEP_S)
-    for condition in ("SecurityAsWanted", "RolledOut", "Healthy"):
-        namespace.wait(cluster, condition, _STEP_S)
-    assert namespace.get(cluster)["status"]["security"] == {"tls": tls, "access": access}
+    namespace("patch", CLUSTER, "--type=merge", f"--patch={patch}")
+    namespace.wait(CLUSTER, f"jsonpath={{.status.security.tls}}={tls}", _STEP_S)
+    for condition in ("SecurityAsWanted", "RolledOut", "Healthy", *conditions):
+        namespace.wait(CLUSTER, condition, _STEP_S)
+    assert namespace.get(CLUSTER)["status"]["security"] == {"tls": tls, "access": access}
 
 
 def judge(load: LoadPod) -> None:

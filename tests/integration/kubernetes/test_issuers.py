@@ -240,7 +240,12 @@ def test_an_address_outside_is_told_after_the_issuer_has_signed_it(
     """G9."""
     manager.make_issuer("company")
     brokers = [
-        {"name": f"c-b-{number}", "advertisedHost": f"{number}.example.org", "advertisedPort": 9000}
+        {
+            "name": f"c-b-{number}",
+            "advertisedHost": f"{number}.example.org",
+            "advertisedPort": 9000,
+            "tlsAdvertisedPort": 9001,
+        }
         for number in range(2)
     ]
     outside = {"type": "NodePort", "brokers": brokers}
@@ -262,7 +267,12 @@ def test_an_address_outside_is_told_after_the_issuer_has_signed_it(
     assert addresses() == {}, "kubelets have yet to bring it"
     operated.ahead = timedelta(minutes=4)
     operated.look()
-    assert addresses() == {"c-b-0": "0.example.org:9000", "c-b-1": "1.example.org:9000"}
+    assert addresses() == {
+        "c-b-0": "0.example.org:9000",
+        "c-b-0.tls": "0.example.org:9001",
+        "c-b-1": "1.example.org:9000",
+        "c-b-1.tls": "1.example.org:9001",
+    }
 
 
 def refused(operated: Operated, **spec: Any) -> str:

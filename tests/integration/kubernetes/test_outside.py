@@ -317,7 +317,7 @@ def test_a_broker_whose_pod_is_replaced_keeps_its_address_and_the_names_of_its_c
     operated.look()
     operated.ahead = timedelta(minutes=4)
     operated.settle()
-    assert len(stage.addresses()) == 2
+    assert len(stage.addresses()) == 4  # Each broker has two ports with TLS.
 
     def shown() -> Any:
         found = operated.get("/api/v1/%s/secrets", "c-b-tls")

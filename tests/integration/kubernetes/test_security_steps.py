@@ -1,5 +1,6 @@
 """A running Cluster goes to TLS and access control, and back, with a real API server (G4)."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -126,6 +127,48 @@ def test_a_cluster_of_the_release_before_stays_in_plain_text(plain: Operated) ->
     assert "in plain text" in plain.told()["SecurityAsWanted"][2]
 
 
+def test_clients_outside_are_led_to_tls_and_keep_what_they_were_told(plain: Operated) -> None:
+    """Ports stay, and no address that they have leads nowhere before they had time to change."""
+    outside = {"listeners": {"outside": {"type": "NodePort"}, "outsideDrpc": {}}}
+
+    def told() -> tuple[dict[str, str], dict[str, Any]]:
+        config = plain.get("/api/v1/%s/configmaps", "c-outside")
+        found = plain.get("/apis/millrace.dev/v1beta1/%s/clusters", "c")
+        assert config is not None
+        assert found is not None
+        return config["data"], found["status"]
+
+    go(plain, {**STEPS["plain"], **outside})
+    before, status = told()
+    first = status["outsideBootstrap"]
+    assert "outsideTlsBootstrap" not in status
+    plain.apply("clusters", "c", {"pools": [POOL], **STEPS["both"], **outside})
+    for _ in range(8):
+        plain.look()
+        plain.controllers.step()
+        assert told()[0].items() >= before.items(), "no client in plain text loses an address"
+    plain.ahead = timedelta(minutes=10)
+    go(plain, {**STEPS["both"], **outside})
+    between, status = told()
+    assert between.keys() == before.keys() | {f"c-b-{number}.tls" for number in range(3)}
+    assert status["outsideBootstrap"] == first
+    by_tls = status["outsideTlsBootstrap"]
+    go(plain, {**NOTHING, **outside})
+    after, status = told()
+    assert after.keys() == between.keys()
+    ports = {file: address.rpartition(":")[2] for file, address in between.items()}
+    assert {file: address.rpartition(":")[2] for file, address in after.items()} == ports
+    assert "outsideTlsBootstrap" not in status
+    service = plain.get("/api/v1/%s/services", "c-outside")
+    assert service is not None
+    node_ports = {str(each["nodePort"]) for each in service["spec"]["ports"]}
+    connected = f"{first},{by_tls}".split(",")
+    assert {address.rpartition(":")[2] for address in connected} == node_ports
+    go(plain, {**STEPS["both"], **outside})
+    go(plain, {**STEPS["plain"], **outside})
+    assert told()[0] == before
+
+
 def test_a_killed_operator_goes_on_where_brokers_are(plain: Operated) -> None:
     plain.apply("clusters", "c", {"pools": [POOL], **STEPS["both"]})
     for _ in range(200):
@@ -157,7 +200,5 @@ def test_a_broker_that_does_not_start_holds_the_change_where_it_is(plain: Operat
 def test_what_does_not_go_together_is_refused(plain: Operated) -> None:
     both, enforced = STEPS["both"]["tls"], {"mode": "Enforced"}
     assert "goes with tls.mode Required" in refused(plain, {"tls": both, "access": enforced})
-    outside = {"listeners": {"outside": {"type": "NodePort"}}}
-    assert "goes without listeners.outside" in refused(plain, {"tls": both, **outside})
     logged = {"tls": {"mode": "Disabled"}, "access": {"mode": "Logged"}}
     assert "goes without tls.mode Disabled" in refused(plain, logged)

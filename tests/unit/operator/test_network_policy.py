@@ -138,6 +138,16 @@ def test_each_port_of_a_pod_is_open_to_those_whom_it_is_for(spec: dict[str, Any]
         assert judged.leaves(PEER, number) is is_of_brokers, name
 
 
+def test_pods_that_are_a_step_behind_on_the_way_to_tls_are_open_outside_too() -> None:
+    """G4: the policy is of the next step, and pods come there one after the other."""
+    both = Judged(tls={"mode": "Optional"}, listeners=OUTSIDE)
+    ends = {"outside", "outside-tls", "outside-drpc"}
+    assert {name for name in both.entered(SOMEWHERE) if name.startswith("outside")} == ends
+    behind = Judged(tls={"mode": "Required"}, listeners=OUTSIDE)
+    behind.ports = both.ports
+    assert behind.entered(SOMEWHERE) == both.entered(SOMEWHERE)
+
+
 def test_a_port_that_is_switched_off_is_not_open() -> None:
     off = {"enabled": False}
     judged = Judged(listeners={"clientsDrpc": off, "replicasDrpc": off})

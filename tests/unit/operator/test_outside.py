@@ -16,8 +16,14 @@ from millrace.operator.model.outside import (
     bootstrap_service,
     broker_service,
 )
-from millrace.operator.model.ports import CLIENT_DRPC_PORT, CLIENT_PORT, OUTSIDE_PORT
-from millrace.operator.plan.outside import Outside, outside
+from millrace.operator.model.ports import (
+    CLIENT_DRPC_PORT,
+    CLIENT_PORT,
+    CLIENT_TLS_PORT,
+    OUTSIDE_PORT,
+)
+from millrace.operator.model.security import TlsMode
+from millrace.operator.plan.outside import Outside, hosts_outside, outside, told_outside
 from millrace.operator.reconcile.outside import outside_condition
 from millrace.operator.reconcile.resources import cluster_of
 
@@ -26,9 +32,13 @@ NODE_PORT = {"type": "NodePort"}
 LOAD_BALANCER = {"type": "LoadBalancer"}
 
 
-def cluster(given: dict[str, Any] | None = None, **others: dict[str, Any]) -> Cluster:
+def cluster(
+    given: dict[str, Any] | None = None, *, tls: str | None = None, **others: dict[str, Any]
+) -> Cluster:
     outside = {} if given is None else {"outside": given}
-    spec = {"pools": [POOL], "listeners": {**outside, **others}}
+    spec: dict[str, Any] = {"pools": [POOL], "listeners": {**outside, **others}}
+    if tls is not None:
+        spec["tls"] = {"mode": tls}
     return cluster_of(
         {
             "metadata": {"namespace": "logs", "name": "c", "uid": "u1", "generation": 1},
@@ -43,9 +53,9 @@ def listeners(given: dict[str, Any], drpc: dict[str, Any] | None = None) -> List
 
 
 def objects(
-    given: dict[str, Any] | None = None, **others: dict[str, Any]
+    given: dict[str, Any] | None = None, *, tls: str | None = None, **others: dict[str, Any]
 ) -> dict[tuple[str, str], Any]:
-    made = desired_objects(cluster(given, **others), Decided(image="millrace:1"))
+    made = desired_objects(cluster(given, tls=tls, **others), Decided(image="millrace:1"))
     return {(document["kind"], document["metadata"]["name"]): document for document in made}
 
 
@@ -60,6 +70,7 @@ def service(
     ingress: dict[str, str] | None = None,
     *,
     drpc_node_port: int | None = None,
+    tls_node_port: int | None = None,
 ) -> dict[str, Any]:
     """A Service as the API server has it."""
     ports: list[dict[str, Any]] = [{"name": "client", "port": CLIENT_PORT}]
@@ -67,6 +78,8 @@ def service(
         ports[0]["nodePort"] = node_port
     if drpc_node_port is not None:
         ports.insert(0, {"name": "client-drpc", "nodePort": drpc_node_port})
+    if tls_node_port is not None:
+        ports.append({"name": "client-tls", "port": CLIENT_TLS_PORT, "nodePort": tls_node_port})
     status = {"loadBalancer": {"ingress": [ingress]} if ingress else {}}
     return {"metadata": {"name": name}, "spec": {"ports": ports}, "status": status}
 
@@ -79,7 +92,9 @@ def pod(
     listens: bool = True,
     drpc: bool = False,
 ) -> dict[str, Any]:
-    ports = [{"name": "outside"}] if listens else []
+    ports: list[dict[str, Any]] = []
+    if listens:
+        ports.append({"name": "outside", "containerPort": OUTSIDE_PORT})
     ports += [{"name": "outside-drpc"}] if drpc else []
     spec: dict[str, Any] = {"containers": [{"name": "broker", "ports": ports}]}
     return {
@@ -140,7 +155,7 @@ def test_the_first_connection_goes_to_any_broker_and_the_others_each_to_one() ->
     assert one["spec"]["selector"] == {**first["spec"]["selector"], named: "c-b-1"}
     for made in (first, one):
         assert made["spec"]["type"] == "NodePort"
-        assert [port["targetPort"] for port in made["spec"]["ports"]] == ["outside"]
+        assert [port["targetPort"] for port in made["spec"]["ports"]] == [OUTSIDE_PORT]
         assert made["metadata"]["ownerReferences"][0]["uid"] == "u1"
 
 
@@ -172,13 +187,14 @@ def test_by_drpc_a_broker_is_reached_at_the_same_service(tmp_path: Path) -> None
     made = objects(NODE_PORT, outsideDrpc=drpc)
     found = broker_service(cluster(NODE_PORT, outsideDrpc=drpc), "c-b-1")["spec"]["ports"]
     assert [(port["name"], port["targetPort"], port.get("nodePort")) for port in found] == [
-        ("client", "outside", None),
+        ("client", OUTSIDE_PORT, None),
         ("client-drpc", "outside-drpc", 30003),
     ]
     first = bootstrap_service(cluster(NODE_PORT, outsideDrpc=drpc))["spec"]["ports"]
     assert [port["name"] for port in first] == ["client"]
     container_ports = {port["name"]: port["containerPort"] for port in container(made)["ports"]}
-    assert {port["targetPort"] for port in found} <= container_ports.keys()
+    reached = {*container_ports, *container_ports.values()}
+    assert {port["targetPort"] for port in found} <= reached
     assert len(set(container_ports.values())) == len(container_ports)
     path = tmp_path / "broker.toml"
     path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
@@ -194,6 +210,79 @@ def test_by_drpc_a_broker_is_reached_at_the_same_service(tmp_path: Path) -> None
     assert (twin.host, twin.port) == ("0.0.0.0", container_ports["outside-drpc"])
     assert twin.advertised_host == "$(HOST_IP)"
     assert twin.address_file == "/etc/millrace-outside/c-b-1.drpc"
+
+
+def test_on_the_way_to_tls_a_broker_has_both_ports_and_two_addresses(tmp_path: Path) -> None:
+    """G4: and clients are told one that they can use."""
+    reference = {"name": "company"}
+    made = objects({**NODE_PORT, "clientsCA": reference}, tls="Optional", outsideDrpc={})
+    path = tmp_path / "broker.toml"
+    path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
+    environment = {
+        variable["name"]: variable.get("value", "").replace("$(POD_NAME)", "c-b-0")
+        for variable in container(made)["env"]
+    }
+    entries = broker_config.load(path, environment).listeners.entries
+    plain, with_tls, drpc = (entry.config for entry in entries if entry.name[:7] == "outside")
+    files = [each.address_file for each in (plain, with_tls, drpc)]
+    assert files == [f"/etc/millrace-outside/c-b-0{kind}" for kind in ("", ".tls", ".drpc")]
+    assert [bool(each.tls_certificate_file) for each in (plain, with_tls, drpc)] == [
+        *(False, True, False)
+    ]
+    assert with_tls.tls_client_ca_file == "/etc/millrace-clients-ca/ca.crt"
+    ports = {each["name"]: each["containerPort"] for each in container(made)["ports"]}
+    assert (ports["outside"], ports["outside-tls"]) == (plain.port, with_tls.port)
+    assert len(set(ports.values())) == len(ports)
+
+
+@pytest.mark.parametrize(
+    ("tls", "reached"),
+    [
+        (None, {"client": {None}}),
+        ("Optional", {"client": {None, "Optional", "Required"}, "client-tls": {"Optional"}}),
+        ("Required", {"client": {"Optional", "Required"}, "client-tls": {"Optional", "Required"}}),
+    ],
+)
+def test_at_each_step_a_service_finds_the_pods_of_it_and_of_those_beside_it(
+    tls: str | None, reached: dict[str, set[str | None]]
+) -> None:
+    """A roll takes its time: each port leads to brokers before and after their restart (G4)."""
+    for made in (
+        bootstrap_service(cluster(NODE_PORT, tls=tls)),
+        broker_service(cluster(NODE_PORT, tls=tls), "c-b-0"),
+    ):
+        assert [port["name"] for port in made["spec"]["ports"]] == list(reached)
+        for port in made["spec"]["ports"]:
+            for step in reached[port["name"]]:
+                names = container(objects(NODE_PORT, tls=step))["ports"]
+                known = {value for each in names for value in each.values()}
+                assert port["targetPort"] in known, (port["name"], step)
+
+
+def test_the_port_with_tls_may_be_chosen_and_told() -> None:
+    given = {
+        **NODE_PORT,
+        "bootstrap": {"nodePort": 30001, "tlsNodePort": 30011},
+        "brokers": [
+            {
+                "name": "c-b-0",
+                "nodePort": 30002,
+                "tlsNodePort": 30012,
+                "advertisedHost": "b0.example.org",
+                "advertisedPort": 9000,
+                "tlsAdvertisedPort": 9001,
+            }
+        ],
+    }
+    between = cluster(given, tls="Optional")
+    for made, ports in (
+        (bootstrap_service(between), [30001, 30011]),
+        (broker_service(between, "c-b-0"), [30002, 30012]),
+    ):
+        assert [port["nodePort"] for port in made["spec"]["ports"]] == ports
+    services = {"c-b-0": service("c-b-0-outside", 30002, tls_node_port=30012)}
+    found = outside(listeners(given), None, services, [], [], tls=TlsMode.OPTIONAL)
+    assert found.addresses == {"c-b-0": "b0.example.org:9000", "c-b-0.tls": "b0.example.org:9001"}
 
 
 def test_every_broker_of_every_pool_has_one() -> None:
@@ -243,6 +332,32 @@ def test_a_broker_keeps_its_address_while_its_pod_is_replaced_and_no_longer() ->
     assert (moved.addresses, moved.away) == ({"c-b-0": "n2.example.org:30001"}, frozenset())
     nodes.clear()  # Its node has no such address any more.
     assert found(pod("c-b-0", "n1")).addresses == {}
+
+
+def test_with_both_clients_in_plain_text_keep_their_addresses() -> None:
+    """G4: a Cluster that begins to change takes nothing from them, while others wait (G9)."""
+    services = {"c-b-0": service("c-b-0-outside", 30001, tls_node_port=30011)}
+    first = service("c-outside", 30000, tls_node_port=30010)
+    pods = [pod("c-b-0", "n1", "10.0.0.1")]
+    told = {"c-b-0": ":30001"}
+    found = outside(
+        listeners(NODE_PORT), first, services, pods, [], told=told, tls=TlsMode.OPTIONAL
+    )
+    assert found.addresses == {"c-b-0": ":30001", "c-b-0.tls": "10.0.0.1:30011"}
+    assert (found.bootstrap, found.tls_bootstrap) == ("10.0.0.1:30000", "10.0.0.1:30010")
+    assert found.waits == ["c-b-0: its pod has yet to be restarted with the listener"]
+    hosts = hosts_outside(found, ["c-b-0"], {})
+    assert hosts == {"c-b-0": {"10.0.0.1"}}
+    early = told_outside(found, ["c-b-0"], {}, told, TlsMode.OPTIONAL)
+    assert early.addresses == told
+    assert early.tls_bootstrap == "10.0.0.1:30010"
+    late = told_outside(found, ["c-b-0"], hosts, told, TlsMode.OPTIONAL)
+    assert late.addresses == found.addresses
+    closing = outside(
+        listeners(NODE_PORT), first, services, pods, [], told=told, tls=TlsMode.REQUIRED
+    )
+    both = {"c-b-0": "10.0.0.1:30001", "c-b-0.tls": "10.0.0.1:30011"}
+    assert told_outside(closing, ["c-b-0"], hosts, told).addresses == both
 
 
 @pytest.mark.parametrize(

@@ -275,12 +275,6 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "metricsPage goes with `tls`: its token is sent over TLS only",
         ),
         Rule(
-            "!has(self.tls) || self.tls.mode != 'Optional' || !has(self.listeners) || "
-            "!has(self.listeners.outside)",
-            "tls.mode Optional goes without listeners.outside: clients outside cannot be told two "
-            "addresses of a broker",
-        ),
-        Rule(
             "!has(self.tls) || self.tls.mode == 'Disabled' || !has(self.version) || "
             "!(self.version in ['0.1.0', '0.2.0'])",
             "tls needs brokers that know it: 0.1.0 and 0.2.0 do not; name a later version",

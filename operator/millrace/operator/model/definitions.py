@@ -221,6 +221,9 @@ def cluster_definition() -> Schema:
                 "Where they connect first by TLS, while the other address is in plain text."
             ),
             "outsideBootstrap": _text("Where clients outside of it connect first."),
+            "outsideTlsBootstrap": _text(
+                "Where they connect first by TLS, while the other address is in plain text."
+            ),
             "authorities": _text(
                 "Certificates of the authorities that clients trust, as PEM; the ConfigMap "
                 "<cluster>-ca has them, too."

@@ -60,6 +60,8 @@ class OutsideBootstrap(Struct, frozen=True, kw_only=True, rename="camel"):
 
     node_port: Port | None = None
     """Its port on every node. Unset: Kubernetes chooses one."""
+    tls_node_port: Port | None = None
+    """Likewise, of the port that speaks TLS also while the other one is in plain text."""
     annotations: Annotations = {}
     """Annotations of this Service, over those of all."""
 
@@ -73,8 +75,12 @@ class OutsideBroker(Struct, frozen=True, kw_only=True, rename="camel"):
     """Host name or address that clients outside are told instead, such as one of your DNS."""
     advertised_port: Port | None = None
     """Port that clients outside are told instead."""
+    tls_advertised_port: Port | None = None
+    """Port that clients outside with TLS are told instead, while others have plain text."""
     node_port: Port | None = None
     """Port of its Service on every node. Unset: Kubernetes chooses one."""
+    tls_node_port: Port | None = None
+    """Likewise, of the port that speaks TLS also while the other one is in plain text."""
     annotations: Annotations = {}
     """Annotations of its Service, over those of all."""
 

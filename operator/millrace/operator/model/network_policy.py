@@ -24,6 +24,8 @@ from millrace.operator.model.network import NetworkPeer
 from millrace.operator.model.ports import (
     BESIDE_PORTS,
     BROKER_PORTS,
+    OUTSIDE_PORT,
+    OUTSIDE_PORT_NAME,
     drpc_ports,
     outside_ports,
 )
@@ -56,6 +58,8 @@ def policy_spec(
     numbers = {**BROKER_PORTS, **drpc_ports(cluster), **outside_ports(cluster)}
     if cluster.spec.tls is not None:  # Pods may be a step behind.
         numbers |= BESIDE_PORTS
+        if cluster.spec.listeners.outside is not None:
+            numbers.setdefault(OUTSIDE_PORT_NAME, OUTSIDE_PORT)
 
     def of(side: str) -> list[str]:
         """Return the ports of a side, which their names begin with."""

@@ -43,6 +43,7 @@ from millrace.operator.model.ports import (
     drpc_ports,
     outside_ports,
 )
+from millrace.operator.model.security import TlsMode
 
 Document = dict[str, Any]
 
@@ -162,9 +163,13 @@ def broker_container(pod: Document) -> Document:
     return next((container for container in containers if container["name"] == _BROKER), {})
 
 
-def outside_file(broker: str, *, drpc: bool = False) -> str:
-    """Return the name of the file with a broker's address for clients outside."""
-    return f"{broker}.drpc" if drpc else broker
+def outside_file(broker: str, kind: str = "") -> str:
+    """Return the name of the file with a broker's address for clients outside.
+
+    Args:
+        kind: `drpc`; `tls`: by gRPC, while the address without a kind is in plain text.
+    """
+    return f"{broker}.{kind}" if kind else broker
 
 
 def labels(cluster_name: str) -> dict[str, str]:
@@ -569,10 +574,15 @@ def _open_outside(cluster: Cluster, pod: Document) -> None:
         {"name": f"{settings}ADVERTISED_HOST", "value": "$(HOST_IP)"},
         {"name": f"{settings}ADDRESS_FILE", "value": f"{_OUTSIDE}/{outside_file('$(POD_NAME)')}"},
     ]
+    others = {}
     if OUTSIDE_DRPC_PORT_NAME in outside_ports(cluster):
-        file = f"{_OUTSIDE}/{outside_file('$(POD_NAME)', drpc=True)}"
-        setting = f"{IF_KNOWN}LISTENERS__OUTSIDE_DRPC__ADDRESS_FILE"
-        container["env"].append({"name": setting, "value": file})
+        others["LISTENERS__OUTSIDE_DRPC__ADDRESS_FILE"] = "drpc"
+    if cluster.spec.tls is not None and cluster.spec.tls.mode is TlsMode.OPTIONAL:
+        others["LISTENERS__OUTSIDE__TLS_ADDRESS_FILE"] = "tls"
+    container["env"] += [
+        {"name": f"{IF_KNOWN}{setting}", "value": f"{_OUTSIDE}/{outside_file('$(POD_NAME)', kind)}"}
+        for setting, kind in others.items()
+    ]
     container["volumeMounts"].append({"name": "outside", "mountPath": _OUTSIDE, "readOnly": True})
     # A broker starts also without an address: it reads the file again while it runs.
     source = {"name": outside_name(cluster.name), "optional": True}

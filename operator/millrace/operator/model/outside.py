@@ -9,6 +9,10 @@ brokers read while they run: no address needs a restart.
 
 A broker's Service has a port for each protocol, and the ConfigMap an address for each. The first
 connection is gRPC's.
+
+Where a Cluster has TLS, its Services have a further port that speaks TLS at each step on the way
+there, as the Service for clients inside has. The first one is in plain text while there is both,
+and for TLS once there is nothing else. Who connects at the other one by then, may go on with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,9 +36,13 @@ from millrace.operator.model.ports import (
     CLIENT_DRPC_PORT,
     CLIENT_DRPC_PORT_NAME,
     CLIENT_PORT,
+    CLIENT_TLS_PORT,
+    CLIENT_TLS_PORT_NAME,
     OUTSIDE_DRPC_PORT_NAME,
-    OUTSIDE_PORT_NAME,
+    OUTSIDE_PORT,
+    OUTSIDE_TLS_PORT_NAME,
 )
+from millrace.operator.model.security import TlsMode, mode_of
 
 OUTSIDE_COMPONENT: Final = "outside"
 _POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
@@ -46,7 +54,8 @@ class Way(NamedTuple):
     Attributes:
         name: of the Service's port.
         port: of the Service.
-        target: name of the pod's port.
+        target: name of the pod's port, or its number where its name is another one at each step.
+        has_tls: whether it speaks TLS.
         node_port: of the Service on every node, if the user chose one.
         host: that clients are told, likewise.
         advertised_port: likewise.
@@ -55,22 +64,26 @@ class Way(NamedTuple):
 
     name: str
     port: int
-    target: str
+    target: str | int
+    has_tls: bool
     node_port: int | None = None
     host: str | None = None
     advertised_port: int | None = None
     file: str = ""
 
 
-def ways(listeners: Listeners, broker: str) -> list[Way]:
+def ways(listeners: Listeners, broker: str, tls: TlsMode) -> list[Way]:
     """Return how clients outside reach a broker, gRPC first."""
     assert listeners.outside is not None
     chosen = listeners.outside.broker(broker)
+    told = (
+        (chosen.advertised_port, outside_file(broker)),
+        (chosen.tls_advertised_port, outside_file(broker, "tls")),
+    )
     found = [
-        _grpc(chosen.node_port)._replace(
-            host=chosen.advertised_host,
-            advertised_port=chosen.advertised_port,
-            file=outside_file(broker),
+        way._replace(host=chosen.advertised_host, advertised_port=port, file=file)
+        for way, (port, file) in zip(
+            first_ways(tls, chosen.node_port, chosen.tls_node_port), told, strict=False
         )
     ]
     if listeners.outside_drpc is not None:
@@ -80,17 +93,23 @@ def ways(listeners: Listeners, broker: str) -> list[Way]:
                 name=CLIENT_DRPC_PORT_NAME,
                 port=CLIENT_DRPC_PORT,
                 target=OUTSIDE_DRPC_PORT_NAME,
+                has_tls=tls is TlsMode.REQUIRED,
                 node_port=twin.node_port,
                 host=twin.advertised_host or chosen.advertised_host,
                 advertised_port=twin.advertised_port,
-                file=outside_file(broker, drpc=True),
+                file=outside_file(broker, "drpc"),
             )
         )
     return found
 
 
-def _grpc(node_port: int | None) -> Way:
-    return Way("client", CLIENT_PORT, OUTSIDE_PORT_NAME, node_port)
+def first_ways(tls: TlsMode, node_port: int | None, tls_node_port: int | None) -> list[Way]:
+    """Return how clients outside connect by gRPC: at one port, or at two where there is TLS."""
+    first = Way("client", CLIENT_PORT, OUTSIDE_PORT, tls is TlsMode.REQUIRED, node_port)
+    if tls is TlsMode.DISABLED:
+        return [first]
+    name = CLIENT_TLS_PORT_NAME
+    return [first, Way(name, CLIENT_TLS_PORT, OUTSIDE_TLS_PORT_NAME, True, tls_node_port)]
 
 
 def outside_selector(cluster_name: str) -> dict[str, str]:
@@ -102,7 +121,8 @@ def bootstrap_service(cluster: Cluster) -> Document:
     """Return the Service that clients outside connect to first."""
     first = _listener(cluster).bootstrap
     spec = {"selector": selector(cluster.name)}
-    return _service(cluster, cluster.name, [_grpc(first.node_port)], spec, first.annotations)
+    reached = first_ways(mode_of(cluster.spec.tls), first.node_port, first.tls_node_port)
+    return _service(cluster, cluster.name, reached, spec, first.annotations)
 
 
 def broker_service(cluster: Cluster, broker: str) -> Document:
@@ -113,7 +133,7 @@ def broker_service(cluster: Cluster, broker: str) -> Document:
         # This Service has one broker. It is not ready while it hands over, and redirects clients.
         "publishNotReadyAddresses": True,
     }
-    reached = ways(cluster.spec.listeners, broker)
+    reached = ways(cluster.spec.listeners, broker, mode_of(cluster.spec.tls))
     return _service(cluster, broker, reached, spec, chosen.annotations)
 
 

@@ -70,8 +70,7 @@ def secure(cluster: Cluster, pool_object: str, pod: dict[str, Any]) -> None:
         _mount(pod, _ISSUED_VOLUME, _ISSUED_FOLDER, _secret(issued_secret_name(cluster.name)))
     sides = {"CLIENTS": shown, "REPLICAS": {**own, "CLIENT_CA": f"{_FOLDER}/{AUTHORITIES}"}}
     has_both = cluster.spec.tls.mode is TlsMode.OPTIONAL
-    # The API server refuses both for clients outside, who could not be told two addresses.
-    if (outside := cluster.spec.listeners.outside) is not None and not has_both:
+    if (outside := cluster.spec.listeners.outside) is not None:
         sides["OUTSIDE"] = shown
         if outside.clients_ca is not None:  # Pods go on with tokens at theirs (G6).
             sides["OUTSIDE"] = {**shown, "CLIENT_CA": f"{_CLIENTS_FOLDER}/{AUTHORITIES}"}

@@ -24,15 +24,16 @@ OUTSIDE_DRPC_PORT_NAME: Final = "outside-drpc"
 BROKER_PORTS: Final = {"client": CLIENT_PORT, "metrics": METRICS_PORT, "replica": REPLICA_PORT}
 """Those that each broker has."""
 CLIENT_TLS_PORT: Final = 7192
-TLS_PORTS: Final = {"CLIENTS": CLIENT_TLS_PORT, "REPLICAS": 7194}
+TLS_PORTS: Final = {"CLIENTS": CLIENT_TLS_PORT, "REPLICAS": 7194, "OUTSIDE": 7195}
 """Those that speak TLS while the others stay in plain text, by the listener's name."""
 CLIENT_TLS_PORT_NAME: Final = "client-tls"
 REPLICA_TLS_PORT_NAME: Final = "replica-tls"
+OUTSIDE_TLS_PORT_NAME: Final = "outside-tls"
 BESIDE_PORTS: Final = {
     CLIENT_TLS_PORT_NAME: CLIENT_TLS_PORT,
     REPLICA_TLS_PORT_NAME: TLS_PORTS["REPLICAS"],
 }
-"""Likewise, by name."""
+"""Likewise, by name, of those that each broker has."""
 _WITHOUT_DRPC: Final = ("0.1.0", "0.2.0")
 """Releases without DRPC. Pods of a Cluster that names one stay as they were: a newer operator does
 not restart them."""
@@ -66,10 +67,15 @@ def drpc_ports(cluster: Cluster) -> dict[str, int]:
 
 
 def outside_ports(cluster: Cluster) -> dict[str, int]:
-    """Return the ports for clients outside, by name."""
-    listeners, ports = cluster.spec.listeners, dict[str, int]()
-    if listeners.outside is not None:
+    """Return the ports for clients outside, by name; that with TLS has one name, as inside."""
+    listeners, tls, ports = cluster.spec.listeners, cluster.spec.tls, dict[str, int]()
+    if listeners.outside is None:
+        return ports
+    if tls is None or tls.mode is TlsMode.OPTIONAL:
         ports[OUTSIDE_PORT_NAME] = OUTSIDE_PORT
-        if listeners.outside_drpc is not None:
-            ports[OUTSIDE_DRPC_PORT_NAME] = OUTSIDE_DRPC_PORT
+    if tls is not None:
+        has_both = tls.mode is TlsMode.OPTIONAL
+        ports[OUTSIDE_TLS_PORT_NAME] = TLS_PORTS["OUTSIDE"] if has_both else OUTSIDE_PORT
+    if listeners.outside_drpc is not None:
+        ports[OUTSIDE_DRPC_PORT_NAME] = OUTSIDE_DRPC_PORT
     return ports

@@ -95,6 +95,11 @@ class Tls(Struct, frozen=True, kw_only=True, rename="camel"):
     """How long before its end it is renewed, as `240h`. Unset: a third of its time."""
 
 
+def mode_of(tls: Tls | None) -> TlsMode:
+    """Return whether connections have TLS; None: they do not."""
+    return TlsMode.DISABLED if tls is None else tls.mode
+
+
 class Access(Struct, frozen=True, kw_only=True, rename="camel"):
     """Who calls the brokers, and what that caller may do. `{}` suffices."""
 

@@ -1,7 +1,7 @@
 """Addresses of brokers for clients outside, from the state of the Services."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millrace.core.addresses import host_port
 from millrace.operator.model.certificates import host_of
@@ -12,7 +12,9 @@ from millrace.operator.model.listeners import (
     OutsideType,
 )
 from millrace.operator.model.objects import Document, broker_container, outside_file
-from millrace.operator.model.outside import Way, ways
+from millrace.operator.model.outside import Way, first_ways, ways
+from millrace.operator.model.ports import CLIENT_TLS_PORT_NAME
+from millrace.operator.model.security import TlsMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Outside:
         addresses: the addresses of each broker, by the file that it reads. Without a host, `:port`,
             it is the address of the broker's node, which the broker knows.
         bootstrap: where clients connect first; empty while unknown.
+        tls_bootstrap: likewise by TLS, also while the other one is in plain text; empty: nowhere.
         waits: missing addresses, for people.
         away: brokers whose pods are on no node now, where that is part of an address: they most
             likely come back to the same one.
@@ -32,6 +35,7 @@ class Outside:
     bootstrap: str
     waits: Sequence[str] = ()
     away: frozenset[str] = frozenset()
+    tls_bootstrap: str = ""
 
 
 def hosts_outside(
@@ -49,7 +53,10 @@ def hosts_outside(
     is_whole = not found.away and all(outside_file(each) in found.addresses for each in brokers)
     return {
         broker: frozenset(
-            first | {host_of(found.addresses[file]) for file in _files(broker, found.addresses)}
+            host
+            for host in first
+            | {host_of(found.addresses[file]) for file in _files(broker, found.addresses)}
+            if host
         )
         | (frozenset() if is_whole else present.get(broker, frozenset()))
         for broker in brokers
@@ -61,8 +68,11 @@ def told_outside(
     brokers: Sequence[str],
     certified: Mapping[str, frozenset[str]],
     told: Mapping[str, str],
+    tls: TlsMode = TlsMode.REQUIRED,
 ) -> Outside:
     """Return the addresses that clients may be told: brokers have certificates with these names.
+
+    While there is plain text, too, clients are told its addresses in any case.
 
     Args:
         certified: names in the certificates that brokers have for sure.
@@ -77,17 +87,18 @@ def told_outside(
         is_first_certified &= first <= known
         for file in _files(broker, found.addresses):
             address = found.addresses[file]
-            if told.get(file) == address or host_of(address) in known:
+            is_plain = tls is TlsMode.OPTIONAL and file != outside_file(broker, "tls")
+            if is_plain or told.get(file) == address or host_of(address) in known:
                 addresses[file] = address
             else:
                 waits.append(f"{broker}: its certificate has yet to get the name of {address}")
     if not is_first_certified:
         waits.append(f"certificates have yet to get the names of {found.bootstrap}")
-    return Outside(addresses, found.bootstrap, waits)
+    return replace(found, addresses=addresses, waits=waits)
 
 
 def _files(broker: str, addresses: Mapping[str, str]) -> list[str]:
-    files = outside_file(broker), outside_file(broker, drpc=True)
+    files = (outside_file(broker, kind) for kind in ("", "tls", "drpc"))
     return [file for file in files if file in addresses]
 
 
@@ -103,7 +114,7 @@ def outside(
     nodes: Sequence[Document],
     *,
     told: Mapping[str, str] | None = None,
-    is_certified: bool = False,
+    tls: TlsMode = TlsMode.DISABLED,
 ) -> Outside:
     """Return the addresses.
 
@@ -114,8 +125,8 @@ def outside(
         nodes: at least those of the pods, if another than their internal address is wanted.
         told: the addresses that clients are told now, which brokers keep that are away;
             None: there are none.
-        is_certified: whether each address must be in a certificate first: a broker may then not
-            take that of its node by itself.
+        tls: of the brokers. An address with TLS must be in a certificate first: a broker may then
+            not take that of its node by itself.
     """
     listener = listeners.outside
     assert listener is not None
@@ -123,11 +134,10 @@ def outside(
         listener,
         {pod["metadata"]["name"]: pod for pod in pods},
         {node["metadata"]["name"]: node for node in nodes},
-        is_certified,
     )
     addresses, waits = {}, []
     for broker, service in services.items():
-        for way in ways(listeners, broker):
+        for way in ways(listeners, broker, tls):
             if broker in hosts.pods and not _listens(hosts.pods[broker], way):
                 waits.append(f"{broker}: its pod has yet to be restarted with the listener")
             try:
@@ -136,13 +146,21 @@ def outside(
                 waits.append(f"{broker}: {missing}")
                 if told is not None and hosts.is_away(broker) and way.file in told:
                     addresses[way.file] = told[way.file]
-    try:
-        first = "" if bootstrap is None else _bootstrap_address(listener, bootstrap, hosts)
-    except _Missing as missing:
-        first = ""
-        waits.append(str(missing))
-    away = frozenset(filter(hosts.is_away, services))
-    return Outside(addresses, first, list(dict.fromkeys(waits)), away)
+    first = dict.fromkeys(("client", CLIENT_TLS_PORT_NAME), "")
+    for way in first_ways(tls, None, None):
+        if bootstrap is None:
+            break
+        try:
+            first[way.name] = _bootstrap_address(listener, bootstrap, way, hosts)
+        except _Missing as missing:
+            waits.append(str(missing))
+    return Outside(
+        addresses,
+        first["client"],
+        list(dict.fromkeys(waits)),
+        frozenset(filter(hosts.is_away, services)),
+        first[CLIENT_TLS_PORT_NAME],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +170,6 @@ class _Hosts:
     listener: OutsideListener
     pods: Mapping[str, Document]
     nodes: Mapping[str, Document]
-    is_certified: bool
 
     def is_away(self, broker: str) -> bool:
         """Whether a broker's node is not known, and part of an address."""
@@ -200,7 +217,7 @@ class _Hosts:
 def _listens(pod: Document, way: Way) -> bool:
     """Whether a broker's pod has the listener for clients outside."""
     ports = broker_container(pod).get("ports") or ()
-    return any(port.get("name") == way.target for port in ports)
+    return any(way.target in (port.get("name"), port.get("containerPort")) for port in ports)
 
 
 def _broker_address(way: Way, broker: str, service: Document, hosts: _Hosts) -> str:
@@ -214,18 +231,20 @@ def _broker_address(way: Way, broker: str, service: Document, hosts: _Hosts) -> 
     if listener.type is OutsideType.CLUSTER_IP:
         return host_port(_name_of(service) if host is None else host, port or way.port)
     port = port or _node_port(service, way.name)
-    is_own = listener.node_address is NodeAddress.INTERNAL_IP and not hosts.is_certified
+    is_own = listener.node_address is NodeAddress.INTERNAL_IP and not way.has_tls
     if host is None and is_own:
         return f":{port}"  # Right wherever the broker starts next.
     return host_port(hosts.of(broker) if host is None else host, port)
 
 
-def _bootstrap_address(listener: OutsideListener, service: Document, hosts: _Hosts) -> str:
+def _bootstrap_address(
+    listener: OutsideListener, service: Document, way: Way, hosts: _Hosts
+) -> str:
     if listener.type is OutsideType.LOAD_BALANCER:
-        return host_port(_load_balancer(service), service["spec"]["ports"][0]["port"])
+        return host_port(_load_balancer(service), way.port)
     if listener.type is OutsideType.CLUSTER_IP:
-        return host_port(_name_of(service), service["spec"]["ports"][0]["port"])
-    port = _node_port(service, service["spec"]["ports"][0]["name"])
+        return host_port(_name_of(service), way.port)
+    port = _node_port(service, way.name)
     if not (known := hosts.all()):
         raise _Missing(
             "clients outside have nowhere to connect first: no broker runs on a node yet"

@@ -73,6 +73,9 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
         "tlsBootstrap": tls_bootstrap_address(cluster) if look.secured.has_both else None,
         "security": look.secured.slowest._asdict(),
         "outsideBootstrap": None if look.outside is None else look.outside.bootstrap or None,
+        "outsideTlsBootstrap": look.outside.tls_bootstrap or None
+        if look.outside is not None and look.secured.has_both
+        else None,
         "authorities": look.authorities or None,
         "clusterId": None if found is None else found.cluster.cluster_id,
         "controller": None if found is None else found.controller,

@@ -22,6 +22,7 @@ from millrace.operator.model.outside import (
     broker_service,
     outside_selector,
 )
+from millrace.operator.model.security import mode_of
 from millrace.operator.plan.outside import Outside, hosts_outside, outside, told_outside
 from millrace.operator.reconcile.certificates import SeenCertificates
 from millrace.runtime.certificates import each_of
@@ -76,20 +77,19 @@ class OutsideReconciler:
             if service is not None:
                 services[broker] = service
         nodes = await self._nodes_of(pods, listener)
-        is_certified = held is not None
         config = await self._api.get(CONFIG_MAP, cluster.namespace, outside_name(cluster.name))
         told = {} if config is None else config.get("data") or {}
         found = outside(
             *(cluster.spec.listeners, bootstrap, services, pods, nodes),
             told=told,
-            is_certified=is_certified,
+            tls=mode_of(cluster.spec.tls),
         )
         hosts: Mapping[str, frozenset[str]] = {}
         if held is not None:
             present = {broker: held.present(broker) for broker in brokers}
             hosts = hosts_outside(found, brokers, present)
             certified = {broker: held.known(broker) for broker in brokers}
-            found = told_outside(found, brokers, certified, told)
+            found = told_outside(found, brokers, certified, told, mode_of(cluster.spec.tls))
         await self._ensure(address_map(cluster, found.addresses), problems)
         return replace(found, waits=[*problems, *found.waits]), hosts
 
