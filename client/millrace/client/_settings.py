@@ -51,7 +51,11 @@ class ClientConfig:
         "spaces.",
     )
     request_timeout_ms: int = setting(
-        30_000, "How long one call may take.", unit=Unit.MILLISECONDS, minimum=1
+        30_000,
+        "How long one call may take. For as long the first one tries `bootstrap` again and again, "
+        "unless that is on this machine.",
+        unit=Unit.MILLISECONDS,
+        minimum=1,
     )
     metadata_timeout_ms: int = setting(
         METADATA_TIMEOUT_MS_DEFAULT,

@@ -34,6 +34,59 @@ async def test_a_call_fails_as_on_a_broken_connection_when_another_gave_it_up() 
         await cluster.close()
 
 
+async def test_the_only_address_that_is_known_is_tried_again_for_the_time_of_the_call() -> None:
+    """A Service leads to a broker that was just killed, and a moment later to another one."""
+    broker = FakeBroker()
+    await broker.start()
+    await broker.stop()
+    elsewhere = f"0.0.0.0:{broker.port}"  # It leads here, and does not say so.
+    cut = 0
+
+    async def cut_off(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal cut
+        cut += 1
+        writer.close()
+
+    gone = await asyncio.start_server(cut_off, "127.0.0.1", broker.port)
+    cluster = Cluster(elsewhere, client_id="me", timeout_ms=10_000)
+    call = asyncio.create_task(cluster.refresh())
+    await broker.until(lambda: cut > 0 or call.done())
+    gone.close()
+    await broker.start()
+    async with asyncio.timeout(8):
+        await call
+    assert set(cluster.metadata.brokers) == {broker.broker_id}
+    await cluster.close()
+    await broker.stop()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("127.0.0.1:1", "no broker listens at 127.0.0.1:1"),
+        ("no-such-host.invalid:1", "no-such-host.invalid"),
+    ],
+)
+async def test_what_will_not_pass_is_told_at_once(address: str, said: str) -> None:
+    """On this machine nothing is between; and a name that is not there is a slip of the pen."""
+    cluster = Cluster(address, client_id="me", timeout_ms=30_000)
+    with pytest.raises(ConnectionFailedError, match="no broker can be reached") as met:
+        async with asyncio.timeout(15):
+            await cluster.refresh()
+    assert said in met.value.message
+    await cluster.close()
+
+
+async def test_where_nobody_comes_the_call_ends_in_its_time_and_says_so_once() -> None:
+    cluster = Cluster("0.0.0.0:1", client_id="me", timeout_ms=1_500)
+    begun = asyncio.get_running_loop().time()
+    with pytest.raises(ConnectionFailedError, match="no broker can be reached") as met:
+        await cluster.refresh()
+    assert 0.4 < asyncio.get_running_loop().time() - begun < 1.6
+    assert met.value.message.count("no broker listens at 0.0.0.0:1") == 1
+    await cluster.close()
+
+
 async def test_a_call_that_comes_too_late_for_its_connection_fails_as_on_a_broken_one() -> None:
     async with FakeBroker() as broker:
         cluster = Cluster(broker.address, client_id="me", timeout_ms=10_000)

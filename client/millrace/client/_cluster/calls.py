@@ -17,11 +17,12 @@ from millrace.client._cluster.broker_channel import BrokerChannel
 from millrace.client._cluster.connection import Connection
 from millrace.client._cluster.latencies import Latencies
 from millrace.client._cluster.metadata import Metadata
+from millrace.client._cluster.pauses import spread
 from millrace.client._cluster.shared_tasks import SharedTasks
 from millrace.client._threads import fork
 from millrace.client._threads.logs import Log
 from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, cancellations, cancellations_so_far
-from millrace.core.addresses import parse_addresses
+from millrace.core.addresses import is_loopback, parse_addresses, split_address
 from millrace.core.callers import client_id_problem
 from millrace.core.errors import (
     AccessDeniedError,
@@ -33,6 +34,7 @@ from millrace.core.errors import (
     RetriableError,
 )
 from millrace.core.ids import BrokerId
+from millrace.core.pauses import doubled_pause
 from millrace.runtime.transport.calls import CallError, Status
 from millrace.runtime.transport.credentials import ClientCredentials, TlsFiles
 from millrace.runtime.transport.diagnosis import tls_problem
@@ -41,6 +43,9 @@ from millrace.runtime.transport.tokens import Token
 _log = Log(__name__)
 
 _CONNECT_TIMEOUT_S: Final = 10.0
+_PAUSE_MS_MIN: Final = 100
+_PAUSE_MS_MAX: Final = 1000
+"""Pauses before the first addresses are tried again."""
 DOUBT_S: Final = 2.0
 """A call that has failed for this long asks other brokers before the one that answered last."""
 
@@ -64,6 +69,8 @@ class Calls:
     Args:
         bootstrap: `host:port`, several separated by commas, or a sequence of them. They are tried
             in turn until one answers; from then on the brokers of the metadata are known as well.
+            Until then they are tried for the time of a call, unless they are all of this machine:
+            such as a Service lead to a broker that has just been killed, and then to another one.
         client_id: name of the client in the brokers' logs; see `client_id_problem`.
         timeout_ms: how long one call may take.
         uses_drpc: streams go by DRPC, where a broker offers it.
@@ -98,6 +105,8 @@ class Calls:
             self._connector = wire.new_connector(client_id, self._credentials, self._token)
         self._connections: dict[str, Connection] = {}
         self._connecting: SharedTasks[str, Connection] = SharedTasks()
+        self._may_come: set[str] = set()
+        """Addresses where nobody answered the last time, which may pass."""
         self.call_seconds: dict[str, Latencies] = {}
         """The time of calls with one request and one response, by method."""
         self.call_failures: Counter[str] = Counter()
@@ -137,6 +146,7 @@ class Calls:
             token=self._token,
         )
         connection = Connection(address, channel)
+        self._may_come.discard(address)
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 connection.hello = await channel.greet(
@@ -146,8 +156,11 @@ class Calls:
             await connection.channel.close()
             if isinstance(error, CallError):
                 problem = await tls_problem(error, address, self._credentials)
+                if not problem and wire.may_pass(error):
+                    self._may_come.add(address)
                 raise wire.error_from_call(error, address, problem) from error
             if isinstance(error, TimeoutError):
+                self._may_come.add(address)
                 raise ConnectionFailedError(
                     f"the broker at {address} did not answer in {_CONNECT_TIMEOUT_S:g} s"
                 ) from None
@@ -230,11 +243,18 @@ class Calls:
         deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         waiting = deque(self.addresses())
         again: set[str] = set()
-        problems = []
+        problems = dict[str, None]()
+        rounds = 0
         last: ConnectionFailedError | None = None
         refusal: RetriableError | None = None
         in_doubt = False
-        while waiting and (left_s := deadline - loop.time()) > 0:
+        while (left_s := deadline - loop.time()) > 0:
+            if not waiting:
+                rounds += 1
+                if in_doubt or refusal is not None or not await self._waits(rounds, left_s):
+                    break
+                waiting.extend(self.addresses())
+                continue
             address = waiting.popleft()
             # The last one gets all the remaining time: there is no other to ask.
             limit_s = left_s if attempt_s is None or not waiting else min(attempt_s(), left_s)
@@ -246,12 +266,12 @@ class Calls:
                     except (ClosedError, AccessDeniedError):
                         raise
                     except MillraceError as error:
-                        problems.append(error.message)
+                        problems[error.message] = None
                         continue
                     is_asked = True
                     result = await self.on(connection, method)
             except TimeoutError:
-                problems.append(f"the broker at {address} did not answer in {limit_s:.3g} s")
+                problems[f"the broker at {address} did not answer in {limit_s:.3g} s"] = None
                 self.order.on_silence(address)
                 in_doubt = in_doubt or is_asked
                 continue
@@ -281,6 +301,24 @@ class Calls:
                 else f"no broker can be reached: {why}. Is one running there?"
             )
         raise as_maybe(last) if in_doubt else last
+
+    async def _waits(self, rounds: int, left_s: float) -> bool:
+        """Pause before the first addresses are tried again; False: that would not help.
+
+        Args:
+            rounds: in which each of them was tried.
+            left_s: time that the call has.
+        """
+        addresses = self.addresses()
+        is_new = not self.metadata.brokers and not self.order.first
+        is_elsewhere = not all(is_loopback(split_address(address)[0]) for address in addresses)
+        if not is_new or not is_elsewhere or self._may_come.isdisjoint(addresses):
+            return False
+        (pause_ms,) = spread(doubled_pause(rounds, _PAUSE_MS_MIN, _PAUSE_MS_MAX))
+        if pause_ms / 1000 >= left_s:
+            return False
+        await asyncio.sleep(pause_ms / 1000)
+        return True
 
     async def change(
         self, method: Callable[[Connection], Awaitable[ChangeResult]], timeout_s: float

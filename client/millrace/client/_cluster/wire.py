@@ -1,12 +1,14 @@
 """Between the wire's messages and the library's types: one function per message and direction."""
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from millrace.core.errors import (
     AccessDeniedError,
     ConnectionFailedError,
     MillraceError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import (
@@ -19,11 +21,13 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.media import Media
+from millrace.core.numbers import parse_whole_number
+from millrace.core.settings import INT64_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.proto.errors import error_from_wire
 from millrace.proto.media import media_set_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
-from millrace.runtime.transport.calls import CallError
+from millrace.runtime.transport.calls import CallError, Status
 from millrace.runtime.transport.credentials import ClientCredentials
 from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector
@@ -35,9 +39,14 @@ _KEEPALIVE_MS: Final = 15_000
 """Not more often than brokers allow over gRPC (10 s)."""
 _DEAD_AFTER_MS: Final = 5_000
 """What the other machine has not acknowledged for so long is lost."""
+AskedT = TypeVar("AskedT")
+AnsweredT = TypeVar("AnsweredT")
+
 _UNKNOWN_EPOCH: Final = BrokerEpoch(-1)
 _REFUSED: Final = "Connection refused"
 """Part of gRPC's long text which means that no process listens there."""
+_NO_SUCH_NAME: Final = ("not found", "not known")
+"""Likewise, that a host's name does not exist."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -151,6 +160,49 @@ def error_from_call(error: CallError, address: str, problem: str = "") -> Millra
     )
 
 
+def may_pass(error: CallError) -> bool:
+    """Return whether what kept a call from finding a broker may soon be over."""
+    is_named = any(words in error.details for words in _NO_SUCH_NAME)
+    return error.refusal is None and error.status is Status.UNAVAILABLE and not is_named
+
+
+def paired(
+    asked: Collection[AskedT], answers: Sequence[AnsweredT]
+) -> Iterable[tuple[AskedT, AnsweredT]]:
+    """Return what a broker was asked with its answers, in their order.
+
+    Raises:
+        UnknownServerError: it has not given one answer to each.
+    """
+    if len(asked) != len(answers):
+        raise UnknownServerError(
+            f"the broker gave {len(answers)} answers to {len(asked)} questions"
+        )
+    return zip(asked, answers, strict=True)
+
+
+def only(answers: Sequence[AnsweredT]) -> AnsweredT:
+    """Return the answer to one question.
+
+    Raises:
+        UnknownServerError: there is none, or more than one.
+    """
+    if len(answers) != 1:
+        raise UnknownServerError(f"the broker gave {len(answers)} answers to one question")
+    return answers[0]
+
+
+def last_of(page: Sequence[AnsweredT]) -> AnsweredT:
+    """Return the last entry of a page that another one follows.
+
+    Raises:
+        UnknownServerError: it has none.
+    """
+    if not page:
+        raise UnknownServerError("the broker says that there is more, and gives nothing")
+    return page[-1]
+
+
 def broker_from_wire(broker: cluster_pb2.BrokerMetadata) -> BrokerInfo:
     """Return a broker as the cluster describes it."""
     return BrokerInfo(
@@ -189,8 +241,9 @@ def batch_bytes_within(limit: int) -> int:
 
 def _batch_bytes_max(topic: cluster_pb2.TopicMetadata) -> int:
     for entry in topic.config:
-        if entry.name == "max.message.bytes" and entry.value.isdigit():
-            return batch_bytes_within(int(entry.value))
+        if entry.name == "max.message.bytes":
+            limit = parse_whole_number(entry.value, INT64_MAX)
+            return MESSAGE_BYTES_MAX if limit is None else batch_bytes_within(limit)
     return MESSAGE_BYTES_MAX
 
 
