@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Final
 
 _MODULES: Final = {
+    "clients": ("answers", "cli_files", "kubeconfig", "spark_checkpoint"),
     "guard": (
         *("access_reviews", "authorizer", "certificate_names", "certificates"),
         *("published_keys", "rules_file", "service_account_token", "token_file"),

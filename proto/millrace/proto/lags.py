@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from millrace.core.errors import MillraceError
+from millrace.core.errors import MillraceError, UnknownServerError
 from millrace.core.ids import LeaderEpoch, TopicId, TopicPartition
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import fetch_pb2 as pb
@@ -92,7 +92,11 @@ def lags_to_wire(answers: Sequence[MeasuredLag | Error]) -> pb.DescribeLagsRespo
 
 
 def lags_from_wire(response: pb.DescribeLagsResponse) -> list[MeasuredLag | MillraceError]:
-    """Return the answers of a response, or errors, in the order of the queries."""
+    """Return the answers of a response, or errors, in the order of the queries.
+
+    Raises:
+        UnknownServerError: one is about no query.
+    """
     answers: list[MeasuredLag | MillraceError] = list(
         map(
             MeasuredLag,
@@ -106,5 +110,7 @@ def lags_from_wire(response: pb.DescribeLagsResponse) -> list[MeasuredLag | Mill
     for refused in response.refused:
         if refused.error.message or refused.error.code != whole.code:
             whole = refused.error
+        if refused.index >= len(answers):
+            raise UnknownServerError(f"answer {refused.index} is one of {len(answers)}")
         answers[refused.index] = error_from_wire(whole)
     return answers

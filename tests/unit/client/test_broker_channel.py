@@ -145,6 +145,17 @@ async def test_where_another_broker_answers_by_drpc_calls_go_by_grpc(
     assert "b:2" in stage.connector.avoided
 
 
+async def test_an_answer_by_drpc_that_cannot_be_read_is_a_failed_call_as_by_grpc(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(monkeypatch)
+    await stage.channel.greet("", "")
+    ask = stage.channel.unary_unary("/S/Ask", bytes, HelloResponse.FromString)
+    with pytest.raises(CallError, match="cannot be read"):
+        await ask(b"")
+    assert await stage.ask() == b"by DRPC", "the connection is as good as before"
+
+
 async def test_what_would_wait_for_another_call_goes_by_grpc(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

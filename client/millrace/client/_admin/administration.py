@@ -49,7 +49,7 @@ def only_result(response: _Results) -> Any:
     Raises:
         MillraceError: it was refused.
     """
-    (result,) = response.results
+    result = wire.only(response.results)
     wire.raise_if_refused(result)
     return result
 

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from millrace.client._admin.administration import Administration
 from millrace.client._admin.descriptions import TopicDescription
+from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import checked_word
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.offsets import describe_lags
@@ -242,14 +243,14 @@ class GroupAdministration(Administration):
                 part, lambda connection: connection.positions.ListNames(request)
             )
             listings += [
-                GroupListing(name, _KINDS[kind], members)
-                for name, kind, members in zip(
-                    response.names, response.kinds, response.members, strict=True
+                GroupListing(name, _KINDS.get(kind, "standalone"), members)
+                for name, (kind, members) in wire.paired(
+                    response.names, list(wire.paired(response.kinds, response.members))
                 )
             ]
             if not response.has_more:
                 return listings, response.partitions
-            request.after = listings[-1].name
+            request.after = wire.last_of(response.names)
 
     async def describe_group(self, name: str) -> GroupDescription | None:
         """Return the members and the positions of a group, or of another reader; None: there is
@@ -296,7 +297,7 @@ class GroupAdministration(Administration):
             described += response.members
             has_more = response.has_more
             if has_more:
-                request.after = described[-1].member_id
+                request.after = wire.last_of(response.members).member_id
         topic_ids = {
             TopicId(topic.topic_id)
             for member in described

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from millrace.client._admin.administration import Administration
+from millrace.client._cluster import wire
 from millrace.client._cluster.arguments import checked_place
 from millrace.client._cluster.coordinators import Coordinators
 from millrace.client._cluster.open_transactions import (
@@ -223,7 +224,7 @@ class TransactionAdministration(Administration):
             ]
             if not answer.has_more:
                 return listings, answer.partitions
-            request.after = answer.transactions[-1].transactional_id
+            request.after = wire.last_of(answer.transactions).transactional_id
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription | None:
         """Return what the coordinator knows of a transactional id; None: nothing.

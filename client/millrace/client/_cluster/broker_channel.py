@@ -10,7 +10,9 @@ Every connection begins with `Hello`: it may lead to another broker by now.
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import DecodeError
 
 from millrace.client._cluster import wire
 from millrace.proto.features import CLIENT_PROTOCOL
@@ -26,6 +28,8 @@ from millrace.runtime.transport.tokens import Token
 _HELLO: Final = "/millrace.proto.v1.Cluster/Hello"
 _TURN_SECONDS_MAX: Final = 0.05
 """How long a call waits for the end of the one before it."""
+
+Answer = TypeVar("Answer")
 
 
 class BrokerChannel:
@@ -121,7 +125,7 @@ class BrokerChannel:
         request = HelloRequest(cluster_id=self._cluster_id, features=[CLIENT_PROTOCOL])
         begun = host.monotonic_s()
         try:
-            return HelloResponse.FromString(await ask(request.SerializeToString()))
+            return _decoded(HelloResponse.FromString, await ask(request.SerializeToString()))
         finally:
             self._on_called("Hello", host.monotonic_s() - begun)
 
@@ -142,14 +146,10 @@ class BrokerChannel:
                 connection = await self._take_turn()
                 if connection is not None:
                     try:
-                        return response_deserializer(
-                            await call(
-                                connection,
-                                method,
-                                request_serializer(request),
-                                self._metadata(),
-                            )
+                        answer = await call(
+                            connection, method, request_serializer(request), self._metadata()
                         )
+                        return _decoded(response_deserializer, answer)
                     finally:
                         self._turn.release()
                 by_grpc = self._by_grpc().unary_unary(
@@ -243,3 +243,15 @@ class BrokerChannel:
                 token=self._token,
             )
         return self._grpc
+
+
+def _decoded(decode: Callable[[bytes], Answer], data: bytes) -> Answer:
+    """Return an answer.
+
+    Raises:
+        CallError: it is none, as gRPC would say.
+    """
+    try:
+        return decode(data)
+    except DecodeError as error:
+        raise CallError(Status.INTERNAL, f"the answer cannot be read: {error}") from error

@@ -378,8 +378,8 @@ async def _list_offsets(
             LeaderEpoch(listed.leader_epoch),
             place.topic_id,
         )
-        for place, listed in zip(
-            wanted, await _ask_for_offsets(cluster, broker_id, request), strict=True
+        for place, listed in wire.paired(
+            wanted, await _ask_for_offsets(cluster, broker_id, request)
         )
     ]
 
@@ -422,7 +422,7 @@ async def _describe_lags(
         answer.naming(f"{cluster.metadata.name_of(place.topic_id)}-{place.partition}")
         if isinstance(answer, MillraceError)
         else answer
-        for place, answer in zip(wanted, lags_from_wire(response), strict=True)
+        for place, answer in wire.paired(wanted, lags_from_wire(response))
     ]
 
 

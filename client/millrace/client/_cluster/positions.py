@@ -71,7 +71,7 @@ class KeptPositions:
                     pb.ResolveInitialRequest(name=name, proposals=sent)
                 ),
             )
-            for place, position in zip(some, response.positions, strict=True):
+            for place, position in wire.paired(some, response.positions):
                 resolved[place] = _position(position)
         return resolved
 

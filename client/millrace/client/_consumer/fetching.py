@@ -332,7 +332,7 @@ class Fetching:
                 current_leader_epoch=leader.leader_epoch,  # P6
                 leader_epoch=effect.leader_epoch,
             )
-            (result,) = await ask_for_epoch_ends(self.cluster, leader.broker_id, request)
+            result = wire.only(await ask_for_epoch_ends(self.cluster, leader.broker_id, request))
             wire.raise_if_refused(result)
         except MillraceError as error:
             if isinstance(error, RefreshMetadataError) and error.leader is not None:

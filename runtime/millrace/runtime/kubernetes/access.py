@@ -6,7 +6,6 @@ refused: a vendor's library, and passwords.
 """
 
 import base64
-import binascii
 import os
 import ssl
 import tempfile
@@ -25,6 +24,8 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token, its namespace and the API server's authority."""
 
 _DEFAULT_NAMESPACE: Final = "default"
+_SHOWN_MAX: Final = 1000
+"""Most characters that a message shows of a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +121,9 @@ def from_kubeconfig(*paths: Path, context_name: str = "") -> ApiAccess:
         login = _login(user, cluster)
         return ApiAccess(
             server=server,
-            namespace=context.get("namespace") or _DEFAULT_NAMESPACE,
+            namespace=_text(context, "namespace") or _DEFAULT_NAMESPACE,
             tls=_tls(cluster, user, login) if server.startswith("https:") else None,
-            tls_server_name=cluster.content.get("tls-server-name"),
+            tls_server_name=_text(cluster.content, "tls-server-name"),
             token=login,
         )
     except OSError as error:
@@ -130,13 +131,13 @@ def from_kubeconfig(*paths: Path, context_name: str = "") -> ApiAccess:
     except (
         AttributeError,
         KeyError,
+        RecursionError,
         TypeError,
-        UnicodeDecodeError,
-        binascii.Error,
-        ssl.SSLError,
+        ValueError,
         yaml.YAMLError,
     ) as error:
-        raise InvalidConfigError(f"{shown}: is not a usable kubeconfig: {error!r}") from error
+        why = repr(error)[:_SHOWN_MAX]
+        raise InvalidConfigError(f"{shown}: is not a usable kubeconfig: {why}") from error
 
 
 @dataclass(frozen=True)
@@ -176,8 +177,9 @@ class _Kubeconfig:
         """Return one by its name."""
         entries = self._entries[kind]
         if name not in entries:
-            known = ", ".join(entries) or "none"
-            raise InvalidConfigError(f"{self._shown}: has no {kind} {name!r}; it has {known}")
+            known = (", ".join(entries) or "none")[:_SHOWN_MAX]
+            told = f"has no {kind} {repr(name)[:_SHOWN_MAX]}; it has {known}"
+            raise InvalidConfigError(f"{self._shown}: {told}")
         return entries[name]
 
 
@@ -217,8 +219,20 @@ def _login(user: _Entry, cluster: _Entry) -> Callable[[], str | None]:
         return LoginProgram(program, user.path.parent, named)
     if file := user.content.get("tokenFile"):
         return _TokenFile(user.path.parent / file)
-    token: str | None = user.content.get("token")
+    token = _text(user.content, "token")
     return lambda: token
+
+
+def _text(content: Mapping[str, Any], name: str) -> str | None:
+    """Return a text of an entry; None: there is none.
+
+    Raises:
+        TypeError: it is something else, as a number without quotes.
+    """
+    found = content.get(name)
+    if found is None or isinstance(found, str):
+        return found
+    raise TypeError(f"{name} is no text: put it into quotes")
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,7 @@ class LoginProgram:
             subprocess.TimeoutExpired,
             ValueError,
             KeyError,
+            RecursionError,
             TypeError,
             AttributeError,
         ) as error:

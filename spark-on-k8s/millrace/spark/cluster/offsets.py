@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from millrace.core.numbers import parse_whole_number
+from millrace.core.settings import INT32_MAX, INT64_MAX
 from millrace.core.topics import PartitionName
 from millrace.spark.errors import CheckpointError
 
@@ -77,9 +79,9 @@ class Offsets:
                     "checkpoint"
                 )
             positions = {
-                (topic, int(partition)): LogPosition(
-                    _number(offset),
-                    _number(meta["epoch"].get(topic, {}).get(partition, UNKNOWN_EPOCH)),
+                (topic, _partition(partition)): LogPosition(
+                    _number(offset, INT64_MAX),
+                    _epoch(meta["epoch"].get(topic, {}).get(partition, UNKNOWN_EPOCH)),
                 )
                 for topic, partitions in value.items()
                 if topic != _META
@@ -88,7 +90,7 @@ class Offsets:
             ids = {topic: str(topic_id) for topic, topic_id in meta["ids"].items()}
             begin = Offsets.from_dict(meta["begin"]) if "begin" in meta else None
             return Offsets(positions, ids, begin)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"the checkpoint's offsets are not of the source millrace: {str(value)[:200]}: "
                 "give the query a checkpoint of its own"
@@ -126,7 +128,18 @@ def check_topic_names(topics: Iterable[str]) -> None:
         raise CheckpointError(f"a topic named {_META} cannot be read by Spark: rename it")
 
 
-def _number(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} is no whole number")
+def _partition(text: str) -> int:
+    number = parse_whole_number(text, INT32_MAX)
+    if number is None or str(number) != text:  # "00" would be a second name of one.
+        raise ValueError(f"{text!r} is no partition")
+    return number
+
+
+def _epoch(value: object) -> int:
+    return UNKNOWN_EPOCH if value == UNKNOWN_EPOCH else _number(value, INT32_MAX)
+
+
+def _number(value: object, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError(f"{value!r} is no whole number from 0 to {most}")
     return value
