@@ -31,7 +31,6 @@ from millrace.broker.coordination.store import (
     CoordinationStore,
     CoordinationUnavailableError,
 )
-from millrace.core.addresses import split_address
 from millrace.core.controller.controller import Controller, Phase, no_controller
 from millrace.core.controller.effects import (
     AskLogEnds,
@@ -188,15 +187,9 @@ class ControllerShell:
 
     @property
     def holder_tls_address(self) -> str:
-        """Where the controller is reached by TLS; empty: only at its address, or nobody knows.
-
-        A holder of an earlier release leaves there what the one before wrote.
-        """
+        """Where the controller is reached by TLS; empty: only at its address, or nobody knows."""
         record = self._election.seen
-        if not record.tls_address or record.holder == NOBODY:
-            return ""
-        is_its_own = split_address(record.tls_address)[0] == split_address(record.address)[0]
-        return record.tls_address if is_its_own else ""
+        return record.tls_address if record.holder != NOBODY else ""
 
     @property
     def problem(self) -> str:

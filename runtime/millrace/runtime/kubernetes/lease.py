@@ -1,10 +1,13 @@
 """A lease as a Lease of `coordination.k8s.io`: of a cluster's controller, or of the operator.
 
 The annotations count: they have all fields of the record, also the version, which no field of the
-resource can express. `spec` shows the same to people (`kubectl get lease`). Only its holder is
-read, so that a person can take the lease away by hand: such a write counts as a version. Times are
-written for people and never read: each observer judges expiry by its own clock (P38).
-`leaseTransitions` starts over with a new Lease and means nothing either (P35).
+resource can express. A holder of an earlier release leaves those that it does not know as the one
+before wrote them; so the address by TLS is there with the version that it was written with.
+
+`spec` shows the same to people (`kubectl get lease`). Only its holder is read, so that a person can
+take the lease away by hand: such a write counts as a version. Times are written for people and
+never read: each observer judges expiry by its own clock (P38). `leaseTransitions` starts over with
+a new Lease and means nothing either (P35).
 
 The holder of a deleted Lease creates it again under the next version, or another one does when the
 lease has run out; the API server accepts one of them.
@@ -22,6 +25,7 @@ from millrace.runtime.kubernetes.api_server import Answer
 from millrace.runtime.kubernetes.resources import Resource
 
 _PREFIX: Final = "millrace.dev/"
+_TLS_VERSION: Final = f"{_PREFIX}tls-address-version"
 
 
 @dataclass(slots=True)
@@ -122,7 +126,8 @@ class KubernetesLease:
 
 
 def _annotations(record: LeaseRecord) -> dict[str, str]:
-    return {_annotation(field.name): str(getattr(record, field.name)) for field in fields(record)}
+    found = {_annotation(field.name): str(getattr(record, field.name)) for field in fields(record)}
+    return {**found, _TLS_VERSION: str(record.version)}
 
 
 def _annotation(field_name: str) -> str:
@@ -137,8 +142,10 @@ def _stored(document: dict[str, Any]) -> _Stored:
 
 def _record(annotations: dict[str, str], spec: dict[str, Any]) -> LeaseRecord:
     holder = spec.get("holderIdentity") or NOBODY
-    # An earlier release wrote neither of these, and its lease is valid, too.
-    annotations = {_annotation("incarnation"): "", _annotation("tls_address"): "", **annotations}
+    # An earlier release wrote neither incarnation nor address by TLS, and its lease is valid, too.
+    annotations = {_annotation("incarnation"): "", **annotations}
+    if annotations.get(_TLS_VERSION) != annotations.get(_annotation("version")):
+        annotations[_annotation("tls_address")] = ""
     values: dict[str, Any] = {}
     try:
         for field in fields(LeaseRecord):
