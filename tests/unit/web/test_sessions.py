@@ -1,5 +1,11 @@
 """Tokens are remembered for those who gave them, for some time, and never too many."""
 
+import base64
+import json
+from collections.abc import Callable
+
+import pytest
+
 from millrace.runtime.page_messages import Request
 from millrace.web import sessions
 from millrace.web.sessions import (
@@ -68,6 +74,27 @@ def test_tokens_are_bounded_and_those_longest_unused_go() -> None:
         word = kept.keep(word, f"a/{number}", "x")
     assert kept.token(word, "a/0") == ""
     assert kept.token(word, f"a/{CLUSTERS_MAX}") == "x"
+
+
+def jwt(subject: str, number: int) -> str:
+    claims = json.dumps({"sub": subject, "jti": number}).encode()
+    return f"head.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.signature-{number}"
+
+
+@pytest.mark.parametrize("token", [lambda number: "theirs", lambda number: jwt("theirs", number)])
+def test_who_comes_again_and_again_pushes_nobody_else_out(token: Callable[[int], str]) -> None:
+    kept = Sessions()
+    word = kept.keep("", "", jwt("ours", 0))
+    again = [kept.keep("", "", token(number)) for number in range(2 * SESSIONS_MAX)]
+    assert kept.token(word, "") == jwt("ours", 0)
+    assert kept.token(again[-1], "") == token(2 * SESSIONS_MAX - 1)
+    assert len(kept) == SESSIONS_MAX
+
+
+def test_a_token_that_is_none_of_kubernetes_is_its_own_owner() -> None:
+    kept = Sessions()
+    for token in ("a.b.c", "a.e30.c", "a.W10.c", "..", "a." + "\N{SNOWMAN}" + ".c", "x"):
+        assert kept.token(kept.keep("", "", token), "") == token
 
 
 def test_a_token_is_forgotten_on_request() -> None:

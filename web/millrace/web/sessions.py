@@ -3,11 +3,15 @@
 A browser gets a random word, never the token: cookies do not know of ports, so another server on
 the visitor's machine is sent them, too. A word comes with a token that brokers have accepted, so
 that strangers fill nothing; there are only so many, and each ends when it was not used, or is old.
+Who has a token cannot push others out: a further one takes the place of one of whoever has most.
 """
 
+import base64
+import json
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +19,8 @@ from typing import Final
 from millrace.runtime.page_messages import Request
 
 SESSIONS_MAX: Final = 100
-"""Visitors that are remembered; a further one takes the place of who was away longest."""
+"""Visits that are remembered. Of those whose account has most, a further one takes the place of the
+one that was away longest."""
 CLUSTERS_MAX: Final = 20
 """Clusters for which a visitor has tokens; a further one takes the place of the first."""
 IDLE_S_MAX: Final = 30 * 60.0
@@ -28,6 +33,7 @@ _PORT: Final = re.compile(r".*:(\d{1,5})", re.ASCII)
 
 @dataclass(slots=True)
 class _Session:
+    owner: str
     begun_at: float
     used_at: float
     tokens: dict[str, str] = field(default_factory=dict)
@@ -67,13 +73,14 @@ class Sessions:
         self._sessions.pop(word, None)
         now = self._clock()
         if session is None:
-            session = _Session(now, now)
+            session = _Session("", now, now)
+        session.owner = _owner(token)
         session.tokens.pop(cluster, None)
         session.tokens[cluster] = token
         if len(session.tokens) > CLUSTERS_MAX:
             del session.tokens[next(iter(session.tokens))]
         if len(self._sessions) >= SESSIONS_MAX:
-            del self._sessions[next(iter(self._sessions))]
+            del self._sessions[self._dispensable()]
         word = secrets.token_urlsafe(_WORD_BYTES)
         self._sessions[word] = session
         return word
@@ -85,6 +92,14 @@ class Sessions:
             session.tokens.pop(cluster, None)
             if not session.tokens:
                 del self._sessions[word]
+
+    def _dispensable(self) -> str:
+        """Return the word of the session that goes first."""
+        counts = Counter(session.owner for session in self._sessions.values())
+        most = max(counts.values())
+        return next(
+            word for word, session in self._sessions.items() if counts[session.owner] == most
+        )
 
     def _used(self, word: str) -> _Session | None:
         """Return the session of a word, which counts as used now; drop what has ended."""
@@ -101,6 +116,18 @@ class Sessions:
             session.used_at = now
             self._sessions[word] = session
         return session
+
+
+def _owner(token: str) -> str:
+    """Return whose token that is, which brokers have verified: an account may get any number."""
+    _, _, rest = token.partition(".")
+    claims = rest.partition(".")[0]
+    try:
+        found = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+    except (ValueError, RecursionError):
+        return token
+    subject = found.get("sub") if isinstance(found, dict) else None
+    return subject if isinstance(subject, str) else token
 
 
 def shown_word(request: Request) -> str:
