@@ -242,7 +242,7 @@ class Calls:
         try:
             if size > _LARGE_BYTES:
                 throttle.begin()
-                with self._held(throttle, size):
+                with self._held(throttle, caller, size):
                     async with throttle.alone("large"):
                         await _pay(throttle, None)
                         try:
@@ -259,7 +259,7 @@ class Calls:
             throttle.close()
 
     @contextmanager
-    def _held(self, throttle: Throttle, size: int) -> Iterator[None]:
+    def _held(self, throttle: Throttle, caller: Caller, size: int) -> Iterator[None]:
         """Count the bytes of a large call if it is under a quota.
 
         Raises:
@@ -269,7 +269,11 @@ class Calls:
         if quota is None:
             yield
             return
-        if throttle.has_to_wait("large") and not large.fits(size, quota):
+        # A client id proves nothing: who has no other name is known by the address alone.
+        is_known = caller.principal != ANONYMOUS
+        owner = caller.principal if is_known else caller.address.rpartition(":")[0]
+        owners = (quota, (is_known, owner))
+        if throttle.has_to_wait("large") and not large.fits(size, owners):
             setting = "connection_request_memory_bytes_max"
             self.refusals.metrics.limit_reached(setting)
             raise BrokerBusyError(
@@ -277,7 +281,7 @@ class Calls:
                 f"as many bytes as limits.{setting} allows: make fewer at a time, or ask who runs "
                 "the cluster for a larger quota"
             )
-        with large.held(size, quota):
+        with large.held(size, owners):
             yield
 
     def _stream(self, name: str, serve: StreamHandler) -> StreamCall:

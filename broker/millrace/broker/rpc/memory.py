@@ -9,7 +9,7 @@ up the others.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -99,30 +99,36 @@ class LargeCalls:
     """The bytes of large calls whose clients have quotas of request time, which may wait for long.
 
     They may not be read later, as a stream's: they are here already. So one that would have to wait
-    is refused where too many bytes are held: one quota may have half of them, so that who exceeds
-    its own does not have others refused. A call is admitted where no other one is held.
+    is refused where too many bytes are held. One quota may have half of them, and so may one
+    caller: who exceeds its own, or makes up names with a quota each, does not have others refused.
+    A call is admitted where no other one is held.
     """
 
     bytes_max: int
     used: int = 0
     _used_by: Counter[Hashable] = field(default_factory=Counter)
 
-    def fits(self, size: int, quota: Hashable) -> bool:
-        """Return whether another call of a quota may wait."""
-        own = self._used_by.get(quota, 0)
-        return (not own or own + size <= self.bytes_max // 2) and (
+    def fits(self, size: int, owners: Sequence[Hashable]) -> bool:
+        """Return whether another call may wait.
+
+        Args:
+            owners: its quota, and its caller.
+        """
+        of_one = max(self._used_by.get(owner, 0) for owner in owners)
+        return (not of_one or of_one + size <= self.bytes_max // 2) and (
             not self.used or self.used + size <= self.bytes_max
         )
 
     @contextmanager
-    def held(self, size: int, quota: Hashable) -> Iterator[None]:
+    def held(self, size: int, owners: Sequence[Hashable]) -> Iterator[None]:
         """Count the bytes of a call while it lasts."""
         self.used += size
-        self._used_by[quota] += size
+        self._used_by.update(dict.fromkeys(owners, size))
         try:
             yield
         finally:
             self.used -= size
-            self._used_by[quota] -= size
-            if not self._used_by[quota]:
-                del self._used_by[quota]
+            for owner in owners:
+                self._used_by[owner] -= size
+                if not self._used_by[owner]:
+                    del self._used_by[owner]

@@ -91,8 +91,8 @@ async def test_large_requests_that_wait_for_a_quota_hold_so_many_bytes_and_other
     served = calls.methods("test.Service", unary={"Hello": (hello, HelloRequest, KNOWN)})
     large = HelloRequest(cluster_id="x" * 20_000).SerializeToString()
 
-    def context(client_id: str) -> CallContext:
-        return CallContext(("millrace-client-id", client_id))
+    def context(client_id: str, peer: str = "ipv4:10.0.0.1:4711") -> CallContext:
+        return CallContext(("millrace-client-id", client_id), peer=peer)
 
     def begun(contexts: list[CallContext]) -> list[asyncio.Task[Any]]:
         return [asyncio.create_task(serve_call(served, PATH, each, large)) for each in contexts]
@@ -109,7 +109,10 @@ async def test_large_requests_that_wait_for_a_quota_hold_so_many_bytes_and_other
     busy = [each for each in several if each.status is not None]
     assert len(busy) == 3, "half of the bytes, for one quota"
     assert all("limits.connection_request_memory_bytes_max" in each.details for each in busy)
-    other = begun([context("next")])
+    invented = context("next")
+    await serve_call(served, PATH, invented, large)
+    assert "limits.connection_request_memory_bytes_max" in invented.details, "from the same address"
+    other = begun([context("next", "ipv4:10.0.0.2:4711")])
     await asyncio.sleep(0.05)
     assert not other[0].done(), "another quota has room"
     free = context("free")
