@@ -215,6 +215,19 @@ class Disk:
         inode.durable = bytearray(inode.data)
         inode.flushed_bytes = len(inode.data)
 
+    def mount(self, path: str) -> None:
+        """Have a directory, with its parents, as who prepared the machine left them: flushed."""
+        directory = self.root
+        for name in filter(None, path.split("/")):
+            entry = directory.names.get(name) or self.new_directory()
+            assert isinstance(entry, Directory)
+            directory.names[name] = directory.durable[name] = entry
+            directory = entry
+
+    def new_directory(self) -> Directory:
+        """Return an empty directory, as this disk has them."""
+        return Directory()
+
     def contents(self, path: str) -> bytes:
         return bytes(self._inode(path).data)
 
@@ -266,10 +279,9 @@ class Disk:
 
     def make_directory(self, path: str) -> None:
         if not self.exists(path):
-            self.make_directory(posixpath.dirname(path))
             directory, name = self._parent(path)
             self.call()
-            directory.change({name: Directory()})
+            directory.change({name: self.new_directory()})
 
     def remove_directory(self, path: str) -> None:
         if self._directory(path).names:

@@ -193,12 +193,8 @@ class SimulatedDisk(Disk):
     def lock(self, path: str) -> DiskLock:
         return GenerationLock(super().lock(path), self)
 
-    def make_directory(self, path: str) -> None:
-        if not self.exists(path):
-            self.make_directory(path.rpartition("/")[0])
-            directory, name = self._parent(path)
-            self.call()
-            directory.change({name: UnorderedDirectory()})
+    def new_directory(self) -> UnorderedDirectory:
+        return UnorderedDirectory()
 
     def new_mutex(self) -> SimulatedLock:
         return SimulatedLock()

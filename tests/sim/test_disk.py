@@ -130,6 +130,18 @@ def test_flushed_names_survive() -> None:
         assert disk.files() == ["/d/a", "/f"]
 
 
+@pytest.mark.parametrize("path", ["/gone/d", "/f/d"])
+def test_a_directory_is_made_where_its_parent_is_and_nowhere_else(path: str) -> None:
+    """As a real one: what was mounted there and is gone is not replaced."""
+    disk = disk_of()
+    with pytest.raises(OSError, match=r"No such file|Not a directory"):
+        disk.make_directory(path)
+    disk.mount("/data/log")
+    disk.make_directory("/data/log/p")
+    disk.cut_power()
+    assert disk.exists("/data/log"), "who prepared the machine flushed it"
+
+
 def test_power_goes_at_the_chosen_call() -> None:
     disk = disk_of()
     file = disk.open("/f")

@@ -588,6 +588,7 @@ async def test_an_hdd_that_fails_takes_the_replicas_offline_with_segments_there_
         await partition.appender.call(partition.log.writer.roll, wall_now())
         partition.log.high_watermark = partition.log.log_end_offset
         identity = hdd.directory.identity
+        world.disks[0].mount("/1")  # Segments move by way of the SSD's double.
         assert [*partition.log.tiering.move_out("/1", identity.directory_id)]
         for each in (with_segments, chosen):
             world.partitions.placement.on_tier(each, hdd)

@@ -453,11 +453,8 @@ class ReorderingDisk(Disk):
         self.calls_until_cut: int | None = None
         """Once a cleaned segment counts: how many calls later the power goes."""
 
-    def make_directory(self, path: str) -> None:
-        if not self.exists(path):
-            self.make_directory(path.rpartition("/")[0])
-            directory, name = self._parent(path)
-            directory.change({name: UnorderedDirectory()})
+    def new_directory(self) -> UnorderedDirectory:
+        return UnorderedDirectory()
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
