@@ -24,7 +24,7 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.records import column_reader, column_writer, few_records
+from millrace.core.records import column_reader, column_writer, few_records, kafka_reader
 from millrace.core.records.arrow_views import int64s_of, numbers_of
 from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.column_reader import Body
@@ -34,6 +34,7 @@ from millrace.core.records.few_records import FewRecords
 from millrace.core.records.header import (
     COLUMNS_FORMAT,
     HEADER_BYTES,
+    KAFKA_FORMAT,
     Attributes,
     BatchHeader,
     Buffer,
@@ -170,7 +171,7 @@ def check(
             "the topic takes no transactional batches: it is one of the cluster's own"
         )
     verify_body(topic_partition, header, batch)
-    body = _inflated(header, batch, canonical=True)
+    body = _inflated(header, memoryview(batch)[HEADER_BYTES:], canonical=True)
     opened = None
     if not column_reader.is_plain(body, header):
         opened = column_reader.read(body, header, canonical=True)
@@ -246,8 +247,7 @@ def _check_client_rules(header: BatchHeader) -> None:
         raise InvalidRecordError("a producer's offsets must be dense: only a cleaner leaves gaps")
 
 
-def _inflated(header: BatchHeader, batch: Buffer, *, canonical: bool) -> Buffer:
-    stored = memoryview(batch)[HEADER_BYTES : HEADER_BYTES + header.stored_length]
+def _inflated(header: BatchHeader, stored: memoryview, *, canonical: bool) -> Buffer:
     codec = header.codec
     if codec == Codec.NONE and len(stored) == header.inflated_length:
         return stored
@@ -278,7 +278,8 @@ def open_batch(
 ) -> pa.RecordBatch:
     """Verify a batch that a broker sent and return its records, with the columns of `SCHEMA`.
 
-    Nothing is copied out of an uncompressed batch: the arrays look into `batch`.
+    Nothing is copied out of an uncompressed batch of columns: the arrays look into `batch`. One of
+    Kafka's is converted.
 
     Args:
         topic_partition: the partition that was read.
@@ -290,21 +291,28 @@ def open_batch(
         CorruptBatchError, UnsupportedFormatError, InvalidRecordError, MessageTooLargeError: the
             batch is not what its leader accepted.
     """
-    return _arrays(header, _body(topic_partition, header, batch, inflated_bytes_max))
+    stored = _stored(topic_partition, header, batch, inflated_bytes_max)
+    if header.format == KAFKA_FORMAT:
+        return kafka_reader.open_kafka(header, stored)
+    return _arrays(header, _inflated(header, stored, canonical=False))
 
 
 def open_records(
     topic_partition: TopicPartition, header: BatchHeader, batch: Buffer, inflated_bytes_max: int
 ) -> FewRecords | pa.RecordBatch:
     """As `open_batch`, but a few plain records come as Python objects."""
-    body = _body(topic_partition, header, batch, inflated_bytes_max)
+    stored = _stored(topic_partition, header, batch, inflated_bytes_max)
+    if header.format == KAFKA_FORMAT:
+        return kafka_reader.open_few(header, stored)
+    body = _inflated(header, stored, canonical=False)
     few = few_records.read(body, header)
     return _arrays(header, body) if few is None else few
 
 
-def _body(
+def _stored(
     topic_partition: TopicPartition, header: BatchHeader, batch: Buffer, inflated_bytes_max: int
-) -> Buffer:
+) -> memoryview:
+    """Return the stored body of a batch within the reader's limits, verified."""
     if header.inflated_length > inflated_bytes_max or header.record_count > RECORDS_MAX:
         raise MessageTooLargeError(
             f"the batch at offset {header.base_offset} inflates to {header.inflated_length} bytes "
@@ -312,7 +320,7 @@ def _body(
             f"{inflated_bytes_max} bytes and {RECORDS_MAX} records"
         )
     verify_body(topic_partition, header, batch)
-    return _inflated(header, batch, canonical=False)
+    return memoryview(batch)[HEADER_BYTES : header.length]
 
 
 def _arrays(header: BatchHeader, inflated: Buffer) -> pa.RecordBatch:

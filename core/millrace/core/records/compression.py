@@ -67,7 +67,7 @@ class Compressor:
             else pa.Codec(name, compression_level=level)
         )
 
-    def compress(self, body: bytes) -> tuple[Codec, Buffer]:
+    def compress(self, body: Buffer) -> tuple[Codec, Buffer]:
         """Return the codec used and the stored body: uncompressed when compression saves
         nothing."""
         stored: Buffer

@@ -76,7 +76,7 @@ def inflate(codec: int, stored: Buffer, inflated_max: int) -> Buffer:
     return inflated
 
 
-def compress(codec: int, records: bytes) -> tuple[Codec, Buffer]:
+def compress(codec: int, records: Buffer) -> tuple[Codec, Buffer]:
     """Return the codec used and the records as stored: plain where compressing saves nothing.
 
     Every client of Kafka's reads them.
@@ -84,7 +84,7 @@ def compress(codec: int, records: bytes) -> tuple[Codec, Buffer]:
     if codec != Codec.LZ4:
         return Compressor(CODEC_NAMES[codec]).compress(records)
     # LZ4's own frames have blocks that depend on one another.
-    parts = [_LZ4_BEGIN]
+    parts: list[Buffer] = [_LZ4_BEGIN]
     for at in range(0, len(records), _LZ4_BLOCK_BYTES):
         block = records[at : at + _LZ4_BLOCK_BYTES]
         packed = bytes(memoryview(_LZ4_RAW.compress(block).slice(0)).cast("B"))

@@ -17,6 +17,7 @@ from millrace.core.records.columns import Columns
 from millrace.core.records.compression import CODEC_NAMES, Compressor
 from millrace.core.records.header import (
     HEADER_BYTES,
+    KAFKA_FORMAT,
     TIMESTAMP_MAX,
     BatchHeader,
     parse_header,
@@ -62,7 +63,10 @@ def resealed(batch: bytes, **numbers: Any) -> bytes:
         struct.pack_into(kind, data, at, number)
     crc = crc32c.crc32c(struct.pack("<16si", *TOPIC_PARTITION))
     crc = crc32c.crc32c(data[:64], crc)
-    struct.pack_into("<I", data, 64, crc32c.crc32c(data[HEADER_BYTES:], crc))
+    body = data[HEADER_BYTES:]
+    if data[3] == KAFKA_FORMAT:
+        del body[12:16], body[:8]  # What the leader stamps.
+    struct.pack_into("<I", data, 64, crc32c.crc32c(body, crc))
     struct.pack_into("<I", data, 92, crc32c.crc32c(data[:92]))
     return bytes(data)
 

@@ -3,16 +3,28 @@
 import tracemalloc
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.unit.core.records.kafka_batches import Record, encoded, fields, sized, varint
+from tests.fakes.kafka_batches import cell, varint
 
 from millrace.core.errors import InvalidRecordError, MessageTooLargeError
 from millrace.core.records import kafka_walk
 from millrace.core.records.columns import RECORDS_MAX
 from millrace.core.records.kafka_walk import FEW_MAX, Walked, slices, walk
+
+
+class Record(NamedTuple):
+    """The fields of a record; its headers' names are bytes, so that they can be wrong."""
+
+    timestamp_delta: int = 0
+    offset_delta: int = 0
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[tuple[bytes, bytes | None]] = ()
+
 
 CELLS = st.binary(max_size=9) | st.none() | st.binary(min_size=60, max_size=70)
 NAMES = st.text(max_size=3).map(str.encode)
@@ -25,6 +37,34 @@ RECORDS = st.builds(
     st.lists(st.tuples(NAMES, CELLS), max_size=3) | st.just([]),
 )
 MANY = FEW_MAX + 1
+
+
+def fields(record: Record) -> list[bytes]:
+    """Return the encoded fields behind a record's length, to make one of them wrong."""
+    entries = [part for name, value in record.headers for part in (cell(name), cell(value))]
+    return [
+        b"\0",
+        varint(record.timestamp_delta),
+        varint(record.offset_delta),
+        cell(record.key),
+        cell(record.value),
+        varint(len(record.headers)),
+        *entries,
+    ]
+
+
+def sized(content: bytes) -> bytes:
+    return varint(len(content)) + content
+
+
+def encoded(record: Record) -> bytes:
+    return sized(b"".join(fields(record)))
+
+
+def long_varint(number: int, length: int) -> bytes:
+    """Return a number in more bytes than it needs."""
+    short = varint(number)
+    return bytes(byte | 128 for byte in short) + b"\x80" * (length - len(short) - 1) + b"\0"
 
 
 def read(data: bytes, walked: Walked) -> list[Record]:
@@ -133,7 +173,7 @@ def test_a_wrong_number_is_refused_with_the_number_of_its_record(wrong: str, num
         varint(0) + varint(-2),
         varint(9) + varint(0),
         varint(0) + varint(9),
-        varint(0, 6) + varint(0),
+        long_varint(0, 6) + varint(0),
     ],
 )
 @pytest.mark.parametrize("more", [0, MANY])
@@ -177,9 +217,16 @@ def test_records_of_every_length_are_found(length: int, count: int) -> None:
 
 
 def test_numbers_may_have_more_bytes_than_they_need() -> None:
-    parts = [b"\0", varint(5, 10), varint(6, 5), varint(-1, 3), varint(0, 2), varint(0, 4)]
+    parts = [
+        b"\0",
+        long_varint(5, 10),
+        long_varint(6, 5),
+        long_varint(-1, 3),
+        long_varint(0, 2),
+        long_varint(0, 4),
+    ]
     content = b"".join(parts)
-    data = varint(len(content), 5) + content
+    data = long_varint(len(content), 5) + content
     for count in (1, MANY):
         walked = walk(memoryview(data * count), count)
         assert read(data * count, walked) == [Record(5, 6, None, b"", [])] * count
