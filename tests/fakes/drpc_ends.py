@@ -7,10 +7,12 @@ from typing import Any, Final
 from millrace.core.errors import Appended, NotLeaderError
 from millrace.runtime.transport.calls import CallError, ServerCall, Status
 from millrace.runtime.transport.drpc.client import DrpcConnection
-from millrace.runtime.transport.drpc.connection import Connection, ConnectionLimits
-from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits, _ServedConnection
+from millrace.runtime.transport.drpc.connection import Connection
+from millrace.runtime.transport.drpc.server import DrpcServer, _ServedConnection
+from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.frames import FrameError, FrameReader, ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
+from millrace.runtime.transport.served_connections import ServerLimits
 
 LIMITS: Final = ConnectionLimits(message_bytes_max=1 << 16, keepalive_ms=0, dead_after_ms=1000)
 _TURNS_MAX: Final = 100

@@ -22,8 +22,8 @@ from millrace.proto.v1 import controller_pb2, fetch_pb2, transactions_pb2
 from millrace.runtime.transport.calls import CallError
 from millrace.runtime.transport.credentials import ClientCredentials, TlsFiles
 from millrace.runtime.transport.drpc import client
-from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector
+from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.grpc_channel import Channel
 
 HOSTS = ("localhost", "127.0.0.1")

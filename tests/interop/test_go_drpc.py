@@ -28,9 +28,10 @@ from millrace.proto.v1 import common_pb2, fetch_pb2, produce_pb2
 from millrace.runtime.transport.calls import CallError, ServerCall, Status
 from millrace.runtime.transport.drpc import client
 from millrace.runtime.transport.drpc.client import DrpcConnection
-from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector
-from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
+from millrace.runtime.transport.drpc.server import DrpcServer
+from millrace.runtime.transport.framed_connection import ConnectionLimits
+from millrace.runtime.transport.served_connections import ServerLimits
 
 MESSAGE_BYTES_MAX = 8 << 20
 FIVE_MIB = 5 << 20

@@ -29,10 +29,11 @@ from tests.sim.world import MILLISECOND, SECOND, Violation, World
 from millrace.runtime.transport.calls import CallError, Message, ServerCall, Status
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.client import DrpcConnection, DrpcStream, call, connect
-from millrace.runtime.transport.drpc.connection import ConnectionLimits
-from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
+from millrace.runtime.transport.drpc.server import DrpcServer
+from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.frames import ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
+from millrace.runtime.transport.served_connections import ServerLimits
 
 _PORT: Final = 7096
 _STREAM: Final = "/Echo/Stream"

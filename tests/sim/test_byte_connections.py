@@ -14,10 +14,11 @@ from millrace.runtime import host
 from millrace.runtime.transport.calls import CallError, ServerCall, Status
 from millrace.runtime.transport.drpc import client
 from millrace.runtime.transport.drpc.client import DrpcConnection
-from millrace.runtime.transport.drpc.connection import ConnectionLimits
-from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
+from millrace.runtime.transport.drpc.server import DrpcServer
+from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.frames import ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
+from millrace.runtime.transport.served_connections import ServerLimits
 
 ADDRESS = "10.0.0.1:7096"
 CONNECTION = ConnectionLimits(message_bytes_max=1 << 20, keepalive_ms=0, dead_after_ms=5000)

@@ -14,8 +14,8 @@ from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import ListenerConfig
 from millrace.core.metadata.model import BrokerRegistration, Listener
 from millrace.runtime.transport.credentials import ClientCredentials, TlsFiles
-from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector, PeerRefusedError
+from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.grpc_channel import Channel
 
 RECEIVED_BYTES_MAX: Final = 1 << 30

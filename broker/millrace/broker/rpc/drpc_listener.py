@@ -1,50 +1,20 @@
-"""A port that serves the services of its gRPC twin by DRPC.
+"""A port that serves the services of its gRPC twin by DRPC."""
 
-It is bound before the broker registers, as the registration has its address. Its connections are
-bounded here, and not found among the process's descriptors as gRPC's are.
-"""
-
-import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
 
-from millrace.broker import events
-from millrace.broker.address import Address, not_served
+from millrace.broker.rpc.byte_listener import ByteListener, server_limits
 from millrace.broker.rpc.calls import ServiceMethods
 from millrace.broker.rpc.errors import status_of
-from millrace.broker.rpc.server import advertised_address, age_ms_max
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
-from millrace.core.ids import MonotonicMs
 from millrace.core.listeners_config import ListenerEntry
 from millrace.core.metadata.model import Listener
-from millrace.runtime.clock import monotonic_now
-from millrace.runtime.handshakes import TOO_OFTEN
 from millrace.runtime.transport.calls import ServerCall
 from millrace.runtime.transport.credentials import ServerCredentials
-from millrace.runtime.transport.drpc.connection import ConnectionLimits
-from millrace.runtime.transport.drpc.server import (
-    TOO_MANY_OF_HOST,
-    TOO_MANY_UNKNOWN,
-    DrpcServer,
-    ServerLimits,
-)
-
-_log = logging.getLogger(__name__)
-
-_QUIET_MS: Final = 10_000
-"""Pause between two lines in the log."""
+from millrace.runtime.transport.drpc.server import DrpcServer
 
 
-_LIMITS: Final = {
-    TOO_OFTEN: "connections_per_host_rate_max",
-    TOO_MANY_OF_HOST: "connections_per_host_max",
-    TOO_MANY_UNKNOWN: "connections_unknown_max",
-}
-"""The setting that is the reason for the end of a connection."""
-
-
-class DrpcListener:
+class DrpcListener(ByteListener):
     """A listener of DRPC, from the bound port to its stop.
 
     Args:
@@ -55,10 +25,6 @@ class DrpcListener:
 
     Raises:
         InvalidConfigError: the address cannot be bound.
-
-    Attributes:
-        port: that it is bound to.
-        address: for callers, unless another one is known.
     """
 
     def __init__(
@@ -68,27 +34,15 @@ class DrpcListener:
         metrics: BrokerMetrics,
         credentials: ServerCredentials | None,
     ) -> None:
-        self._credentials = credentials
-        self._metrics = metrics
-        self._name = entry.name
-        self._open = metrics.connections.labels(entry.name)
-        self._closed = metrics.connections_closed.labels(entry.name)
-        self._quiet_until = MonotonicMs(0)
-        self._closed_since = 0
+        super().__init__(entry, metrics, credentials)
+        is_for_brokers = entry.side is Listener.BROKERS
         self._server = DrpcServer(
-            _server_limits(limits, credentials, is_for_brokers=entry.side is Listener.BROKERS),
+            server_limits(limits, credentials, is_for_brokers=is_for_brokers),
             status_of=status_of,
-            on_failure=lambda error: events.CALL_FAILED.log(_log, cause=error),
-            on_ended=self._on_ended,
+            on_failure=self.on_failure,
+            on_ended=self.on_ended,
         )
-        self._open.set_function(lambda: len(self._server.connections))
-        wanted = Address(entry.config.host, entry.config.port)
-        try:
-            self.port = self._server.bind(str(wanted))
-        except OSError as error:
-            who = "brokers" if entry.side is Listener.BROKERS else "clients"
-            raise not_served(who, wanted, f"listeners.{entry.name}", error) from error
-        self.address = advertised_address(entry.config, self.port)
+        self.bind(self._server)
 
     def add(self, service: ServiceMethods) -> None:
         """Answer for a service, too."""
@@ -97,56 +51,3 @@ class DrpcListener:
     def admit_by(self, admit: Callable[[ServerCall, str], Awaitable[None]]) -> None:
         """Have callers known before anything of their connections is read but who calls."""
         self._server.admit = admit
-
-    async def serve(self) -> None:
-        """Answer from now on."""
-        await self._server.serve(self._credentials)
-
-    async def run(self) -> None:
-        """Look at the connections, for as long as the broker runs."""
-        await self._server.watch()
-
-    async def stop(self, grace_seconds: float) -> None:
-        """Take no more calls; return once those in flight have ended, or the grace is over."""
-        await self._server.stop(grace_seconds)
-
-    def _on_ended(self, address: str, reason: str) -> None:
-        """A connection was refused, or was ended for what it did."""
-        self._closed.inc()
-        if limit := _LIMITS.get(reason):
-            self._metrics.limit_reached(limit)
-        self._closed_since += 1
-        now = monotonic_now()
-        if now < self._quiet_until:
-            return
-        events.CONNECTION_REFUSED.log(
-            _log, listener=self._name, address=address, reason=reason, closed=self._closed_since
-        )
-        self._quiet_until = MonotonicMs(now + _QUIET_MS)
-        self._closed_since = 0
-
-
-def _server_limits(
-    limits: LimitsConfig, credentials: ServerCredentials | None, *, is_for_brokers: bool
-) -> ServerLimits:
-    """Return the bounds of a listener by the broker's settings."""
-    keepalive_ms, dead_after_ms = limits.keepalive_interval_ms, limits.keepalive_timeout_ms
-    if is_for_brokers:
-        keepalive_ms = dead_after_ms = limits.replica_keepalive_ms
-    return ServerLimits(
-        connection=ConnectionLimits(
-            message_bytes_max=limits.message_bytes_max,
-            keepalive_ms=keepalive_ms,
-            dead_after_ms=dead_after_ms,
-        ),
-        connections_max=limits.connections_max,
-        connections_per_host_max=limits.connections_per_host_max,
-        received_bytes_max=limits.incomplete_bytes_max,
-        silence_ms_max=limits.connection_silence_ms_max,
-        idle_ms_max=limits.connection_idle_ms_max,
-        age_ms_max=age_ms_max(limits, credentials),
-        message_ms_max=limits.message_ms_max,
-        handshake_ms_max=limits.handshake_ms_max,
-        host_rate_max=limits.connections_per_host_rate_max,
-        unknown_max=limits.connections_unknown_max,
-    )

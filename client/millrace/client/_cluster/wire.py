@@ -29,8 +29,8 @@ from millrace.proto.media import media_set_from_wire
 from millrace.proto.v1 import cluster_pb2, common_pb2
 from millrace.runtime.transport.calls import CallError, Status
 from millrace.runtime.transport.credentials import ClientCredentials
-from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector
+from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.tokens import Token
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024

@@ -56,11 +56,8 @@ class CallError(Exception):
         self.refusal = refusal
 
 
-class ServerCall(Protocol):
-    """A call at the side that serves it.
-
-    A handler ends the call well by returning, and with an error by raising `MillraceError`.
-    """
+class Origin(Protocol):
+    """Where a call comes from: what its connection and its metadata tell of who calls."""
 
     @property
     def metadata(self) -> Collection[tuple[str, str | bytes]]:
@@ -76,6 +73,13 @@ class ServerCall(Protocol):
 
     def on_known(self) -> None:
         """Its caller is known, as far as that is asked for: the connection is no stranger's."""
+
+
+class ServerCall(Origin, Protocol):
+    """A call at the side that serves it.
+
+    A handler ends the call well by returning, and with an error by raising `MillraceError`.
+    """
 
     async def read(self) -> Message | None:
         """Return the next message; None: the caller sends no more."""

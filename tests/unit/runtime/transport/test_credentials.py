@@ -26,10 +26,11 @@ from millrace.runtime.transport.credentials import (
     principal_of,
 )
 from millrace.runtime.transport.drpc import client
-from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector, PeerRefusedError
-from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
+from millrace.runtime.transport.drpc.server import DrpcServer
+from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.grpc_channel import Channel
+from millrace.runtime.transport.served_connections import ServerLimits
 
 NAMES = ("localhost", "127.0.0.1")
 BROKER = "spiffe://millrace/ns/default/cluster/c/broker/b1"

@@ -30,12 +30,13 @@ from millrace.runtime.transport.credentials import (
     TlsFiles,
 )
 from millrace.runtime.transport.drpc import client, wire
-from millrace.runtime.transport.drpc.connection import ConnectionLimits
 from millrace.runtime.transport.drpc.connector import Connector
-from millrace.runtime.transport.drpc.server import DrpcServer, ServerLimits
+from millrace.runtime.transport.drpc.server import DrpcServer
 from millrace.runtime.transport.drpc.wire import Kind
+from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.frames import Hold, ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
+from millrace.runtime.transport.served_connections import ServerLimits
 
 CONNECTION = ConnectionLimits(message_bytes_max=1 << 20, keepalive_ms=0, dead_after_ms=5000)
 LIMITS = ServerLimits(

@@ -15,8 +15,9 @@ from millrace.runtime import host
 from millrace.runtime.transport.calls import CallError, Message, Metadata, Status, do_nothing
 from millrace.runtime.transport.credentials import principal_of_connection
 from millrace.runtime.transport.drpc import wire
-from millrace.runtime.transport.drpc.connection import Connection, ConnectionLimits, Inbox
+from millrace.runtime.transport.drpc.connection import Connection, Inbox
 from millrace.runtime.transport.drpc.wire import Kind
+from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.frames import FrameError, ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
 

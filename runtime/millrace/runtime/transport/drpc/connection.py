@@ -6,23 +6,16 @@ A packet counts when it is whole, and for its own call alone (P78).
 """
 
 import asyncio
-import contextlib
-import socket
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from millrace.core.numbers import parse_whole_number
 from millrace.core.records.header import Buffer
-from millrace.runtime.clock import monotonic_now
-from millrace.runtime.transport.acknowledgements import Acknowledgements
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.wire import Kind
-from millrace.runtime.transport.frames import Frame, FrameError, FrameReader, Hold, ReadAhead
+from millrace.runtime.transport.framed_connection import ConnectionLimits, FramedConnection
+from millrace.runtime.transport.frames import Frame, FrameError, Hold, ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
 
-_WRITE_BYTES_MAX: Final = 256 << 10
-"""Bytes that wait in the process to be sent, beside one message; beyond, `write` waits. The kernel
-holds more."""
 _KEEPALIVE_MS_MIN: Final = 1000
 _KEEPALIVE_MS_MAX: Final = 99_999_999
 _FREE_FRAMES: Final = 64
@@ -31,50 +24,7 @@ _FRAME_BYTES_MIN: Final = 256
 more time than their bytes are worth."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """Bounds of one connection.
-
-    Attributes:
-        message_bytes_max: of a received message.
-        keepalive_ms: a connection says so often, at least, that its process lives; 0: never.
-        dead_after_ms: what was sent and not acknowledged by the other machine for so long ends it.
-    """
-
-    message_bytes_max: int
-    keepalive_ms: int
-    dead_after_ms: int
-
-
-class _Gone(asyncio.Transport):
-    """The transport of a connection that is gone."""
-
-    def is_closing(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        """It is."""
-
-    def abort(self) -> None:
-        """It is gone."""
-
-    def pause_reading(self) -> None:
-        """Nothing comes."""
-
-    def resume_reading(self) -> None:
-        """Nothing comes."""
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
-
-
-_GONE: Final = _Gone()
-
-
-class Connection(FrameReader):
+class Connection(FramedConnection):
     """One end of a connection.
 
     Args:
@@ -84,10 +34,7 @@ class Connection(FrameReader):
     """
 
     def __init__(self, limits: ConnectionLimits, ahead: ReadAhead, memory: ReceiveMemory) -> None:
-        super().__init__(ahead, memory)
-        self._limits = limits
-        self.message_bytes_max = limits.message_bytes_max
-        self.is_closed = False
+        super().__init__(limits, ahead, memory)
         self._stream_sent = 0  # The id of the stream of the last packet that was sent.
         self._message_sent = 0
         self._stream = 0  # The id of the frame that came last.
@@ -97,10 +44,7 @@ class Connection(FrameReader):
         self._parts_bytes = 0
         self._frames = 0
         self._kind = 0
-        self._is_paused = False
-        self._writable: asyncio.Future[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
-        self._looking: asyncio.TimerHandle | None = None
         self._keepalive_ms = limits.keepalive_ms
         self._peer_keepalive_ms = 0  # What the other side promises; 0: nothing.
         self._sent_packets = 0
@@ -124,10 +68,6 @@ class Connection(FrameReader):
             FrameError: there were too many.
         """
 
-    def on_lost(self, reason: str) -> None:
-        """The connection is gone."""
-        raise NotImplementedError
-
     # --- Writing -----------------------------------------------------------------------------
 
     def begin_stream(self, stream: int) -> None:
@@ -150,29 +90,6 @@ class Connection(FrameReader):
             self.transport.writelines((header, *parts))
         else:
             self.transport.write(header)
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether what is sent now does not wait in the process for long."""
-        return not self._is_paused and not self.is_closed
-
-    async def until_writable(self) -> None:
-        """Return when there is room for another message, or the connection is gone."""
-        while self._is_paused and not self.is_closed:
-            if self._writable is None:
-                self._writable = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._writable)
-
-    def close(self) -> None:
-        """Close the connection after what was sent."""
-        if not self.is_closed:
-            self.transport.close()
-
-    def abort(self, reason: str) -> None:
-        """End the connection at once."""
-        if not self.is_closed:
-            self.transport.abort()
-            self._end(reason)
 
     # --- Keep-alive --------------------------------------------------------------------------
 
@@ -212,67 +129,11 @@ class Connection(FrameReader):
         self._seen = (self._sent_packets, self.received_bytes)
         self._arm_tick()
 
-    # --- asyncio.Protocol --------------------------------------------------------------------
-
-    def connection_made(self, transport: Any) -> None:
-        """Take the transport."""
-        self.transport = transport
-        transport.set_write_buffer_limits(_WRITE_BYTES_MAX)
-        found = transport.get_extra_info("socket")
-        if found is not None:
-            _configure(found, self._limits.dead_after_ms)
-            self._acknowledgements = Acknowledgements(found, self._limits.dead_after_ms)
-            self._arm_look()
-
-    def _arm_look(self) -> None:
-        seconds = self._limits.dead_after_ms / 3000
-        self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
-
-    def _look(self) -> None:
-        if self.is_closed:
-            return
-        if self._acknowledgements.is_dead(monotonic_now()):
-            self.abort("the other machine acknowledges nothing that it is sent")
-            return
-        self._arm_look()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End what depends on the connection."""
-        self._end("the connection was closed" if exc is None else f"the connection broke: {exc}")
-        # This object is part of a cycle, and stays until the garbage collector comes. What TLS has
-        # for it, half a megabyte, must not.
-        self.transport = _GONE
-
-    def eof_received(self) -> bool:
-        """The other side sends nothing more: DRPC has no such state, so the connection ends."""
-        return False
-
-    def pause_writing(self) -> None:
-        """Too much waits to be sent."""
-        self._is_paused = True
-
-    def resume_writing(self) -> None:
-        """There is room again."""
-        self._is_paused = False
-        self._wake_writer()
-
-    def _wake_writer(self) -> None:
-        if self._writable is not None:
-            if not self._writable.done():
-                self._writable.set_result(None)
-            self._writable = None
-
     def _end(self, reason: str) -> None:
-        if self.is_closed:
-            return
-        self.is_closed = True
-        for timer in (self._ticking, self._looking):
-            if timer is not None:
-                timer.cancel()
+        if self._ticking is not None:
+            self._ticking.cancel()
         self._parts.clear()
-        self.close_reading()
-        self._wake_writer()
-        self.on_lost(reason)
+        super()._end(reason)
 
     # --- Frames ------------------------------------------------------------------------------
 
@@ -352,17 +213,6 @@ class Connection(FrameReader):
 
 
 _KINDS: Final = frozenset(Kind)
-
-
-def _configure(found: socket.socket, dead_after_ms: int) -> None:
-    """Set what a socket has that carries calls: no delays, and an end when an idle peer is gone."""
-    with contextlib.suppress(OSError, AttributeError):  # Not TCP, or not Linux.
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        seconds = max(1, dead_after_ms // 3000)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, seconds)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
 
 
 class Inbox:

@@ -16,7 +16,7 @@ from millrace.runtime.transport.calls import CallError, Metadata, Status
 from millrace.runtime.transport.credentials import ClientCredentials
 from millrace.runtime.transport.drpc import wire
 from millrace.runtime.transport.drpc.client import DrpcConnection, DrpcStream, connect
-from millrace.runtime.transport.drpc.connection import ConnectionLimits
+from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.frames import ReadAhead
 from millrace.runtime.transport.receive_memory import ReceiveMemory
 from millrace.runtime.transport.tokens import Token
