@@ -51,6 +51,6 @@ def send(partition: Partition, value: bytes, acks: Acks = Acks.LEADER) -> asynci
     columns = Columns(1, wall_now(), values=[value])
     prepared = prepare(partition.topic_partition, columns)
     sealed = prepared.finish(ProducerId(NO_PRODUCER_ID), ProducerEpoch(-1), -1)
-    batch, sender = memoryview(sealed + bytes(prepared.body)), Sender()
-    partition.append(parse_header(sealed), batch, acks, sender)
+    sender = Sender()
+    partition.append(parse_header(sealed), sealed, memoryview(prepared.body), acks, sender)
     return sender.done

@@ -19,8 +19,8 @@ from millrace.broker.controller.shell import ControllerShell
 from millrace.broker.replica.appender import Appender, HeldAppends
 from millrace.broker.replica.partition import Partition
 from millrace.broker.replica.partitions import Partitions
+from millrace.broker.rpc.appends import Appends
 from millrace.broker.rpc.controller import BrokerSessions
-from millrace.broker.rpc.produce import _ProduceStream
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.log.cleaner import LogCleaner, _Copy
 from millrace.broker.storage.log.flusher import LogFlusher
@@ -142,7 +142,7 @@ class Probes:
             probe(PartitionLeader, "append", self._on_appended)
             probe(LeaderOffsets, "check_end_offset", self._on_end_told)
             probe(PartitionFollower, "check_readable", failed=self._on_unreadable)
-            probe(_ProduceStream, "_judge", self._on_produced)
+            probe(Appends, "_judge", self._on_produced)
             probe(Appender, "append", before=self._before_append)
             probe(HeldAppends, "append", before=self._before_append)
             probe(LogWriter, "append", self._on_written, failed=self._on_not_written)
@@ -382,7 +382,7 @@ class Probes:
         process: BrokerProcess,
         _: Any,
         __: Any,
-        ___: _ProduceStream,
+        ___: Appends,
         request: Any,
         number: int,
         batch: Any,

@@ -435,8 +435,8 @@ class _Ready(Generic[MachineT, RecordT]):
             prepared = record_batch.prepare(
                 topic_partition, Columns(len(some), times, values=values, keys=keys)
             )
-            batch = memoryview(prepared.finish() + bytes(prepared.body))
-            waiter = self._partition.append(parse_header(batch), batch, Acks.ALL, self)
+            head, body = prepared.finish(), memoryview(prepared.body)
+            waiter = self._partition.append(parse_header(head), head, body, Acks.ALL, self)
             self._replayed.last_epoch = self._partition.leader.leader_epoch
             for offset, record in enumerate(some, waiter.base_offset):
                 self.machine.replay(record, Offset(offset))

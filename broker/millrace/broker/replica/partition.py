@@ -10,7 +10,13 @@ from millrace.core.errors import MillraceError, StorageError
 from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.topic_config import CleanupPolicy, Durability, TopicConfig
 from millrace.core.records.batch_limits import BatchLimits
-from millrace.core.records.header import HEADER_BYTES, BatchHeader, parse_header, stamp
+from millrace.core.records.header import (
+    HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    parse_header,
+    stamp,
+)
 from millrace.core.records.markers import Marker, seal_markers
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.effects import Change
@@ -138,7 +144,8 @@ class Partition:
     def append(
         self,
         header: BatchHeader,
-        batch: memoryview,
+        head: Buffer,
+        body: memoryview,
         acks: Acks,
         owner: AppendOwner,
         *,
@@ -149,6 +156,15 @@ class Partition:
 
         See `PartitionLeader.append`.
 
+        Args:
+            header: of the batch, parsed.
+            head: the bytes of the header, not stamped yet.
+            body: what follows them.
+            acks: what the waiter waits for.
+            owner: the receiver of the outcome.
+            is_successor: as in `ProducerStates.check`.
+            joined: of a transactional batch.
+
         Raises:
             MillraceError: the append was refused; nothing was appended.
         """
@@ -156,16 +172,14 @@ class Partition:
         waiter = leader.append(header, acks, owner, now, is_successor=is_successor, joined=joined)
         if not waiter.is_duplicate:
             stamped = stamp(
-                batch[:HEADER_BYTES],
+                head,
                 base_offset=waiter.base_offset,
                 leader_epoch=leader.leader_epoch,
                 append_timestamp=waiter.append_timestamp,
             )
             self.appender.append(
                 self,
-                StampedBatch.of(
-                    header, stamped, batch[HEADER_BYTES:], waiter.append_timestamp, now
-                ),
+                StampedBatch.of(header, stamped, body, waiter.append_timestamp, now),
                 leader.generation,
             )
         return waiter

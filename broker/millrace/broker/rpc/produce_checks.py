@@ -23,7 +23,7 @@ from millrace.core.ids import (
     TopicPartition,
 )
 from millrace.core.records import batch as record_batch
-from millrace.core.records.header import BatchHeader, Buffer, parse_header
+from millrace.core.records.header import HEADER_BYTES, BatchHeader, Buffer, parse_header
 from millrace.proto.codec import (
     decode_produce_parts,
     decode_produce_request,
@@ -42,12 +42,18 @@ _MALFORMED_US: Final = 20
 
 @dataclass(slots=True)
 class CheckedBatch:
-    """One batch of a request after the checking thread has seen it."""
+    """One batch of a request after the checking thread has seen it.
+
+    Attributes:
+        head: its header, not stamped yet.
+        body: what follows it.
+    """
 
     topic_partition: TopicPartition
     expected_epoch: LeaderEpoch
     is_successor: bool
-    batch: memoryview
+    head: Buffer
+    body: memoryview
     checked: BatchHeader | MillraceError
 
 
@@ -132,7 +138,8 @@ class RequestChecks:
                     topic_partition,
                     LeaderEpoch(partition.leader_epoch),
                     partition.is_successor,
-                    view,
+                    view[:HEADER_BYTES],
+                    view[HEADER_BYTES:],
                     outcome,
                 )
             )

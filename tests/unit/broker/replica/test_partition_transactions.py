@@ -59,18 +59,18 @@ async def leading(disk: Disk | None = None) -> AsyncIterator[Partition]:
 
 def batch_of(
     partition: Partition, epoch: int = 0, sequence: int = 0
-) -> tuple[BatchHeader, memoryview]:
+) -> tuple[BatchHeader, bytes, memoryview]:
     """A client's batch of a transaction, with two records; its first by default."""
     prepared = prepare(partition.topic_partition, Columns(2, wall_now(), values=[b"value"] * 2))
     sealed = prepared.finish(PRODUCER, ProducerEpoch(epoch), sequence, is_transactional=True)
-    return parse_header(sealed), memoryview(sealed + bytes(prepared.body))
+    return parse_header(sealed), sealed, memoryview(prepared.body)
 
 
 async def join(partition: Partition, epoch: int = 0) -> Waiter:
-    header, batch = batch_of(partition, epoch)
+    header, head, body = batch_of(partition, epoch)
     sender = Sender()
     joined = partition.leader.begin_joining(header)
-    partition.append(header, batch, Acks.LEADER, sender, joined=joined)
+    partition.append(header, head, body, Acks.LEADER, sender, joined=joined)
     return await asyncio.wait_for(sender.done, 10)
 
 
@@ -115,9 +115,9 @@ async def test_a_transaction_is_decided_when_its_marker_is_committed() -> None:
 
 async def test_a_batch_that_has_not_joined_is_refused_and_nothing_is_written() -> None:
     async with leading() as partition:
-        header, batch = batch_of(partition)
+        header, head, body = batch_of(partition)
         with pytest.raises(InvalidTransactionStateError):
-            partition.append(header, batch, Acks.LEADER, Sender())
+            partition.append(header, head, body, Acks.LEADER, Sender())
         assert partition.leader.next_offset == 0
 
 
@@ -142,9 +142,9 @@ async def test_a_transaction_is_as_old_for_a_new_leader_and_grows_no_younger_by_
         await until(lambda: wall_now() > before[1].seen_at)
         lead(partition, THERE, 2)
         lead(partition, HERE, 3)
-        header, batch = batch_of(partition, sequence=2)
+        header, head, body = batch_of(partition, sequence=2)
         sender = Sender()
-        partition.append(header, batch, Acks.LEADER, sender)
+        partition.append(header, head, body, Acks.LEADER, sender)
         await asyncio.wait_for(sender.done, 10)
         (entry,) = partition.leader.producers.open_entries()
         assert entry[1].seen_at > before[1].seen_at

@@ -313,7 +313,7 @@ async def serving(early_wait_ms: int = 30_000) -> AsyncIterator[tuple[Served, Ca
 
 
 async def until_waiting(the: Served, count: int) -> None:
-    queues = the.service.early._queues
+    queues = the.service.appending.early._queues
     await until(lambda: sum(len(queue.judgements) for queue in queues.values()) >= count)
 
 
@@ -446,10 +446,9 @@ async def test_a_batch_whose_time_is_up_while_it_waits_is_refused_and_never_appe
     async with serving() as (the, call):
         call.produce(0, epoch=2, timeout_ms=1)
         await until_waiting(the, 1)
-        (stream,) = the.service._connections[CALLER.address][1]
         async with asyncio.timeout(10):
             while not call.responses.qsize():
-                stream.expire(monotonic_now())
+                the.service.appending.expire(monotonic_now())
                 await asyncio.sleep(0.001)
         found = await call.answers(1)
         assert found[0].error.code == NotLeaderError.code
