@@ -147,6 +147,7 @@ def _hold_messages() -> None:
             found.name,
             {name: _hold_unary(name, serve) for name, serve in found.unary.items()},
             {name: _hold_stream(f"{short}.{name}", call) for name, call in found.streams.items()},
+            found.local,
         )
 
     async def ask(peers: Peers, broker_id: Any, method: Any, request: Any) -> Any:

@@ -80,7 +80,7 @@ class RunningBroker:
         self.module = "millrace.cli"
         self.address = ""
         self.outside_address = self.drpc_address = self.metrics_address = ""
-        self.tls_address = ""
+        self.tls_address = self.kafka_address = ""
         self.pid = 0
         self.log_path = folder / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,6 +102,7 @@ class RunningBroker:
         self.outside_address = said["outside_address"] or ""
         self.drpc_address = said.get("drpc_address") or ""  # The last release has none.
         self.tls_address = said.get("tls_address") or ""
+        self.kafka_address = said.get("kafka_address") or ""
         self.pid = said["pid"]
         return self
 
@@ -154,6 +155,8 @@ class RunningBroker:
             "storage.ballast_bytes": _BALLAST_BYTES,
             **self.settings,
         }
+        if self.kafka_address:
+            settings["listeners.clients_kafka.port"] = self.kafka_address.rpartition(":")[2]
         python, environment = [sys.executable], {}
         if self.release is not None:
             settings = settings_of_last_release(settings)

@@ -35,6 +35,7 @@ from millrace.broker.coordinator.transaction_joins import METHOD as JOIN
 from millrace.broker.coordinator.transaction_joins import TransactionJoins
 from millrace.broker.coordinator.transactions import Transactions
 from millrace.broker.guard.access_files import OpenAccess, open_access
+from millrace.broker.kafka.opening import open_kafka
 from millrace.broker.peer_connection import PeerConnections
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
@@ -52,6 +53,7 @@ from millrace.broker.rpc.markers import MarkerWriter
 from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.broker.rpc.refusals import Refusals
+from millrace.broker.rpc.registration import registration_of
 from millrace.broker.rpc.transactions import JoinAnswers
 from millrace.broker.storage.file_system import FileSystem
 from millrace.broker.storage.log_config import LogConfig
@@ -63,7 +65,7 @@ from millrace.broker.upkeep.duties import Duties
 from millrace.broker.upkeep.housekeeping import Housekeeping
 from millrace.broker.upkeep.reluctance import ReluctanceWatch
 from millrace.broker.upkeep.tier_movers import TierMovers
-from millrace.core.broker_config import BrokerConfig, NodeConfig
+from millrace.core.broker_config import BrokerConfig
 from millrace.core.errors import InvalidConfigError
 from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.core.listeners_config import ListenerProtocol
@@ -71,8 +73,6 @@ from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataChanges
 from millrace.core.metadata.model import BrokerLife, Listener
 from millrace.core.metadata.objects.cache import MetadataCache
-from millrace.core.metadata.requests import RegisterBroker, parse_accepted_copy
-from millrace.runtime import host
 from millrace.runtime.mailbox import Mailbox, Worker
 from millrace.runtime.turns import Turns
 
@@ -87,6 +87,7 @@ class BrokerAddress:
             not known yet.
         drpc_address: likewise, by DRPC; empty when there is no such listener.
         tls_address: likewise, by TLS and gRPC.
+        kafka_address: likewise, of clients of Kafka.
         replica_address: `host:port` that the cluster's other brokers connect to.
         metrics_address: `host:port` of the metrics page; empty when there is none.
     """
@@ -97,6 +98,7 @@ class BrokerAddress:
     outside_address: str
     drpc_address: str
     tls_address: str
+    kafka_address: str
     replica_address: str
     metrics_address: str
 
@@ -236,22 +238,16 @@ class Broker:
             drpc_address = partial(addresses.of, ListenerProtocol.DRPC, listener.calls.listener)
             produce = await services.serve(listener, drpc_address)
             self._duties.begin(produce.sweep())
+        for kafka in self._kafka:
+            own = partial(addresses.of, ListenerProtocol.KAFKA, kafka.calls.listener)
+            self._duties.begin((await kafka.answer(services, own)).sweep())
         self._begin_upkeep(housekeeping, partitions, groups, peers, followers)
         self._duties.begin(channel.remember())
         controller.on_serving()
-        return BrokerAddress(
-            cluster_id=channel.metadata.cluster.cluster_id,
-            broker_id=broker.broker_id,
-            address=str(listeners.clients.address),
-            outside_address=addresses.of(ListenerProtocol.GRPC, Listener.OUTSIDE),
-            drpc_address=addresses.of(ListenerProtocol.DRPC, Listener.CLIENTS),
-            tls_address=addresses.of(ListenerProtocol.GRPC, Listener.CLIENTS_TLS),
-            replica_address=str(listeners.replica.address),
-            metrics_address=metrics_address,
-        )
+        return _address(channel, broker, listeners, addresses, metrics_address)
 
     def _listen(self) -> Listeners:
-        return Listeners(
+        listeners = Listeners(
             self._config,
             self._listener_limits,
             metrics=self._metrics,
@@ -261,6 +257,8 @@ class Broker:
             guard=None if self._access is None else self._access.guard,
             begin=self._duties.begin,
         )
+        self._kafka = open_kafka(self._config, listeners)
+        return listeners
 
     async def _take_part_in_elections(
         self, listener: ReplicaListener, cache: MetadataCache
@@ -331,7 +329,7 @@ class Broker:
     async def _register(self, channel: ControllerChannel, listeners: Listeners) -> BrokerLife:
         """Begin a life of this broker, and store its identity."""
         node, directories = self._config.node, self._directories
-        registration = _registration(node, directories, listeners)
+        registration = registration_of(node, directories, listeners)
         try:
             broker: BrokerLife = await self._duties.unless_over(channel.register(registration))
         except InvalidConfigError as error:
@@ -364,6 +362,7 @@ class Broker:
             outside_address=partial(addresses.of, ListenerProtocol.GRPC, Listener.OUTSIDE),
             drpc_addresses=addresses.drpc,
             tls_addresses=addresses.tls,
+            kafka_addresses=addresses.kafka,
             quotas=self._quotas,
         )
 
@@ -569,22 +568,21 @@ def _serve_metrics(
     return str(Address(config.metrics.host, page.port))
 
 
-def _registration(
-    node: NodeConfig, directories: LogDirectories, listeners: Listeners
-) -> RegisterBroker:
-    address, replica_address = listeners.clients.address, listeners.replica.address
-    accepted = node.accept_older_copy
-    return RegisterBroker(
-        name=node.name,
-        rack=node.rack,
-        host=address.host,
-        port=address.port,
-        replica_host=replica_address.host,
-        replica_port=replica_address.port,
-        incarnation_id=host.current.random_bytes(16).hex(),
-        directory_ids=[opened.identity.directory_id for opened in directories.opened],
-        broker_id=directories.broker_id,
-        previous_broker_epoch=directories.closed_by,
-        directory_epoch=directories.used_by,
-        accepted_copy=parse_accepted_copy(accepted) if accepted else None,
+def _address(
+    channel: ControllerChannel,
+    broker: BrokerLife,
+    listeners: Listeners,
+    addresses: Addresses,
+    metrics_address: str,
+) -> BrokerAddress:
+    return BrokerAddress(
+        cluster_id=channel.metadata.cluster.cluster_id,
+        broker_id=broker.broker_id,
+        address=str(listeners.clients.address),
+        outside_address=addresses.of(ListenerProtocol.GRPC, Listener.OUTSIDE),
+        drpc_address=addresses.of(ListenerProtocol.DRPC, Listener.CLIENTS),
+        tls_address=addresses.of(ListenerProtocol.GRPC, Listener.CLIENTS_TLS),
+        kafka_address=addresses.of(ListenerProtocol.KAFKA, Listener.CLIENTS),
+        replica_address=str(listeners.replica.address),
+        metrics_address=metrics_address,
     )

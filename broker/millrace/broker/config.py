@@ -31,6 +31,7 @@ from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import (
     DEFAULT_PORT,
     ClientsDrpcListenerConfig,
+    ClientsKafkaListenerConfig,
     ClientsListenerConfig,
     ListenersConfig,
     ReplicasDrpcListenerConfig,
@@ -166,11 +167,13 @@ def embedded(
     log_dirs: Sequence[str] = (),
     port: int = DEFAULT_PORT,
     metrics_port: int = DEFAULT_METRICS_PORT,
+    kafka_port: int = -1,
 ) -> BrokerConfig:
     """Return the configuration of `millrace up`: everything in one directory, on loopback.
 
     Args:
         log_dirs: directories of the logs; by default in that directory, too.
+        kafka_port: where clients of Kafka connect; -1: nowhere.
     """
     return BrokerConfig(
         log_dirs=tuple(log_dirs) or (f"{DEFAULT_MEDIA}:{Path(data_dir, 'log')}",),
@@ -182,6 +185,7 @@ def embedded(
             replicas=ReplicasListenerConfig(port=0),
             clients_drpc=ClientsDrpcListenerConfig(port=0),
             replicas_drpc=ReplicasDrpcListenerConfig(port=0),
+            clients_kafka=ClientsKafkaListenerConfig(port=kafka_port),
         ),
         metrics=MetricsConfig(port=metrics_port),
     )

@@ -16,6 +16,7 @@ from millrace.core.controller.lease import LeaseTimes
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.positions.position import PositionsConfig
 from millrace.core.coordinator.transactions.config import TransactionsConfig
+from millrace.core.kafka_config import KafkaConfig
 from millrace.core.listeners_config import ListenersConfig
 from millrace.core.media import DEFAULT_MEDIA, Media
 from millrace.core.metadata.cluster_config import ClusterConfig
@@ -848,6 +849,7 @@ class BrokerConfig:
     coordination: CoordinationConfig = section(CoordinationConfig)
     cluster: ClusterConfig = section(ClusterConfig)
     listeners: ListenersConfig = section(ListenersConfig)
+    kafka: KafkaConfig = section(KafkaConfig)
     access: AccessConfig = section(AccessConfig)
     replication: ReplicationConfig = section(ReplicationConfig)
     positions: PositionsConfig = section(PositionsConfig)

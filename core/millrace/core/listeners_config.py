@@ -1,8 +1,9 @@
 """Where a broker listens: one list, each entry of a protocol and a side.
 
 The side (`Listener`) says who connects, and of which side the addresses are that they are told.
-A side has one gRPC listener, and may have a DRPC listener beside it, its twin, which serves the
-same. What a DRPC listener is not told, it takes from its twin: both are reached in the same way.
+A side has one gRPC listener, and may have twins beside it: a DRPC listener, which serves the same,
+and one for clients of Kafka, to whom the topics of one namespace are all there are. What a twin is
+not told, it takes from the gRPC listener: all of a side are reached in the same way.
 
 A gRPC listener may have a second port, `tls_port`, where it speaks TLS while the first one stays in
 plain text: so a running cluster goes to TLS, and back. For clients that is an entry of its own,
@@ -21,12 +22,15 @@ from typing import Final, NamedTuple, cast
 from millrace.core.addresses import PORT_MAX, is_loopback
 from millrace.core.metadata.model import Listener
 from millrace.core.settings import constant, section, setting
+from millrace.core.topics import DEFAULT_NAMESPACE, is_namespace
 
 DEFAULT_PORT: Final = 7092
 DEFAULT_REPLICA_PORT: Final = 7094
 # 7093 is the metrics page, and 7095 the outside listener of a pod on Kubernetes.
 DEFAULT_DRPC_PORT: Final = 7096
 DEFAULT_REPLICA_DRPC_PORT: Final = 7097
+DEFAULT_KAFKA_PORT: Final = 9092
+"""Where `millrace up --kafka` listens, as clients of Kafka expect it."""
 
 _PORT: Final = "Port to listen on; 0: one that is free."
 _OR_INSECURE: Final = (
@@ -45,6 +49,7 @@ class ListenerProtocol(StrEnum):
 
     GRPC = "grpc"
     DRPC = "drpc"
+    KAFKA = "kafka"
 
 
 _CERTIFICATE: Final = (
@@ -151,8 +156,8 @@ class ReplicasListenerConfig(ListenerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrpcListenerConfig(ListenerConfig):
-    """A DRPC listener: it serves what its gRPC twin serves."""
+class TwinListenerConfig(ListenerConfig):
+    """A listener beside a gRPC listener, from which it takes what it is not told."""
 
     host: str = setting(
         "",
@@ -172,26 +177,49 @@ class DrpcListenerConfig(ListenerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientsDrpcListenerConfig(DrpcListenerConfig):
+class ClientsDrpcListenerConfig(TwinListenerConfig):
     """Where the clients of `[listeners.clients]` connect by DRPC, for speed."""
 
     port: int = setting(DEFAULT_DRPC_PORT, _PORT, maximum=PORT_MAX, minus_one=_NO_SUCH_LISTENER)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutsideDrpcListenerConfig(DrpcListenerConfig):
+class OutsideDrpcListenerConfig(TwinListenerConfig):
     """Where the clients of `[listeners.outside]` connect by DRPC, for speed."""
 
     address_file: str = setting("", _ADDRESS_FILE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplicasDrpcListenerConfig(DrpcListenerConfig):
+class ReplicasDrpcListenerConfig(TwinListenerConfig):
     """Where followers connect by DRPC, for speed."""
 
     port: int = setting(
         DEFAULT_REPLICA_DRPC_PORT, _PORT, maximum=PORT_MAX, minus_one=_NO_SUCH_LISTENER
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaListenerConfig(TwinListenerConfig):
+    """A listener that speaks Kafka's protocol."""
+
+    namespace: str = setting(
+        DEFAULT_NAMESPACE,
+        "The namespace whose topics its clients see, by their names without it. They see no other "
+        "topics, as dots in Kafka's names are no namespaces.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientsKafkaListenerConfig(KafkaListenerConfig):
+    """Where clients of Kafka connect: librdkafka, Java's, franz-go and all others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideKafkaListenerConfig(KafkaListenerConfig):
+    """Where clients of Kafka connect that need the addresses of `[listeners.outside]`."""
+
+    address_file: str = setting("", _ADDRESS_FILE)
 
 
 class ListenerEntry(NamedTuple):
@@ -222,6 +250,8 @@ _ENTRIES: Final = {
     "clients_drpc": _Place(ListenerProtocol.DRPC, Listener.CLIENTS),
     "outside_drpc": _Place(ListenerProtocol.DRPC, Listener.OUTSIDE),
     "replicas_drpc": _Place(ListenerProtocol.DRPC, Listener.BROKERS),
+    "clients_kafka": _Place(ListenerProtocol.KAFKA, Listener.CLIENTS),
+    "outside_kafka": _Place(ListenerProtocol.KAFKA, Listener.OUTSIDE),
 }
 _GRPC_OF: Final = {
     place.side: name for name, place in _ENTRIES.items() if place.protocol is ListenerProtocol.GRPC
@@ -244,6 +274,8 @@ class ListenersConfig:
     clients_drpc: ClientsDrpcListenerConfig = section(ClientsDrpcListenerConfig)
     outside_drpc: OutsideDrpcListenerConfig = section(OutsideDrpcListenerConfig)
     replicas_drpc: ReplicasDrpcListenerConfig = section(ReplicasDrpcListenerConfig)
+    clients_kafka: ClientsKafkaListenerConfig = section(ClientsKafkaListenerConfig)
+    outside_kafka: OutsideKafkaListenerConfig = section(OutsideKafkaListenerConfig)
 
     @property
     def entries(self) -> tuple[ListenerEntry, ...]:
@@ -282,6 +314,9 @@ class ListenersConfig:
                 yield f"{name}.port: {twin}.port must be set, too: clients begin there"
             if name == twin:
                 yield from self._tls_problems(name)
+            config = self._config(name)
+            if isinstance(config, KafkaListenerConfig) and not is_namespace(config.namespace):
+                yield f"{name}.namespace: {config.namespace!r} is no name of a namespace"
 
     def exposures(self, *, has_rules: bool) -> Iterator[str]:
         """Yield which listeners other machines reach that are not guarded, and what guards them.

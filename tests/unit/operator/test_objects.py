@@ -12,6 +12,7 @@ from millrace.broker import config as broker_config
 from millrace.core.broker_config import BrokerConfig
 from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.errors import InvalidConfigError
+from millrace.core.kafka_config import KafkaConfig
 from millrace.core.settings import sections_of, settings_of
 from millrace.operator.model.broker_settings import LACKING_BEFORE
 from millrace.operator.model.cluster import POD_VOLUMES
@@ -478,6 +479,7 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
     config["groups"]["classic_session_timeout_ms_min"] = "2s"
     config["groups"]["classic_session_timeout_ms_max"] = "5min"
     config["groups"]["classic_group_bytes_max"] = "1MiB"
+    config["kafka"] = {"auto_create_topics": True, "requests_in_flight_max": 7}
     config["transactions"] = {
         "timeout_ms_max": "5min",
         "id_expiration_ms": "3d",
@@ -497,6 +499,7 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
     assert found.groups.classic_session_timeout_ms_min == 2000
     assert found.groups.classic_session_timeout_ms_max == 300_000
     assert found.groups.classic_group_bytes_max == 1 << 20
+    assert found.kafka == KafkaConfig(auto_create_topics=True, requests_in_flight_max=7)
     assert found.transactions == TransactionsConfig(
         timeout_ms_max=300_000,
         id_expiration_ms=3 * 86_400_000,

@@ -42,6 +42,7 @@ class BrokerLifecycle:
         outside_address: returns where clients of the outside listener connect.
         drpc_addresses: returns where callers connect by DRPC.
         tls_addresses: likewise, by TLS and gRPC.
+        kafka_addresses: likewise, of clients of Kafka.
         quotas: of its clients.
     """
 
@@ -57,6 +58,7 @@ class BrokerLifecycle:
         outside_address: Callable[[], str],
         drpc_addresses: Callable[[], SideAddresses],
         tls_addresses: Callable[[], SideAddresses],
+        kafka_addresses: Callable[[], SideAddresses],
         quotas: Quotas,
     ) -> None:
         self._channel = channel
@@ -68,6 +70,7 @@ class BrokerLifecycle:
         self._outside_address = outside_address
         self._drpc_addresses = drpc_addresses
         self._tls_addresses = tls_addresses
+        self._kafka_addresses = kafka_addresses
         self._quotas = quotas
 
     async def heartbeat(self, *, wants_shutdown: bool = False) -> HeartbeatAnswer:
@@ -89,6 +92,7 @@ class BrokerLifecycle:
             outside_address=self._outside_address(),
             drpc_addresses=self._drpc_addresses(),
             tls_addresses=self._tls_addresses(),
+            kafka_addresses=self._kafka_addresses(),
             quota_uses=self._quotas.uses(),
         )
         answer: HeartbeatAnswer = await channel.request(request)

@@ -125,6 +125,10 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     outside_address=request.outside_address,
                     drpc_addresses=pb.DrpcAddresses(**request.drpc_addresses._asdict()),
                     tls_addresses=pb.TlsAddresses(**request.tls_addresses._asdict()),
+                    kafka_addresses=pb.KafkaAddresses(
+                        clients=request.kafka_addresses.clients,
+                        outside=request.kafka_addresses.outside,
+                    ),
                     quota_uses=[
                         pb.SharedQuotaUse(
                             bucket=bucket_to_wire(use.bucket),
@@ -224,6 +228,9 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 outside_address=heartbeat.outside_address,
                 drpc_addresses=_side_addresses(heartbeat.drpc_addresses),
                 tls_addresses=_side_addresses(heartbeat.tls_addresses),
+                kafka_addresses=SideAddresses(
+                    heartbeat.kafka_addresses.clients, heartbeat.kafka_addresses.outside
+                ),
                 quota_uses=[
                     BucketUse(bucket, quota_use.bytes_per_second, quota_use.saturated)
                     for quota_use in heartbeat.quota_uses

@@ -18,7 +18,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import BrokerId
 from millrace.core.metadata.image import MetadataImage
-from millrace.runtime.transport.calls import ServerCall
+from millrace.runtime.transport.calls import Origin
 
 
 class BrokerCalls(Calls):
@@ -37,7 +37,7 @@ class BrokerCalls(Calls):
         self._own = own
         self._has_plain = has_plain
 
-    def _check_peer(self, call: ServerCall) -> None:
+    def _check_peer(self, call: Origin) -> None:
         if self._own is None or (self._has_plain and not call.principal):
             return
         name = BrokerName.parse(call.principal)

@@ -41,7 +41,7 @@ from millrace.proto.callers import client_id_from_metadata
 from millrace.runtime import host
 from millrace.runtime.loop_time import LoopTime
 from millrace.runtime.streams import run_until_first
-from millrace.runtime.transport.calls import ServerCall
+from millrace.runtime.transport.calls import Origin, ServerCall
 from millrace.runtime.turns import Turns
 
 UnaryMethod = tuple[Callable[[Any, GuardedCaller], Awaitable[Message]], RequestKind[Any], Demands]
@@ -54,6 +54,9 @@ before."""
 StreamHandler = Callable[[ServerCall, GuardedCaller], Awaitable[None]]
 StreamMethod = tuple[StreamHandler, Demands]
 """A method with a stream in each direction, and what it demands."""
+LocalCall = Callable[[Message, GuardedCaller], Awaitable[Any]]
+"""Serves a call with one request that is made in this process, for a caller that is known; returns
+the response."""
 UnaryCall = Callable[[bytes, ServerCall], Awaitable[bytes]]
 """Serves a call with one request: takes its bytes, returns those of the response."""
 StreamCall = Callable[[ServerCall], Awaitable[None]]
@@ -81,11 +84,13 @@ class ServiceMethods:
         name: of the service, in full.
         unary: methods with one request and one response, by name.
         streams: methods with a stream in each direction, by name.
+        local: those with one request and one response, for calls that are made in this process.
     """
 
     name: str
     unary: Mapping[str, UnaryCall]
     streams: Mapping[str, StreamCall]
+    local: Mapping[str, LocalCall]
 
     def by_path(self) -> dict[str, StreamCall]:
         """Return all methods by `/package.Service/Method`, each as one that has streams."""
@@ -141,6 +146,11 @@ class Calls:
         self.refusals = refusals
 
     @property
+    def asks_who_calls(self) -> bool:
+        """Whether callers have to be known."""
+        return self._guard is not None
+
+    @property
     def audit(self) -> AuditLog:
         """The broker's audit log."""
         return self.refusals.audit
@@ -164,13 +174,13 @@ class Calls:
                 guard, without the fields that this broker does not know.
             streams: its other methods, by name. Their handlers ask for what they demand.
         """
-        served = dict[str, UnaryCall]()
+        served, local = dict[str, UnaryCall](), dict[str, LocalCall]()
         for name, (method, kind, demands) in (unary or {}).items():
-            served[name] = self._unary(name, method, kind, demands)
+            served[name], local[name] = self._unary(name, method, kind, demands)
         for name, ((forward, kind, check), demands) in (forwards or {}).items():
-            served[name] = self._unary(name, forward, kind, demands, check)
+            served[name], local[name] = self._unary(name, forward, kind, demands, check)
         opened = {name: self._stream(name, serve) for name, (serve, _) in (streams or {}).items()}
-        return ServiceMethods(service, served, opened)
+        return ServiceMethods(service, served, opened, local)
 
     def _unary(
         self,
@@ -179,37 +189,53 @@ class Calls:
         kind: RequestKind[_R],
         demands: Demands,
         check: Callable[[_R], None] | None = None,
-    ) -> UnaryCall:
+    ) -> tuple[UnaryCall, LocalCall]:
         async def served(data: bytes, call: ServerCall) -> bytes:
             begun = host.monotonic_s()
             try:
-                async with self._begun(call, name) as caller:
-                    if self._quotas is None or not self._quotas.limits_requests:
-                        return await answer(data, caller)
-                    return await self._within_quota(
-                        self._quotas, answer(data, caller), caller, len(data)
-                    )
+                async with self.begun(call, name) as caller:
+                    return await self._limited(answer(data, caller), caller, len(data))
             finally:
                 self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
 
         async def answer(data: bytes, caller: GuardedCaller) -> bytes:
             await self._turns.give_way_to(len(data))
             request: Any = decode_request(kind, data, self._limits.request_entries_max)
+            response = await handled(request, data, caller)
+            await self._turns.give_way_to(self._checked_size(response))
+            return response.SerializeToString()
+
+        async def handled(request: Any, data: bytes, caller: GuardedCaller) -> Message:
             if caller.access is not None:
                 await self._check_demands(demands, request, caller.access)
             if check is not None:
                 check(request)
-                if caller.access is not None:
+                if caller.access is not None or not data:
                     # A field of a later release may name something, to which nobody has asked for
                     # a right here; the controller may know it, and believes that it was asked for.
                     request.DiscardUnknownFields()
                     data = request.SerializeToString()
                 request = data  # Of the message, nothing stays while the controller works.
-            response = await method(request, caller)
-            await self._turns.give_way_to(self._checked_size(response))
-            return response.SerializeToString()
+            return await method(request, caller)
 
-        return served
+        async def called(request: Message, caller: GuardedCaller) -> Message:
+            begun = host.monotonic_s()
+            try:
+                size = request.ByteSize()
+                return await self._limited(handled(request, b"", caller), caller, size)
+            except MillraceError as error:
+                self.refusals.on_refused(error, caller, name)
+                raise
+            finally:
+                self.refusals.metrics.requests.called(name, host.monotonic_s() - begun)
+
+        return served, called
+
+    async def _limited(self, answer: Coroutine[Any, Any, _R], caller: Caller, size: int) -> _R:
+        """Return an answer, within its client's quota of time."""
+        if self._quotas is None or not self._quotas.limits_requests:
+            return await answer
+        return await self._within_quota(self._quotas, answer, caller, size)
 
     async def _check_demands(self, demands: Demands, request: Any, access: Access) -> None:
         """Refuse a request as a whole if its caller may not do all that it demands.
@@ -228,10 +254,10 @@ class Calls:
     async def _within_quota(
         self,
         quotas: Quotas,
-        answer: Coroutine[Any, Any, bytes],
+        answer: Coroutine[Any, Any, _R],
         caller: Caller,
         size: int,
-    ) -> bytes:
+    ) -> _R:
         """Begin a call once its client has paid for the earlier ones, and charge its time.
 
         Raises:
@@ -286,7 +312,7 @@ class Calls:
 
     def _stream(self, name: str, serve: StreamHandler) -> StreamCall:
         async def served(call: ServerCall) -> None:
-            async with self._begun(call, name) as caller:
+            async with self.begun(call, name) as caller:
                 await self._open(caller)
                 access = caller.access
                 if access is None or access.credential is None:
@@ -309,6 +335,13 @@ class Calls:
         finally:
             throttle.close()
 
+    def stranger(self, call: Origin) -> GuardedCaller:
+        """Return who calls before anybody is known: it may do what nobody may."""
+        caller = _nameless(call, self.listener)
+        if self._guard is None:
+            return caller
+        return replace(caller, access=Access(self._guard, NOBODY, None))
+
     async def admit(self, call: ServerCall, method: str) -> None:
         """Find out who makes a call, of which nothing else has been read.
 
@@ -319,10 +352,10 @@ class Calls:
         Raises:
             MillraceError: nobody may call so.
         """
-        async with self._begun(call, method.rpartition("/")[2]):
+        async with self.begun(call, method.rpartition("/")[2]):
             pass
 
-    def _check_peer(self, call: ServerCall) -> None:
+    def _check_peer(self, call: Origin) -> None:
         """Refuse a call by what its connection proves.
 
         Raises:
@@ -357,8 +390,16 @@ class Calls:
             under_way.end(caller)
 
     @asynccontextmanager
-    async def _begun(self, call: ServerCall, method: str) -> AsyncIterator[GuardedCaller]:
-        """Provide a call's caller; record the error of its handler."""
+    async def begun(self, call: Origin, method: str) -> AsyncIterator[GuardedCaller]:
+        """Provide a call's caller; record the error of its handler.
+
+        Args:
+            call: which has `on_known` called; a connection whose calls share a caller is one, too.
+            method: its name, without the service.
+
+        Raises:
+            MillraceError: nobody may call so.
+        """
         caller = _nameless(call, self.listener)
         try:
             client_id = client_id_from_metadata(call.metadata)
@@ -374,7 +415,7 @@ class Calls:
             raise
 
     async def _identified(
-        self, guard: Guard, call: ServerCall, caller: GuardedCaller, method: str
+        self, guard: Guard, call: Origin, caller: GuardedCaller, method: str
     ) -> GuardedCaller:
         """Return the caller as what it proves to be.
 
@@ -395,7 +436,7 @@ class Calls:
         return replace(caller, principal=identity.principal, access=access)
 
     async def _rehearsed(
-        self, guard: Guard, call: ServerCall, caller: GuardedCaller, method: str
+        self, guard: Guard, call: Origin, caller: GuardedCaller, method: str
     ) -> GuardedCaller:
         """Return the caller as what it proves to be, and let it through."""
         identity, credential, problem = NOBODY, None, NOT_KNOWN
@@ -441,7 +482,7 @@ async def _awaited(handled: Awaitable[None]) -> None:
     await handled
 
 
-def _nameless(call: ServerCall, listener: Listener) -> GuardedCaller:
+def _nameless(call: Origin, listener: Listener) -> GuardedCaller:
     """Return the caller of a call, without the client id, which may be malformed."""
     software = next((str(value) for key, value in call.metadata if key == "user-agent"), "")
     return GuardedCaller(

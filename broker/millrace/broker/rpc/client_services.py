@@ -13,7 +13,8 @@ from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
-from millrace.broker.rpc.client_listener import ClientListener
+from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.client_listener import ClientListener, Service, StreamingService
 from millrace.broker.rpc.cluster import ClusterService
 from millrace.broker.rpc.fetch import FetchService
 from millrace.broker.rpc.groups import GroupsService
@@ -29,6 +30,21 @@ from millrace.core.broker_config import BrokerConfig
 from millrace.core.ids import BrokerId
 from millrace.runtime.mailbox import Worker
 from millrace.runtime.turns import Turns
+
+
+@dataclass(frozen=True, slots=True)
+class MadeServices:
+    """The services of one listener.
+
+    Attributes:
+        unary: those whose calls have one request and one response.
+        streaming: the others.
+        produce: of these, what the caller has to sweep.
+    """
+
+    unary: Sequence[Service]
+    streaming: Sequence[StreamingService]
+    produce: ProduceService
 
 
 @dataclass(kw_only=True, slots=True)
@@ -56,7 +72,18 @@ class ClientServices:
         self, clients: ClientListener, drpc_address: Callable[[], str]
     ) -> ProduceService:
         """Answer the clients of a listener from now on; return what the caller has to sweep."""
-        limits, calls, partitions = self.config.limits, clients.calls, self.partitions
+        made = self.make(clients.calls, drpc_address)
+        await clients.serve(made.unary, made.streaming)
+        return made.produce
+
+    def make(self, calls: Calls, drpc_address: Callable[[], str] = lambda: "") -> MadeServices:
+        """Return the services of a listener.
+
+        Args:
+            calls: of the listener.
+            drpc_address: returns where its clients connect by DRPC; empty: nowhere.
+        """
+        limits, partitions = self.config.limits, self.partitions
         ids = NamePartitions(partitions, self.channel, calls.listener, TRANSACTIONS)
         transactions = TransactionsService(
             transactions=self.transactions, names=ids, partitions=partitions, calls=calls
@@ -111,7 +138,5 @@ class ClientServices:
             calls=calls,
         )
         groups = GroupsService(groups=self.groups, names=names, calls=calls)
-        await clients.serve(
-            unary=[cluster, positions, groups, transactions, shared], streaming=[produce, fetch]
-        )
-        return produce
+        unary: list[Service] = [cluster, positions, groups, transactions, shared]
+        return MadeServices(unary, [produce, fetch], produce)

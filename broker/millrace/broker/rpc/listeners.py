@@ -5,13 +5,14 @@ All are bound before the broker registers, as the registration has their address
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from millrace.broker.address import Address
 from millrace.broker.guard.guard import Guard
 from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.broker_calls import BrokerCalls
+from millrace.broker.rpc.byte_listener import ByteListener
 from millrace.broker.rpc.client_listener import ClientListener, Service
 from millrace.broker.rpc.connection_watch import ConnectionWatch
 from millrace.broker.rpc.drpc_listener import DrpcListener
@@ -146,6 +147,32 @@ class Addresses:
         clients, outside = (self.of(ListenerProtocol.GRPC, side) for side in sides)
         return SideAddresses(clients, outside, self._replica_tls_address)
 
+    def kafka(self) -> SideAddresses:
+        """Return those of Kafka's protocol, of the sides that have them."""
+        sides = (Listener.CLIENTS, Listener.OUTSIDE)
+        return SideAddresses(*(self.of(ListenerProtocol.KAFKA, side) for side in sides))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedByListeners:
+    """What the listeners of all clients share.
+
+    Attributes:
+        limits: of connections and messages.
+        refusals: records refused requests.
+        turns: of the loop.
+        quotas: of clients.
+        guard: knows clients; None: they may do everything.
+        under_way: counts the calls of each client, over all listeners; None: nobody is counted.
+    """
+
+    limits: LimitsConfig
+    refusals: Refusals
+    turns: Turns
+    quotas: Quotas
+    guard: Guard | None
+    under_way: CallsUnderWay | None
+
 
 class Listeners:
     """All ports of a broker, bound.
@@ -159,6 +186,7 @@ class Listeners:
     Attributes:
         of_clients: those that clients connect to; the first one is always there.
         replica: for other brokers.
+        shared: by those of clients.
     """
 
     replica: ReplicaListener
@@ -179,13 +207,17 @@ class Listeners:
         self._grace_seconds = config.shutdown.grace_ms / 1000
         self._bound: list[tuple[ListenerEntry, Address]] = []
         self.of_clients: list[ClientListener] = []
+        self._others: list[ByteListener] = []
         under_way = None
         if guard is not None:
             under_way = CallsUnderWay(limits.principal_calls_max, limits.principal_connections_max)
+        self.shared = SharedByListeners(limits, refusals, turns, quotas, guard, under_way)
         for entry in config.listeners.entries:
             if entry.protocol is ListenerProtocol.DRPC:
                 self._add_twin(entry, limits, metrics)
                 continue
+            if entry.protocol is not ListenerProtocol.GRPC:
+                continue  # Its part of the broker adds it.
             watch = ConnectionWatch(entry.side, limits, metrics)
             tls = self._tls_of(entry, config.node.name, metrics)
             credentials = None if tls is None else tls.credentials
@@ -230,6 +262,17 @@ class Listeners:
 
     def _add_twin(self, entry: ListenerEntry, limits: LimitsConfig, metrics: BrokerMetrics) -> None:
         """Serve by DRPC what the listener of the same side serves, which is there already."""
+        listener = self._beside(entry)
+        listener.twin = DrpcListener(entry, limits, metrics, listener.credentials)
+        self._begin(listener.twin.run())
+        self._bound.append((entry, listener.twin.address))
+
+    def _beside(self, entry: ListenerEntry) -> ClientListener | ReplicaListener:
+        """Return the gRPC listener of an entry's side.
+
+        Raises:
+            InvalidConfigError: there is none.
+        """
         listeners: list[ClientListener | ReplicaListener] = [*self.of_clients, self.replica]
         listener = next((one for one in listeners if one.calls.listener is entry.side), None)
         if listener is None:
@@ -237,9 +280,21 @@ class Listeners:
                 f"listeners.{entry.name}: it serves what the gRPC listener of its side serves, and "
                 "there is none: give that one a port, or this one none (-1)"
             )
-        listener.twin = DrpcListener(entry, limits, metrics, listener.credentials)
-        self._begin(listener.twin.run())
-        self._bound.append((entry, listener.twin.address))
+        return listener
+
+    def credentials_of(self, entry: ListenerEntry) -> ServerCredentials | None:
+        """Return what a listener shows that has its TLS of the gRPC listener of its side.
+
+        Raises:
+            InvalidConfigError: there is none.
+        """
+        return self._beside(entry).credentials
+
+    def add(self, listener: ByteListener) -> None:
+        """Watch and announce a listener of clients of another protocol; it stops with the rest."""
+        self._begin(listener.run())
+        self._bound.append((listener.entry, listener.address))
+        self._others.append(listener)
 
     @property
     def clients(self) -> ClientListener:
@@ -262,5 +317,6 @@ class Listeners:
 
     async def stop_clients(self) -> None:
         """End the calls of all clients at the same time, with one common grace."""
-        stops = (listener.stop(self._grace_seconds) for listener in self.of_clients)
+        stops = [listener.stop(self._grace_seconds) for listener in self.of_clients]
+        stops += [listener.stop(self._grace_seconds) for listener in self._others]
         await asyncio.gather(*stops)

@@ -18,6 +18,7 @@ from millrace.cli.local.announcement import Login, announce, cluster_greeting
 from millrace.cli.local.insecure import INSECURE, insecure_option
 from millrace.core.addresses import PORT_MAX, is_loopback
 from millrace.core.errors import InvalidConfigError
+from millrace.core.listeners_config import DEFAULT_KAFKA_PORT
 
 if TYPE_CHECKING:
     from millrace.broker.app import BrokerAddress
@@ -61,6 +62,7 @@ def _log_dirs_value(
     millrace up --brokers 3                        # a cluster, each broker a process
     millrace up --log-dir ssd:/fast/log --log-dir hdd:/large/log
     millrace up --port 0 --output json             # any free port, the address as JSON
+    millrace up --kafka                            # for clients of Kafka, too, on port 9092
     millrace up --tls                              # by TLS, with certificates that it makes
     millrace up --access access                    # only for who has a token: rules in ./access
     millrace up --tls --access access --host 0.0.0.0    # for other machines, too
@@ -108,6 +110,17 @@ def _log_dirs_value(
     "that is free]",
 )
 @click.option(
+    "--kafka",
+    "kafka_port",
+    is_flag=False,
+    flag_value=DEFAULT_KAFKA_PORT,
+    default=-1,
+    type=click.IntRange(-1, PORT_MAX),
+    metavar="[PORT]",
+    help="Serve clients of Kafka, too, by its own protocol.  [default: no; PORT: "
+    f"{DEFAULT_KAFKA_PORT}]",
+)
+@click.option(
     "--brokers",
     type=click.IntRange(1, _BROKERS_MAX),
     default=1,
@@ -140,6 +153,7 @@ def command(
     host: str,
     metrics_port: int | None,
     web_port: int | None,
+    kafka_port: int,
     brokers: int,
     access: Path | None,
     tls: str | None,
@@ -182,6 +196,7 @@ def command(
                 port,
                 metrics_port,
                 web,
+                kafka_port=kafka_port,
                 guarded=guarded,
                 is_verbose=verbose,
                 output=output,
@@ -191,7 +206,13 @@ def command(
         from millrace.core.broker_config import AuditScope, LogLevel
 
         settings = guarded.applied_to(
-            config.embedded(data_dir, log_dirs=log_dirs, port=port, metrics_port=metrics_port)
+            config.embedded(
+                data_dir,
+                log_dirs=log_dirs,
+                port=port,
+                metrics_port=metrics_port,
+                kafka_port=kafka_port,
+            )
         )
         if not verbose:
             quiet = replace(settings.logging, level=LogLevel.WARNING, audit=AuditScope.REFUSALS)
@@ -213,7 +234,9 @@ def command(
         try:
             exit_code = process.run(settings, on_ready, stop_signals())
         except InvalidConfigError as error:
+            other_kafka = str(min(kafka_port + _PORTS_AWAY, PORT_MAX)) if kafka_port > 0 else "0"
             more = [
+                *(("--kafka", other_kafka) if kafka_port >= 0 else ()),
                 *(("--host", host) if host != _LOOPBACK else ()),
                 *(("--tls", *([tls] if tls else [])) if tls is not None else ()),
                 *(("--access", str(access)) if access is not None else ()),
@@ -350,6 +373,7 @@ def _run_cluster(
     metrics_port: int,
     web: "WebPage | None",
     *,
+    kafka_port: int,
     guarded: "_Guarded",
     is_verbose: bool,
     output: str,
@@ -359,7 +383,7 @@ def _run_cluster(
     from millrace.core.broker_config import LogDirConfig
     from millrace.core.metadata.cluster_config import usual_replication_factor
 
-    highest = max(port, metrics_port) + (len(logs) - 1) * local_cluster.PORTS_APART
+    highest = max(port, metrics_port, kafka_port) + (len(logs) - 1) * local_cluster.PORTS_APART
     if highest > PORT_MAX:
         raise click.BadParameter(f"the last broker's ports would be above {PORT_MAX}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -375,6 +399,7 @@ def _run_cluster(
             log_dirs=log_dirs,
             port=port,
             metrics_port=metrics_port,
+            kafka_port=kafka_port,
             listeners=guarded.listeners(local_cluster.broker_name(number)),
         )
         paths[-1].write_text(text, encoding="utf-8")

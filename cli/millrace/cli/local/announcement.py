@@ -63,6 +63,7 @@ def announce(
                 "outside_address": address.outside_address or None,
                 "drpc_address": address.drpc_address or None,
                 "tls_address": address.tls_address or None,
+                "kafka_address": address.kafka_address or None,
                 "metrics_address": address.metrics_address or None,
                 "web_address": web_address or None,
                 **login.facts,
@@ -92,6 +93,8 @@ def greeting(
     lines = [f"Millrace is up at {address.address}, its data in {data}. Ctrl-C stops it."]
     if address.outside_address:
         lines.append(f"Clients outside: {address.outside_address}")
+    if address.kafka_address:
+        lines.append(f"Clients of Kafka: bootstrap.servers={address.kafka_address}")
     if address.metrics_address:
         lines.append(f"Metrics: http://{address.metrics_address}/metrics")
     if web_address:
@@ -121,6 +124,9 @@ def cluster_greeting(
         lines.append(f"  {broker.name} at {broker.address}, process {broker.pid}")
         if broker.metrics_address:
             lines.append(f"    metrics: http://{broker.metrics_address}/metrics")
+    kafka = [broker.kafka_address for broker in brokers if broker.kafka_address]
+    if kafka:
+        lines.append(f"Clients of Kafka: bootstrap.servers={','.join(kafka)}")
     if web_address:
         lines.append(f"Web page: {web_address}")
     addresses = ",".join(broker.address for broker in brokers)

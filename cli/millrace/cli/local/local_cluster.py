@@ -51,6 +51,7 @@ class Ready:
     pid: int
     address: str
     metrics_address: str | None
+    kafka_address: str | None = None
 
 
 def broker_name(number: int) -> str:
@@ -66,6 +67,7 @@ def configuration(
     log_dirs: Sequence[str],
     port: int,
     metrics_port: int,
+    kafka_port: int = -1,
     listeners: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> str:
     """Return the TOML file of one broker.
@@ -75,6 +77,7 @@ def configuration(
         brokers: how many the cluster begins with.
         port: of the first broker, for clients; 0: any.
         metrics_port: likewise; -1: none.
+        kafka_port: likewise, for clients of Kafka.
         listeners: other settings of them, by their names.
     """
     apart = number * PORTS_APART
@@ -91,6 +94,7 @@ def configuration(
             "[listeners]",
             f"clients.port = {port + apart if port else 0}",
             *(f"{name}.port = 0" for name in ("replicas", "clients_drpc", "replicas_drpc")),
+            f"clients_kafka.port = {kafka_port + apart if kafka_port > 0 else kafka_port}",
             *(
                 f"{listener}.{name} = {json.dumps(value)}"
                 for listener, settings in listeners.items()
@@ -209,7 +213,13 @@ class LocalCluster:
         if not line:
             raise StartFailedError(f"{path.stem} did not start with {path}")
         said = json.loads(line)
-        return Ready(path.stem, said["pid"], said["address"], said["metrics_address"])
+        return Ready(
+            path.stem,
+            said["pid"],
+            said["address"],
+            said["metrics_address"],
+            said["kafka_address"],
+        )
 
     def _close(self, process: subprocess.Popen[bytes]) -> None:
         for pipe in (process.stdin, process.stdout):

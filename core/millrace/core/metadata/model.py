@@ -351,6 +351,8 @@ class BrokerRegistration:
     drpc_addresses: SideAddresses = NOWHERE
     # Likewise, by TLS and gRPC (G4). Where that is the broker's only address, DRPC has TLS, too.
     tls_addresses: SideAddresses = NOWHERE
+    # Likewise, for clients of Kafka; each side's listener has one namespace.
+    kafka_addresses: SideAddresses = NOWHERE
     # The latest life that all its log directories are known to remember; 0: unknown.
     directory_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
     # Of the protocol between brokers, by its session: see `broker_levels`. A controller of an

@@ -297,6 +297,7 @@ class Heartbeat:
         outside_address: where clients of its outside listener connect; empty: nowhere.
         drpc_addresses: where it is reached by DRPC.
         tls_addresses: where it is reached by TLS and gRPC.
+        kafka_addresses: where it is reached by clients of Kafka.
         quota_uses: all that its clients use of quotas that all brokers share, at present.
         level: that its session speaks: see `broker_levels`.
     """
@@ -311,6 +312,7 @@ class Heartbeat:
     outside_address: str = ""
     drpc_addresses: SideAddresses = NOWHERE
     tls_addresses: SideAddresses = NOWHERE
+    kafka_addresses: SideAddresses = NOWHERE
     quota_uses: Sequence[BucketUse] = ()
     level: int = BROKER_LEVEL
 

@@ -57,6 +57,7 @@ LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {
         "classic_session_timeout_ms_max",
         "classic_group_bytes_max",
     ),
+    "kafka": ("auto_create_topics", "requests_in_flight_max"),
     "transactions": (
         "timeout_ms_max",
         "id_expiration_ms",

@@ -244,7 +244,7 @@ class RegisterBrokerResponse(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends", "offline", "reluctance", "media", "outside_address", "quota_uses", "drpc_addresses", "tls_addresses")
+    __slots__ = ("broker_id", "broker_epoch", "metadata_epoch", "wants_shutdown", "log_ends", "offline", "reluctance", "media", "outside_address", "quota_uses", "drpc_addresses", "tls_addresses", "kafka_addresses")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -257,6 +257,7 @@ class HeartbeatRequest(_message.Message):
     QUOTA_USES_FIELD_NUMBER: _ClassVar[int]
     DRPC_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     TLS_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     metadata_epoch: int
@@ -269,7 +270,8 @@ class HeartbeatRequest(_message.Message):
     quota_uses: _containers.RepeatedCompositeFieldContainer[SharedQuotaUse]
     drpc_addresses: DrpcAddresses
     tls_addresses: TlsAddresses
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ..., offline: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ..., reluctance: _Optional[_Union[Reluctance, str]] = ..., media: _Optional[_Iterable[_Union[_common_pb2.Media, str]]] = ..., outside_address: _Optional[str] = ..., quota_uses: _Optional[_Iterable[_Union[SharedQuotaUse, _Mapping]]] = ..., drpc_addresses: _Optional[_Union[DrpcAddresses, _Mapping]] = ..., tls_addresses: _Optional[_Union[TlsAddresses, _Mapping]] = ...) -> None: ...
+    kafka_addresses: KafkaAddresses
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_epoch: _Optional[int] = ..., wants_shutdown: _Optional[bool] = ..., log_ends: _Optional[_Iterable[_Union[LogEnd, _Mapping]]] = ..., offline: _Optional[_Iterable[_Union[_common_pb2.TopicPartition, _Mapping]]] = ..., reluctance: _Optional[_Union[Reluctance, str]] = ..., media: _Optional[_Iterable[_Union[_common_pb2.Media, str]]] = ..., outside_address: _Optional[str] = ..., quota_uses: _Optional[_Iterable[_Union[SharedQuotaUse, _Mapping]]] = ..., drpc_addresses: _Optional[_Union[DrpcAddresses, _Mapping]] = ..., tls_addresses: _Optional[_Union[TlsAddresses, _Mapping]] = ..., kafka_addresses: _Optional[_Union[KafkaAddresses, _Mapping]] = ...) -> None: ...
 
 class DrpcAddresses(_message.Message):
     __slots__ = ("clients", "outside", "brokers")
@@ -290,6 +292,14 @@ class TlsAddresses(_message.Message):
     outside: str
     brokers: str
     def __init__(self, clients: _Optional[str] = ..., outside: _Optional[str] = ..., brokers: _Optional[str] = ...) -> None: ...
+
+class KafkaAddresses(_message.Message):
+    __slots__ = ("clients", "outside")
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    OUTSIDE_FIELD_NUMBER: _ClassVar[int]
+    clients: str
+    outside: str
+    def __init__(self, clients: _Optional[str] = ..., outside: _Optional[str] = ...) -> None: ...
 
 class SharedQuotaUse(_message.Message):
     __slots__ = ("bucket", "bytes_per_second", "saturated")

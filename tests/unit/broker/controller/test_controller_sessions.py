@@ -195,6 +195,7 @@ async def running(
                 outside_address=lambda: "",
                 drpc_addresses=lambda: NOWHERE,
                 tls_addresses=lambda: NOWHERE,
+                kafka_addresses=lambda: NOWHERE,
                 quotas=no_quotas(),
             )
             await the.lifecycle.until_unfenced()

@@ -188,6 +188,7 @@ class Membership:
             outside_address=request.outside_address,
             drpc_addresses=request.drpc_addresses,
             tls_addresses=request.tls_addresses,
+            kafka_addresses=request.kafka_addresses,
             level=request.level,
         )
         if reported != broker:

@@ -106,11 +106,14 @@ def encode_cluster(cluster: ClusterState) -> StoredObject:
                 "replica_host": broker.replica_host,
                 "replica_port": broker.replica_port,
                 # An earlier release keeps what it does not know for one life at most.
-                **(
-                    {"tls_addresses": broker.tls_addresses._asdict()}
-                    if any(broker.tls_addresses)
-                    else {}
-                ),
+                **{
+                    name: addresses._asdict()
+                    for name, addresses in (
+                        ("kafka_addresses", broker.kafka_addresses),
+                        ("tls_addresses", broker.tls_addresses),
+                    )
+                    if any(addresses)
+                },
             }
             for _, broker in sorted(cluster.brokers.items())
         ],
@@ -256,6 +259,7 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
             outside_address=broker.get("outside_address", ""),
             drpc_addresses=_side_addresses(broker.get("drpc_addresses", {})),
             tls_addresses=_side_addresses(broker.get("tls_addresses", {})),
+            kafka_addresses=_side_addresses(broker.get("kafka_addresses", {})),
             directory_epoch=BrokerEpoch(broker.get("directory_epoch", 0)),
             level=broker.get("level", FIRST_LEVEL),
             # A later release may know more of them.

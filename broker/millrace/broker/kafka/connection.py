@@ -1,0 +1,371 @@
+"""A connection of Kafka's protocol: requests are answered in the order in which they came.
+
+As in Kafka's broker, a request begins when the one before has been handled; but a handler may say
+that its response comes `Later`, as Produce does while followers write, and then the next one begins
+meanwhile. So many requests are taken and not answered (`kafka.requests_in_flight_max`), and none
+begins while answers wait to be sent: at either bound, the connection is not read.
+
+Kafka has no answer for a request that cannot be understood, but for ApiVersions: the connection
+ends, and the log says why.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any, Final
+
+from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.kafka import codec, frames
+from millrace.broker.kafka.api_versions import unknown_version
+from millrace.broker.kafka.frames import RequestHeader
+from millrace.broker.kafka.requests import (
+    ApiKey,
+    Encoded,
+    KafkaConnectionState,
+    Later,
+    Request,
+    RequestTable,
+    Served,
+)
+from millrace.broker.rpc.calls import Calls
+from millrace.core.callers import CLIENT_ID_CHARACTERS_MAX
+from millrace.core.errors import MalformedRequestError, MillraceError
+from millrace.core.kafka_config import KafkaConfig
+from millrace.core.records.header import Buffer
+from millrace.proto.callers import client_id_to_metadata
+from millrace.runtime import host
+from millrace.runtime.clock import monotonic_now
+from millrace.runtime.transport.framed_connection import FramedConnection
+from millrace.runtime.transport.frames import Frame, FrameError, Hold
+from millrace.runtime.transport.served_connections import (
+    ConnectionServer,
+    ServedConnection,
+    ServerLimits,
+)
+from millrace.runtime.turns import Turns
+
+_STRANGER_BYTES_MAX: Final = 64 << 10
+"""Of a request, before it is known who asks."""
+_WAITING_BYTES_MAX: Final = 1 << 20
+"""Of requests that have come and were not begun, beside one."""
+_UNPRINTABLE: Final = re.compile(r"[^!-~]")
+
+
+class _Answer:
+    """The answer to one request, from when it is handled to when its turn comes.
+
+    Attributes:
+        header: of the request.
+        parts: what is sent; empty: nothing; None: it is not there yet.
+    """
+
+    __slots__ = ("header", "parts")
+
+    def __init__(self, header: RequestHeader) -> None:
+        self.header = header
+        self.parts: Sequence[Buffer] | None = None
+
+
+class KafkaConnection(ServedConnection):
+    """One connection; belongs to a server, and is the `Origin` of its caller's calls.
+
+    Attributes:
+        state: what it remembers for the modules of requests.
+    """
+
+    def __init__(self, server: "KafkaServer") -> None:
+        FramedConnection.__init__(self, server.limits.connection, server.ahead, server.memory)
+        self.be_served(server)
+        self._server = server
+        if server.asks_who_calls:
+            self.message_bytes_max = min(self.message_bytes_max, _STRANGER_BYTES_MAX)
+        self.state = KafkaConnectionState("")
+        self._requests: deque[bytes | memoryview] = deque()  # That have come.
+        self._waiting_bytes = 0
+        self._answers: deque[_Answer] = deque()  # Of those that have begun.
+        self._news = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._caller: GuardedCaller | None = None
+        self._token = ""  # With which the caller was found out.
+        self._client_id = ""
+
+    # --- ServedConnection --------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is not answered."""
+        return bool(self._requests or self._answers)
+
+    @property
+    def tasks(self) -> Sequence["asyncio.Task[Any]"]:
+        """What handles its requests."""
+        return () if self._running is None else (self._running,)
+
+    def ask_to_go(self) -> None:
+        """Take no more requests; Kafka has no words for it, and clients connect again."""
+        self.hold_frames(Hold.CALL)
+        self.state.draining.set()
+        if self._running is None:
+            self.close()
+        self._news.set()
+
+    def connection_made(self, transport: Any) -> None:
+        """Take the transport."""
+        super().connection_made(transport)
+        self.state.address = self.address
+
+    def on_lost(self, reason: str) -> None:
+        """Forget what it was doing."""
+        if self._running is not None:
+            self._running.cancel()
+        self._requests.clear()
+        self._answers.clear()
+        for tell in self.state.on_closed:
+            tell()
+        self._server.on_closed(self)
+
+    # --- Origin ------------------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
+        """What a call over gRPC says of its caller in its metadata."""
+        said: list[tuple[str, str | bytes]] = [("user-agent", self.state.software or "kafka")]
+        if self._client_id:
+            said += client_id_to_metadata(self._client_id)
+        if self.state.token:
+            said.append(("authorization", f"Bearer {self.state.token}"))
+        return said
+
+    # --- Requests ----------------------------------------------------------------------------
+
+    def parse_header(self, data: bytearray | bytes, at: int, end: int) -> Frame | None:
+        """Implement `FrameReader`."""
+        return frames.parse_length(data, at, end, self.message_bytes_max)
+
+    def on_frame(self, payload: bytes | memoryview, *, is_charged: bool) -> bool:
+        """Implement `FrameReader`."""
+        size = len(payload)
+        if is_charged:
+            self.holder.complete(size)
+        else:
+            self.holder.charge_message(size)
+        self._requests.append(payload)
+        self._waiting_bytes += size
+        self.has_called = True
+        if self._is_full:
+            self.hold_frames(Hold.MESSAGES)
+        if self._running is None:
+            self._running = asyncio.get_running_loop().create_task(self._run())
+        self._news.set()
+        return True
+
+    def on_protocol_error(self, error: FrameError) -> None:
+        """Implement `FrameReader`."""
+        self._server.on_broken_rules(self, error)
+        self.abort(str(error))
+
+    @property
+    def _is_full(self) -> bool:
+        count = len(self._requests) + len(self._answers)
+        most = self._server.requests_in_flight_max
+        return count >= most or self._waiting_bytes >= _WAITING_BYTES_MAX
+
+    async def _run(self) -> None:
+        """Handle requests until the connection ends."""
+        try:
+            async with AsyncExitStack() as counted:
+                while not (self.is_draining and not self.is_busy):
+                    if not self._requests or not self.is_writable:
+                        self._news.clear()
+                        await self._news.wait()
+                        continue
+                    payload = self._requests.popleft()
+                    await self._serve(payload, counted)
+                    self._go_on_reading()
+        except MillraceError as error:
+            self._server.on_broken_rules(self, error)
+        except Exception as error:
+            self._server.on_failure(error)
+        self._running = None
+        self.close()
+
+    def resume_writing(self) -> None:
+        """What was sent has left."""
+        super().resume_writing()
+        self._news.set()
+
+    def _go_on_reading(self) -> None:
+        if not self._is_full and not self.is_closed:
+            self.take_frames(Hold.MESSAGES)
+
+    async def _serve(self, payload: bytes | memoryview, counted: AsyncExitStack) -> None:
+        """Handle a request.
+
+        Raises:
+            MillraceError: the connection has to end.
+        """
+        size, begun, frame = len(payload), host.monotonic_s(), memoryview(payload)
+        header = frames.parse_request_header(frame)
+        answer = _Answer(header)
+        self._answers.append(answer)
+        served = self._server.table.find(header.key, header.version)
+        if served is None:
+            self._released(size)
+            self._complete(answer, self._server.unserved(header))
+            return
+        body = frame[self._body_at(header, frame) :]
+        message: Any = body
+        if not served.is_raw:
+            await self._server.turns.give_way_to(size)
+            message = codec.decode_request(
+                header.key, header.version, body, self._server.request_entries_max
+            )
+        caller = await self._caller_of(header, served, counted)
+        request = Request(header.key, header.version, header.client_id, message, caller, self.state)
+        if not served.keeps_bytes:
+            self._released(size)
+        response = await served.handler(request)
+        if served.keeps_bytes:
+            self._released(size)
+        if isinstance(response, Later):
+            response.response.add_done_callback(lambda done: self._on_later(answer, begun, done))
+            return
+        self._server.on_answered(header.key, host.monotonic_s() - begun)
+        self._complete(answer, response)
+
+    def _body_at(self, header: RequestHeader, frame: memoryview) -> int:
+        if codec.is_flexible(header.key, header.version):
+            return frames.after_tags(frame, header.rest_at)
+        return header.rest_at
+
+    async def _caller_of(
+        self, header: RequestHeader, served: Served, counted: AsyncExitStack
+    ) -> GuardedCaller:
+        """Return who asks; the connection's first request finds it out.
+
+        Raises:
+            MillraceError: nobody may ask so.
+        """
+        client_id = _UNPRINTABLE.sub("_", header.client_id)[:CLIENT_ID_CHARACTERS_MAX]
+        if self._caller is None or self._token != self.state.token:
+            self._client_id, self._token = client_id, self.state.token
+            if served.is_for_strangers and self._server.asks_who_calls:
+                return self._server.calls.stranger(self)
+            await counted.aclose()
+            name = codec.name_of(header.key)
+            begun = self._server.calls.begun(self, name)
+            self._caller = await counted.enter_async_context(begun)
+        elif client_id != self._caller.client_id:
+            self._caller = replace(self._caller, client_id=client_id)
+        return self._caller
+
+    def _released(self, size: int) -> None:
+        """A request's bytes count as received no longer."""
+        self._waiting_bytes -= size
+        if not self.is_closed:
+            self.release(size)
+
+    # --- Answers -----------------------------------------------------------------------------
+
+    def _on_later(self, answer: _Answer, begun: float, done: "asyncio.Future[Any]") -> None:
+        if self.is_closed:
+            return
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if error is not None:
+            self._server.on_failure(error)
+            self.close()
+            return
+        self._server.on_answered(answer.header.key, host.monotonic_s() - begun)
+        self._complete(answer, done.result())
+        self._go_on_reading()
+        self._news.set()
+
+    def _complete(self, answer: _Answer, response: Any) -> None:
+        """Send an answer as soon as those before it are sent."""
+        answer.parts = () if response is None else self._encoded(answer.header, response)
+        answers = self._answers
+        parts: list[Buffer] = []
+        while answers and answers[0].parts is not None:
+            parts += answers.popleft().parts or ()
+        if parts and not self.is_closed:
+            self.transport.writelines(parts)
+        if not self.is_busy:
+            self.quiet_since_ms = monotonic_now()
+
+    def _encoded(self, header: RequestHeader, response: Any) -> Sequence[Buffer]:
+        """Return an answer with its header."""
+        version = header.version
+        if isinstance(response, Encoded):
+            parts = response.parts
+        else:
+            if response.version is not None:
+                version = response.version  # Of ApiVersions, it may be another one.
+            parts = (codec.encode_response(response, version),)
+        has_tags = header.key != ApiKey.API_VERSIONS and codec.is_flexible(header.key, version)
+        size = sum(map(len, parts))
+        return (frames.answer_header(header.correlation_id, size, has_tags=has_tags), *parts)
+
+
+class KafkaServer(ConnectionServer[KafkaConnection]):
+    """Listens, and serves requests.
+
+    Args:
+        limits: of its connections.
+        kafka: settings.
+        calls: of the listener.
+        entries_max: of a request.
+        turns: of the loop.
+        on_failure: called with what a handler raised that is no `MillraceError`: a bug.
+        on_ended: called with an address and a reason when a connection was not taken, or was ended
+            for what it did.
+
+    Attributes:
+        calls, turns, on_failure: as given.
+        table: what is served.
+    """
+
+    table: RequestTable
+
+    def __init__(
+        self,
+        limits: ServerLimits,
+        kafka: KafkaConfig,
+        calls: Calls,
+        *,
+        entries_max: int,
+        turns: Turns,
+        on_failure: Callable[[BaseException], None],
+        on_ended: Callable[[str, str], None],
+    ) -> None:
+        super().__init__(limits, on_ended=on_ended)
+        self.requests_in_flight_max = kafka.requests_in_flight_max
+        self.request_entries_max = entries_max
+        self.asks_who_calls = calls.asks_who_calls
+        self.calls = calls
+        self.turns = turns
+        self.on_failure = on_failure
+
+    def make_connection(self) -> KafkaConnection:
+        """Return a connection of Kafka's protocol."""
+        return KafkaConnection(self)
+
+    def unserved(self, header: RequestHeader) -> object:
+        """Return the answer to a request that is not served.
+
+        Raises:
+            MalformedRequestError: there is none, and its connection ends.
+        """
+        if header.key == ApiKey.API_VERSIONS:
+            return unknown_version()
+        raise MalformedRequestError(
+            f"the client asks for request {header.key} in version {header.version}, which "
+            "ApiVersions does not list"
+        )
+
+    def on_answered(self, key: int, seconds: float) -> None:
+        """Count a request, which took so long."""
+        metrics = self.calls.refusals.metrics
+        metrics.requests.called(f"Kafka{codec.name_of(key)}", seconds)

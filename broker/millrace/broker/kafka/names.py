@@ -1,0 +1,65 @@
+"""Names as clients of Kafka know them, and Millrace's own: one namespace, one to one (K7).
+
+A listener has one namespace, and its clients see the names that lie in it, without it. Dots are
+common in Kafka's names, so a namespace is no part of them. Groups and transactional ids lie in
+namespaces, too.
+"""
+
+import uuid
+
+from millrace.core.errors import InvalidTopicError
+from millrace.core.ids import TopicId
+from millrace.core.topics import DEFAULT_NAMESPACE, TopicName, parse_topic_name
+
+
+class Names:
+    """The names of one namespace.
+
+    Args:
+        namespace: of the listener.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self._prefix = "" if namespace == DEFAULT_NAMESPACE else f"{namespace}/"
+
+    def full(self, name: str) -> str:
+        """Return the name of a topic, group or transactional id as Millrace's requests have it.
+
+        A name that has a slash already would lie in another namespace: it keeps one too many, which
+        the service refuses that is asked for it.
+        """
+        if not self._prefix and "/" in name:
+            return f"{DEFAULT_NAMESPACE}/{name}"
+        return f"{self._prefix}{name}"
+
+    def known(self, full: str) -> str | None:
+        """Return the name as clients know it; None: it lies in another namespace."""
+        if not full.startswith(self._prefix):
+            return None
+        name = full[len(self._prefix) :]
+        return None if "/" in name else name
+
+    def topic(self, name: str) -> TopicName:
+        """Return the topic that clients know by a name.
+
+        Raises:
+            InvalidTopicError: that is no name.
+        """
+        if "/" in name:
+            raise InvalidTopicError(f"topic {name[:40]!r}: a name has no slash")
+        return parse_topic_name(name, self.namespace)
+
+    def of_topic(self, name: TopicName) -> str | None:
+        """Return the name of a topic as clients know it; None: it is in another namespace."""
+        return name.name if name.namespace == self.namespace else None
+
+
+def uuid_of(topic_id: bytes) -> uuid.UUID:
+    """Return a topic's id as Kafka's messages have it."""
+    return uuid.UUID(bytes=bytes(topic_id))
+
+
+def topic_id_of(found: uuid.UUID | None) -> TopicId | None:
+    """Return a topic's id; None: the message names none."""
+    return None if found is None else TopicId(found.bytes)

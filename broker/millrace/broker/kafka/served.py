@@ -1,0 +1,21 @@
+"""The modules of requests: each serves a part of the protocol."""
+
+from collections.abc import Sequence
+
+from millrace.broker.kafka.api_versions import ApiVersionsRequests
+from millrace.broker.kafka.metadata import MetadataRequests
+from millrace.broker.kafka.parts import KafkaParts
+from millrace.broker.kafka.producer_ids import ProducerIdRequests
+from millrace.broker.kafka.requests import RequestModule, RequestTable
+
+
+def request_table(parts: KafkaParts) -> RequestTable:
+    """Return all that a listener serves."""
+    versions = ApiVersionsRequests()
+    table = RequestTable([versions, *_modules(parts)])
+    versions.table = table
+    return table
+
+
+def _modules(parts: KafkaParts) -> Sequence[RequestModule]:
+    return [MetadataRequests(parts), ProducerIdRequests(parts)]

@@ -1,0 +1,24 @@
+"""Clients of Kafka's own world against a broker: librdkafka and kafka-python."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tests.integration.running_broker import RunningBroker
+
+KAFKA = {"listeners.clients_kafka.port": 0}
+"""Settings of a broker that serves clients of Kafka."""
+
+
+def bootstrap(*brokers: RunningBroker) -> str:
+    """Return where clients of Kafka begin."""
+    return ",".join(broker.kafka_address for broker in brokers)
+
+
+@contextlib.contextmanager
+def closing(client: Any) -> Iterator[Any]:
+    """Close a client of kafka-python at the end."""
+    try:
+        yield client
+    finally:
+        client.close()
