@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON_RUN := .venv/bin/python
 INSTALL := @sh requirements/install.sh
 
-.PHONY: abuse help crds dashboards manifests setup check lint test test-requirements test-integration cluster-parts test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults e2e-spark-kills dist release proto docs pictures lock
+.PHONY: abuse kafka-suites help crds dashboards manifests setup check lint test test-requirements test-integration cluster-parts test-spark api-server go-client helm sim mutants faults nightly fuzz bench figure figures demo cluster-up cluster-down e2e e2e-faults e2e-spark-kills dist release proto docs pictures lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,10 @@ faults: setup ## Break real brokers under load: make faults (ARGS='--count 10', 
 abuse: setup ## Attack a real broker in all ways that are known, a table of what others notice: make abuse (ARGS='--attacks h2_pings,tokens_drpc')
 	@$(PYTHON_RUN) -m tests.abuse $(ARGS)
 
+kafka-suites: setup ## Suites that nobody here wrote, against `millrace up --kafka`: make kafka-suites (ARGS='--short', 'kcat franz-go')
+	$(INSTALL) runtime bench suites
+	@$(PYTHON_RUN) -m tests.suites run $(ARGS)
+
 mutants: setup ## Leave out one rule of the product after another: the simulator must notice (ARGS='P13 --minutes 2')
 	@$(PYTHON_RUN) -m tests.sim mutants $(ARGS)
 
@@ -125,17 +129,17 @@ ON_KUBERNETES := cluster_ready topic_ready topics_500 rolling_restart pod_kill a
   e2e_faults bad_resources $(SPARK_ON_KUBERNETES)
 SPARK_ON_KUBERNETES := spark_k8s_start spark_k8s_kills spark_k8s_exactly_once spark_k8s_recovery
 WATCHED := alerts dashboards
-OF_TESTS := fuzz
+OF_TESTS := fuzz kafka_suites
 
 figure: ## Measure one figure: make figure NAME=produce_100b (ARGS='--rounds 1 --seconds 2' for a quick look)
 	$(INSTALL) runtime bench $(if $(filter spark_%,$(NAME)),spark demo) \
 	  $(if $(filter $(ON_KUBERNETES),$(NAME)),dev operator cluster) \
 	  $(if $(filter $(WATCHED),$(NAME)),dev operator prometheus faults) \
-	  $(if $(filter $(OF_TESTS),$(NAME)),dev operator)
+	  $(if $(filter $(OF_TESTS),$(NAME)),dev operator suites)
 	@$(PYTHON_RUN) -m bench.figure $(NAME) $(ARGS)
 
 figures: ## Measure all figures, write docs/bench/figures.json and its table
-	$(INSTALL) runtime bench spark demo dev operator cluster prometheus faults
+	$(INSTALL) runtime bench spark demo dev operator cluster prometheus faults suites
 	@$(PYTHON_RUN) -m bench.run_figures $(ARGS)
 
 proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto

@@ -65,6 +65,7 @@ _BATCHES, _SENDS = "produce:compare_batches", "produce:compare_single_sends"
 _READERS = "consume:compare_consumers"
 _FAILOVER, _TOPICS = "failover:measure", "kubernetes_topics:measure"
 _SPARK = "spark_read:compare_spark_readers"
+_KAFKA = "kafka_clients"
 
 # fmt: off
 FIGURES = (
@@ -140,6 +141,24 @@ FIGURES = (
     _figure("spark_write", "times", ">= 1", ">= 1", goal=">= 1 at 100 B and at 1 KB",
             by="spark_write:compare_spark_writers"),
     _figure("spark_commit", "ms", "<= 100"),
+    _figure("kafka_produce_1kb", "times", ">= 1.2", "<= 0.5",
+            goal=">= 1.2, with <= 0.5 of the broker's CPU",
+            by=f"{_KAFKA}:compare_producers", record_bytes=1000),
+    _figure("kafka_produce_100b", "times", ">= 1.2", "<= 1",
+            goal=">= 1.2, with <= 1 of the broker's CPU",
+            by=f"{_KAFKA}:compare_producers", record_bytes=100),
+    _figure("kafka_consume_1kb", "times", ">= 1", "<= 1",
+            goal=">= 1, with <= 1 of the broker's CPU",
+            by=f"{_KAFKA}:compare_consumers", record_bytes=1000),
+    _figure("kafka_consume_100b", "times", ">= 1", "<= 1",
+            goal=">= 1, with <= 1 of the broker's CPU",
+            by=f"{_KAFKA}:compare_consumers", record_bytes=100),
+    _figure("kafka_produce_r3_1kb", "times", ">= 1.5",
+            by=f"{_KAFKA}:compare_replicated_producers", record_bytes=1000),
+    _figure("kafka_latency_10k", "times", *[">= 1.2"] * 4,
+            goal=">= 1.2, p50 and p99, linger 0 and 5 ms", by=f"{_KAFKA}:compare_latencies"),
+    _figure("kafka_to_arrow", "times", ">= 2", by=f"{_KAFKA}:compare_arrow", record_bytes=100),
+    _figure("kafka_suites", "share", ">= 1.0", ">= 250", goal="1.0"),
     _figure("spark_kills", "kills", ">= 50", "<= 0"),
     _figure("spark_exactly_once_kills", "kills", ">= 100", "<= 0"),
     _figure("cluster_ready", "s", "<= 30"),

@@ -51,6 +51,7 @@ class Millrace:
         metrics_address: of its metrics page.
         pid: its process.
         outside_address: of its listener for clients outside; empty: there is none.
+        kafka_address: where Kafka's clients reach it; empty: nowhere.
         security: settings that its clients need.
     """
 
@@ -59,6 +60,7 @@ class Millrace:
     metrics_address: str
     pid: int
     outside_address: str = ""
+    kafka_address: str = ""
     security: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -92,6 +94,7 @@ def running_millrace(
     *,
     storage: str = "",
     outside: str = "",
+    kafka_listener: bool = False,
     access: str = "",
     security: Mapping[str, Any] | None = None,
     media: Sequence[str] = (),
@@ -102,6 +105,7 @@ def running_millrace(
         directory: made if it is missing.
         storage: more lines for `[storage]`.
         outside: lines for `[listeners.outside]`; empty: there is no such listener.
+        kafka_listener: whether Kafka's clients reach it, too.
         access: lines for `[access]`; empty: every caller may do everything.
         security: settings that its clients need.
         media: of each of its log directories; by default it has one of the default media.
@@ -115,6 +119,8 @@ def running_millrace(
     sections = f"{storage}\n"
     if outside:
         sections += f"[listeners.outside]\n{outside}\n[listeners.outside_drpc]\nport = 0\n"
+    if kafka_listener:
+        sections += "[listeners.kafka]\nport = 0\n"
     if access:
         sections += f"[access]\n{access}\n"
     config.write_text(CONFIG.format(directory=directory, log_dirs=log_dirs) + sections)
@@ -133,6 +139,7 @@ def running_millrace(
             metrics_address=said["metrics_address"],
             pid=process.pid,
             outside_address=said["outside_address"] or "",
+            kafka_address=said["kafka_address"] if kafka_listener else "",
             security=security or {},
         )
     finally:

@@ -47,6 +47,7 @@ class MillraceCluster:
     Attributes:
         address: of all brokers, with commas, as of the start: a restarted broker has another one,
             which the others know.
+        kafka_address: where Kafka's clients reach them; empty: nowhere.
         metrics_addresses: of the metrics pages of all brokers, likewise.
         admin: a client of the cluster.
         supervisor: the process that started the brokers.
@@ -60,6 +61,7 @@ class MillraceCluster:
     supervisor: int
     replication: int
     names: Mapping[int, str]
+    kafka_address: str = ""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -166,12 +168,16 @@ class MillraceCluster:
 
 @contextmanager
 def running_millrace_cluster(
-    directory: Path, settings: Mapping[str, str] = MappingProxyType({})
+    directory: Path,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    *,
+    kafka_listener: bool = False,
 ) -> Iterator[MillraceCluster]:
     """Start a cluster with its data below `directory`, and stop it at the end of the block.
 
     Args:
         settings: of the brokers' environment, besides our own.
+        kafka_listener: whether Kafka's clients reach them, too.
 
     Raises:
         LoadFailedError: it did not start; the message has the end of its log.
@@ -182,7 +188,7 @@ def running_millrace_cluster(
     command = [
         sys.executable, "-m", "millrace.cli", "up", "--brokers", str(BROKERS),
         "--data-dir", str(directory / "data"), "--port", "0", "--metrics-port", "0",
-        "--output", "json",
+        "--output", "json", *(["--kafka"] if kafka_listener else []),
     ]  # fmt: skip
     # It ends its brokers on SIGTERM, and would leave them behind on SIGKILL.
     process = start(command, log, ends_by="TERM", settings={**SETTINGS, **settings})
@@ -195,6 +201,11 @@ def running_millrace_cluster(
                 metrics_addresses=tuple(broker["metrics_address"] for broker in brokers),
                 admin=admin,
                 supervisor=process.pid,
+                kafka_address=(
+                    ",".join(broker["kafka_address"] for broker in brokers)
+                    if kafka_listener
+                    else ""
+                ),
                 replication=REPLICATION,
                 names={
                     broker.broker_id: broker.name for broker in admin.describe_cluster().brokers

@@ -1,8 +1,9 @@
 #!/bin/sh
 # install.sh GROUP...: makes .venv hold the locked requirements of each group, and this checkout itself.
-# Six groups are not of Python: `java` sees that the system has a Java that Spark can use, `faults` that it has what
+# Seven groups are not of Python: `java` sees that the system has a Java that Spark can use, `faults` that it has what
 # the tests break real brokers with, `cluster` that it has what a Kubernetes of our own is made with, `prometheus` that
-# it has Prometheus, `browser` that it has a browser to open the web page in, `node` that it has Node.js and npm.
+# it has Prometheus, `suites` that it has what others' tests of Kafka's protocol are built with, `browser` that it has a
+# browser to open the web page in, `node` that it has Node.js and npm.
 #
 # Every make target that needs something calls it. A group's stamp carries the hash of all that was installed
 # for it, so that a second call costs a few milliseconds and a changed lock file is noticed after any `git pull`.
@@ -139,6 +140,16 @@ ensure_prometheus() {
     systemctl disable --now --quiet prometheus >/dev/null 2>&1 || true
 }
 
+# Tests of Kafka's clients that nobody here wrote: kcat, and what librdkafka and its tests are built with.
+ensure_suite_tools() {
+    [ "$(id -u)" = 0 ] || return 0
+    missing=$(list_missing kcat:kcat cmake:cmake make:make cc:gcc c++:g++ cargo:cargo | sort -u | xargs)
+    [ -e /usr/include/openssl/ssl.h ] || missing="$missing libssl-dev"
+    [ -e /usr/include/zlib.h ] || missing="$missing zlib1g-dev"
+    [ -z "$missing" ] && return
+    (install_packages "$missing" "no $missing: some suites are left out") || true
+}
+
 pip_install() {
     "$venv/bin/python" -m pip --disable-pip-version-check --no-input --quiet install "$@" >&2
 }
@@ -151,6 +162,7 @@ install_group() {
         browser) ensure_browser; return ;;
         node) ensure_node; return ;;
         prometheus) ensure_prometheus; return ;;
+        suites) ensure_suite_tools; return ;;
         # The checkout is installed editable with the locked build back end, so it has to be there first.
         runtime) files="requirements/build.txt requirements/runtime.txt" inputs=pyproject.toml ;;
         *) files="requirements/$1.txt" inputs= ;;

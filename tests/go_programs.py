@@ -22,6 +22,8 @@ from pathlib import Path
 
 INSTALL = Path(__file__).resolve().parents[1] / "requirements" / "install.sh"
 
+_SETTINGS = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class GoPrograms:
@@ -91,8 +93,23 @@ def run_go(go: str, *arguments: str, folder: Path) -> None:
     Raises:
         subprocess.CalledProcessError: it failed; what it wrote went to standard error.
     """
-    settings = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
-    subprocess.run([go, *arguments], cwd=folder, check=True, env=os.environ | settings)
+    subprocess.run([go, *arguments], cwd=folder, check=True, env=os.environ | _SETTINGS)
+
+
+def asked_of_go(go: str, *arguments: str, folder: Path) -> str:
+    """Run a command of Go's likewise, and return what it prints.
+
+    Raises:
+        subprocess.CalledProcessError: as above.
+    """
+    return subprocess.run(
+        [go, *arguments],
+        cwd=folder,
+        check=True,
+        env=os.environ | _SETTINGS,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout.strip()
 
 
 def _go(source: Path) -> str:

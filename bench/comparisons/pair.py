@@ -137,12 +137,18 @@ class Pair:
 
 @contextmanager
 def running_pair(
-    directory: Path, record_bytes: int, brokers: int = 1, kafka_properties: str = ""
+    directory: Path,
+    record_bytes: int,
+    brokers: int = 1,
+    kafka_properties: str = "",
+    *,
+    kafka_listener: bool = False,
 ) -> Iterator[Pair]:
     """Run both systems with so many brokers each, and write random records for them.
 
     Args:
         kafka_properties: more lines for Kafka's `server.properties`.
+        kafka_listener: whether Kafka's clients reach Millrace, too.
     """
     replication = REPLICATION if brokers > 1 else 1
     cluster = running_millrace_cluster if brokers > 1 else running_millrace
@@ -153,7 +159,7 @@ def running_pair(
             replication=replication,
             properties=kafka_properties,
         ) as kafka,
-        cluster(directory / "millrace") as millrace,
+        cluster(directory / "millrace", kafka_listener=kafka_listener) as millrace,
     ):
         yield Pair(
             kafka=kafka,

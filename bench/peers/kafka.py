@@ -185,6 +185,7 @@ def running_kafka(
     replication: int = 1,
     properties: str = "",
     keystore: Path | None = None,
+    first_id: int = 1,
 ) -> Iterator[Kafka]:
     """Start nodes with their data below `directory`, and stop them at the end of the block.
 
@@ -194,6 +195,7 @@ def running_kafka(
         replication: of topics.
         properties: more lines for `server.properties`.
         keystore: PEM file of a key and its certificate: the one node has a port with TLS, too.
+        first_id: of the nodes, whose ids follow one another.
 
     Raises:
         LoadFailedError: they did not start; the message has the end of the log.
@@ -201,7 +203,7 @@ def running_kafka(
     directory.mkdir(parents=True)
     (directory / "log4j2.properties").write_text(LOG4J_PROPERTIES)
     ports = _free_ports(2 * nodes + 1)
-    node_ids = range(1, nodes + 1)
+    node_ids = range(first_id, first_id + nodes)
     voters = ",".join(
         f"{node_id}@127.0.0.1:{port}"
         for node_id, port in zip(node_ids, ports[nodes:-1], strict=True)

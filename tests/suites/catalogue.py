@@ -1,0 +1,22 @@
+"""All suites by name."""
+
+from tests.suites.go_tests import FRANZ_GO_CHAOS_TESTS, FRANZ_GO_TESTS, KFAKE_TESTS
+from tests.suites.kafka_python import KAFKA_PYTHON_TESTS
+from tests.suites.kafka_tools import KAFKA_TOOLS
+from tests.suites.kcat import KCAT
+from tests.suites.librdkafka import LIBRDKAFKA_FIXED_TESTS, LIBRDKAFKA_TESTS
+from tests.suites.suite import Suite
+
+SUITES: dict[str, Suite] = {
+    suite.name: suite
+    for suite in (
+        FRANZ_GO_TESTS,
+        FRANZ_GO_CHAOS_TESTS,
+        KFAKE_TESTS,
+        KAFKA_PYTHON_TESTS,
+        KAFKA_TOOLS,
+        KCAT,
+        LIBRDKAFKA_TESTS,
+        LIBRDKAFKA_FIXED_TESTS,
+    )
+}
