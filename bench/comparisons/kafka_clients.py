@@ -17,7 +17,7 @@ from bench.millrace_broker import Millrace, running_millrace
 from bench.millrace_cluster import REPLICATION, MillraceCluster
 from bench.peers.kafka import running_kafka
 from bench.settings import KAFKA_TOPIC, MILLRACE_TOPIC
-from bench.sides import Paced
+from bench.sides import Broker, Paced
 
 TOPIC = "filled"
 PARTITIONS = 4
@@ -121,7 +121,7 @@ def compare_latencies(bench: Bench) -> Outcome:
         millrace = stack.enter_context(
             running_millrace(bench.directory / "millrace", kafka_listener=True)
         )
-        sides = {
+        sides: dict[str, tuple[Broker, Mapping[str, str]]] = {
             "millrace": (ByKafka(millrace=millrace), MILLRACE_TOPIC["replicated"]),
             "confluent": (kafka, KAFKA_TOPIC["replicated"]),
         }

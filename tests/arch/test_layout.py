@@ -18,8 +18,8 @@ FOLDERS = {
 }  # fmt: skip
 TEST_LAYERS = {
     "abuse", "api_server", "arch", "bad_resources", "checkers", "data", "fakes", "faults", "fuzz",
-    "integration", "interop", "model", "releases", "scenario", "sim", "spark_jobs", "typing",
-    "unit", "watching",
+    "integration", "interop", "model", "releases", "scenario", "sim", "spark_jobs", "suites",
+    "typing", "unit", "watching",
 }  # fmt: skip
 
 

@@ -6,7 +6,6 @@ KGO_SEEDS. kfake's were made for a fake cluster: `go/` has what stands in for it
 real one. Each test is a process of its own, so that one that hangs or panics takes no other along.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -73,9 +72,7 @@ PROGRAMS = GoPrograms(
     source=SOURCE,
     names=("kgo", "kfake", "tests.json"),
     build_in=_build,
-    made_with=FRANZ_GO_VERSION
-    + KFAKE_VERSION
-    + hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
+    made_with=f"{FRANZ_GO_VERSION} {KFAKE_VERSION} {_TALKS.pattern}",
 )
 
 

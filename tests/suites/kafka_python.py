@@ -85,21 +85,26 @@ class KafkaPythonTests:
             yield Result(test=test, outcome=Outcome.FAILED, said=said)
 
     def _folder(self) -> Path:
-        made_of = [REQUIREMENTS.read_bytes(), Path(__file__).read_bytes()]
-        made_of += [path.read_bytes() for path in sorted((HERE / "inside").glob("*.py"))]
+        made_of = [REQUIREMENTS.read_bytes(), (HERE / "inside" / "service.py").read_bytes()]
         return built("kafka-suites-kafka-python", made_of, _build)
 
 
 def _build(folder: Path) -> None:
     environment = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    pip = [environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    hashed = ["--require-hashes", "--no-deps", "-r"]
+    pip: tuple[str | Path, ...] = (
+        environment / "bin" / "python",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--quiet",
+    )
+    hashed = ("--require-hashes", "--no-deps", "-r")
     subprocess.run([*pip, "install", *hashed, REQUIREMENTS], check=True)
     pinned = REQUIREMENTS.read_text().split("\nkafka-python==", 1)[1].split("\n")
     ours = [f"kafka-python=={pinned[0]}", *(line for line in _hashes(pinned[1:]))]
     (folder / "source.txt").write_text("\n".join(ours) + "\n")
-    source = ["--no-binary=:all:", "--no-build-isolation", "--dest", folder]
+    source = ("--no-binary=:all:", "--no-build-isolation", "--dest", folder)
     subprocess.run([*pip, "download", *source, *hashed, folder / "source.txt"], check=True)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as packed:

@@ -162,9 +162,10 @@ def _build(folder: Path) -> None:
     (folder / "headers" / "curl" / "curl.h").touch()
     options = CMAKE_OPTIONS | {"CMAKE_C_FLAGS": f"-I{folder / 'headers'}"}
     chosen = [f"-D{name}={value}" for name, value in options.items()]
-    cmake = ["cmake", "-S", source, "-B", out, *chosen]
+    cmake: list[str | Path] = ["cmake", "-S", source, "-B", out, *chosen]
     jobs = str(os.cpu_count() or 1)
-    for command in (cmake, ["cmake", "--build", out, "--parallel", jobs]):
+    make: list[str | Path] = ["cmake", "--build", out, "--parallel", jobs]
+    for command in (cmake, make):
         ended = run(command, folder / "build.log", BUILD_TIMEOUT_S)
         if ended.code != 0:
             raise SuiteMissingError(f"librdkafka's tests were not built: {ended.said[-2000:]}")

@@ -81,5 +81,5 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
 
 
 def test_a_failure_is_one_line_without_the_folders_of_this_machine() -> None:
-    assert shortened("no\n  file /home/me/.cache/some-1/a.py:12") == "no file a.py:12"
+    assert shortened("no\n  file /srv/some-1/a.py:12") == "no file a.py:12"
     assert len(shortened("word " * 1000)) == 400
