@@ -7,8 +7,8 @@ import fcntl
 import hashlib
 import os
 import platform
+import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -32,8 +32,7 @@ def built(name: str, made_of: Iterable[str | bytes], build: Callable[[Path], Non
         fcntl.flock(lock, fcntl.LOCK_EX)  # Another run may be at it.
         if not complete.exists():
             sys.stderr.write(f"millrace: building {name}, once, in {folder}\n")
-            if folder.exists():  # Half built: a program was ended.
-                folder.rename(tempfile.mkdtemp(prefix=f"{name}-left-", dir=cache) + "/left")
+            shutil.rmtree(folder, ignore_errors=True)  # Half built: a program was ended.
             folder.mkdir()
             build(folder)
             complete.touch()
