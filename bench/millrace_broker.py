@@ -120,7 +120,7 @@ def running_millrace(
     if outside:
         sections += f"[listeners.outside]\n{outside}\n[listeners.outside_drpc]\nport = 0\n"
     if kafka_listener:
-        sections += "[listeners.kafka]\nport = 0\n"
+        sections += "[listeners.clients_kafka]\nport = 0\n"
     if access:
         sections += f"[access]\n{access}\n"
     config.write_text(CONFIG.format(directory=directory, log_dirs=log_dirs) + sections)

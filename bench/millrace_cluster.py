@@ -188,7 +188,7 @@ def running_millrace_cluster(
     command = [
         sys.executable, "-m", "millrace.cli", "up", "--brokers", str(BROKERS),
         "--data-dir", str(directory / "data"), "--port", "0", "--metrics-port", "0",
-        "--output", "json", *(["--kafka"] if kafka_listener else []),
+        "--output", "json", *(["--kafka", "0"] if kafka_listener else []),
     ]  # fmt: skip
     # It ends its brokers on SIGTERM, and would leave them behind on SIGKILL.
     process = start(command, log, ends_by="TERM", settings={**SETTINGS, **settings})

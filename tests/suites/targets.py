@@ -51,18 +51,15 @@ def millrace(folder: Path, *, nodes: int = 1, creates: bool = True) -> Iterator[
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "up.log"
     command = [
-        *(sys.executable, "-m", "millrace.cli", "up", "--kafka", "--brokers", str(nodes)),
+        *(sys.executable, "-m", "millrace.cli", "up", "--kafka", "0", "--brokers", str(nodes)),
         *("--data-dir", str(folder / "data"), "--port", "0", "--metrics-port", "0"),
         *("--output", "json"),
     ]
-    process = start(command, log, ends_by="TERM", settings=_settings(creates=creates))
+    settings = {"MILLRACE_BROKER__KAFKA__AUTO_CREATE_TOPICS": str(creates).lower()}
+    process = start(command, log, ends_by="TERM", settings=settings)
     try:
-        brokers = announced(process, log, "brokers", START_TIMEOUT_S)["brokers"]
-        addresses = ",".join(broker["kafka_address"] for broker in brokers)
+        said = announced(process, log, "pid" if nodes == 1 else "brokers", START_TIMEOUT_S)
+        addresses = ",".join(broker["kafka_address"] for broker in said.get("brokers", [said]))
         yield Target(bootstrap=addresses, folder=folder, replication=nodes)
     finally:
         stop(process, STOP_TIMEOUT_S)
-
-
-def _settings(*, creates: bool) -> dict[str, str]:
-    return {}
