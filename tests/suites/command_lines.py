@@ -12,6 +12,9 @@ from tests.suites.outcome import Outcome, Result
 from tests.suites.programs import run, shortened
 from tests.suites.suite import Target
 
+_LOGGER = re.compile(r"^SLF4J: .*\n", re.MULTILINE)
+"""What Java programs say where no logger is beside them."""
+
 _numbers = itertools.count(1)
 
 
@@ -71,13 +74,14 @@ class Bench:
             self.timeout_s,
             given=given.encode(),
         )
+        said = _LOGGER.sub("", ended.said)
         if ended.code is None:
-            raise UnexpectedError(f"{name} took too long: {ended.said[-300:]}")
+            raise UnexpectedError(f"{name} took too long: {said[-300:]}")
         if ended.code != code:
-            raise UnexpectedError(f"{name} ended with {ended.code}: {ended.said[-300:]}")
-        if says and not re.search(says, ended.said):
-            raise UnexpectedError(f"{name} did not print {says!r} but {ended.said[-300:]}")
-        return ended.said
+            raise UnexpectedError(f"{name} ended with {ended.code}: {said[-300:]}")
+        if says and not re.search(says, said):
+            raise UnexpectedError(f"{name} did not print {says!r} but {said[-300:]}")
+        return said
 
 
 Check = Callable[[Bench], None]
