@@ -145,6 +145,21 @@ def test_a_producer_writes_one_part_after_another(stage: Stage) -> None:
     assert stage.committed() == ["0", "1", "3"]
 
 
+def test_a_producer_takes_part_in_transactions_of_any_id_and_has_its_own(stage: Stage) -> None:
+    """So a process that writes for many applications keeps one producer and its connections."""
+    producer = stage.producer()
+    for application in ("first", "second", "first"):
+        shared = stage.admin.open_shared_transaction(application, "run")
+        producer.join_transaction(shared)
+        producer.send_batch(TOPIC, [application.encode()])
+        stage.admin.commit_shared_transaction(shared, [producer.leave_transaction()])
+    for _ in range(2):
+        producer.begin_transaction()
+        producer.send(TOPIC, b"own")
+        producer.commit_transaction()
+    assert stage.committed() == ["first", "first", "own", "own", "second"]
+
+
 def test_a_lease_lasts_while_a_producer_is_there(stage: Stage) -> None:
     """T23: also when its part is written, and readers wait no longer than it for a lost one."""
     shared = stage.open(0)

@@ -25,13 +25,21 @@ from millrace.client import (
     MillraceError,
     ProducerFencedError,
     SyncAdmin,
+    SyncProducer,
     TransactionAbortedError,
     VersionConflictError,
 )
+from millrace.spark.cluster.worker_clients import IdleClient
 from millrace.spark.errors import IncompleteWriteError, InvalidRowError
 from millrace.spark.sink import transactions, writer
 from millrace.spark.sink.transactions import Written
-from millrace.spark.sink.writer import BatchSink, StreamSink, make_batch_sink, make_stream_sink
+from millrace.spark.sink.writer import (
+    BatchSink,
+    StreamSink,
+    make_batch_sink,
+    make_stream_sink,
+    open_producer,
+)
 
 SCHEMA = StructType().add("value", "string").add("partition", "integer").add("topic", "string")
 
@@ -429,6 +437,24 @@ def test_a_batch_counts_as_a_whole_or_not_at_all(query: Query) -> None:
         unended.commit([unended.write(rows("d")), None])
     unended.abort([None])
     assert query.values() == ["b", "b", "c", "c"]
+
+
+def test_batches_of_several_transactions_share_a_producer(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its own transactional id; a producer and its connections take tens of ms."""
+    opened = []
+
+    def counted(kind: writer._ProducerKind) -> SyncProducer:
+        opened.append(kind)
+        return open_producer(kind.options, is_transactional=kind.is_transactional)
+
+    monkeypatch.setattr(writer, "_idle_producer", IdleClient(counted))
+    batches = Batches(query)
+    batches.write("a")
+    batches.write("b")
+    batches.write("c", txnAppId="app", txnVersion="1")
+    assert (query.values(), len(opened)) == (["a", "b", "c"], 1)
 
 
 def test_a_version_of_an_application_is_written_once_to_each_target(query: Query) -> None:

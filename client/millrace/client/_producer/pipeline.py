@@ -453,12 +453,13 @@ class Pipeline:
     def _open_stream(
         self, broker_id: BrokerId, connection: Connection, stream: ClientStream
     ) -> ProduceStream:
+        transactions = self.transactions
         return ProduceStream(
             broker_id,
             connection,
             stream,
             acks=self.config.acks,
-            transactional_id=self.config.transactional_id,
+            transactional_id=None if transactions is None else lambda: transactions.open_id,
             request_timeout_ms=self.config.request_timeout_ms,
             latencies=self.counters.request_seconds,
             on_answer=self._on_answer,

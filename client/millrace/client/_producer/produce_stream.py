@@ -40,7 +40,7 @@ class ProduceStream(BrokerStream):
         connection: the greeted connection.
         stream: that is open.
         acks: of every request.
-        transactional_id: of the producer; empty: it has no transactions.
+        transactional_id: returns that of the open transaction; None: there are none.
         request_timeout_ms: how long the broker may wait for replicas.
         latencies: of requests that are answered.
         on_answer: broker, correlation id, answers in the order of the request, now.
@@ -58,7 +58,7 @@ class ProduceStream(BrokerStream):
         stream: ClientStream,
         *,
         acks: int,
-        transactional_id: str,
+        transactional_id: Callable[[], str] | None,
         request_timeout_ms: int,
         latencies: Latencies,
         on_answer: OnAnswer,
@@ -77,7 +77,6 @@ class ProduceStream(BrokerStream):
         )
         self._acks = acks
         self._transactional_id = transactional_id
-        self._is_transactional = bool(transactional_id)
         self._request_timeout_ms = request_timeout_ms
         self._latencies = latencies
         self._on_answer = on_answer
@@ -94,9 +93,9 @@ class ProduceStream(BrokerStream):
             correlation_id=correlation_id,
             acks=self._acks,
             request_timeout_ms=self._request_timeout_ms,
-            transactional_id=self._transactional_id,
+            transactional_id="" if self._transactional_id is None else self._transactional_id(),
         )
-        is_transactional = self._is_transactional
+        is_transactional = self._transactional_id is not None
         parts: list[bytes | bytearray | memoryview] = []
         for batch, leader_epoch in batches:
             prepared = batch.prepared

@@ -218,7 +218,8 @@ class Producer(RecordSink, AsyncClient):
         The producer keeps the transaction open until it is over, or the producer is closed.
 
         Args:
-            shared: of `Admin.open_shared_transaction`. Its transactional id is the producer's.
+            shared: of `Admin.open_shared_transaction`. The producer may have another
+                transactional id, which only its own transactions use.
 
         Raises:
             TransactionAbortedError, InvalidTransactionStateError: it is over, or the producer has

@@ -29,7 +29,6 @@ from millrace.core.client.producer.transaction import (
     ProducerTransactions,
     TransactionState,
 )
-from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import (
     AbortedError,
     Appended,
@@ -145,6 +144,7 @@ class Transactions:
     def __init__(self, records: Records, transactional_id: str, timeout_ms: int) -> None:
         self._records = records
         self._id, self._timeout_ms = transactional_id, timeout_ms
+        self._shared_id = transactional_id
         self._coordinators = Coordinators(records.cluster)
         self._machine = ProducerTransactions(transactional_id)
         self._readings: dict[Reading, None] = {}
@@ -158,6 +158,11 @@ class Transactions:
     def state(self) -> TransactionState:
         """Where the producer is."""
         return self._machine.state
+
+    @property
+    def open_id(self) -> str:
+        """The transactional id of the open transaction: another one's, if others end it."""
+        return self._shared_id if self._machine.is_shared else self._id
 
     @property
     def is_open(self) -> bool:
@@ -252,7 +257,7 @@ class Transactions:
                 await reading.stage(
                     positions,
                     began_at=self._began_at,
-                    transactional_id=self._id,
+                    transactional_id=self.open_id,
                     identity=machine.identity,
                     on_asked=self._on_joining,
                 )
@@ -296,12 +301,8 @@ class Transactions:
         """See `Producer.join_transaction`."""
         async with self._turn:
             self._machine.check_ready()
-            if full_id(shared.transactional_id) != full_id(self._id):
-                raise InvalidTransactionStateError(
-                    f"the transaction is of {shared.transactional_id!r}: make the producer with "
-                    "that as its transactional_id"
-                )
             identity = await shared_transactions.join(self._coordinators, shared)
+            self._shared_id = shared.transactional_id
             self._records.begin_transaction(self._machine.take_part(identity))
             self._records.counters.begun_transactions += 1
             self._renew(shared)

@@ -71,10 +71,10 @@ class _Sink:
             rows = with_rows(iterator)
         if rows is None:
             return Written(0, 0, began_at, shared)
-        # A version is written once, and the producer is kept for the next one.
+        # A version is written once, and the producer is kept for the next transaction.
         options = replace(self._options, txn_app_id=None, txn_version=None)
-        transactional_id = "" if shared is None else shared.transactional_id
-        with _idle_producer.lent(_ProducerKind(options, transactional_id)) as producer:
+        kind = _ProducerKind(options, is_transactional=shared is not None)
+        with _idle_producer.lent(kind) as producer:
             written = Writing(producer, self._options, shared).write(rows)
         return Written(written.rows, written.bytes, began_at, shared, written.participant)
 
@@ -305,15 +305,15 @@ def _rows(messages: Sequence[Written | None]) -> int:
 
 class _ProducerKind(NamedTuple):
     options: SinkOptions
-    transactional_id: str
+    is_transactional: bool
 
 
-def open_producer(options: SinkOptions, transactional_id: str = "") -> SyncProducer:
-    """Return a producer for the tasks of a query."""
+def open_producer(options: SinkOptions, *, is_transactional: bool = False) -> SyncProducer:
+    """Return a producer for the tasks of a query; it has no transactions of its own."""
     return SyncProducer(
         options.bootstrap_servers,
         client_id=CLIENT_ID,
-        transactional_id=transactional_id,
+        transactional_id=CLIENT_ID if is_transactional else "",
         linger_ms=options.linger_ms,
         batch_size=options.batch_bytes,
         buffer_memory=options.buffer_bytes,
@@ -328,7 +328,7 @@ def open_producer(options: SinkOptions, transactional_id: str = "") -> SyncProdu
 
 
 def _open_producer(kind: _ProducerKind) -> SyncProducer:
-    return open_producer(*kind)
+    return open_producer(kind.options, is_transactional=kind.is_transactional)
 
 
 _idle_producer: Final = IdleClient(_open_producer)

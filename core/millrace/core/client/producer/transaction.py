@@ -234,7 +234,7 @@ class ProducerTransactions:
             before the first.
         problem: the first failure of the open transaction, or why the last one was aborted.
         is_joined: something of the open transaction may have reached a broker.
-        is_shared: others end the open transaction.
+        is_shared: others end the open transaction, or the last one.
     """
 
     def __init__(self, transactional_id: str) -> None:
@@ -291,7 +291,7 @@ class ProducerTransactions:
         elif self.state is TransactionState.ABORT_IN_DOUBT:
             self._on(TransactionEvent.ABORTED)
             self._settle("aborted")
-        return self.identity
+        return None if self.is_shared else self.identity
 
     def on_initialised(self, identity: ProducerIdentity) -> None:
         """Take the id and the epoch of the next transaction."""
