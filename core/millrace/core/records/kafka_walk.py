@@ -52,7 +52,7 @@ HEADERS_MAX: Final = 1_000_000
 
 _FIELDS: Final = 8
 """Of a record: those of `Walked`, and the count of its headers."""
-FEW_MAX: Final = 32
+FEW_MAX: Final = 40
 """Records up to which they are read one by one."""
 _INT_BYTES: Final = 5
 _LONG_BYTES: Final = 10
