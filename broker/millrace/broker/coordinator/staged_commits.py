@@ -17,6 +17,7 @@ from millrace.broker.coordinator.places import place_of
 from millrace.broker.coordinator.transaction_joins import TransactionJoins, Writer
 from millrace.broker.replica.partitions import Partitions
 from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.classic_events import Refused
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.coordinator.positions.position import Position, check_name
 from millrace.core.errors import ConcurrentTransactionsError, CoordinatorLoadInProgressError
@@ -58,6 +59,23 @@ class StagedCommit:
     number: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicStagedCommit:
+    """What a member of a classic group commits with a transaction, or who does not say who it is.
+
+    Attributes:
+        positions: by partition.
+        member_id: see `GroupCoordinator.handle_classic_commit`, as for the next two.
+        instance_id: of a static member.
+        generation: in which it reads.
+    """
+
+    positions: Mapping[TopicPartition, Position]
+    member_id: str
+    instance_id: str
+    generation: int
+
+
 class StagedCommits:
     """Takes such commits where this broker coordinates the group. It belongs to the event loop.
 
@@ -74,8 +92,12 @@ class StagedCommits:
         self._guards: dict[tuple[TopicPartition, ProducerId], set[_Guard]] = {}
 
     async def commit(
-        self, place: TopicPartition, name: str, writer: Writer, commit: StagedCommit
-    ) -> None:
+        self,
+        place: TopicPartition,
+        name: str,
+        writer: Writer,
+        commit: StagedCommit | ClassicStagedCommit,
+    ) -> Refused | None:
         """Store positions that count when the transaction is committed.
 
         Args:
@@ -83,6 +105,9 @@ class StagedCommits:
             name: of the group.
             writer: the producer of the transaction.
             commit: the positions, and who commits them.
+
+        Returns:
+            Why a classic group does not take them; None: they are stored.
 
         Raises:
             MillraceError: the transaction does not take them, or the group does not.
@@ -94,12 +119,15 @@ class StagedCommits:
         guards.add(guard)
         coordinator_epoch = NO_LEADER_EPOCH
 
-        def check(machine: GroupCoordinator, _: WallMs) -> Result[CoordinatorRecord, None]:
+        def check(
+            machine: GroupCoordinator, _: WallMs
+        ) -> Result[CoordinatorRecord, Refused | None]:
             # What the group refuses shall not join.
-            machine.membership.check_commit(name, commit.member_id, commit.epoch, commit.positions)
-            return Result([], None)
+            return Result([], _refusal(machine, name, commit))
 
-        def stage(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, None]:
+        def stage(
+            machine: GroupCoordinator, now: WallMs
+        ) -> Result[CoordinatorRecord, Refused | None]:
             # The next attempt asks the transaction's coordinator again, which knows how it ended.
             if guard.is_void:
                 raise ConcurrentTransactionsError(
@@ -111,7 +139,18 @@ class StagedCommits:
                     f"another broker coordinated {name!r} while its positions joined the "
                     f"transaction of {writer.transactional_id!r}: ask again"
                 )
-            return machine.handle_stage(
+            if isinstance(commit, ClassicStagedCommit):
+                return machine.handle_classic_stage(
+                    name,
+                    commit.positions,
+                    producer,
+                    coordinator_epoch,
+                    now,
+                    member_id=commit.member_id,
+                    instance_id=commit.instance_id,
+                    generation=commit.generation,
+                )
+            staged = machine.handle_stage(
                 name,
                 commit.positions,
                 producer,
@@ -121,11 +160,14 @@ class StagedCommits:
                 epoch=commit.epoch,
                 number=commit.number,
             )
+            return Result([*staged.records], None)
 
         try:
-            await self._runtime.ask(place, check)
+            refused = await self._runtime.ask(place, check)
+            if refused is not None:
+                return refused
             coordinator_epoch = await self._joins.ask_for_group(writer, name)
-            await self._runtime.ask(place, stage)
+            return await self._runtime.ask(place, stage)
         finally:
             guards.discard(guard)
             if not guards:
@@ -166,3 +208,20 @@ class StagedCommits:
 
     def _leader_epoch(self, place: TopicPartition) -> LeaderEpoch:
         return self._partitions.get(place).leader.leader_epoch
+
+
+def _refusal(
+    machine: GroupCoordinator, name: str, commit: StagedCommit | ClassicStagedCommit
+) -> Refused | None:
+    """Return why a classic group does not take a commit.
+
+    Raises:
+        MillraceError: why a group does not.
+    """
+    if isinstance(commit, ClassicStagedCommit):
+        machine.membership.check_commit(name, "", -1, commit.positions)
+        return machine.classic.refusal_of_commit(
+            name, commit.member_id, commit.instance_id, commit.generation, staged=True
+        )
+    machine.membership.check_commit(name, commit.member_id, commit.epoch, commit.positions)
+    return None

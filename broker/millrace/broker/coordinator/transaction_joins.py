@@ -20,6 +20,7 @@ from millrace.core.errors import (
     RefreshMetadataError,
 )
 from millrace.core.ids import LeaderEpoch, ProducerEpoch, ProducerId, TopicPartition
+from millrace.core.records.markers import BUMPING
 from millrace.core.topics import TRANSACTIONS_TOPIC
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import transactions_pb2 as pb
@@ -37,11 +38,16 @@ Done = Callable[[MillraceError | None], None]
 
 
 class Writer(NamedTuple):
-    """A producer with a transactional id, as it names itself."""
+    """A producer with a transactional id, as it names itself.
+
+    Attributes:
+        protocol: of its transactions; with `NOT_BUMPING` what is asked was taken in before (T14).
+    """
 
     transactional_id: str
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
+    protocol: int = BUMPING
 
 
 class TransactionJoins:
@@ -122,6 +128,7 @@ class TransactionJoins:
             producer_epoch=writer.producer_epoch,
             partitions=[WirePartition(topic_id=place[0], partition=place[1]) for place in places],
             groups=groups,
+            version=writer.protocol,
         )
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):

@@ -236,6 +236,9 @@ class Transactions:
         producer: Producer,
         partitions: Collection[TopicPartition],
         groups: Collection[str],
+        *,
+        protocol: int = BUMPING,
+        only_verified: bool = False,
     ) -> LeaderEpoch:
         """Take partitions and groups into a transaction; see `handle_join`.
 
@@ -256,7 +259,8 @@ class Transactions:
                     partitions,
                     groups,
                     self.now(),
-                    protocol=BUMPING,
+                    protocol=protocol,
+                    only_verified=only_verified,
                     over=over,
                 ),
             )
@@ -281,6 +285,7 @@ class Transactions:
         caller: Caller,
         *,
         is_commit: bool,
+        protocol: int = BUMPING,
     ) -> Producer:
         """Decide a transaction; see `handle_end`. The answer is the decision (T12).
 
@@ -293,7 +298,12 @@ class Transactions:
                 place,
                 caller,
                 lambda machine, next_id: machine.handle_end(
-                    transactional_id, producer, self.now(), next_id, is_commit=is_commit
+                    transactional_id,
+                    producer,
+                    self.now(),
+                    next_id,
+                    is_commit=is_commit,
+                    protocol=protocol,
                 ),
             )
 
@@ -546,9 +556,9 @@ class Transactions:
             overdue = self.overdue.look(place, machine, self.now())
             unused = machine.unused(self.now()) if at_unused else []
             for at in range(0, len(overdue), _AT_ONCE):
-                await self._time_out(place, overdue[at : at + _AT_ONCE])
+                await _time_out(self.runtime, place, overdue[at : at + _AT_ONCE], self.now)
             for at in range(0, len(unused), _AT_ONCE):
-                await self._forget(place, unused[at : at + _AT_ONCE])
+                await _forget(self.runtime, place, unused[at : at + _AT_ONCE], self.now)
             epoch = self._leader_epochs.get(place)
             if epoch is not None:
                 await self._owed_topics.pay(place, epoch, machine)
@@ -557,12 +567,20 @@ class Transactions:
         finally:
             del self._looking[place]
 
-    async def _time_out(
-        self, place: TopicPartition, overdue: Sequence[tuple[str, Transaction]]
-    ) -> None:
-        await self.runtime.ask(
-            place, lambda machine, _: machine.handle_time_out(overdue, self.now())
-        )
 
-    async def _forget(self, place: TopicPartition, unused: Sequence[str]) -> None:
-        await self.runtime.ask(place, lambda machine, _: machine.handle_expire(unused, self.now()))
+async def _time_out(
+    runtime: TransactionsRuntime,
+    place: TopicPartition,
+    overdue: Sequence[tuple[str, Transaction]],
+    now: Callable[[], WallMs],
+) -> None:
+    await runtime.ask(place, lambda machine, _: machine.handle_time_out(overdue, now()))
+
+
+async def _forget(
+    runtime: TransactionsRuntime,
+    place: TopicPartition,
+    unused: Sequence[str],
+    now: Callable[[], WallMs],
+) -> None:
+    await runtime.ask(place, lambda machine, _: machine.handle_expire(unused, now()))

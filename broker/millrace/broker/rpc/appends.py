@@ -32,6 +32,7 @@ from millrace.core.errors import (
 from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.guard.producer_owners import Owner
 from millrace.core.ids import MonotonicMs, ProducerId, TopicPartition
+from millrace.core.records.markers import BUMPING
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.leader_transactions import JoinGuard
 from millrace.runtime import host
@@ -46,11 +47,13 @@ class Terms:
             waits for that.
         timeout_ms: how long its client waits, at most.
         transactional_id: of the producer of transactional batches, in full; empty: none of them is.
+        protocol: of its transaction.
     """
 
     acks: int
     timeout_ms: int
     transactional_id: str = ""
+    protocol: int = BUMPING
 
 
 @dataclass(slots=True, eq=False)
@@ -307,7 +310,10 @@ class Appends:
             shared.check_producer_id(batch.checked.producer_id)
             if transactional_id and joined is None:
                 later = partial(self._judge_later, request, number, batch, acks)
-                if shared.joining.waits(partition, batch.checked, transactional_id, later):
+                protocol = request.terms.protocol
+                if shared.joining.waits(
+                    partition, batch.checked, transactional_id, later, protocol
+                ):
                     request.outstanding += 1
                     return
             owner, owners = request.owner, shared.producer_ids.owners

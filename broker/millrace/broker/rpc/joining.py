@@ -25,6 +25,7 @@ from millrace.broker.replica.partition import Partition
 from millrace.core.errors import ConcurrentTransactionsError, MillraceError
 from millrace.core.ids import ProducerId
 from millrace.core.records.header import BatchHeader
+from millrace.core.records.markers import BUMPING
 from millrace.core.replica.replication.leader_transactions import JoinGuard
 
 Judge = Callable[[JoinGuard | MillraceError | None], None]
@@ -39,7 +40,12 @@ class Joining:
         self._waiting: dict[tuple[Partition, ProducerId], list[Judge]] = {}
 
     def waits(
-        self, partition: Partition, header: BatchHeader, transactional_id: str, judge: Judge
+        self,
+        partition: Partition,
+        header: BatchHeader,
+        transactional_id: str,
+        judge: Judge,
+        protocol: int = BUMPING,
     ) -> bool:
         """Return whether a batch waits; if so, `judge` is called later.
 
@@ -49,6 +55,7 @@ class Joining:
             transactional_id: of its producer.
             judge: called with what `Partition.append` needs, with why the batch is refused, or
                 with None: then `waits` is to be asked again.
+            protocol: of the transaction.
 
         Raises:
             MillraceError: the batch is to be refused.
@@ -60,13 +67,13 @@ class Joining:
             return True
         guard: JoinGuard | None = None
         try:
-            guard = partition.leader.begin_joining(header)
+            guard = partition.leader.begin_joining(header, protocol)
             if guard is None:
                 return False
         except ConcurrentTransactionsError:
             pass
         self._waiting[key] = [judge]
-        writer = Writer(transactional_id, header.producer_id, header.producer_epoch)
+        writer = Writer(transactional_id, header.producer_id, header.producer_epoch, protocol)
         answered = partial(self._on_answer, partition, header, guard)
         self._joins.ask(writer, partition.topic_partition, answered)
         return True

@@ -36,6 +36,7 @@ from millrace.core.errors import (
     MillraceError,
     TransactionalIdAuthorizationFailedError,
     TransactionalIdNotFoundError,
+    UnsupportedFeatureError,
 )
 from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import (
@@ -47,6 +48,7 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
+from millrace.core.records.markers import BUMPING, NOT_BUMPING
 from millrace.proto.v1 import produce_pb2
 from millrace.proto.v1 import transactions_pb2 as pb
 from millrace.proto.v1.common_pb2 import TopicPartition as WirePartition
@@ -399,6 +401,11 @@ class JoinAnswers:
         try:
             name = full_id(name)
             place = self._names.place_of_known(name)
+            protocol = request.version or BUMPING
+            if protocol not in (BUMPING, NOT_BUMPING):
+                raise UnsupportedFeatureError(
+                    f"version {protocol} of transactions is from a later release"
+                )
             epoch = await self._transactions.join(
                 place,
                 name,
@@ -408,6 +415,8 @@ class JoinAnswers:
                     for named in request.partitions
                 ],
                 list(request.groups),
+                protocol=protocol,
+                only_verified=protocol == NOT_BUMPING,
             )
         except MillraceError as error:
             return pb.JoinTransactionResponse(error=self._names.error(name, error))

@@ -10,9 +10,15 @@ from tests.fakes.marker_writers import MarkersImage
 from tests.fakes.transactions_log import ID, ResponseT, at
 from tests.fakes.until import until
 
-from millrace.broker.coordinator.staged_commits import StagedCommit, StagedCommits
+from millrace.broker.coordinator.staged_commits import (
+    ClassicStagedCommit,
+    StagedCommit,
+    StagedCommits,
+)
 from millrace.broker.coordinator.transaction_joins import Writer
 from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.classic_events import JoinRequest, Refused
+from millrace.core.coordinator.groups.classic_group import Protocol
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.coordinator.positions.position import Kind, Position, PositionsConfig
@@ -24,7 +30,15 @@ from millrace.core.errors import (
     TransactionCoordinatorFencedError,
     UnknownMemberIdError,
 )
-from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId, WallMs
+from millrace.core.ids import (
+    LeaderEpoch,
+    MonotonicMs,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TopicId,
+    WallMs,
+)
 from millrace.core.ids import TopicPartition as Place
 from millrace.core.records.markers import BUMPING, NOT_BUMPING, Marker
 from millrace.core.topics import POSITIONS_TOPIC
@@ -85,6 +99,34 @@ class Stage:
             positions={at(0): Position(10)}, member_id=member_id, epoch=-1, number=0
         )
         await self.commits.commit(PLACE, "g", WRITER, commit)
+
+    async def commit_classic(self, generation: int, member_id: str = "m") -> Refused | None:
+        commit = ClassicStagedCommit(
+            positions={at(0): Position(10)},
+            member_id=member_id,
+            instance_id="",
+            generation=generation,
+        )
+        return await self.commits.commit(PLACE, "g", WRITER, commit)
+
+    def join_classic(self) -> None:
+        """Let a member join a classic group, in its first generation."""
+        machine, now = self.machine.classic, MonotonicMs(0)
+        machine.join(
+            JoinRequest(
+                group="g",
+                member_id="",
+                session_timeout_ms=60_000,
+                rebalance_timeout_ms=60_000,
+                protocol_type="consumer",
+                protocols=(Protocol("range", b""),),
+                new_id="m",
+                needs_id=False,
+            ),
+            1,
+            now,
+        )
+        machine.tick(MonotonicMs(10_000))
 
     async def end(
         self,
@@ -188,3 +230,34 @@ async def test_a_broker_that_does_not_know_the_topic_resolves_nothing() -> None:
     stage.image.topics = {}
     with pytest.raises(CoordinatorLoadInProgressError):
         await stage.end()
+
+
+async def test_a_member_of_a_classic_group_commits_with_a_transaction() -> None:
+    stage = Stage()
+    stage.join_classic()
+    assert await stage.commit_classic(generation=1) is None
+    assert stage.committed == []
+    await stage.end(epoch=3, protocol=NOT_BUMPING)
+    assert stage.committed == [10]
+
+
+@pytest.mark.parametrize(
+    ("generation", "member_id", "refused"),
+    [(0, "m", Refused.ILLEGAL_GENERATION), (1, "other", Refused.UNKNOWN_MEMBER)],
+)
+async def test_who_is_not_in_the_generation_of_a_classic_group_does_not_join(
+    generation: int, member_id: str, refused: Refused
+) -> None:
+    stage = Stage()
+    stage.join_classic()
+    assert await stage.commit_classic(generation, member_id) is refused
+    assert stage.asked == []
+
+
+async def test_who_does_not_say_who_it_is_commits_with_a_transaction_all_the_same() -> None:
+    """KIP-447: an application may commit for members of its own."""
+    stage = Stage()
+    stage.join_classic()
+    assert await stage.commit_classic(-1, "") is None
+    await stage.end(epoch=3, protocol=NOT_BUMPING)
+    assert stage.committed == [10]

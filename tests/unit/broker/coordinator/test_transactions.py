@@ -53,6 +53,7 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.metadata.model import Listener
+from millrace.core.records.markers import NOT_BUMPING
 from millrace.runtime.turns import Turns
 
 PLACE = TopicPartition(TopicId(b"transactions".ljust(16)), 0)
@@ -199,6 +200,36 @@ async def test_a_producer_begins_writes_and_commits() -> None:
     assert stage.leader.written == [(at(0, CLICKS), 100, 1, True), (at(0), 100, 1, True)]
     assert stage.leader.calls[0].markers[0].coordinator_epoch == 1
     assert not stage.failures
+
+
+async def test_with_the_earlier_protocol_partitions_are_added_and_then_verified() -> None:
+    """T14: a late batch of the transaction before must not take its partition into the next one."""
+    stage = Stage()
+    writer = await stage.begin()
+
+    async def join(*, only_verified: bool) -> None:
+        await stage.transactions.join(
+            PLACE,
+            ID,
+            writer,
+            [at(0)],
+            [],
+            protocol=NOT_BUMPING,
+            only_verified=only_verified,
+        )
+
+    for _ in range(2):
+        with pytest.raises(InvalidTransactionStateError):
+            await join(only_verified=True)
+        await join(only_verified=False)
+        await join(only_verified=True)
+        ended = await stage.transactions.end(
+            PLACE, ID, writer, CALLER, is_commit=True, protocol=NOT_BUMPING
+        )
+        assert ended == writer
+        await until(lambda: stage.log.state() is State.COMPLETE_COMMIT)
+    assert stage.leader.written == [(at(0), 100, 0, True)] * 2
+    assert {marker.version for call in stage.leader.calls for marker in call.markers} == {1}
 
 
 async def test_an_end_is_answered_at_the_decision_and_the_next_transaction_waits() -> None:

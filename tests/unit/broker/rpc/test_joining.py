@@ -15,6 +15,7 @@ from millrace.core.errors import (
     ProducerFencedError,
 )
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition
+from millrace.core.records.markers import BUMPING, NOT_BUMPING
 from millrace.core.replica.replication.leader_transactions import JoinGuard
 
 PLACE = TopicPartition(TopicId(b"t" * 16), 3)
@@ -46,13 +47,15 @@ class World:
         self.asked: list[tuple[Writer, Done]] = []
         self.judged: list[tuple[str, object]] = []
         self.void: list[JoinGuard] = []
+        self.protocols: list[int] = []
         self.leads = True
         self.partition: Any = Led(self)
         joins: Any = self
         self.joining = Joining(joins)
 
-    def begin_joining(self, header: object) -> JoinGuard | None:
+    def begin_joining(self, header: object, protocol: int = BUMPING) -> JoinGuard | None:
         del header
+        self.protocols.append(protocol)
         said = self.script.pop(0)
         if isinstance(said, MillraceError):
             raise said
@@ -162,3 +165,11 @@ def test_a_batch_that_is_too_old_is_refused_at_once() -> None:
     with pytest.raises(InvalidProducerEpochError):
         world.waits(FIRST, "first")
     assert not world.asked
+
+
+def test_leader_and_coordinator_are_told_the_protocol_of_the_transaction() -> None:
+    """T14: else a guard outlives the marker of the producer's last transaction."""
+    world = World(guard())
+    assert world.joining.waits(world.partition, FIRST, "default/copy", print, NOT_BUMPING)
+    assert world.protocols == [NOT_BUMPING]
+    assert world.asked[0][0].protocol == NOT_BUMPING

@@ -468,6 +468,28 @@ class GroupCoordinator:
         stored = self._positions.handle_commit(name, positions, now)
         return self._stored(Result([*stored.records], None))
 
+    def handle_classic_stage(
+        self,
+        name: str,
+        positions: Mapping[TopicPartition, Position],
+        producer: tuple[ProducerId, ProducerEpoch],
+        coordinator_epoch: LeaderEpoch,
+        now: WallMs,
+        *,
+        member_id: str = "",
+        instance_id: str = "",
+        generation: int = -1,
+    ) -> Result[CoordinatorRecord, Refused | None]:
+        """As `handle_classic_commit`, but a transaction commits them (P56): see `handle_stage`."""
+        self.membership.check_commit(name, "", -1, positions)
+        refused = self.classic.refusal_of_commit(
+            name, member_id, instance_id, generation, staged=True
+        )
+        if refused is not None:
+            return Result([], refused)
+        stored = self._positions.handle_stage(name, positions, producer, coordinator_epoch, now)
+        return self._stored(Result([*stored.records], None))
+
     def handle_leave(
         self,
         name: str,
