@@ -9,6 +9,7 @@ from typing import Final
 
 from docs.api_page import api
 from docs.events_page import events
+from docs.kafka_page import coming_from_kafka
 from docs.metrics_page import metrics
 from docs.protocol_page import protocol
 from docs.safety_page import safety
@@ -33,6 +34,7 @@ EVENTS: Final = Path(__file__).with_name("events.md")
 SAFETY: Final = Path(__file__).with_name("safety.md")
 SECURITY: Final = Path(__file__).with_name("security.md")
 PROTOCOL: Final = Path(__file__).with_name("protocol.md")
+COMING_FROM_KAFKA: Final = Path(__file__).with_name("coming-from-kafka.md")
 
 _INTRODUCTION: Final = f"""\
 # Configuration
@@ -209,3 +211,6 @@ if __name__ == "__main__":
     SAFETY.write_text(safety(SAFETY.read_text(encoding="utf-8")), encoding="utf-8")
     SECURITY.write_text(security(SECURITY.read_text(encoding="utf-8")), encoding="utf-8")
     PROTOCOL.write_text(protocol(PROTOCOL.read_text(encoding="utf-8")), encoding="utf-8")
+    COMING_FROM_KAFKA.write_text(
+        coming_from_kafka(COMING_FROM_KAFKA.read_text(encoding="utf-8")), encoding="utf-8"
+    )

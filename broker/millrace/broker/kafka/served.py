@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 
+from millrace.broker.kafka.administration import TopicRequests
 from millrace.broker.kafka.api_versions import ApiVersionsRequests
+from millrace.broker.kafka.client_quotas import QuotaAndAclRequests
+from millrace.broker.kafka.configs import ConfigRequests
 from millrace.broker.kafka.metadata import MetadataRequests
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.producer_ids import ProducerIdRequests
+from millrace.broker.kafka.replicas import ReplicaRequests
 from millrace.broker.kafka.requests import RequestModule, RequestTable
 
 
@@ -18,4 +22,11 @@ def request_table(parts: KafkaParts) -> RequestTable:
 
 
 def _modules(parts: KafkaParts) -> Sequence[RequestModule]:
-    return [MetadataRequests(parts), ProducerIdRequests(parts)]
+    return [
+        MetadataRequests(parts),
+        ProducerIdRequests(parts),
+        TopicRequests(parts),
+        ConfigRequests(parts),
+        ReplicaRequests(parts),
+        QuotaAndAclRequests(parts),
+    ]

@@ -1,0 +1,377 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: settings of topics and of brokers.
+
+All settings are shown, with their defaults, and none is a secret. Those of topics are changed by
+`AlterTopics`; those of a broker are in its file, and are not changed by clients.
+
+Source: KIP-133, KIP-226 (synonyms), KIP-248 and KIP-339 (incremental changes), KIP-569 (types and
+documentation); Kafka's `ConfigurationControlManager` and `ConfigAdminManager`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING
+from enum import IntEnum
+from typing import Any, Final
+
+from kafka.protocol.admin import (
+    AlterConfigsResponse,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+from millrace.broker.kafka.administration import answers_of_each, refusal_in
+from millrace.broker.kafka.errors import NO_ERROR, code_of
+from millrace.broker.kafka.parts import KafkaParts
+from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.topic_settings import (
+    WITHOUT_EFFECT,
+    ConfigSource,
+    ConfigType,
+    ShownSetting,
+    is_list,
+    shown,
+    to_ours,
+    type_of,
+)
+from millrace.core.errors import (
+    InvalidConfigError,
+    MalformedRequestError,
+    MillraceError,
+    UnsupportedFeatureError,
+)
+from millrace.core.metadata.model import Topic
+from millrace.core.metadata.topic_config import SETTINGS
+from millrace.core.problems import told
+from millrace.core.settings import NamedSetting, named_values, to_text
+from millrace.proto.v1 import cluster_pb2 as pb
+
+_MINUTES: Final = ".minutes"
+_MS_IN_MINUTE: Final = 60_000
+
+
+class ResourceType(IntEnum):
+    """Kafka's numbers of what has settings."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigOperation(IntEnum):
+    """Kafka's numbers of the ways to change a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigRequests:
+    """Answers requests about settings."""
+
+    def __init__(self, parts: KafkaParts) -> None:
+        self._parts = parts
+        self._of_broker = {name: setting for name, setting, _ in named_values(parts.broker.config)}
+
+    def served(self) -> Mapping[int, Served]:
+        """Implement `RequestModule`."""
+        return {
+            ApiKey.DESCRIBE_CONFIGS: Served(range(1, 5), self._describe),
+            ApiKey.ALTER_CONFIGS: Served(range(3), self._alter),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(range(2), self._alter_some),
+        }
+
+    # --- DescribeConfigs ---------------------------------------------------------------------
+
+    async def _describe(self, request: Request) -> Any:
+        message = request.message
+        topics = await self._topics(request)
+        work = self._parts.broker.turns.work()
+        results = []
+        for resource in message.resources:
+            await work.give_way(len(SETTINGS))
+            found: Sequence[ShownSetting] = ()
+            refusal: MillraceError | None = None
+            try:
+                if resource.resource_type == ResourceType.TOPIC:
+                    found = shown(_found(topics[resource.resource_name]))
+                elif resource.resource_type == ResourceType.BROKER:
+                    found = await self._broker(resource.resource_name, request)
+                else:
+                    raise _no_settings(resource.resource_type)
+            except MillraceError as error:
+                refusal = error
+            wanted = resource.configuration_keys or None
+            results.append(
+                DescribeConfigsResponse.DescribeConfigsResult(
+                    error_code=NO_ERROR if refusal is None else code_of(refusal),
+                    error_message=None if refusal is None else refusal.message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    configs=[
+                        _described(setting, message)
+                        for setting in found
+                        if wanted is None or setting.name in wanted
+                    ],
+                )
+            )
+        return DescribeConfigsResponse(version=request.version, results=results)
+
+    async def _topics(self, request: Request) -> dict[str, pb.TopicMetadata | MillraceError]:
+        """Return the topics of a request, or why one is not described, by the names in it."""
+        names = dict.fromkeys(
+            resource.resource_name
+            for resource in request.message.resources
+            if resource.resource_type == ResourceType.TOPIC
+        )
+        if not names:
+            return {}
+        call = pb.GetMetadataRequest(topics=map(self._parts.names.full, names))
+        try:
+            found = await self._parts.local.call("GetMetadata", call, request.caller)
+        except MillraceError as error:
+            return dict.fromkeys(names, error)
+        return dict(zip(names, found.topics, strict=True))
+
+    async def _broker(self, name: str, request: Request) -> list[ShownSetting]:
+        """Return the settings of this broker.
+
+        Raises:
+            MalformedRequestError: another broker is asked for.
+            MillraceError: the caller may not see them.
+        """
+        own_id = self._parts.addresses.own_id
+        if not name:
+            return []  # Settings that clients made for all brokers: there are none.
+        if name != str(own_id):
+            raise MalformedRequestError(
+                f"this is broker {own_id}, and {name[:40]!r} is asked for: ask that one"
+            )
+        call = pb.DescribeBrokerConfigRequest()
+        found = await self._parts.local.call("DescribeBrokerConfig", call, request.caller)
+        settings = [
+            *self._of_kafka(),
+            *(
+                setting
+                for entry in found.config
+                if (named := self._of_broker.get(entry.name)) is not None
+                for setting in _of_broker(entry, named)
+            ),
+        ]
+        return sorted(settings, key=lambda setting: setting.name)
+
+    def _of_kafka(self) -> Iterator[ShownSetting]:
+        """Yield what tools look for in a broker of Kafka's."""
+        own_id = str(self._parts.addresses.own_id)
+        creates = to_text(self._parts.broker.config.kafka.auto_create_topics)
+        bytes_max = str(self._parts.broker.config.limits.message_bytes_max)
+        for name, value, kind, meaning in (
+            ("broker.id", own_id, ConfigType.INT, "The broker's id."),
+            ("node.id", own_id, ConfigType.INT, "The broker's id."),
+            ("delete.topic.enable", "true", ConfigType.BOOLEAN, "Topics can be deleted."),
+            (
+                "auto.create.topics.enable",
+                creates,
+                ConfigType.BOOLEAN,
+                "Millrace's `kafka.auto_create_topics`.",
+            ),
+            (
+                "message.max.bytes",
+                bytes_max,
+                ConfigType.INT,
+                "Millrace's `limits.message_bytes_max`.",
+            ),
+        ):
+            yield ShownSetting(
+                name=name,
+                value=value,
+                default=value,
+                source=ConfigSource.STATIC_BROKER,
+                kind=kind,
+                documentation=meaning,
+                is_read_only=True,
+            )
+
+    # --- AlterConfigs ------------------------------------------------------------------------
+
+    async def _alter(self, request: Request) -> Any:
+        """Answer AlterConfigs: what is not named gets its default."""
+
+        def change(resource: Any, topic: Topic | None) -> pb.TopicChange:
+            ours = to_ours((entry.name, entry.value) for entry in resource.configs)
+            others = () if topic is None else topic.overrides.keys() - ours.keys()
+            return self._change(resource, {**ours, **dict.fromkeys(others)})
+
+        changes = self._changes(request, change)
+        return AlterConfigsResponse(
+            version=request.version,
+            responses=await self._altered(request, changes, AlterConfigsResponse),
+        )
+
+    async def _alter_some(self, request: Request) -> Any:
+        """Answer IncrementalAlterConfigs."""
+
+        def change(resource: Any, topic: Topic | None) -> pb.TopicChange:
+            said = [_value_after(entry, topic) for entry in resource.configs]
+            return self._change(resource, to_ours(said))
+
+        changes = self._changes(request, change)
+        return IncrementalAlterConfigsResponse(
+            version=request.version,
+            responses=await self._altered(request, changes, IncrementalAlterConfigsResponse),
+        )
+
+    def _changes(self, request: Request, change: Any) -> list[pb.TopicChange | MillraceError]:
+        """Return the change of each resource, or why it is refused."""
+        resources = request.message.resources
+        times = Counter((entry.resource_type, entry.resource_name) for entry in resources)
+        changes: list[pb.TopicChange | MillraceError] = []
+        for resource in resources:
+            try:
+                if times[resource.resource_type, resource.resource_name] > 1:
+                    raise MalformedRequestError("it is named twice in a request: name it once")
+                if resource.resource_type == ResourceType.BROKER:
+                    raise MalformedRequestError(
+                        "settings of a broker are in its file: change them there"
+                    )
+                if resource.resource_type != ResourceType.TOPIC:
+                    raise _no_settings(resource.resource_type)
+                _check_entries(resource.configs)
+                name = self._parts.names.topic(resource.resource_name)
+                topic = self._parts.broker.channel.metadata.topics.get(name)
+                changes.append(change(resource, topic))
+            except MillraceError as error:
+                changes.append(error)
+        return changes
+
+    def _change(self, resource: Any, config: Mapping[str, str | None]) -> pb.TopicChange:
+        return pb.TopicChange(
+            name=self._parts.names.full(resource.resource_name),
+            set_config={name: value for name, value in config.items() if value is not None},
+            unset_config=[name for name, value in config.items() if value is None],
+        )
+
+    async def _altered(
+        self, request: Request, changes: Sequence[pb.TopicChange | MillraceError], response: Any
+    ) -> list[Any]:
+        """Alter topics; return what became of each resource."""
+        message = request.message
+
+        async def alter(topics: Sequence[pb.TopicChange]) -> Sequence[Any]:
+            call = pb.AlterTopicsRequest(topics=topics, validate_only=message.validate_only)
+            found = await self._parts.local.call("AlterTopics", call, request.caller)
+            return list(found.results)
+
+        asked = [change for change in changes if isinstance(change, pb.TopicChange)]
+        answers = iter(await answers_of_each(asked, alter))
+        results = []
+        for resource, change in zip(message.resources, changes, strict=True):
+            refusal = refusal_in(change if isinstance(change, MillraceError) else next(answers))
+            results.append(
+                response.AlterConfigsResourceResponse(
+                    error_code=NO_ERROR if refusal is None else code_of(refusal),
+                    error_message=None if refusal is None else refusal.message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+        return results
+
+
+def _found(topic: pb.TopicMetadata | MillraceError) -> pb.TopicMetadata:
+    """Return a topic that is described.
+
+    Raises:
+        MillraceError: it is not.
+    """
+    if (refusal := refusal_in(topic)) is not None:
+        raise refusal
+    assert isinstance(topic, pb.TopicMetadata)
+    return topic
+
+
+def _no_settings(resource_type: int) -> MillraceError:
+    return UnsupportedFeatureError(
+        f"resources of the type {resource_type} have no settings here: topics "
+        f"({int(ResourceType.TOPIC)}) and brokers ({int(ResourceType.BROKER)}) have"
+    )
+
+
+def _check_entries(entries: Iterable[Any]) -> None:
+    """Check what a client wants to change.
+
+    Raises:
+        MalformedRequestError: a setting is named twice, or has no value.
+    """
+    twice = [name for name, times in Counter(entry.name for entry in entries).items() if times > 1]
+    if twice:
+        raise MalformedRequestError(f"{told(twice[0])}: it is named twice: name it once")
+    for entry in entries:
+        operation = getattr(entry, "config_operation", ConfigOperation.SET)
+        if entry.value is None and operation != ConfigOperation.DELETE:
+            raise MalformedRequestError(f"{told(entry.name)}: a value is missing")
+
+
+def _value_after(entry: Any, topic: Topic | None) -> tuple[str, str | None]:
+    """Return a setting and its value after a change; None: its default.
+
+    Raises:
+        MalformedRequestError: the change is none that Kafka has.
+        InvalidConfigError: the setting is no list.
+    """
+    name, operation = entry.name, entry.config_operation
+    if operation == ConfigOperation.SET:
+        return name, entry.value
+    if operation == ConfigOperation.DELETE:
+        return name, None
+    if operation not in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+        raise MalformedRequestError(f"{told(name)}: there is no operation {operation}")
+    if not is_list(name):
+        raise InvalidConfigError(f"{told(name)}: it is no list, and can only be set and deleted")
+    before: list[str] = []
+    if name not in WITHOUT_EFFECT and topic is not None:
+        before = to_text(getattr(topic.config, SETTINGS[name].attribute)).split(",")
+    words = [word.strip() for word in entry.value.split(",")]
+    if operation == ConfigOperation.APPEND:
+        return name, ",".join(dict.fromkeys([*before, *words]))
+    return name, ",".join(word for word in before if word not in words)
+
+
+def _of_broker(entry: pb.ConfigEntry, setting: NamedSetting) -> Iterator[ShownSetting]:
+    """Yield a setting of a broker under its own name, and under Kafka's if it has one."""
+    default = "" if setting.default is MISSING else to_text(setting.default)
+    is_default = entry.source == pb.CONFIG_SOURCE_DEFAULT
+    kafka = setting.description.kafka
+    for name in (entry.name, kafka) if kafka else (entry.name,):
+        in_minutes = name.endswith(_MINUTES)
+        yield ShownSetting(
+            name=name,
+            value=_minutes(entry.value) if in_minutes else entry.value,
+            default=_minutes(default) if in_minutes else default,
+            source=ConfigSource.DEFAULT if is_default else ConfigSource.STATIC_BROKER,
+            kind=type_of(setting),
+            documentation=setting.description.documentation,
+            is_read_only=True,
+        )
+
+
+def _minutes(ms: str) -> str:
+    return str(int(ms) // _MS_IN_MINUTE) if ms.isdigit() else ms
+
+
+def _described(setting: ShownSetting, message: Any) -> Any:
+    kind = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
+    values = {ConfigSource.DEFAULT: setting.default, setting.source: setting.value}
+    return kind(
+        name=setting.name,
+        value=setting.value,
+        read_only=setting.is_read_only,
+        config_source=setting.source,
+        is_sensitive=False,
+        synonyms=[
+            kind.DescribeConfigsSynonym(name=setting.name, value=values[source], source=source)
+            for source in sorted(values)
+            if message.include_synonyms
+        ],
+        config_type=setting.kind,
+        documentation=setting.documentation if message.include_documentation else None,
+    )
