@@ -6,7 +6,13 @@ It is the simplest thing that can be right: the whole log is looked through for 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tests.fakes.kafka_batches import Record
+from tests.fakes.stamped_batches import bytes_of, kafka_batch_of
+
 from millrace.core.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     LeaderEpoch,
     Offset,
     ProducerEpoch,
@@ -73,20 +79,25 @@ class TransactionLog:
         *,
         is_transactional: bool = True,
         codec: str = "none",
+        as_kafka: bool = False,
     ) -> None:
-        """Append a batch of a producer, in its transaction, which it may begin; None: of nobody."""
-        prepared = prepare(
-            self.place, Columns(len(values), WallMs(5), values=[*values]), Compressor(codec)
+        """Append a batch of a producer, in its transaction, which it may begin; None: of nobody.
+
+        `as_kafka`: as a Kafka client sends it.
+        """
+        producer, epoch, sequence, transaction = (
+            NO_PRODUCER_ID,
+            NO_PRODUCER_EPOCH,
+            NO_SEQUENCE,
+            None,
         )
-        transaction = None
         if producer_id is None:
-            header = prepared.finish()
+            is_transactional = False
         else:
             producer = ProducerId(producer_id)
             sequence = self._sequences.get(producer, 0)
             self._sequences[producer] = sequence + len(values)
             epoch = ProducerEpoch(self._epochs.get(producer, 0))
-            header = prepared.finish(producer, epoch, sequence, is_transactional=is_transactional)
             if is_transactional:
                 transaction = self._open.get(producer)
                 if transaction is None:
@@ -97,6 +108,24 @@ class TransactionLog:
         self.records += [
             (self.end_offset + number, value, transaction) for number, value in enumerate(values)
         ]
+        if as_kafka:
+            stamped = kafka_batch_of(
+                self.end_offset,
+                [Record(value, None, 5) for value in values],
+                codec=codec,
+                epoch=self.leader_epoch,
+                producer_id=producer,
+                producer_epoch=epoch,
+                sequence=sequence,
+                in_transaction=is_transactional,
+                topic_partition=self.place,
+            )
+            self._keep(bytes_of(stamped), len(values))
+            return
+        prepared = prepare(
+            self.place, Columns(len(values), WallMs(5), values=[*values]), Compressor(codec)
+        )
+        header = prepared.finish(producer, epoch, sequence, is_transactional=is_transactional)
         self._store(header + bytes(prepared.body), len(values))
 
     def end(self, producer_ids: Iterable[int], *, is_committed: bool) -> None:
@@ -120,8 +149,11 @@ class TransactionLog:
         header = stamp(
             data[:HEADER_BYTES], base_offset=self.end_offset, leader_epoch=self.leader_epoch
         )
+        self._keep(header + data[HEADER_BYTES:], count)
+
+    def _keep(self, data: bytes, count: int) -> None:
         next_offset = Offset(self.end_offset + count)
-        self._batches.append(_Stored(header + data[HEADER_BYTES:], self.end_offset, next_offset))
+        self._batches.append(_Stored(data, self.end_offset, next_offset))
         self.end_offset = next_offset
 
     # What readers are told.

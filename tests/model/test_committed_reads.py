@@ -84,9 +84,13 @@ class StoredLog:
 PRODUCERS = st.integers(1, 3)
 STEPS = st.one_of(
     st.tuples(
-        st.just("append"), st.none() | PRODUCERS, st.integers(1, 4), st.sampled_from(CODEC_NAMES)
+        st.just("append"),
+        st.none() | PRODUCERS,
+        st.integers(1, 4),
+        st.sampled_from(CODEC_NAMES),
+        st.booleans(),
     ),
-    st.tuples(st.just("append"), PRODUCERS, st.just(2), st.just("none")),
+    st.tuples(st.just("append"), PRODUCERS, st.just(2), st.just("none"), st.booleans()),
     st.tuples(st.just("end"), st.sets(PRODUCERS, min_size=1), st.booleans()),
     st.tuples(st.just("answer"), st.integers(1, 5)),
     st.tuples(st.just("take"), st.integers(1, 4)),
@@ -105,9 +109,9 @@ def test_a_reader_of_a_log_sees_what_is_committed_and_in_order(
     for kind, *what in steps:
         match kind:
             case "append":
-                producer, count, codec = what
+                producer, count, codec, as_kafka = what
                 values = [b"%d" % (written.end_offset + number) * 9 for number in range(count)]
-                written.append(values, producer, codec=codec)
+                written.append(values, producer, codec=codec, as_kafka=as_kafka)
             case "end":
                 written.end(sorted(what[0]), is_committed=what[1])
             case "answer":

@@ -75,10 +75,16 @@ class CompactedLogMachine(RuleBasedStateMachine):
         log.high_watermark = log.log_end_offset
         self.epoch = max(self.epoch, log.leader_epochs.latest_epoch) + 1
 
-    @rule(cells=st.lists(CELLS, min_size=1, max_size=8), codec=st.sampled_from(["none", "lz4"]))
-    def append(self, cells: list[tuple[bytes | None, bytes | None]], codec: str) -> None:
+    @rule(
+        cells=st.lists(CELLS, min_size=1, max_size=8),
+        codec=st.sampled_from(["none", "lz4"]),
+        as_kafka=st.booleans(),
+    )
+    def append(
+        self, cells: list[tuple[bytes | None, bytes | None]], codec: str, as_kafka: bool = False
+    ) -> None:
         end = self.opened.end
-        batch = keyed_batch(end, cells, epoch=self.epoch, codec=codec)
+        batch = keyed_batch(end, cells, epoch=self.epoch, codec=codec, as_kafka=as_kafka)
         made = [KeyedRecord(end + number, *cell) for number, cell in enumerate(cells)]
         self.written += made
         if self.do(lambda: self.opened.append(batch)):

@@ -64,6 +64,7 @@ class CompactedTransactions:
                 producer_epoch=entry.epoch if entry else 0,
                 sequence=entry.batches[-1].last_sequence + 1 if entry and entry.batches else 0,
                 in_transaction=in_transaction or is_open,
+                as_kafka=self.written % 3 == 0,
             )
         )
         placed = [(base + number, *cell) for number, cell in enumerate(cells)]

@@ -1,6 +1,6 @@
 """Arrow's columns for numpy, and back.
 
-`Array.to_numpy` and `pa.array` import pandas where it is installed: 40 MB of a broker's memory, and
+`Array.to_numpy`, `pa.array` and `pa.scalar` import pandas where it is installed: 40 MB of a broker's memory, and
 half a second.
 """
 
@@ -35,3 +35,9 @@ def bools_of(mask: Bools) -> pa.Array:
 def int64s_of(numbers: npt.NDArray[np.int64]) -> pa.Array:
     """Return numbers as a column, without a copy."""
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)], 0)
+
+
+def scalar_of(content: bytes) -> pa.Scalar:
+    """Return bytes as a value of Arrow's."""
+    ends = pa.py_buffer(np.array([0, len(content)], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(content)], 0)[0]

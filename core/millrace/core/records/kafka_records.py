@@ -25,13 +25,14 @@ import pyarrow.compute as pc
 
 from millrace.core.ids import NO_SEQUENCE, NO_TIMESTAMP, Offset, WallMs
 from millrace.core.records import column_reader, kafka_compression
-from millrace.core.records.arrow_views import numbers_of, validity_of
+from millrace.core.records.arrow_views import numbers_of, scalar_of, validity_of
 from millrace.core.records.column_reader import Body
 from millrace.core.records.columns import RECORDS_MAX
 from millrace.core.records.compression import inflate
 from millrace.core.records.header import (
     HEADER_BYTES,
     KAFKA_FORMAT,
+    KAFKA_HEADER_BYTES,
     Attributes,
     BatchHeader,
     Buffer,
@@ -45,7 +46,7 @@ _MARKER_VALUE: Final = struct.Struct(">hi")  # Version 0; the coordinator's epoc
 
 _NULL: Final = b"\x01"
 _ZERO: Final = b"\x00"
-_SEPARATOR: Final = pa.scalar(b"", pa.binary())
+_SEPARATOR: Final = scalar_of(b"")
 _TABLE_MAX: Final = RECORDS_MAX
 """The table of varints has the numbers up to this one: so it has all dense offsets."""
 _JOINING: Final = pc.JoinOptions(null_handling="replace", null_replacement="")
@@ -72,12 +73,39 @@ def to_kafka(header: BatchHeader, batch: Buffer) -> Buffer:
     columns = column_reader.read(inflated, header)
     if header.is_control:
         return _control_batches(header, columns)
+    return of_columns(header, columns).batch
+
+
+class WrittenBatch(NamedTuple):
+    """A batch of Kafka's.
+
+    Attributes:
+        batch: all of it.
+        codec: of its records; none where compressing saves nothing.
+        inflated_length: bytes of the batch with its records inflated.
+    """
+
+    batch: bytes
+    codec: int
+    inflated_length: int
+
+
+def of_columns(header: BatchHeader, columns: Body) -> WrittenBatch:
+    """Return records as a batch of Kafka's.
+
+    Args:
+        header: what the batch is to say, at least one record; of `attributes` codec, transactional
+            and those of empty columns count.
+        columns: the records.
+    """
     records = _records(header, columns)
     codec, stored = kafka_compression.compress(header.codec, records)
+    attributes, base, top = int(codec), header.base_timestamp, header.max_timestamp
     if header.has_append_time:
-        time = header.append_timestamp
-        return _batch(header, stored, codec | KafkaAttributes.APPEND_TIME, time, time)
-    return _batch(header, stored, codec, header.base_timestamp, header.max_timestamp)
+        attributes |= KafkaAttributes.APPEND_TIME
+        base = top = header.append_timestamp
+    batch = _batch(header, stored, attributes, base, top)
+    return WrittenBatch(batch, codec, KAFKA_HEADER_BYTES + len(records))
 
 
 def _batch(
@@ -227,11 +255,11 @@ def _joined(cells: Sequence[_Cells]) -> pa.Array:
             constant += cell
             continue
         if constant:
-            columns.append(pa.scalar(constant, pa.binary()))
+            columns.append(scalar_of(constant))
             constant = b""
         columns.append(cell)
     if constant:
-        columns.append(pa.scalar(constant, pa.binary()))
+        columns.append(scalar_of(constant))
     return pc.binary_join_element_wise(*columns, _SEPARATOR, options=_JOINING)
 
 

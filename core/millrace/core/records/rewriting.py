@@ -1,13 +1,13 @@
 """Batches that a broker writes from records it has: what a cleaner leaves, and the end of a batch.
 
 A broker seals such a batch itself, after it has verified the checksums of what it was made from.
-The records keep their offsets and times; where offsets are missing between them, the batch has the
-offset column.
+The records keep their offsets and times; where offsets are missing between them, a batch of columns
+has the offset column. A batch stays in its format; what has no records left is of columns always.
 """
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,17 @@ from millrace.core.ids import (
     TopicPartition,
     WallMs,
 )
-from millrace.core.records import column_writer
-from millrace.core.records.arrow_views import numbers_of
+from millrace.core.records import column_reader, column_writer, kafka_records
+from millrace.core.records.arrow_views import int64s_of, numbers_of
 from millrace.core.records.batch import open_batch
 from millrace.core.records.columns import Columns
 from millrace.core.records.compression import CODEC_NAMES, Compressor
 from millrace.core.records.header import (
+    APPEND_TIME,
+    COLUMNS_FORMAT,
+    KAFKA_FORMAT,
+    KAFKA_MAGIC,
+    MAGIC,
     SEQUENCE_MAX,
     Attributes,
     BatchHeader,
@@ -54,10 +59,17 @@ class Stamp:
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     base_sequence: int = NO_SEQUENCE
-    empty_timestamp: WallMs = NO_TIMESTAMP
+    empty_timestamp: WallMs
     """The time of a batch without records."""
     kind: int = 0
     """The bits of `Attributes` that say whether it belongs to a transaction, or ends some."""
+    format: int = COLUMNS_FORMAT
+    """Of a batch with records."""
+
+    @property
+    def last_offset_delta(self) -> int:
+        """Of the batch: its last offset, from the first one on."""
+        return self.next_offset - self.base_offset - 1
 
     @classmethod
     def of(cls, header: BatchHeader) -> Self:
@@ -72,9 +84,15 @@ class Stamp:
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
-            empty_timestamp=header.max_timestamp,
+            empty_timestamp=empty_time(header),
             kind=header.attributes & (Attributes.TRANSACTIONAL | Attributes.CONTROL),
+            format=header.format,
         )
+
+
+def empty_time(header: BatchHeader) -> WallMs:
+    """Return the time of a batch that has lost its records; it counts for nothing."""
+    return max(header.max_timestamp, WallMs(0))  # Kafka's records may have had none.
 
 
 @dataclass(slots=True, frozen=True)
@@ -106,45 +124,95 @@ def write(
     Raises:
         MessageTooLargeError: more bytes than the format can hold.
     """
-    count = records.num_rows
-    if count:
-        offsets, times, keys, values, headers = records.columns
-        if not len(headers.flatten()):
-            headers = None
-        deltas = (numbers_of(offsets) - wanted.base_offset).astype(np.int32)
-        written = column_writer.write(
-            Columns(count, numbers_of(times), values, keys, headers, offset_deltas=deltas)
-        )
-        codec, body = _compressor(wanted.codec).compress(written.body)
-        attributes = written.attributes | codec
-        inflated_length = len(written.body)
-        base, top = written.base_timestamp, written.max_timestamp
-    else:
-        attributes, body, inflated_length = 0, b"", 0
-        base = top = wanted.empty_timestamp
-    attributes |= wanted.kind
+    is_kafka = bool(records.num_rows) and wanted.format == KAFKA_FORMAT
+    made = (_kafka if is_kafka else _columns)(records, wanted)
+    attributes = made.attributes | wanted.kind
     if wanted.delete_horizon != NO_TIMESTAMP:
         attributes |= Attributes.DELETE_HORIZON
     section = producer_section(
-        stored_length=len(body),
-        inflated_length=inflated_length,
-        record_count=count,
+        magic=KAFKA_MAGIC if is_kafka else MAGIC,
+        stored_length=len(made.body),
+        inflated_length=made.inflated_length,
+        record_count=records.num_rows,
         attributes=attributes,
-        base_timestamp=base,
-        max_timestamp=top,
-        last_offset_delta=wanted.next_offset - wanted.base_offset - 1,
+        base_timestamp=made.base_timestamp,
+        max_timestamp=made.max_timestamp,
+        last_offset_delta=wanted.last_offset_delta,
         producer_id=wanted.producer_id,
         producer_epoch=wanted.producer_epoch,
         base_sequence=wanted.base_sequence,
         delete_horizon=wanted.delete_horizon,
     )
     stamped = stamp(
-        seal(topic_partition, section, body),
+        seal(topic_partition, section, made.body),
         base_offset=wanted.base_offset,
         leader_epoch=wanted.leader_epoch,
         append_timestamp=wanted.append_timestamp,
     )
-    return RewrittenBatch(parse_header(stamped), stamped, body)
+    return RewrittenBatch(parse_header(stamped), stamped, made.body)
+
+
+class _Made(NamedTuple):
+    """The body of a batch, and what its header says of the body."""
+
+    attributes: int
+    base_timestamp: WallMs
+    max_timestamp: WallMs
+    inflated_length: int
+    body: Buffer
+
+
+def _columns(records: pa.RecordBatch, wanted: Stamp) -> _Made:
+    if not records.num_rows:
+        return _Made(0, wanted.empty_timestamp, wanted.empty_timestamp, 0, b"")
+    written = column_writer.write(_columns_of(records, wanted))
+    codec, body = _compressor(wanted.codec).compress(written.body)
+    return _Made(
+        written.attributes | codec,
+        written.base_timestamp,
+        written.max_timestamp,
+        len(written.body),
+        body,
+    )
+
+
+def _kafka(records: pa.RecordBatch, wanted: Stamp) -> _Made:
+    times = numbers_of(records.column("timestamp"))
+    first, largest = WallMs(int(times[0])), WallMs(int(times.max()))
+    # The columns have one time for all: Kafka's records may have none.
+    columns = replace(_columns_of(records, wanted), timestamps=WallMs(0))
+    written = column_writer.write(columns)
+    header = BatchHeader(
+        stored_length=len(written.body),
+        inflated_length=len(written.body),
+        record_count=records.num_rows,
+        last_offset_delta=wanted.last_offset_delta,
+        attributes=written.attributes | wanted.codec | wanted.kind,
+        producer_epoch=wanted.producer_epoch,
+        producer_id=wanted.producer_id,
+        base_sequence=wanted.base_sequence,
+        base_timestamp=first,
+        max_timestamp=largest,
+        delete_horizon=NO_TIMESTAMP,
+        producer_crc=0,
+        leader_epoch=wanted.leader_epoch,
+        base_offset=wanted.base_offset,
+        append_timestamp=wanted.append_timestamp,
+        broker_attributes=0 if wanted.append_timestamp == NO_TIMESTAMP else APPEND_TIME,
+        format=COLUMNS_FORMAT,
+    )
+    body = column_reader.read(written.body, header)
+    body.timestamps = int64s_of(times)
+    made = kafka_records.of_columns(header, body)
+    return _Made(made.codec, first, largest, made.inflated_length, made.batch)
+
+
+def _columns_of(records: pa.RecordBatch, wanted: Stamp) -> Columns:
+    offsets, times, keys, values, headers = records.columns
+    if not len(headers.flatten()):
+        headers = None
+    deltas = (numbers_of(offsets) - wanted.base_offset).astype(np.int32)
+    return Columns(records.num_rows, numbers_of(times), values, keys, headers, offset_deltas=deltas)
 
 
 def cut(

@@ -18,8 +18,9 @@ batches from the log's start to the map's end:
 
 Small batches in a row become one, up to a size, with the offsets that lie between and around their
 records. So a log whose records are mostly replaced does not end as a chain of headers, and there is
-no hole. Batches of different epochs, codecs, append times or horizons are not put together. A
-batch that keeps all records and is not small is given back unchanged, with its producer's checksum.
+no hole. Batches of different epochs, formats, codecs, append times or horizons are not put
+together. A batch that keeps all records and is not small is given back unchanged, with its
+producer's checksum.
 
 Batches are opened in groups of bounded size; a group's keys are hashed and looked up at once. There
 is no Python for each record. The records of the head were hashed to fill the map, and are not
@@ -45,9 +46,15 @@ from millrace.core.ids import (
 from millrace.core.records.arrow_views import Bools, bools_of, numbers_of, validity_of
 from millrace.core.records.batch import NO_RECORDS, open_batch, walk
 from millrace.core.records.columns import RECORDS_MAX
-from millrace.core.records.header import HEADER_BYTES, Attributes, BatchHeader, Buffer
+from millrace.core.records.header import (
+    COLUMNS_FORMAT,
+    HEADER_BYTES,
+    Attributes,
+    BatchHeader,
+    Buffer,
+)
 from millrace.core.records.markers import markers_of
-from millrace.core.records.rewriting import RewrittenBatch, Stamp, write
+from millrace.core.records.rewriting import RewrittenBatch, Stamp, empty_time, write
 from millrace.core.replica.compaction.ended_transactions import AbortedBatches
 from millrace.core.replica.compaction.key_hashes import KeyHasher, KeyHashes
 from millrace.core.replica.compaction.offset_map import OffsetMap
@@ -254,6 +261,14 @@ class _Piece:
         return RewrittenBatch(header, stamped, body, is_rewritten=False)
 
 
+class _Kind(NamedTuple):
+    """What batches with records have in common if they are put together."""
+
+    format: int
+    codec: int
+    append_timestamp: WallMs
+
+
 class _Run:
     """Batches in a row that become one."""
 
@@ -276,7 +291,7 @@ class _Run:
         self.kept: list[_Piece] = []  # Those with records.
         self.kept_bytes = 0
         self.horizon: WallMs | None = None  # As of a piece.
-        self._kind: tuple[int, WallMs] = (0, NO_TIMESTAMP)  # Codec and append time.
+        self._kind = _Kind(COLUMNS_FORMAT, 0, NO_TIMESTAMP)
         self._kept_records = 0
         self._source_bytes = 0
 
@@ -317,15 +332,15 @@ class _Run:
         """Return what the batch says besides its records."""
         assert self.first is not None
         assert self.last is not None
-        codec, append_timestamp = self._kind
         return Stamp(
             base_offset=self.first.base_offset,
             next_offset=self.last.next_offset,
             leader_epoch=self.first.leader_epoch,
-            codec=codec,
-            append_timestamp=append_timestamp,
+            codec=self._kind.codec,
+            append_timestamp=self._kind.append_timestamp,
             delete_horizon=NO_TIMESTAMP if self.horizon is None else self.horizon,
-            empty_timestamp=self.last.max_timestamp,
+            empty_timestamp=empty_time(self.last),
+            format=self._kind.format,
         )
 
 
@@ -493,8 +508,8 @@ class BatchCleaner:
         return _Piece(opened, keep, int(np.count_nonzero(keep)), horizon, waits)
 
 
-def _kind(header: BatchHeader) -> tuple[int, WallMs]:
-    return header.codec, header.append_timestamp
+def _kind(header: BatchHeader) -> _Kind:
+    return _Kind(header.format, header.codec, header.append_timestamp)
 
 
 def _keys(group: Iterable[OpenedBatch]) -> pa.Array:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes.stamped_batches import TOPIC_PARTITION
+from tests.fakes.kafka_batches import Record
+from tests.fakes.stamped_batches import TOPIC_PARTITION, bytes_of, kafka_batch_of
 
 from millrace.core.ids import (
     NO_PRODUCER_ID,
@@ -22,7 +23,14 @@ from millrace.core.ids import (
 from millrace.core.records.batch import open_batch, prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.compression import Compressor
-from millrace.core.records.header import Attributes, BatchHeader, parse_header, stamp
+from millrace.core.records.header import (
+    COLUMNS_FORMAT,
+    KAFKA_FORMAT,
+    Attributes,
+    BatchHeader,
+    parse_header,
+    stamp,
+)
 from millrace.core.records.rewriting import RewrittenBatch, cut
 from millrace.core.replica.compaction.batches import (
     BatchCleaner,
@@ -180,6 +188,39 @@ def test_batches_of_other_epochs_codecs_and_append_times_stay_apart() -> None:
     assert spans(made) == [(0, 1, 1), (1, 2, 1), (2, 4, 2), (4, 5, 1)]
     assert [each.header.append_timestamp for each in made] == [-1, -1, 7000, 8000]
     assert opened(made[2])["timestamp"] == [7000, 7000]
+
+
+def kafka(base_offset: int, keys: Sequence[bytes | None], **more: Any) -> bytes:
+    """Return a batch of a Kafka client's."""
+    records = [Record(b"v%d" % at, key, 1000) for at, key in enumerate(keys, base_offset)]
+    return bytes_of(kafka_batch_of(base_offset, records, **more))
+
+
+def test_batches_of_kafka_become_one_of_kafka_and_none_with_columns() -> None:
+    data = b"".join(
+        (
+            kafka(0, [b"a", b"b"]),
+            kafka(2, [b"a", b"c"]),
+            kafka(4, [b"a", b"d"]),
+            batch(6, [b"e"]),
+            batch(7, [b"a"]),
+            kafka(8, [b"a", b"f"]),
+        )
+    )
+    made = cleaned(data)
+    assert spans(made) == [(0, 6, 3), (6, 8, 1), (8, 10, 2)]
+    assert [each.header.format for each in made] == [KAFKA_FORMAT, COLUMNS_FORMAT, KAFKA_FORMAT]
+    assert opened(made[0])["offset"] == [1, 3, 5]
+    assert opened(made[0])["value"] == [b"v1", b"v3", b"v5"]
+    assert not made[2].is_rewritten
+    assert spans(cleaned(b"".join(map(whole, made)))) == spans(made)
+
+
+def test_the_last_batch_of_a_kafka_producer_keeps_its_sequence_without_records() -> None:
+    data = kafka(0, [b"a", b"b"], producer_id=7, sequence=0) + kafka(2, [b"a", b"b"])
+    made = cleaned(data, last_batches={ProducerId(7): Offset(1)})
+    assert spans(made) == [(0, 2, 0), (2, 4, 2)]
+    assert (made[0].header.producer_id, made[0].header.last_sequence) == (7, 1)
 
 
 def test_where_nothing_is_left_an_empty_batch_covers_the_offsets_of_each_epoch() -> None:
