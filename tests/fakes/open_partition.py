@@ -13,6 +13,7 @@ from millrace.core.metadata.topic_config import TopicConfig
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
 from millrace.core.records.header import parse_header
+from millrace.core.records.kafka_batch import adopt
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.effects import Effect
 from millrace.runtime.clock import monotonic_now, wall_now
@@ -44,6 +45,16 @@ class Sender:
 
     def on_append_done(self, waiter: Waiter) -> None:
         self.done.set_result(waiter)
+
+
+def send_kafka(
+    partition: Partition, batch: bytes, acks: Acks = Acks.LEADER
+) -> asyncio.Future[Waiter]:
+    """Append a Kafka client's batch; return what will tell how that ended."""
+    body, sender = memoryview(batch), Sender()
+    head, header = adopt(partition.topic_partition, body, partition.limits)
+    partition.append(header, head, body, acks, sender)
+    return sender.done
 
 
 def send(partition: Partition, value: bytes, acks: Acks = Acks.LEADER) -> asyncio.Future[Waiter]:

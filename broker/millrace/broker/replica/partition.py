@@ -9,9 +9,11 @@ from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import MillraceError, StorageError
 from millrace.core.ids import Offset, TopicPartition
 from millrace.core.metadata.topic_config import CleanupPolicy, Durability, TopicConfig
+from millrace.core.records import kafka_batch
 from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.header import (
     HEADER_BYTES,
+    KAFKA_FORMAT,
     BatchHeader,
     Buffer,
     parse_header,
@@ -159,7 +161,7 @@ class Partition:
         Args:
             header: of the batch, parsed.
             head: the bytes of the header, not stamped yet.
-            body: what follows them.
+            body: what follows them; of a Kafka client's batch that batch as it came.
             acks: what the waiter waits for.
             owner: the receiver of the outcome.
             is_successor: as in `ProducerStates.check`.
@@ -171,15 +173,26 @@ class Partition:
         leader, now = self.leader, wall_now()
         waiter = leader.append(header, acks, owner, now, is_successor=is_successor, joined=joined)
         if not waiter.is_duplicate:
-            stamped = stamp(
-                head,
-                base_offset=waiter.base_offset,
-                leader_epoch=leader.leader_epoch,
-                append_timestamp=waiter.append_timestamp,
-            )
+            base_offset, append_timestamp = waiter.base_offset, waiter.append_timestamp
+            if header.format == KAFKA_FORMAT:
+                stamped, body = kafka_batch.stamp(
+                    self.topic_partition,
+                    head,
+                    body,
+                    base_offset=base_offset,
+                    leader_epoch=leader.leader_epoch,
+                    append_timestamp=append_timestamp,
+                )
+            else:
+                stamped = stamp(
+                    head,
+                    base_offset=base_offset,
+                    leader_epoch=leader.leader_epoch,
+                    append_timestamp=append_timestamp,
+                )
             self.appender.append(
                 self,
-                StampedBatch.of(header, stamped, body, waiter.append_timestamp, now),
+                StampedBatch.of(header, stamped, body, append_timestamp, now),
                 leader.generation,
             )
         return waiter

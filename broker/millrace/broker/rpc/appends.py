@@ -32,6 +32,8 @@ from millrace.core.errors import (
 from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.guard.producer_owners import Owner
 from millrace.core.ids import MonotonicMs, ProducerId, TopicPartition
+from millrace.core.metadata.broker_levels import check_kafka_batches
+from millrace.core.records.header import KAFKA_FORMAT, BatchHeader
 from millrace.core.records.markers import BUMPING
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.leader_transactions import JoinGuard
@@ -166,6 +168,16 @@ class Appending:
                 "with an id that InitProducerId gave",
                 appended=Appended.NO,
             )
+
+    def check_format(self, batch: BatchHeader) -> None:
+        """Refuse a Kafka client's batch while some broker would take it for damage (K4).
+
+        Raises:
+            UnsupportedFeatureError: see above.
+        """
+        image = self.partitions.image
+        if batch.format == KAFKA_FORMAT and image is not None:
+            check_kafka_batches(image.cluster)
 
 
 class Appends:
@@ -308,6 +320,7 @@ class Appends:
                 )
             partition.leader.check_epoch(batch.expected_epoch)
             shared.check_producer_id(batch.checked.producer_id)
+            shared.check_format(batch.checked)
             if transactional_id and joined is None:
                 later = partial(self._judge_later, request, number, batch, acks)
                 protocol = request.terms.protocol

@@ -1,7 +1,7 @@
 """Arrow's columns for numpy, and back.
 
-`Array.to_numpy`, `pa.array` and `pa.scalar` import pandas where it is installed: 40 MB of a broker's memory, and
-half a second.
+`Array.to_numpy`, `pa.array` and `pa.scalar` import pandas where it is installed: 40 MB of a
+broker's memory, and half a second.
 """
 
 import numpy as np

@@ -1,11 +1,14 @@
 """A replica's machine, files and append thread together, on a disk in memory."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
+from tests.fakes import kafka_batches
 from tests.fakes.disk import Disk, DiskThatHangs
-from tests.fakes.log_on_disk import LogOnDisk
-from tests.fakes.open_partition import lead, partition_of, send
+from tests.fakes.kafka_batches import Record
+from tests.fakes.log_on_disk import LogOnDisk, batches_of
+from tests.fakes.open_partition import Sender, lead, partition_of, send, send_kafka
 from tests.fakes.two_replicas import HERE, THERE, complete, raise_it
 from tests.fakes.until import until
 
@@ -15,11 +18,14 @@ from millrace.core.errors import StorageFullError
 from millrace.core.ids import (
     LeaderEpoch,
     Offset,
+    ProducerId,
 )
+from millrace.core.records.header import HEADER_BYTES, parse_header, verify_body
+from millrace.core.records.kafka_batch import adopt, read_header
 from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.events import Corrupt, DiskEvent
 from millrace.core.replica.replication.progress import FollowerProgress
-from millrace.runtime.clock import monotonic_now
+from millrace.runtime.clock import monotonic_now, wall_now
 from millrace.runtime.mailbox import Mailbox
 
 
@@ -147,5 +153,52 @@ async def test_the_time_of_replication_ends_when_the_follower_has_what_was_durab
         partition.note_durable()
         lead(partition, THERE, 2)
         assert partition.take_replication_seconds() is None
+    finally:
+        await asyncio.to_thread(appender.close)
+
+
+async def test_a_kafka_clients_batch_is_in_the_log_as_it_was_sent_and_stamped() -> None:
+    log = LogOnDisk(Disk()).log
+    appender = appender_of()
+    partition = partition_of(log, appender)
+    sent = kafka_batches.idempotent([Record(b"first", b"k"), Record(None, None, -1)], "gzip")
+    try:
+        lead(partition, HERE, 1)
+        await append(partition)
+        acknowledged = await asyncio.wait_for(send_kafka(partition, sent), 10)
+        assert (acknowledged.error, acknowledged.base_offset) == (None, 1)
+        head, header = adopt(log.topic_partition, memoryview(sent), partition.limits)
+        again = partition.append(header, head, memoryview(sent), Acks.LEADER, Sender())
+        assert (again.is_duplicate, again.base_offset, log.log_end_offset) == (True, 1, 3)
+        batch = batches_of(log)[1]
+        header = parse_header(batch)
+        verify_body(log.topic_partition, header, batch)
+        assert batch[HEADER_BYTES:] == kafka_batches.with_fields(
+            sent, base_offset=1, leader_epoch=1
+        )
+        assert (header.base_offset, header.leader_epoch, header.producer_id) == (1, 1, 7)
+        entry = log.producer_states.entry(ProducerId(7))
+        assert entry is not None
+        assert entry.batches[-1].last_sequence == 21
+    finally:
+        await asyncio.to_thread(appender.close)
+
+
+async def test_a_kafka_clients_batch_has_the_append_time_where_the_topic_stamps_it() -> None:
+    log = LogOnDisk(Disk()).log
+    appender = appender_of()
+    partition = partition_of(log, appender)
+    try:
+        lead(partition, HERE, 1)
+        partition.leader.rules = replace(partition.leader.rules, stamps_append_time=True)
+        before = wall_now()
+        await asyncio.wait_for(send_kafka(partition, kafka_batches.batch_of([Record()])), 10)
+        batch = batches_of(log)[0]
+        header, kafka = parse_header(batch), read_header(batch[HEADER_BYTES:])
+        verify_body(log.topic_partition, header, batch)
+        assert before <= header.append_timestamp <= wall_now()
+        assert kafka.has_append_time
+        assert kafka.max_timestamp == header.append_timestamp
+        assert log.segments[0].largest_timestamp == header.append_timestamp
     finally:
         await asyncio.to_thread(appender.close)
