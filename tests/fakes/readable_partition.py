@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from millrace.core.ids import LeaderEpoch, Offset, ProducerId, TopicId
+from millrace.core.ids import LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition
 from millrace.core.records.markers import AbortedTransaction
 
 TOPIC = TopicId(b"t" * 16)
@@ -29,6 +29,7 @@ class Partition:
 
     def __init__(self, *, is_cold: bool) -> None:
         self.topic = "topic"
+        self.topic_partition = TopicPartition(TOPIC, 0)
         self.leader = SimpleNamespace(
             high_watermark=0,
             last_stable_offset=0,

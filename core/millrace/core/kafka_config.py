@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from millrace.core.settings import setting
+from millrace.core.settings import Unit, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,4 +22,20 @@ class KafkaConfig:
         "connection is not read until one is.",
         minimum=1,
         maximum=10_000,
+    )
+    fetch_session_partitions_max: int = setting(
+        100_000,
+        "Most partitions that the fetch sessions of a listener's connections may follow together; "
+        "a session counts as 100 at the least. A client for which there is no room has no session: "
+        "it names all its partitions in each fetch, and is told of all.",
+        minimum=0,
+        maximum=10_000_000,
+    )
+    converted_bytes_max: int = setting(
+        64 << 20,
+        "Bytes of batches that are kept in Kafka's format, of those that Millrace's clients have "
+        "written: several readers of a topic ask for the same. Each listener keeps as many.",
+        unit=Unit.BYTES,
+        minimum=0,
+        maximum=1 << 40,
     )

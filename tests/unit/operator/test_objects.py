@@ -479,7 +479,12 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
     config["groups"]["classic_session_timeout_ms_min"] = "2s"
     config["groups"]["classic_session_timeout_ms_max"] = "5min"
     config["groups"]["classic_group_bytes_max"] = "1MiB"
-    config["kafka"] = {"auto_create_topics": True, "requests_in_flight_max": 7}
+    config["kafka"] = {
+        "auto_create_topics": True,
+        "requests_in_flight_max": 7,
+        "fetch_session_partitions_max": 500,
+        "converted_bytes_max": "1MiB",
+    }
     config["transactions"] = {
         "timeout_ms_max": "5min",
         "id_expiration_ms": "3d",
@@ -499,7 +504,12 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
     assert found.groups.classic_session_timeout_ms_min == 2000
     assert found.groups.classic_session_timeout_ms_max == 300_000
     assert found.groups.classic_group_bytes_max == 1 << 20
-    assert found.kafka == KafkaConfig(auto_create_topics=True, requests_in_flight_max=7)
+    assert found.kafka == KafkaConfig(
+        auto_create_topics=True,
+        requests_in_flight_max=7,
+        fetch_session_partitions_max=500,
+        converted_bytes_max=1 << 20,
+    )
     assert found.transactions == TransactionsConfig(
         timeout_ms_max=300_000,
         id_expiration_ms=3 * 86_400_000,

@@ -6,7 +6,9 @@ from millrace.broker.kafka.administration import TopicRequests
 from millrace.broker.kafka.api_versions import ApiVersionsRequests
 from millrace.broker.kafka.client_quotas import QuotaAndAclRequests
 from millrace.broker.kafka.configs import ConfigRequests
+from millrace.broker.kafka.fetch import fetch_requests
 from millrace.broker.kafka.metadata import MetadataRequests
+from millrace.broker.kafka.offsets import OffsetRequests
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.producer_ids import ProducerIdRequests
 from millrace.broker.kafka.replicas import ReplicaRequests
@@ -29,4 +31,6 @@ def _modules(parts: KafkaParts) -> Sequence[RequestModule]:
         ConfigRequests(parts),
         ReplicaRequests(parts),
         QuotaAndAclRequests(parts),
+        fetch_requests(parts),
+        OffsetRequests(parts),
     ]

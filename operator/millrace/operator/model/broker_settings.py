@@ -57,7 +57,12 @@ LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {
         "classic_session_timeout_ms_max",
         "classic_group_bytes_max",
     ),
-    "kafka": ("auto_create_topics", "requests_in_flight_max"),
+    "kafka": (
+        "auto_create_topics",
+        "requests_in_flight_max",
+        "fetch_session_partitions_max",
+        "converted_bytes_max",
+    ),
     "transactions": (
         "timeout_ms_max",
         "id_expiration_ms",

@@ -1,0 +1,308 @@
+"""Kafka's Fetch: consumers ask again and again, in a session or without one (KIP-227).
+
+Each request waits for records (`fetch_turn`). What the requests of a connection share is here: its
+sessions, which end with it, what its client may read, and what it owes. A client that exceeds a
+quota gets its answer, which says for how long the next one will be delayed (KIP-219).
+
+Source: Kafka's `KafkaApis.handleFetchRequest`; KIP-74, 227, 320, 392, 516.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.kafka.errors import Code, code_of
+from millrace.broker.kafka.fetch_codec import (
+    SESSIONS_SINCE,
+    TOPIC_IDS_SINCE,
+    VERSIONS,
+    Endpoint,
+    FetchAnswer,
+    FetchRequest,
+    PartitionAnswer,
+    decode,
+    encode,
+)
+from millrace.broker.kafka.fetch_turn import Client, FetchParts, FetchTurn, Following
+from millrace.broker.kafka.known_topics import KnownTopics
+from millrace.broker.kafka.parts import KafkaParts
+from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
+from millrace.broker.kafka.stored_batches import StoredBatches
+from millrace.broker.quotas import Quotas
+from millrace.broker.rpc.resources import TopicResources
+from millrace.core.errors import MalformedRequestError, MillraceError
+from millrace.core.guard.access import Operation
+from millrace.core.ids import BrokerId
+from millrace.core.quotas.quota import QuotaKind
+from millrace.core.replica.fetch.asked import (
+    FIRST_EPOCH,
+    NO_SESSION,
+    AskedPartitions,
+    ConnectionSessions,
+    Session,
+    SessionBudget,
+    SessionProblem,
+)
+
+_DELAY_MS_MAX: Final = 1000
+"""Longest delay of an answer by a quota: its client waits for it, and not for long. After it, an
+answer without records says how much longer it would have been."""
+
+
+def fetch_requests(parts: KafkaParts) -> "FetchRequests":
+    """Return what serves the fetches of a listener."""
+    broker = parts.broker
+    kafka, partitions = broker.config.kafka, broker.partitions
+    return FetchRequests(
+        FetchParts(
+            topics=KnownTopics(parts.names, lambda: partitions.image),
+            partitions=partitions,
+            reader=broker.reader,
+            stored=StoredBatches(broker.checkers, kafka.converted_bytes_max),
+            early=broker.early,
+            turns=broker.turns,
+            limits=broker.config.limits,
+            metrics=broker.metrics,
+        ),
+        SessionBudget(kafka.fetch_session_partitions_max),
+        broker.quotas,
+        parts.addresses.of,
+    )
+
+
+class FetchRequests:
+    """Serves the requests of all connections of a listener.
+
+    Args:
+        parts: that they are answered from.
+        budget: of the broker's sessions.
+        quotas: of its clients.
+        address_of: returns host and port of a broker; None: its clients do not reach it.
+    """
+
+    def __init__(
+        self,
+        parts: FetchParts,
+        budget: SessionBudget,
+        quotas: Quotas,
+        address_of: Callable[[BrokerId], tuple[str, int] | None],
+    ) -> None:
+        self.parts = parts
+        self.budget = budget
+        self._quotas = quotas
+        self._address_of = address_of
+        self._ids = TopicResources(lambda: parts.partitions.image)
+
+    def served(self) -> Mapping[int, Served]:
+        """Return what it serves."""
+        return {ApiKey.FETCH: Served(VERSIONS, self.fetch, is_raw=True)}
+
+    async def fetch(self, request: Request) -> Encoded:
+        """Answer a request.
+
+        Raises:
+            MalformedRequestError: it is none.
+        """
+        version = request.version
+        asked = decode(request.message, version, self.parts.limits.request_entries_max)
+        kept = request.connection.of(_Kept)
+        if kept.fetches is None:
+            kept.fetches = ConnectionFetches(self, request)
+        try:
+            answer = await kept.fetches.answer(asked, version, request.caller)
+        except MillraceError as error:
+            self.parts.metrics.refused(error, "Fetch")
+            answer = _refused(asked, version, code_of(error))
+        return Encoded(encode(answer, version))
+
+    def client(self, caller: GuardedCaller) -> Client:
+        """Return what is known of a caller; its throttle is to be closed."""
+        throttle = self._quotas.throttle(QuotaKind.FETCH, caller, lambda: None)
+        throttle.begin()
+        return Client(caller, caller.on_topics(Operation.CONSUME, self._ids.of), throttle)
+
+    def endpoints(self, answers: Iterable[PartitionAnswer]) -> list[Endpoint]:
+        """Return where the leaders are reached that answers name (KIP-951)."""
+        leaders = {answer.leader.broker_id for answer in answers if answer.leader is not None}
+        found = []
+        image = self.parts.partitions.image
+        for broker_id in sorted(leaders):
+            place = self._address_of(broker_id)
+            broker = None if image is None else image.broker(broker_id)
+            if place is not None:
+                found.append(Endpoint(broker_id, *place, "" if broker is None else broker.rack))
+        return found
+
+
+class _Kept:
+    """What a connection keeps for this module."""
+
+    def __init__(self) -> None:
+        self.fetches: ConnectionFetches | None = None
+
+
+class ConnectionFetches:
+    """The fetches of one connection.
+
+    Args:
+        service: of all connections.
+        request: its first one.
+    """
+
+    def __init__(self, service: FetchRequests, request: Request) -> None:
+        self._service = service
+        self._connection = request.connection
+        self._client = service.client(request.caller)
+        self._sessions = ConnectionSessions(service.budget)
+        self._followings: dict[int, Following] = {}
+        self._waiting: Following | None = None
+        self._is_closed = False
+        self._end_of_waits = asyncio.get_running_loop().create_task(self._wake_at_end())
+        self._connection.on_closed.append(self.close)
+
+    def close(self) -> None:
+        """The connection is closed."""
+        self._is_closed = True
+        self._end_of_waits.cancel()
+        for session in self._sessions:
+            self._end(session.session_id)
+        self._client.throttle.close()
+
+    async def _wake_at_end(self) -> None:
+        """Have the request that waits answered when the connection is to end."""
+        await self._connection.draining.wait()
+        if self._waiting is not None:
+            self._waiting.news.set()
+
+    # --- Sessions ----------------------------------------------------------------------------
+
+    async def answer(
+        self, request: FetchRequest, version: int, caller: GuardedCaller
+    ) -> FetchAnswer:
+        """Answer a request.
+
+        Raises:
+            MillraceError: it is refused as a whole.
+        """
+        if request.replica_id >= 0:
+            raise MalformedRequestError(
+                "brokers fetch from each other on the listener for brokers, and not by Kafka's "
+                "protocol"
+            )
+        if caller is not self._client.caller:  # It has proved who it is since.
+            self._client.throttle.close()
+            self._client = self._service.client(caller)
+        by_id = version >= TOPIC_IDS_SINCE
+        if request.session_epoch > FIRST_EPOCH:
+            session = self._sessions.next(request.session_id, request.session_epoch, by_id=by_id)
+            if isinstance(session, SessionProblem):
+                return FetchAnswer(error_code=Code[session.value])
+            session.is_busy = True
+            try:
+                return await self._answer_in(session, request, version)
+            finally:
+                session.is_busy = False
+        self._end(request.session_id)
+        following = Following(
+            AskedPartitions(self._service.parts.limits.fetch_session_partitions_max)
+        )
+        opened: Session | None = None
+        try:
+            await self._take(following, request)
+            answer = await self._serve(following, request, version, tells_all=True)
+            wants_session = version >= SESSIONS_SINCE and request.session_epoch == FIRST_EPOCH
+            if wants_session and answer.partitions and not self._is_closed:
+                opened = self._sessions.open(following.asked, by_id=by_id)
+            if opened is not None:
+                self._followings[opened.session_id] = following
+                answer.session_id = opened.session_id
+            return answer
+        finally:
+            if opened is None:
+                following.close()
+
+    async def _answer_in(
+        self, session: Session, request: FetchRequest, version: int
+    ) -> FetchAnswer:
+        """Answer a request of a session."""
+        following = self._followings[session.session_id]
+        for topic, partition in request.forgotten:
+            handle = following.asked.forget(topic, partition)
+            if handle is not None:
+                following.leave(handle)
+        try:
+            await self._take(following, request)
+        except MillraceError:
+            self._end(session.session_id)
+            raise
+        if not following.asked:
+            self._end(session.session_id)
+            return FetchAnswer()
+        if not self._sessions.count(session):
+            # There is no room for more: the reader names everything, and gets no other session.
+            self._end(session.session_id)
+            return FetchAnswer(error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
+        answer = await self._serve(following, request, version, tells_all=False)
+        answer.session_id = session.session_id
+        return answer
+
+    def _end(self, session_id: int) -> None:
+        """Forget a session, if there is one."""
+        if session_id != NO_SESSION and self._sessions.end(session_id) is not None:
+            self._followings.pop(session_id).close()
+
+    async def _take(self, following: Following, request: FetchRequest) -> None:
+        """Take up what a request names; find out what its caller may read, where that takes time.
+
+        Raises:
+            MalformedRequestError: it names too many partitions.
+        """
+        parts, asked, caller = self._service.parts, following.asked, self._client.caller
+        work = parts.turns.work()
+        for wanted in request.wanted:
+            await work.give_way()
+            asked.want(wanted, may_be_sent_on=bool(request.rack))
+        if caller.access is not None:
+            named = {wanted.topic for wanted in request.wanted}
+            resources = [parts.topics.resource(topic) for topic in named]
+            await caller.learn(Operation.CONSUME, [found for found in resources if found])
+
+    # --- One request -------------------------------------------------------------------------
+
+    async def _serve(
+        self, following: Following, request: FetchRequest, version: int, *, tells_all: bool
+    ) -> FetchAnswer:
+        """Answer a request whose partitions are known; without any, as its client owes too much."""
+        throttle = self._client.throttle
+        if throttle.delay_ms():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DELAY_MS_MAX / 1000):
+                    await throttle.wait()
+            if delay_ms := throttle.delay_ms():
+                return FetchAnswer(throttle_time_ms=delay_ms)
+        turn = FetchTurn(
+            self._service.parts, self._client, following, request, version, tells_all=tells_all
+        )
+        self._waiting = following
+        try:
+            partitions = await turn.run(self._connection.draining.is_set)
+        finally:
+            self._waiting = None
+        return FetchAnswer(
+            throttle_time_ms=throttle.delay_ms(),
+            partitions=partitions,
+            endpoints=self._service.endpoints(partitions),
+        )
+
+
+def _refused(request: FetchRequest, version: int, error_code: int) -> FetchAnswer:
+    """Return the answer to a request that is refused as a whole."""
+    if version >= SESSIONS_SINCE:
+        return FetchAnswer(error_code=error_code)
+    return FetchAnswer(
+        partitions=[
+            PartitionAnswer(wanted.topic, wanted.partition, error_code) for wanted in request.wanted
+        ]
+    )
