@@ -3,6 +3,9 @@
 NAME.json says in words and numbers what NAME.bin holds. To add one, write the JSON and run
 `python -m tests.unit.core.records.vectors`, which writes the binaries that are missing and never
 touches one that is there. A compressed one has to be made once by hand: compressors differ.
+
+One of format 2 also says what Kafka's header has. It is written by the encoder of
+`tests.fakes.kafka_batches`, which is not the product's.
 """
 
 import json
@@ -11,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from tests.fakes import kafka_batches
+from tests.fakes.kafka_batches import Record
 from tests.unit.core.records.batches import numbers_of
 
 from millrace.core.ids import (
@@ -25,7 +30,17 @@ from millrace.core.ids import (
 from millrace.core.records import column_writer
 from millrace.core.records.batch import open_batch
 from millrace.core.records.columns import Columns
-from millrace.core.records.header import parse_header, producer_section, seal, stamp
+from millrace.core.records.header import (
+    HEADER_BYTES,
+    KAFKA_FORMAT,
+    KAFKA_MAGIC,
+    MAGIC,
+    parse_header,
+    producer_section,
+    seal,
+    stamp,
+)
+from millrace.core.records.kafka_batch import read_header
 
 FOLDER = Path(__file__).resolve().parents[3] / "data" / "batches"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -58,11 +73,57 @@ def decode(topic_partition: TopicPartition, batch: bytes) -> Description:
     written: Description = dict(numbers)
     for name in ("attributes", "broker_attributes", "producer_crc"):
         written[name] = f"{numbers[name]:#x}"
-    return {"header": written, "records": [_spelled(record) for record in records.to_pylist()]}
+    found = {"header": written, "records": [_spelled(record) for record in records.to_pylist()]}
+    if header.format == KAFKA_FORMAT:
+        kafka = read_header(batch[HEADER_BYTES:])
+        found["kafka"] = {
+            "crc": f"{kafka.crc:#x}",
+            "attributes": f"{kafka.attributes:#x}",
+            "base_timestamp": kafka.base_timestamp,
+            "max_timestamp": kafka.max_timestamp,
+        }
+    return found
 
 
 def encode(described: Description) -> bytes:
     """Return the uncompressed, stamped batch that a description tells to make."""
+    return _kafka(described) if "kafka" in described else _columns(described)
+
+
+def _kafka(described: Description) -> bytes:
+    header, records, kafka = described["header"], described["records"], described["kafka"]
+    base_offset, base_timestamp = header["base_offset"], kafka["base_timestamp"]
+    own = not int(header["broker_attributes"], 16)  # Append time covers the records' own.
+    data = b"".join(
+        kafka_batches.encoded(
+            Record(
+                cell_of(record["value"]),
+                cell_of(record["key"]),
+                record["timestamp"] if own else base_timestamp,
+                [(name, cell_of(value)) for name, value in record["headers"]],
+            ),
+            record["offset"] - base_offset,
+            base_timestamp,
+        )
+        for record in records
+    )
+    body = kafka_batches.of_bytes(
+        data,
+        len(records),
+        attributes=int(kafka["attributes"], 16),
+        last_offset_delta=header["last_offset_delta"],
+        base_timestamp=base_timestamp,
+        max_timestamp=kafka["max_timestamp"],
+        producer_id=header["producer_id"],
+        producer_epoch=header["producer_epoch"],
+        base_sequence=header["base_sequence"],
+        base_offset=base_offset,
+        leader_epoch=header["leader_epoch"],
+    )
+    return _stamped(described, _section(header, body, header["attributes"], KAFKA_MAGIC), body)
+
+
+def _columns(described: Description) -> bytes:
     header, records = described["header"], described["records"]
     count, attributes = len(records), int(header["attributes"], 16)
     offsets = [record["offset"] - header["base_offset"] for record in records]
@@ -72,21 +133,28 @@ def encode(described: Description) -> bytes:
     columns = Columns(
         record_count=count,
         timestamps=np.array(times, np.int64),
-        keys=pa.array([_bytes(record["key"]) for record in records], pa.binary()),
-        values=pa.array([_bytes(record["value"]) for record in records], pa.binary()),
+        keys=pa.array([cell_of(record["key"]) for record in records], pa.binary()),
+        values=pa.array([cell_of(record["value"]) for record in records], pa.binary()),
         headers=[
-            [(name, _bytes(value)) for name, value in record["headers"]] for record in records
+            [(name, cell_of(value)) for name, value in record["headers"]] for record in records
         ],
         offset_deltas=np.array(offsets, np.int32),
     )
     written = column_writer.write(columns) if count else None
     body = b"" if written is None else written.body
     columns_there = 0 if written is None else written.attributes
-    section = producer_section(
+    # Of the rest, kinds are not to be computed.
+    section = _section(header, body, f"{columns_there | attributes & 0x38:#x}", MAGIC)
+    return _stamped(described, section, body)
+
+
+def _section(header: Description, body: bytes, attributes: str, magic: bytes) -> bytes:
+    return producer_section(
+        magic=magic,
         stored_length=len(body),
         inflated_length=len(body),
-        record_count=count,
-        attributes=columns_there | attributes & 0x38,  # Of the rest, kinds are not to be computed.
+        record_count=header["record_count"],
+        attributes=int(attributes, 16),
         base_timestamp=WallMs(header["base_timestamp"]),
         max_timestamp=WallMs(header["max_timestamp"]),
         last_offset_delta=header["last_offset_delta"],
@@ -95,6 +163,10 @@ def encode(described: Description) -> bytes:
         base_sequence=header["base_sequence"],
         delete_horizon=WallMs(header["delete_horizon"]),
     )
+
+
+def _stamped(described: Description, section: bytes, body: bytes) -> bytes:
+    header = described["header"]
     sealed = seal(partition_of(described), section, body)
     if header["leader_epoch"] < 0:
         return sealed + body
@@ -125,7 +197,8 @@ def _text(cell: bytes | None) -> Any:
     return cell.decode() if cell.isascii() else {"hex": cell.hex()}
 
 
-def _bytes(cell: Any) -> bytes | None:
+def cell_of(cell: Any) -> bytes | None:
+    """Return a key or value as a description spells it."""
     if cell is None:
         return None
     return bytes.fromhex(cell["hex"]) if isinstance(cell, dict) else cell.encode()
