@@ -1,4 +1,4 @@
-"""What `log dump` shows of transactions."""
+"""What `log dump` shows of transactions and of Kafka clients' batches."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def place(tmp_path: Path) -> _Place:
     """A committed and an aborted transaction, and a record of neither."""
     log = TransactionLog(PLACE)
     log.append([b"a"])
-    log.append([b"b", b"c"], 1)
+    log.append([b"b", b"c"], 1, as_kafka=True)
     log.append([b"d"], 2)
     log.end([1], is_committed=True)
     log.end([2, 3], is_committed=False)
@@ -34,6 +34,18 @@ def test_each_batch_says_what_it_holds(place: _Place) -> None:
     found = [_batch_document(place, batch) for batch in batches(PosixFileSystem(), place.files)]
     kinds = [batch["kind"] for batch in found]
     assert kinds == ["records", "transaction", "transaction", "markers", "markers"]
+    formats = [batch["format"] for batch in found]
+    assert formats == ["columns", "kafka", "columns", "columns", "columns"]
+
+
+def test_the_records_of_a_kafka_client_are_shown_as_any_others(
+    place: _Place, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    files = PosixFileSystem()
+    for batch in list(batches(files, place.files))[:2]:
+        _print_records(files, place, batch)
+    lines = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert [(line["offset"], line["value"]) for line in lines] == [(0, "a"), (1, "b"), (2, "c")]
 
 
 def test_markers_are_shown_as_what_they_say(

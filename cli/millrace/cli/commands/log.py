@@ -99,8 +99,9 @@ def dump(
 ) -> None:
     """Show the record batches of a log, partition after partition.
 
-    A batch is of `records`, of a `transaction`, or of `markers`: the ends of transactions. With
-    --records a marker says whose transaction was committed or aborted, and where its records lie.
+    A batch is of `records`, of a `transaction`, or of `markers`: the ends of transactions. Its
+    format is `columns`, or `kafka` as a Kafka client sent it. With --records a marker says whose
+    transaction was committed or aborted, and where its records lie.
     """
     from millrace.broker.storage import inspection
     from millrace.broker.storage.posix_file_system import PosixFileSystem
@@ -218,16 +219,19 @@ def _places(
 
 
 _BATCH_COLUMNS = (
-    *("topic", "partition", "base_offset", "last_offset", "records", "bytes", "compression"),
-    *("kind", "max_timestamp", "leader_epoch", "producer_id", "base_sequence", "position", "file"),
+    *("topic", "partition", "base_offset", "last_offset", "records", "bytes", "format"),
+    *("compression", "kind", "max_timestamp", "leader_epoch", "producer_id", "base_sequence"),
+    *("position", "file"),
 )
 _BATCH_LINE = (
-    "{:<16} {:>9} {:>12} {:>12} {:>8} {:>9} {:>11}  {:<11} {:<24} {:>12} {:>11} {:>13} {:>11}  {}"
+    "{:<16} {:>9} {:>12} {:>12} {:>8} {:>9} {:>8} {:>11}  {:<11} {:<24} {:>12} {:>11} {:>13} "
+    "{:>11}  {}"
 )
 
 
 def _batch_document(place: _Place, batch: "StoredBatch") -> dict[str, Any]:
     from millrace.core.records.compression import Codec
+    from millrace.core.records.header import KAFKA_FORMAT
 
     header = batch.header
     return {
@@ -237,6 +241,7 @@ def _batch_document(place: _Place, batch: "StoredBatch") -> dict[str, Any]:
         "last_offset": header.last_offset,
         "records": header.record_count,
         "bytes": header.length,
+        "format": "kafka" if header.format == KAFKA_FORMAT else "columns",
         "compression": Codec(header.codec).name.lower(),
         "kind": _kind_of(header),
         "base_timestamp": show_time(header.base_timestamp),
