@@ -10,7 +10,7 @@ from millrace.proto.codec import decode_fetch_response, fetch_response
 from millrace.proto.v1 import common_pb2
 from millrace.proto.v1 import fetch_pb2 as pb
 
-BATCHES = [stamped_batch(0, records=2), stamped_batch(2), stamped_batch(3)]
+BATCHES = [stamped_batch(0, records=2), stamped_batch(2, as_kafka=True), stamped_batch(3)]
 
 
 def checked(
@@ -42,7 +42,7 @@ def test_batches_are_kept_byte_for_byte() -> None:
     assert not found.is_damaged
 
 
-@pytest.mark.parametrize("at", [30, 70, -1])
+@pytest.mark.parametrize("at", [30, 70, 96, 111, -1])
 def test_batches_are_taken_up_to_the_first_that_is_damaged(at: int) -> None:
     damaged = bytearray(bytes_of(BATCHES[1]))
     damaged[at] ^= 1
