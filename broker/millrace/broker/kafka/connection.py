@@ -116,6 +116,7 @@ class KafkaConnection(ServedConnection):
         """Take the transport."""
         super().connection_made(transport)
         self.state.address = self.address
+        self.state.close = self.close
 
     def on_lost(self, reason: str) -> None:
         """Forget what it was doing."""

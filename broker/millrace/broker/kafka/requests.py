@@ -75,6 +75,7 @@ class KafkaConnectionState:
         software: of the client, as it says; empty: it does not say.
         token: that the client has proved itself with, as a call of gRPC has it; empty: none. When
             it changes, the connection's caller is found out again.
+        close: ends the connection, where that is all that can be told.
         draining: set when the connection is to end: what waits for news should answer.
         on_closed: called when the connection is gone.
     """
@@ -83,6 +84,7 @@ class KafkaConnectionState:
         self.address = address
         self.software = ""
         self.token = ""
+        self.close: Callable[[], None] = lambda: None
         self.draining = asyncio.Event()
         self.on_closed: list[Callable[[], None]] = []
         self._kept: dict[type, Any] = {}

@@ -10,6 +10,7 @@ from millrace.broker.kafka.fetch import fetch_requests
 from millrace.broker.kafka.metadata import MetadataRequests
 from millrace.broker.kafka.offsets import OffsetRequests
 from millrace.broker.kafka.parts import KafkaParts
+from millrace.broker.kafka.produce import ProduceRequests
 from millrace.broker.kafka.producer_ids import ProducerIdRequests
 from millrace.broker.kafka.replicas import ReplicaRequests
 from millrace.broker.kafka.requests import RequestModule, RequestTable
@@ -26,6 +27,7 @@ def request_table(parts: KafkaParts) -> RequestTable:
 def _modules(parts: KafkaParts) -> Sequence[RequestModule]:
     return [
         MetadataRequests(parts),
+        ProduceRequests(parts),
         ProducerIdRequests(parts),
         TopicRequests(parts),
         ConfigRequests(parts),

@@ -130,7 +130,7 @@ class RequestChecks:
                     )
                 limits = self._partitions.get(topic_partition).limits
                 outcome = record_batch.check(topic_partition, view, limits, batch_header)
-                _check_transactional(outcome, header.transactional_id)
+                check_transactional(outcome, header.transactional_id)
             except MillraceError as error:
                 outcome = without_trace(error)
             checked.append(
@@ -168,7 +168,7 @@ class RequestChecks:
                 )
 
 
-def _check_transactional(batch: BatchHeader, transactional_id: str) -> None:
+def check_transactional(batch: BatchHeader, transactional_id: str) -> None:
     """Check that a batch is transactional if its request is (P51)."""
     if batch.is_transactional != bool(transactional_id):
         raise InvalidTransactionStateError(

@@ -1,0 +1,110 @@
+"""librdkafka's producer, and Millrace's consumer reads what it wrote."""
+
+import threading
+from typing import Any
+
+import pytest
+from tests.integration.conftest import StartBroker
+from tests.integration.kafka.ends import KAFKA, bootstrap
+from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_cluster import RunningCluster
+
+from millrace.client import SyncAdmin, SyncConsumer
+
+confluent = pytest.importorskip("confluent_kafka")
+
+
+def read(broker: RunningBroker, topic: str, count: int) -> list[Any]:
+    """Return a topic's first records."""
+    found: list[Any] = []
+    with SyncConsumer(broker.address) as consumer:
+        consumer.subscribe([topic])
+        for record in consumer:
+            found.append(record)
+            if len(found) == count:
+                break
+    return found
+
+
+@pytest.fixture
+def topic(kafka_broker: RunningBroker, topic_name: str) -> str:
+    """A topic with one partition."""
+    with SyncAdmin(kafka_broker.address) as admin:
+        admin.create_topic(topic_name, 1, 1)
+    return topic_name
+
+
+@pytest.mark.parametrize("codec_name", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_librdkafka_writes_and_millraces_consumer_reads(
+    kafka_broker: RunningBroker, topic: str, codec_name: str, *, idempotent: bool
+) -> None:
+    settings = {
+        "bootstrap.servers": bootstrap(kafka_broker),
+        "compression.type": codec_name,
+        "enable.idempotence": idempotent,
+        "linger.ms": 5,
+    }
+    producer = confluent.Producer(settings)
+    failed: list[Any] = []
+    for number in range(1000):
+        producer.produce(
+            topic,
+            key=b"%d" % (number % 7),
+            value=b"value-%d" % number * 5,
+            headers={"h": b"%d" % number},
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+    assert producer.flush(30) == 0
+    assert failed == []
+    found = read(kafka_broker, topic, 1000)
+    assert [record.value for record in found] == [b"value-%d" % n * 5 for n in range(1000)]
+    assert found[9].key == b"2"
+    assert dict(found[9].headers) == {"h": b"9"}
+
+
+def test_a_quota_delays_who_exceeds_it_and_says_so(start_broker: StartBroker) -> None:
+    broker = start_broker({**KAFKA})
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic("t", 1, 1)
+        admin.set_quota("slow", client_id="rdkafka", produce_bytes_per_second=100_000)
+    settings = {"bootstrap.servers": bootstrap(broker), "linger.ms": 0}
+    told = threading.Event()
+    producer = confluent.Producer({**settings, "throttle_cb": lambda _: told.set()})
+    for _ in range(5):
+        producer.produce("t", bytes(100_000))
+        producer.flush(30)
+    wait_until(lambda: producer.poll(0.05) is not None and told.is_set(), "a throttle is told")
+
+
+def test_leaders_die_and_librdkafka_loses_and_doubles_nothing(tmp_path: Any) -> None:
+    with RunningCluster(tmp_path, KAFKA) as cluster:
+        cluster.create_topic("t", 3, 3, {"min.insync.replicas": "2"})
+        settings = {
+            "bootstrap.servers": bootstrap(*cluster.brokers),
+            "enable.idempotence": True,
+            "linger.ms": 2,
+        }
+        producer = confluent.Producer(settings)
+        failed: list[Any] = []
+
+        def write(numbers: range) -> None:
+            for number in numbers:
+                producer.produce(
+                    "t",
+                    b"%d" % number,
+                    partition=number % 3,
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                )
+                producer.poll(0)
+
+        write(range(1000))
+        cluster[0].kill()
+        write(range(1000, 2000))
+        assert producer.flush(60) == 0
+        cluster[0].start()
+        write(range(2000, 2500))
+        assert producer.flush(60) == 0
+        assert failed == []
+        found = read(cluster[1], "t", 2500)
+        assert sorted(int(record.value) for record in found) == list(range(2500))

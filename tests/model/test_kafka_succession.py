@@ -1,0 +1,129 @@
+"""Producers of Kafka that pipeline, against leaders that do not know them: nothing is lost (K1).
+
+The producer is idempotent, as librdkafka's is: it sends batches in their order, several before the
+first answer, and repeats in their order those that were not taken. The leader may refuse any for a
+moment, as when replicas are lacking, and another one without any state may take its place, as after
+the records were deleted by retention. What the producer was told is written must be in the log
+once, in the order in which it was sent. A mutant of the listener, which takes no batch for a
+successor, breaks that.
+"""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+from tests.fakes.kafka_batches import Record, batch_of
+
+from millrace.broker.kafka.succession import Succession
+from millrace.core.errors import DuplicateSequenceError, MillraceError, NotEnoughReplicasError
+from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
+from millrace.core.records import kafka_batch
+from millrace.core.records.batch_limits import BatchLimits
+from millrace.core.records.header import BatchHeader
+from millrace.core.replica.log.producer_states import ProducerStates
+
+PLACE = TopicPartition(TopicId(bytes(16)), 0)
+PRODUCER = 7
+IN_FLIGHT_MAX = 5
+BATCHES = 60
+LIMITS = BatchLimits(batch_bytes_max=1 << 20, inflated_bytes_max=1 << 20)
+STEPS_MAX = 20_000
+
+
+def header_of(sequence: int) -> BatchHeader:
+    batch = batch_of([Record(b"v")], producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence)
+    return kafka_batch.adopt(PLACE, memoryview(batch), LIMITS)[1]
+
+
+HEADERS = [header_of(sequence) for sequence in range(BATCHES)]
+
+
+class Unnoticing(Succession):
+    """The mutant."""
+
+    def begin(self, *batch: object) -> bool:
+        del batch
+        return False
+
+
+@dataclass
+class Story:
+    """One run."""
+
+    rng: random.Random
+    succession: Succession
+    states: ProducerStates = field(default_factory=ProducerStates)
+    log: list[int] = field(default_factory=list)
+    told: list[int] = field(default_factory=list)
+    waiting: deque[int] = field(default_factory=lambda: deque(range(BATCHES)))
+    sent: deque[tuple[int, bool]] = field(default_factory=deque)
+    repeated: list[int] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Go on until all batches are written, or none is any more."""
+        for _ in range(STEPS_MAX):
+            if not self.waiting and not self.sent and not self.repeated:
+                return
+            step = self.rng.random()
+            if step < 0.03:
+                self.states = ProducerStates()  # The next leader knows nobody.
+            elif step < 0.5:
+                self.send()
+            else:
+                self.answer()
+
+    def send(self) -> None:
+        """Send the next batch; what was not taken is repeated when nothing is under way."""
+        if self.repeated:
+            if not self.sent:
+                self.waiting.extendleft(sorted(self.repeated, reverse=True))
+                self.repeated.clear()
+            return
+        if self.waiting and len(self.sent) < IN_FLIGHT_MAX:
+            sequence = self.waiting.popleft()
+            is_successor = self.succession.begin(PLACE, PRODUCER, 0, sequence)
+            self.sent.append((sequence, is_successor))
+
+    def answer(self) -> None:
+        """The leader judges a batch, and the producer hears of it."""
+        if not self.sent:
+            return
+        sequence, is_successor = self.sent.popleft()
+        try:
+            self.judge(sequence, is_successor)
+        except DuplicateSequenceError:
+            pass  # librdkafka takes it for written.
+        except MillraceError:
+            self.repeated.append(sequence)
+            return
+        self.told.append(sequence)
+        self.succession.end(PLACE, PRODUCER, 0, sequence)
+
+    def judge(self, sequence: int, is_successor: bool) -> None:
+        if self.rng.random() < 0.2:
+            raise NotEnoughReplicasError("for a moment")
+        header = HEADERS[sequence]
+        if self.states.check(header, is_successor=is_successor) is None:
+            self.states.update(header, Offset(len(self.log)), WallMs(1))
+            self.log.append(sequence)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether what the producer was told is in the log, once and in its order."""
+        return self.log == sorted(set(self.log)) and set(self.told) <= set(self.log)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_a_producer_was_told_is_written_is_in_the_log_in_its_order(seed: int) -> None:
+    story = Story(random.Random(seed), Succession())
+    story.run()
+    assert story.is_sound, (story.log, story.told)
+    assert story.told == list(range(BATCHES)), "it goes on in the end"
+
+
+def test_without_that_rule_batches_are_lost_or_out_of_order() -> None:
+    stories = [Story(random.Random(seed), Unnoticing()) for seed in range(20)]
+    for story in stories:
+        story.run()
+    assert not all(story.is_sound for story in stories)

@@ -1,0 +1,248 @@
+"""Produce on the loop: memory, quotas, rights, time, and what is told of it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
+from tests.fakes.call_context import CALLER
+from tests.fakes.kafka_batches import Record, batch_of
+from tests.fakes.quotas import follow, limit
+from tests.fakes.stamped_batches import TOPIC_PARTITION
+from tests.fakes.two_replicas import HERE
+from tests.fakes.until import until
+from tests.unit.broker.rpc.test_produce_stream import Served as ServedPartition
+
+from millrace.broker.guard.callers import Access, GuardedCaller
+from millrace.broker.guard.file_guard import FileGuard
+from millrace.broker.kafka.errors import Code
+from millrace.broker.kafka.names import Names
+from millrace.broker.kafka.produce import ProduceRequests
+from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Later, Request
+from millrace.core.guard.identity import Identity
+from millrace.core.guard.rules import parse_rules
+from millrace.core.ids import BrokerId, ProducerId
+from millrace.core.metadata.broker_levels import KAFKA_BATCHES
+from millrace.core.topics import TopicName
+from millrace.runtime.clock import monotonic_now
+
+NAME = TopicName("default", "t")
+BATCH = batch_of([Record(b"a")])
+VERSION = 9
+
+
+class Producing:
+    """A listener over one partition; the test is its connection."""
+
+    def __init__(self, the: ServedPartition, caller: GuardedCaller = CALLER) -> None:
+        self.the = the
+        self.caller = caller
+        self.level = KAFKA_BATCHES
+        topic = SimpleNamespace(topic_id=TOPIC_PARTITION.topic_id, name=NAME)
+        self.image: Any = SimpleNamespace(
+            topics={NAME: topic},
+            topics_by_id={topic.topic_id: topic},
+            cluster=SimpleNamespace(
+                next_producer_id=ProducerId(100), brokers=SimpleNamespace(values=self.brokers)
+            ),
+            in_words=lambda error: error,
+            partition=lambda _: SimpleNamespace(leader=BrokerId(1), leader_epoch=4),
+            broker=lambda _: None,
+        )
+        partitions: Any = the.service.partitions
+        partitions.image = self.image
+        parts: Any = SimpleNamespace(
+            broker=SimpleNamespace(
+                channel=SimpleNamespace(metadata=self.image),
+                config=SimpleNamespace(limits=the.service.limits),
+                partitions=partitions,
+            ),
+            services=SimpleNamespace(produce=the.service),
+            names=Names("default"),
+            addresses=SimpleNamespace(of=lambda _: ("there", 9092)),
+        )
+        self.requests = ProduceRequests(parts)
+        self.connection = KafkaConnectionState("10.0.0.1:4711")
+
+    def brokers(self) -> list[Any]:
+        return [SimpleNamespace(name="broker-0", level=self.level)]
+
+    async def send(self, batch: bytes = BATCH, topic: str = "t", **more: Any) -> Later | None:
+        """Send a batch; return the answer to come."""
+        kind: Any = ProduceRequest.TopicProduceData
+        partition = kind.PartitionProduceData(index=0, records=batch)
+        data = [kind(name=topic, partition_data=[partition])]
+        message = ProduceRequest(
+            **{"transactional_id": None, "acks": 1, "timeout_ms": 30_000, **more}, topic_data=data
+        )
+        body = memoryview(bytes(message.encode(version=VERSION)))
+        (served,) = self.requests.served().values()
+        found: Later | None = await served.handler(
+            Request(ApiKey.PRODUCE, VERSION, "", body, self.caller, self.connection)
+        )
+        return found
+
+    async def result(self, later: Later | None) -> tuple[int, int, int]:
+        """Return code, base offset and delay of an answer."""
+        assert later is not None
+        encoded = await asyncio.wait_for(later.response, 10)
+        found: Any = ProduceResponse.decode(b"".join(encoded.parts), version=VERSION)
+        (partition,) = found.responses[0].partition_responses
+        return partition.error_code, partition.base_offset, found.throttle_time_ms
+
+    async def produce(self, batch: bytes = BATCH, **more: Any) -> tuple[int, int, int]:
+        """Return code, base offset and delay of the answer to a batch."""
+        return await self.result(await self.send(batch, **more))
+
+    def close(self) -> None:
+        """The connection is gone."""
+        for tell in self.connection.on_closed:
+            tell()
+
+
+@contextlib.asynccontextmanager
+async def producing(caller: GuardedCaller = CALLER) -> AsyncIterator[Producing]:
+    """Serve one partition that this broker leads."""
+    the = ServedPartition(30_000)
+    the.lead(HERE, 2)
+    the.follow()
+    try:
+        yield Producing(the, caller)
+    finally:
+        the.checker.close()
+        await asyncio.to_thread(the.appender.close)
+
+
+def memory_of(one: Producing) -> int:
+    return one.the.service.memory.used
+
+
+async def test_batches_get_their_offsets_in_their_order_and_give_their_memory_back() -> None:
+    async with producing() as one:
+        large = batch_of([Record(bytes(50_000))])
+        sent = [await one.send(large if number % 2 else BATCH) for number in range(10)]
+        assert [(await one.result(later))[:2] for later in sent] == [(0, n) for n in range(10)]
+        assert memory_of(one) == 0
+        stored = one.the.partition.log
+        assert stored.log_end_offset == 10
+
+
+async def test_the_next_request_is_not_taken_before_there_is_memory_for_it() -> None:
+    async with producing() as one:
+        memory = one.the.service.memory
+        memory.bytes_max = 150
+        memory.used = 100
+        sending = asyncio.create_task(one.send())
+        await asyncio.sleep(0.01)
+        assert not sending.done()
+        memory.used = 0
+        memory._serve()
+        assert (await one.result(await sending))[0] == 0
+        assert memory.used == 0
+
+
+async def test_what_is_under_way_when_the_connection_ends_gives_its_memory_back() -> None:
+    async with producing() as one:
+        with one.the.checker_at_work():
+            later = await one.send(batch_of([Record(bytes(50_000))]))
+            assert memory_of(one) > 50_000
+            one.close()
+        assert later is not None
+        await until(lambda: memory_of(one) == 0)
+        assert one.the.service.appending._open == {}
+
+
+async def test_who_exceeds_a_quota_is_told_so_and_not_served_until_it_may_go_on() -> None:
+    async with producing() as one:
+        follow(one.the.quotas, limit(produce=1000))
+        first = await one.produce(batch_of([Record(bytes(2000))]))
+        assert first[0] == 0
+        assert first[2] > 0
+        sending = asyncio.create_task(one.send())
+        await asyncio.sleep(0.02)
+        assert not sending.done()
+        follow(one.the.quotas)
+        await asyncio.wait_for(sending, 10)
+
+
+async def test_brokers_of_an_earlier_release_do_not_get_batches_that_they_do_not_know() -> None:
+    async with producing() as one:
+        one.level = KAFKA_BATCHES - 1
+        code, base_offset, _ = await one.produce()
+        assert (code, base_offset) == (Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1)
+        assert memory_of(one) == 0
+        one.level = KAFKA_BATCHES
+        assert (await one.produce())[:2] == (0, 0)
+
+
+async def test_who_may_not_write_hears_the_same_of_topics_that_are_there_and_not() -> None:
+    access = Access(FileGuard(None, parse_rules("")), Identity("stranger"), None)
+    async with producing(replace(CALLER, principal="stranger", access=access)) as one:
+        for topic in ("t", "nowhere"):
+            assert (await one.produce(topic=topic))[0] == Code.TOPIC_AUTHORIZATION_FAILED
+        assert memory_of(one) == 0
+
+
+async def test_a_producer_id_that_nobody_gave_out_is_tried_again() -> None:
+    async with producing() as one:
+        batch = batch_of([Record()], producer_id=100, producer_epoch=0, base_sequence=0)
+        assert (await one.produce(batch))[0] == Code.NOT_ENOUGH_REPLICAS
+        batch = batch_of([Record()], producer_id=99, producer_epoch=0, base_sequence=0)
+        assert (await one.produce(batch))[:2] == (0, 0)
+
+
+async def test_a_transactional_batch_needs_its_id_and_all_acknowledgements() -> None:
+    async with producing() as one:
+        batch = batch_of(
+            [Record()], attributes=0x10, producer_id=9, producer_epoch=0, base_sequence=0
+        )
+        assert (await one.produce(batch))[0] == Code.INVALID_TXN_STATE
+        assert (await one.produce(BATCH, transactional_id="copy", acks=-1))[0] == (
+            Code.INVALID_TXN_STATE
+        )
+        assert (await one.produce(batch, transactional_id="copy", acks=1))[0] == (
+            Code.INVALID_REQUEST
+        )
+
+
+async def test_an_unforeseen_failure_of_the_check_refuses_the_request_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async with producing() as one:
+        with monkeypatch.context() as patched:
+            patched.setattr("millrace.core.records.kafka_batch.adopt", fail)
+            assert (await one.produce())[0] == Code.UNKNOWN_SERVER_ERROR
+        assert (await one.produce())[0] == 0
+        assert memory_of(one) == 0
+
+
+async def test_a_request_whose_time_is_up_is_answered() -> None:
+    async with producing() as one:
+        later = await one.send(acks=-1, timeout_ms=-5)  # The other replica does not report it.
+        assert later is not None
+        await until(lambda: one.the.partition.log.log_end_offset == 1)
+        assert not later.response.done()
+        one.the.service.appending.expire(monotonic_now())
+        assert (await one.result(later))[0] == Code.REQUEST_TIMED_OUT
+        assert memory_of(one) > 0, "until it is judged"
+        one.the.follow()
+        await until(lambda: memory_of(one) == 0)
+
+
+async def test_a_refusal_without_acknowledgement_ends_the_connection() -> None:
+    async with producing() as one:
+        ended: list[int] = []
+        one.connection.close = lambda: ended.append(1)
+        assert await one.send(acks=0) is None
+        await until(lambda: one.the.partition.log.log_end_offset == 1)
+        assert ended == []
+        assert await one.send(topic="nowhere", acks=0) is None
+        assert ended == [1]
+        assert memory_of(one) == 0
