@@ -384,17 +384,15 @@ class BrokerRegistration:
         own = self._own_address(listener)
         by_tls = self.tls_addresses.at(listener)
         if listener.has_tls:
-            return by_tls or own  # A broker of an earlier release does not say that it has TLS.
+            return by_tls
         return "" if by_tls and by_tls == own else own
 
     def drpc_address_at(self, listener: Listener) -> str:
         """Return where the callers of a listener connect by DRPC; empty: they cannot."""
         by_tls = self.tls_addresses.at(listener)
         # Beside plain text there is TLS by gRPC alone.
-        is_tls_alone = by_tls == self._own_address(listener)
-        if by_tls and is_tls_alone is not listener.has_tls:
-            return ""
-        return self.drpc_addresses.at(listener)
+        is_tls_alone = bool(by_tls) and by_tls == self._own_address(listener)
+        return self.drpc_addresses.at(listener) if is_tls_alone is listener.has_tls else ""
 
     def _own_address(self, listener: Listener) -> str:
         return self.outside_address if listener.is_outside else self.address

@@ -224,7 +224,7 @@ ALONE = SideAddresses("h:1", "o:2", "r:3")
 @pytest.mark.parametrize(
     ("by_tls", "plain_callers", "tls_callers"),
     [
-        (PLAIN, ["h:1", "o:2", "d:4", "d:5"], ["h:1", "o:2", "d:4", "d:5"]),
+        (PLAIN, ["h:1", "o:2", "d:4", "d:5"], ["", "", "", ""]),
         (BOTH, ["h:1", "o:2", "d:4", "d:5"], ["h:11", "o:12", "", ""]),
         (ALONE, ["", "", "", ""], ["h:1", "o:2", "d:4", "d:5"]),
     ],
