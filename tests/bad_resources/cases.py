@@ -548,6 +548,9 @@ CLUSTERS: Final = (
     case("a host with a space",
          outside(named="host", brokers=[{"name": "host-b-0", "advertisedHost": "broker 0"}]),
          "spec.listeners.outside.brokers[0].advertisedHost", "should match"),
+    case("a port for TLS that is none",
+         outside(named="tls", brokers=[{"name": "tls-b-0", "tlsAdvertisedPort": 0}]),
+         "spec.listeners.outside.brokers[0].tlsAdvertisedPort", "greater than or equal to 1"),
     # The rest.
     case("a policy for volumes that is none", cluster(volumeDeletion="Keep"),
          "spec.volumeDeletion", '"Delete", "Retain"'),
