@@ -119,6 +119,11 @@ class Cluster:
         self.driver.drpc_addresses[BrokerId(broker_id)] = addresses
         self.driver.beat(self.life(broker_id))
 
+    def give_kafka_addresses(self, broker_id: int, addresses: SideAddresses) -> None:
+        """Report where Kafka's clients reach a broker in its heartbeats from now on."""
+        self.driver.kafka_addresses[BrokerId(broker_id)] = addresses
+        self.driver.beat(self.life(broker_id))
+
     def report_offline(self, broker_id: int, topic_id: TopicId) -> None:
         """Report a topic's first partition as offline in a broker's heartbeat."""
         self.driver.beat(self.life(broker_id), offline=[TopicPartition(topic_id, 0)])

@@ -65,7 +65,7 @@ class ControllerDriver:
         reads: keys of pending reads.
         writes: pending writes, oldest first.
         reluctances: of the heartbeats of `beat`, by broker id.
-        media, outside_addresses, drpc_addresses, levels: likewise, by broker.
+        media, outside_addresses, drpc_addresses, kafka_addresses, levels: likewise, by broker.
         asks: brokers that were asked for log ends.
         lacking: reports of eligible replicas that lack records.
         unclean: reports of unclean elections.
@@ -100,6 +100,7 @@ class ControllerDriver:
         self.media: dict[BrokerId, tuple[Media, ...]] = {}
         self.outside_addresses: dict[BrokerId, str] = {}
         self.drpc_addresses: dict[BrokerId, SideAddresses] = {}
+        self.kafka_addresses: dict[BrokerId, SideAddresses] = {}
         self.levels: dict[BrokerId, int] = {}
         self.asks: list[AskLogEnds] = []
         self.lacking: list[LackingCommitted] = []
@@ -226,6 +227,7 @@ class ControllerDriver:
                 media=self.media.get(life.broker_id, ()),
                 outside_address=self.outside_addresses.get(life.broker_id, ""),
                 drpc_addresses=self.drpc_addresses.get(life.broker_id, NOWHERE),
+                kafka_addresses=self.kafka_addresses.get(life.broker_id, NOWHERE),
                 level=self.levels.get(life.broker_id, BROKER_LEVEL),
             )
         )

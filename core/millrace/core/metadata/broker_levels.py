@@ -19,7 +19,8 @@ records to readers of committed ones. So `__transactions` is not created before 
 that level, and from then on no other broker is registered.
 
 A broker below level 4 takes a batch of format 2 for damage. So leaders refuse the batches of
-Kafka's clients as long as one is registered.
+Kafka's clients as long as one is registered. Once there is none, and a broker has a listener for
+these clients, none is registered any more: logs may have such batches.
 
 Source: Kafka's features (KIP-584), without a command that enables them.
 """
@@ -28,7 +29,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from millrace.core.errors import UnsupportedFeatureError
-from millrace.core.metadata.model import ClusterState, Topic
+from millrace.core.metadata.model import NOWHERE, ClusterState, Topic
 from millrace.core.topics import TRANSACTIONS_TOPIC
 from millrace.core.words import some
 
@@ -96,16 +97,31 @@ def _check_all(cluster: ClusterState, level: int, what: str) -> None:
         )
 
 
-def refusal(level: int, name: str, topics: Iterable[Topic]) -> UnsupportedFeatureError | None:
-    """Return why a broker cannot be registered: it does not know what a topic needs.
+def refusal(
+    level: int, name: str, cluster: ClusterState, topics: Iterable[Topic]
+) -> UnsupportedFeatureError | None:
+    """Return why a broker cannot be registered: it does not know what is in use.
 
     Args:
         level: of the broker.
         name: of the broker.
+        cluster: which brokers there are.
         topics: all that there are, with the deleted ones.
     """
     if level >= BROKER_LEVEL:
         return None
+    registered = cluster.brokers.values()
+    listening = sorted(
+        broker.name
+        for broker in registered
+        if broker.kafka_addresses != NOWHERE and broker.name != name
+    )
+    if listening and level < KAFKA_BATCHES <= min(broker.level for broker in registered):
+        return UnsupportedFeatureError(
+            f"broker {name!r} speaks level {level}, and does not know the batches of Kafka's "
+            f"clients, for whom {some([*map(repr, listening)])} may be reached: upgrade it to the "
+            "release of the other brokers"
+        )
     beyond = sorted(str(topic.name) for topic in topics if _level_of_topic(topic) > level)
     if not beyond:
         return None

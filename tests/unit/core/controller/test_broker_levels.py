@@ -14,7 +14,8 @@ from millrace.core.metadata.broker_levels import (
     FIRST_LEVEL,
     check_kafka_batches,
 )
-from millrace.core.metadata.model import BrokerRegistration, Topic
+from millrace.core.metadata.broker_levels import TRANSACTIONS as TRANSACTIONS_LEVEL
+from millrace.core.metadata.model import BrokerRegistration, SideAddresses, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
     CreateTopics,
@@ -156,6 +157,27 @@ def test_kafka_batches_wait_for_the_last_upgrade() -> None:
     del cluster.driver.levels[B]
     cluster.restart(1, "3")
     check_kafka_batches(cluster.driver.image.cluster)
+
+
+def test_no_earlier_broker_comes_back_to_where_kafkas_clients_may_have_written() -> None:
+    """K4: logs may have their batches once all brokers knew them, and somebody listened."""
+    cluster = Cluster()
+    cluster.driver.kill(B)
+    transacting = replace(registration(1, "2"), level=TRANSACTIONS_LEVEL)
+    cluster.driver.levels[B] = TRANSACTIONS_LEVEL
+    cluster.driver.start_broker(transacting)  # Nobody listens.
+    cluster.give_kafka_addresses(0, SideAddresses(clients="a:1"))
+    # It was of that release before, so nothing can have been written: it may start again.
+    cluster.driver.kill(B)
+    cluster.driver.start_broker(replace(transacting, incarnation_id="3"))
+    cluster.driver.kill(B)
+    del cluster.driver.levels[B]
+    cluster.restart(1, "4")
+    cluster.driver.kill(B)
+    refused = cluster.driver.ask(replace(transacting, incarnation_id="5"))
+    assert isinstance(refused, UnsupportedFeatureError)
+    assert "batches of Kafka's clients, for whom 'b0' may be reached" in refused.message
+    cluster.restart(1, "6")
 
 
 def test_settings_can_be_taken_away_whatever_the_brokers_are() -> None:

@@ -90,7 +90,8 @@ def refusal(
         )
     if problem is not None:
         return InvalidConfigError(problem)
-    if (unsupported := broker_levels.refusal(request.level, request.name, topics)) is not None:
+    unsupported = broker_levels.refusal(request.level, request.name, cluster, topics)
+    if unsupported is not None:
         return unsupported
     # A clean-shutdown marker is the last thing that a life writes: that one is over.
     if is_alive and kind_of(known, request) is not Restart.CLEAN:
