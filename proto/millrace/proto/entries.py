@@ -77,7 +77,7 @@ def _too_many(
         count = len(entries)
         if count > entries_max * (numbers_factor if name in outline.numbers else 1):
             return f"{count} {name}"
-        if inside := outline.inside.get(name):
+        if count and (inside := outline.inside.get(name)):
             problem = _too_many(inside, b"".join(entries), entries_max, NUMBERS_PER_ENTRY)
             if problem is not None:
                 return problem

@@ -1,6 +1,6 @@
 """The guard of a broker by files: whom tokens prove, and what rules allow."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from millrace.broker.guard.credentials import Credential, bearer_token, certified
@@ -8,7 +8,7 @@ from millrace.broker.guard.guard import AuthorityAwayError, Guard
 from millrace.core.guard.access import Demand
 from millrace.core.guard.decisions import Decision, Decisions
 from millrace.core.guard.identity import Identity, RefusedCredentialError
-from millrace.core.guard.token_file import Tokens, digest_of
+from millrace.core.guard.token_file import TokenEntry, Tokens, digest_of
 from millrace.core.ids import MonotonicMs, WallMs
 from millrace.runtime.clock import monotonic_now, wall_now
 
@@ -60,6 +60,14 @@ class FileAuthenticator:
         if now_proved.groups != proved.groups:
             raise RefusedCredentialError("its principal is of other groups by now")
 
+    def tokens_of(self, principal: str, now: WallMs) -> Sequence[TokenEntry]:
+        """Return the tokens of a principal that count now."""
+        return [
+            entry
+            for entry in self.tokens.of(principal)
+            if entry.expires_at is None or now < entry.expires_at
+        ]
+
     def _found(self, digest: bytes, now: WallMs) -> Credential:
         entry = self.tokens.find(digest)
         if entry is None:
@@ -107,6 +115,11 @@ class FileGuard(Guard):
     def check(self, credential: Credential) -> None:
         if self._authenticator is not None:
             self._authenticator.check(credential, wall_now())
+
+    def tokens_of(self, principal: str) -> Sequence[TokenEntry] | None:
+        if self._authenticator is None:
+            return None
+        return self._authenticator.tokens_of(principal, wall_now())
 
     async def learn(
         self, identity: Identity, demands: Iterable[Demand], *, all_needed: bool

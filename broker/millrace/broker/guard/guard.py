@@ -12,7 +12,7 @@ its request is decoded.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from millrace.broker.guard.credentials import Credential
@@ -20,6 +20,7 @@ from millrace.core.errors import AuthenticationFailedError, MillraceError
 from millrace.core.guard.access import Demand, refusal
 from millrace.core.guard.decisions import Decision
 from millrace.core.guard.identity import Identity
+from millrace.core.guard.token_file import TokenEntry
 from millrace.core.ids import MonotonicMs
 
 NOT_KNOWN: Final = (
@@ -100,6 +101,14 @@ class Guard(ABC):
     @abstractmethod
     def is_listed(self, identity: Identity, demand: Demand) -> bool:
         """Return whether somebody sees an entry of a list; nobody is asked for that."""
+
+    def tokens_of(self, principal: str) -> Sequence[TokenEntry] | None:
+        """Return the tokens by which a principal can log in with a password, the newest one last.
+
+        None: this guard knows nobody's, whoever it is.
+        """
+        del principal
+        return None
 
     def check_known(self, identity: Identity) -> None:
         """Refuse somebody who may do nothing at all here, and is nobody.

@@ -157,23 +157,19 @@ class ConfigRequests:
                 for setting in _of_broker(entry, named)
             ),
         ]
-        return sorted(settings, key=lambda setting: setting.name)
+        by_name: dict[str, ShownSetting] = {}
+        for setting in settings:  # Two of ours may stand for one of Kafka's.
+            by_name.setdefault(setting.name, setting)
+        return [setting for _, setting in sorted(by_name.items())]
 
     def _of_kafka(self) -> Iterator[ShownSetting]:
         """Yield what tools look for in a broker of Kafka's."""
         own_id = str(self._parts.addresses.own_id)
-        creates = to_text(self._parts.broker.config.kafka.auto_create_topics)
         bytes_max = str(self._parts.broker.config.limits.message_bytes_max)
         for name, value, kind, meaning in (
             ("broker.id", own_id, ConfigType.INT, "The broker's id."),
             ("node.id", own_id, ConfigType.INT, "The broker's id."),
             ("delete.topic.enable", "true", ConfigType.BOOLEAN, "Topics can be deleted."),
-            (
-                "auto.create.topics.enable",
-                creates,
-                ConfigType.BOOLEAN,
-                "Millrace's `kafka.auto_create_topics`.",
-            ),
             (
                 "message.max.bytes",
                 bytes_max,

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.guard.credentials import Credential
 from millrace.broker.kafka import codec, frames
 from millrace.broker.kafka.api_versions import unknown_version
 from millrace.broker.kafka.frames import RequestHeader
@@ -51,6 +52,8 @@ _STRANGER_BYTES_MAX: Final = 64 << 10
 """Of a request, before it is known who asks."""
 _WAITING_BYTES_MAX: Final = 1 << 20
 """Of requests that have come and were not begun, beside one."""
+_CHECK_MS: Final = 1_000
+"""For how long a credential counts without a look: so soon one that has ended is refused."""
 _UNPRINTABLE: Final = re.compile(r"[^!-~]")
 
 
@@ -89,7 +92,8 @@ class KafkaConnection(ServedConnection):
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._caller: GuardedCaller | None = None
-        self._token = ""  # With which the caller was found out.
+        self._credential: Credential | None = None  # With which the caller was found out.
+        self._checked_ms = 0  # When it counted.
         self._client_id = ""
 
     # --- ServedConnection --------------------------------------------------------------------
@@ -117,6 +121,7 @@ class KafkaConnection(ServedConnection):
         super().connection_made(transport)
         self.state.address = self.address
         self.state.close = self.close
+        self.state.is_encrypted = transport.get_extra_info("ssl_object") is not None
 
     def on_lost(self, reason: str) -> None:
         """Forget what it was doing."""
@@ -136,8 +141,6 @@ class KafkaConnection(ServedConnection):
         said: list[tuple[str, str | bytes]] = [("user-agent", self.state.software or "kafka")]
         if self._client_id:
             said += client_id_to_metadata(self._client_id)
-        if self.state.token:
-            said.append(("authorization", f"Bearer {self.state.token}"))
         return said
 
     # --- Requests ----------------------------------------------------------------------------
@@ -178,7 +181,7 @@ class KafkaConnection(ServedConnection):
         """Handle requests until the connection ends."""
         try:
             async with AsyncExitStack() as counted:
-                while not (self.is_draining and not self.is_busy):
+                while not self.state.is_refused and not (self.is_draining and not self.is_busy):
                     if not self._requests or not self.is_writable:
                         self._news.clear()
                         await self._news.wait()
@@ -209,6 +212,10 @@ class KafkaConnection(ServedConnection):
             MillraceError: the connection has to end.
         """
         size, begun, frame = len(payload), host.monotonic_s(), memoryview(payload)
+        if (take_raw := self.state.take_raw) is not None:
+            self._released(size)
+            self.transport.writelines(frames.framed(await take_raw(bytes(frame))))
+            return
         header = frames.parse_request_header(frame)
         answer = _Answer(header)
         self._answers.append(answer)
@@ -251,15 +258,19 @@ class KafkaConnection(ServedConnection):
             MillraceError: nobody may ask so.
         """
         client_id = _UNPRINTABLE.sub("_", header.client_id)[:CLIENT_ID_CHARACTERS_MAX]
-        if self._caller is None or self._token != self.state.token:
-            self._client_id, self._token = client_id, self.state.token
+        calls, name, shown = self._server.calls, codec.name_of(header.key), self.state.credential
+        if self._caller is None or self._credential is not shown:
+            self._client_id = client_id
             if served.is_for_strangers and self._server.asks_who_calls:
-                return self._server.calls.stranger(self)
+                return calls.stranger(self)
             await counted.aclose()
-            name = codec.name_of(header.key)
-            begun = self._server.calls.begun(self, name)
-            self._caller = await counted.enter_async_context(begun)
-        elif client_id != self._caller.client_id:
+            self._caller = await counted.enter_async_context(calls.begun(self, name, shown))
+            self._credential, self._checked_ms = shown, monotonic_now()
+            return self._caller
+        if not served.is_for_strangers and self._checked_ms + _CHECK_MS < monotonic_now():
+            calls.check_again(self._caller, name)
+            self._checked_ms = monotonic_now()
+        if client_id != self._caller.client_id:
             self._caller = replace(self._caller, client_id=client_id)
         return self._caller
 

@@ -139,3 +139,8 @@ def answer_header(correlation_id: int, size: int, *, has_tags: bool) -> bytes:
     if has_tags:
         return _ANSWER.pack(size + 5, correlation_id) + b"\0"
     return _ANSWER.pack(size + 4, correlation_id)
+
+
+def framed(said: bytes) -> tuple[bytes, bytes]:
+    """Return what is sent without a header, with its length."""
+    return _LENGTH.pack(len(said)), said

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
 from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.guard.credentials import Credential
 from millrace.core.records.header import Buffer
 
 _T = TypeVar("_T")
@@ -73,9 +74,12 @@ class KafkaConnectionState:
     Attributes:
         address: as given.
         software: of the client, as it says; empty: it does not say.
-        token: that the client has proved itself with, as a call of gRPC has it; empty: none. When
-            it changes, the connection's caller is found out again.
         close: ends the connection, where that is all that can be told.
+        is_encrypted: whether it is by TLS.
+        credential: that the client has proved itself with; None: with none. When it changes, the
+            connection's caller is found out again.
+        is_refused: set when it proved nothing: the connection ends after the answer.
+        take_raw: answers what comes next, which are no requests; None: requests come.
         draining: set when the connection is to end: what waits for news should answer.
         on_closed: called when the connection is gone.
     """
@@ -83,8 +87,11 @@ class KafkaConnectionState:
     def __init__(self, address: str) -> None:
         self.address = address
         self.software = ""
-        self.token = ""
         self.close: Callable[[], None] = lambda: None
+        self.is_encrypted = False
+        self.credential: Credential | None = None
+        self.is_refused = False
+        self.take_raw: Callable[[bytes], Awaitable[bytes]] | None = None
         self.draining = asyncio.Event()
         self.on_closed: list[Callable[[], None]] = []
         self._kept: dict[type, Any] = {}

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from millrace.broker.kafka.administration import TopicRequests
 from millrace.broker.kafka.api_versions import ApiVersionsRequests
+from millrace.broker.kafka.authentication import AuthenticationRequests
 from millrace.broker.kafka.client_quotas import QuotaAndAclRequests
 from millrace.broker.kafka.configs import ConfigRequests
 from millrace.broker.kafka.fetch import fetch_requests
@@ -26,6 +27,7 @@ def request_table(parts: KafkaParts) -> RequestTable:
 
 def _modules(parts: KafkaParts) -> Sequence[RequestModule]:
     return [
+        AuthenticationRequests(parts),
         MetadataRequests(parts),
         ProduceRequests(parts),
         ProducerIdRequests(parts),

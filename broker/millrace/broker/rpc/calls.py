@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 
 from millrace.broker.guard.callers import Access, GuardedCaller
+from millrace.broker.guard.credentials import Credential
 from millrace.broker.guard.demands import Demands
 from millrace.broker.guard.guard import NOT_ACCEPTED, NOT_KNOWN, Guard
 from millrace.broker.guard.rehearsal import Rehearsal
@@ -33,7 +34,7 @@ from millrace.core.errors import (
     MessageTooLargeError,
     MillraceError,
 )
-from millrace.core.guard.identity import NOBODY, RefusedCredentialError
+from millrace.core.guard.identity import NOBODY, Identity, RefusedCredentialError
 from millrace.core.metadata.model import Listener
 from millrace.core.quotas.concurrency import CallsUnderWay
 from millrace.core.quotas.quota import QuotaKind
@@ -149,6 +150,11 @@ class Calls:
     def asks_who_calls(self) -> bool:
         """Whether callers have to be known."""
         return self._guard is not None
+
+    @property
+    def guard(self) -> Guard | None:
+        """Who knows them; None: nobody is asked."""
+        return self._guard
 
     @property
     def audit(self) -> AuditLog:
@@ -390,12 +396,16 @@ class Calls:
             under_way.end(caller)
 
     @asynccontextmanager
-    async def begun(self, call: Origin, method: str) -> AsyncIterator[GuardedCaller]:
+    async def begun(
+        self, call: Origin, method: str, shown: Credential | None = None
+    ) -> AsyncIterator[GuardedCaller]:
         """Provide a call's caller; record the error of its handler.
 
         Args:
             call: which has `on_known` called; a connection whose calls share a caller is one, too.
             method: its name, without the service.
+            shown: what the caller has proved itself with on the connection; None: what it shows is
+                in the metadata.
 
         Raises:
             MillraceError: nobody may call so.
@@ -405,7 +415,7 @@ class Calls:
             client_id = client_id_from_metadata(call.metadata)
             caller = replace(caller, client_id=client_id)
             if self._guard is not None:
-                caller = await self._identified(self._guard, call, caller, method)
+                caller = await self._identified(self._guard, call, caller, method, shown=shown)
             self._check_peer(call)
             call.on_known()
             with self._counted(caller, method):
@@ -414,8 +424,29 @@ class Calls:
             self.refusals.on_refused(error, caller, method)
             raise
 
+    def check_again(self, caller: GuardedCaller, method: str) -> None:
+        """Check again what proves a caller whose connection goes on.
+
+        Raises:
+            AuthenticationFailedError: it does not count any more, as the audit log says.
+        """
+        access = caller.access
+        if access is None or access.credential is None:
+            return
+        try:
+            access.guard.check(access.credential)
+        except RefusedCredentialError as error:
+            self.audit.on_unknown(caller, method, str(error))
+            raise AuthenticationFailedError(NOT_ACCEPTED) from None
+
     async def _identified(
-        self, guard: Guard, call: Origin, caller: GuardedCaller, method: str
+        self,
+        guard: Guard,
+        call: Origin,
+        caller: GuardedCaller,
+        method: str,
+        *,
+        shown: Credential | None,
     ) -> GuardedCaller:
         """Return the caller as what it proves to be.
 
@@ -423,11 +454,9 @@ class Calls:
             AuthenticationFailedError: it proves nothing that counts here, as the audit log says.
         """
         if not guard.is_enforced:
-            return await self._rehearsed(guard, call, caller, method)
+            return await self._rehearsed(guard, call, caller, method, shown=shown)
         try:
-            identity, credential = await guard.prove(
-                call.metadata, call.principal, call.address.rpartition(":")[0]
-            )
+            identity, credential = await _proved(guard, call, shown)
         except RefusedCredentialError as error:
             self.audit.on_unknown(caller, method, str(error))
             raise AuthenticationFailedError(NOT_ACCEPTED) from None
@@ -436,14 +465,18 @@ class Calls:
         return replace(caller, principal=identity.principal, access=access)
 
     async def _rehearsed(
-        self, guard: Guard, call: Origin, caller: GuardedCaller, method: str
+        self,
+        guard: Guard,
+        call: Origin,
+        caller: GuardedCaller,
+        method: str,
+        *,
+        shown: Credential | None,
     ) -> GuardedCaller:
         """Return the caller as what it proves to be, and let it through."""
         identity, credential, problem = NOBODY, None, NOT_KNOWN
         try:
-            identity, credential = await guard.prove(
-                call.metadata, call.principal, call.address.rpartition(":")[0]
-            )
+            identity, credential = await _proved(guard, call, shown)
         except RefusedCredentialError as error:
             problem = str(error)
         except AccessUndecidedError:
@@ -468,6 +501,16 @@ class Calls:
                 appended=Appended.MAYBE,
             )
         return size
+
+
+async def _proved(
+    guard: Guard, call: Origin, shown: Credential | None
+) -> tuple[Identity, Credential | None]:
+    """Return who makes a call, and what proves it; see `Guard.prove`."""
+    if shown is None:
+        return await guard.prove(call.metadata, call.principal, call.address.rpartition(":")[0])
+    guard.check(shown)
+    return shown.identity, shown
 
 
 async def _pay(throttle: Throttle, seconds_max: float | None) -> None:

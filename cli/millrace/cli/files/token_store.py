@@ -68,8 +68,11 @@ def add_token(
     ends = None
     if expires_in_ms is not None:
         ends = WallMs(int(time.time() * 1000) + expires_in_ms)
-    entry = new_entry(token, name, groups, ends, secrets.token_bytes(SCRAM_SALT_BYTES))
+    salt = secrets.token_bytes(SCRAM_SALT_BYTES)
     with changing(path) as entries:
+        # All of a principal have one salt: see `token_file`.
+        salt = next((other.scram.salt for other in entries if other.principal == name), salt)
+        entry = new_entry(token, name, groups, ends, salt)
         entries.append(entry)
     return token, entry
 

@@ -8,9 +8,10 @@ A line of JSON for each:
 
 A principal may have several tokens, so that a new one can be given out before the old one is
 removed. Tokens are random and long, so a plain hash is enough; a look-up by the hash tells a
-guesser nothing, and what is found is compared in constant time. The verifier is for protocols that
-log in by SCRAM, with the same token as password (RFC 5802, RFC 7677). None does yet, and without
-the token it could not be made later.
+guesser nothing, and what is found is compared in constant time. The verifier is for log-ins by
+SCRAM, with the token as password (RFC 5802, RFC 7677, `scram`): without the token it could not be
+made later. A client that logs in says its name before its password, and is told one salt. So all
+tokens of a principal have the same one, and each of them fits.
 """
 
 import hashlib
@@ -106,7 +107,7 @@ def new_entry(
         principal: whom it proves.
         groups: of the principal.
         expires_at: when it ends; None: never.
-        salt: random bytes.
+        salt: that of the principal's other tokens; random bytes if this is the first one.
     """
     salted = hashlib.pbkdf2_hmac("sha256", token.encode(), salt, SCRAM_ITERATIONS)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
@@ -129,6 +130,9 @@ class Tokens:
     def __init__(self, entries: Iterable[TokenEntry]) -> None:
         self.entries = tuple(entries)
         self._by_digest = {entry.digest: entry for entry in self.entries}
+        self._by_principal: dict[str, list[TokenEntry]] = {}
+        for entry in self.entries:
+            self._by_principal.setdefault(entry.principal, []).append(entry)
 
     def find(self, digest: bytes) -> TokenEntry | None:
         """Return the entry of a token, which may have ended; None: there is none."""
@@ -136,6 +140,10 @@ class Tokens:
         if entry is None or not hmac.compare_digest(entry.digest, digest):
             return None
         return entry
+
+    def of(self, principal: str) -> Sequence[TokenEntry]:
+        """Return the tokens of a principal in the order of the file; some may have ended."""
+        return self._by_principal.get(principal, ())
 
 
 def parse_tokens(text: str) -> Tokens:

@@ -28,3 +28,12 @@ def test_the_file_of_brokers_keeps_who_may_read_it(tmp_path: Path) -> None:
     add_token(path, "bob")
     assert mode_of(path) == 0o640
     assert [entry.principal for entry in read_tokens(path)] == ["alice", "bob"]
+
+
+def test_all_tokens_of_a_principal_have_one_salt(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    for name in ("alice", "bob", "alice"):
+        add_token(path, name)
+    salts = [entry.scram.salt for entry in read_tokens(path)]
+    assert salts[0] == salts[2]
+    assert salts[0] != salts[1]

@@ -1,0 +1,617 @@
+"""Who a client of Kafka is: PLAIN, SCRAM-SHA-256 and OAUTHBEARER, with tokens of the file."""
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError, TopicAuthorizationFailedError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.fakes.certificate_files import CertificateFiles
+from tests.fakes.kafka_ends import request_frame
+from tests.integration.guarded import ROLES, GuardedBroker, token_of
+from tests.integration.kafka.ends import KAFKA, bootstrap, closing
+
+from millrace.broker.kafka import codec
+from millrace.broker.kafka.errors import Code
+from millrace.broker.kafka.requests import ApiKey
+
+confluent = pytest.importorskip("confluent_kafka")
+confluent_admin = pytest.importorskip("confluent_kafka.admin")
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER")
+SETTINGS: dict[str, object] = {**KAFKA, "listeners.clients_kafka.namespace": "team"}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    return CertificateFiles(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, certificates: CertificateFiles
+) -> Iterator[GuardedBroker]:
+    """A guarded broker whose clients of Kafka connect by TLS; `orders` is a topic of `team`."""
+    made = certificates.make("broker", "localhost", "127.0.0.1")
+    settings = {
+        **SETTINGS,
+        "listeners.clients.tls_certificate_file": made.certificate,
+        "listeners.clients.tls_key_file": made.key,
+    }
+    found = GuardedBroker(tmp_path_factory.mktemp("guarded"), settings)
+    found.start()
+    with Connection(found, certificates.ca) as connection:
+        connection.log_in("root")
+        connection.create("orders")
+    yield found
+    found.abandon()
+
+
+@pytest.fixture(scope="module")
+def plain_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
+    """A guarded broker whose clients of Kafka connect in plain text."""
+    found = GuardedBroker(tmp_path_factory.mktemp("plain"), SETTINGS)
+    found.start()
+    yield found
+    found.abandon()
+
+
+class Connection:
+    """A connection whose requests the test writes.
+
+    Args:
+        broker: to connect to.
+        ca: of its certificate; None: it has none.
+        certificate: files of a client's certificate and key.
+    """
+
+    def __init__(
+        self,
+        broker: GuardedBroker,
+        ca: Path | None = None,
+        certificate: tuple[str, str] | None = None,
+    ) -> None:
+        host, _, port = broker.kafka_address.rpartition(":")
+        self._socket: socket.socket = socket.create_connection((host, int(port)), timeout=20)
+        if ca is not None:
+            context = ssl.create_default_context(cafile=str(ca))
+            if certificate is not None:
+                context.load_cert_chain(*certificate)
+            self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
+        self._reader = self._socket.makefile("rb")
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; a connection that has ended takes them, too."""
+        with contextlib.suppress(OSError):
+            self._socket.sendall(data)
+
+    def frame(self) -> bytes | None:
+        """Return the next answer; None: the connection has ended."""
+        with contextlib.suppress(OSError):
+            length = self._reader.read(4)
+            if len(length) == 4:
+                return self._reader.read(struct.unpack(">i", length)[0])
+        return None
+
+    def ask(self, key: int, version: int, message: Any = None) -> Any:
+        """Return the answer to a request; None: the connection has ended."""
+        self.send(request_frame(key, version, message))
+        data = self.frame()
+        if data is None:
+            return None
+        begin = 5 if codec.is_flexible(key, version) and key != ApiKey.API_VERSIONS else 4
+        return codec.response_class(key).decode(data[begin:], version=version)
+
+    def shake(self, mechanism: str, version: int = 1) -> Any:
+        """Choose a mechanism."""
+        return self.ask(ApiKey.SASL_HANDSHAKE, version, SaslHandshakeRequest(mechanism=mechanism))
+
+    def step(self, sent: bytes, version: int = 2) -> Any:
+        """Take a step of the mechanism."""
+        message = SaslAuthenticateRequest(auth_bytes=sent)
+        return self.ask(ApiKey.SASL_AUTHENTICATE, version, message)
+
+    def log_in(self, name: str, token: str = "", mechanism: str = "PLAIN", version: int = 2) -> Any:
+        """Log in; return the last answer."""
+        assert self.shake(mechanism).error_code == 0
+        token = token or token_of(name)
+        if mechanism == "PLAIN":
+            return self.step(f"\0{name}\0{token}".encode(), version)
+        if mechanism == "OAUTHBEARER":
+            return self.step(f"n,,\1auth=Bearer {token}\1\1".encode(), version)
+        challenge = self.step(f"n,,n={name},r=abc".encode(), version)
+        if challenge is None or challenge.error_code:
+            return challenge
+        return self.step(proof(token, challenge.auth_bytes, name), version)
+
+    def topics(self) -> list[str] | None:
+        """Return the topics that it sees; None: the connection has ended."""
+        found = self.ask(ApiKey.METADATA, 12, MetadataRequest(topics=None))
+        return None if found is None else [topic.name for topic in found.topics]
+
+    def create(self, *names: str) -> list[int]:
+        """Create topics; return the numbers of the errors."""
+        kind = CreateTopicsRequest.CreatableTopic
+        topics = [
+            kind(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+            for name in names
+        ]
+        found = self.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics))
+        return [topic.error_code for topic in found.topics]
+
+
+def proof(token: str, challenge: bytes, name: str) -> bytes:
+    """Return the end of a log-in by SCRAM-SHA-256."""
+    said = dict(part.split("=", 1) for part in challenge.decode().split(","))
+    salt, iterations = base64.b64decode(said["s"]), int(said["i"])
+    salted = hashlib.pbkdf2_hmac("sha256", token.encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    unproved = f"c=biws,r={said['r']}"
+    signed = f"n={name},r=abc,{challenge.decode()},{unproved}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    xored = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    return f"{unproved},p={base64.b64encode(xored).decode()}".encode()
+
+
+class Tokens(AbstractTokenProvider):
+    """A token for kafka-python."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def token(self) -> str:
+        """Return it."""
+        return self._token
+
+
+def of_librdkafka(mechanism: str, name: str, ca: Path | None, token: str = "") -> dict[str, Any]:
+    """Return librdkafka's settings of a log-in."""
+    token = token or token_of(name)
+    found: dict[str, Any] = {
+        "security.protocol": "SASL_PLAINTEXT" if ca is None else "SASL_SSL",
+        "sasl.mechanism": mechanism,
+    }
+    if ca is not None:
+        found["ssl.ca.location"] = str(ca)
+    if mechanism == "OAUTHBEARER":
+        return {**found, "oauth_cb": lambda _: (token, time.time() + 3600)}
+    return {**found, "sasl.username": name, "sasl.password": token}
+
+
+def of_kafka_python(mechanism: str, name: str, ca: Path | None, token: str = "") -> dict[str, Any]:
+    """Return kafka-python's settings of a log-in."""
+    token = token or token_of(name)
+    found: dict[str, Any] = {
+        "security_protocol": "SASL_PLAINTEXT" if ca is None else "SASL_SSL",
+        "sasl_mechanism": mechanism,
+    }
+    if ca is not None:
+        found["ssl_cafile"] = str(ca)
+    if mechanism == "OAUTHBEARER":
+        return {**found, "sasl_oauth_token_provider": Tokens(token)}
+    return {**found, "sasl_plain_username": name, "sasl_plain_password": token}
+
+
+# Real clients.
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_logs_in(
+    broker: GuardedBroker, certificates: CertificateFiles, mechanism: str
+) -> None:
+    settings = of_librdkafka(mechanism, "describer", certificates.ca)
+    client = confluent_admin.AdminClient({"bootstrap.servers": bootstrap(broker), **settings})
+    client.poll(0)  # Has the callback called that gives the token.
+    assert "orders" in client.list_topics(timeout=20).topics
+    (future,) = client.delete_topics(["orders"]).values()
+    with pytest.raises(confluent.KafkaException) as caught:
+        future.result(20)
+    assert caught.value.args[0].code() == confluent.KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_logs_in(
+    broker: GuardedBroker, certificates: CertificateFiles, mechanism: str
+) -> None:
+    settings = of_kafka_python(mechanism, "describer", certificates.ca)
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap(broker), **settings)) as client:
+        assert "orders" in client.list_topics()
+        with pytest.raises(TopicAuthorizationFailedError):
+            client.delete_topics(["orders"])
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_clients_with_a_wrong_token_are_refused(
+    broker: GuardedBroker, certificates: CertificateFiles, mechanism: str
+) -> None:
+    wrong = token_of("describer")[:-1] + "y"
+    settings = of_kafka_python(mechanism, "describer", certificates.ca, wrong)
+    with pytest.raises(KafkaError):
+        KafkaAdminClient(
+            bootstrap_servers=bootstrap(broker), api_version_auto_timeout_ms=2000, **settings
+        )
+    told: list[int] = []
+    settings = of_librdkafka(mechanism, "describer", certificates.ca, wrong)
+    settings["error_cb"] = lambda error: told.append(error.code())
+    client = confluent_admin.AdminClient({"bootstrap.servers": bootstrap(broker), **settings})
+    deadline = time.monotonic() + 20
+    while confluent.KafkaError._AUTHENTICATION not in told:
+        client.poll(0.2)
+        assert time.monotonic() < deadline, told
+
+
+def test_scram_needs_no_tls(plain_broker: GuardedBroker) -> None:
+    settings = of_librdkafka("SCRAM-SHA-256", "root", None)
+    client = confluent_admin.AdminClient({"bootstrap.servers": bootstrap(plain_broker), **settings})
+    topic = confluent_admin.NewTopic("by-scram", 1, 1)
+    (future,) = client.create_topics([topic]).values()
+    future.result(20)
+    python = of_kafka_python("SCRAM-SHA-256", "root", None)
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap(plain_broker), **python)) as other:
+        assert "by-scram" in other.list_topics()
+
+
+# The exchange.
+
+
+def test_tokens_are_not_sent_in_plain_text(plain_broker: GuardedBroker) -> None:
+    for mechanism in ("PLAIN", "OAUTHBEARER", "SCRAM-SHA-512", "GSSAPI", ""):
+        with Connection(plain_broker) as connection:
+            answer = connection.shake(mechanism)
+            assert answer.error_code == Code.UNSUPPORTED_SASL_MECHANISM
+            assert answer.mechanisms == ["SCRAM-SHA-256"]
+            refused = connection.step(f"\0root\0{token_of('root')}".encode())
+            assert refused.error_code == Code.ILLEGAL_SASL_STATE
+
+
+def test_with_tls_there_are_three_mechanisms(
+    broker: GuardedBroker, certificates: CertificateFiles
+) -> None:
+    with Connection(broker, certificates.ca) as connection:
+        assert connection.shake("SCRAM-SHA-512").mechanisms == [
+            "PLAIN",
+            "OAUTHBEARER",
+            "SCRAM-SHA-256",
+        ]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("version", range(3))
+def test_every_version_and_mechanism_logs_in(
+    broker: GuardedBroker, certificates: CertificateFiles, mechanism: str, version: int
+) -> None:
+    with Connection(broker, certificates.ca) as connection:
+        answer = connection.log_in("describer", mechanism=mechanism, version=version)
+        assert (answer.error_code, answer.session_lifetime_ms or 0) == (0, 0)
+        assert connection.topics() == ["orders"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_messages_without_a_frame_of_kafka_log_in_too(
+    broker: GuardedBroker, certificates: CertificateFiles, mechanism: str
+) -> None:
+    """Version 0 of SaslHandshake."""
+
+    def step(connection: Connection, sent: bytes) -> bytes | None:
+        connection.send(struct.pack(">i", len(sent)) + sent)
+        return connection.frame()
+
+    token = token_of("describer")
+    with Connection(broker, certificates.ca) as connection:
+        assert connection.shake(mechanism, version=0).error_code == 0
+        if mechanism == "PLAIN":
+            assert step(connection, f"\0describer\0{token}".encode()) == b""
+        elif mechanism == "OAUTHBEARER":
+            assert step(connection, f"n,,\1auth=Bearer {token}\1\1".encode()) == b""
+        else:
+            challenge = step(connection, b"n,,n=describer,r=abc")
+            assert challenge is not None
+            said = step(connection, proof(token, challenge, "describer"))
+            assert said is not None
+            assert said.startswith(b"v=")
+        assert connection.topics() == ["orders"]
+    with Connection(broker, certificates.ca) as connection:
+        assert connection.shake(mechanism, version=0).error_code == 0
+        assert step(connection, b"\0describer\0not-the-token-of-it") is None
+
+
+def test_nothing_but_versions_and_log_in_is_answered_to_strangers(
+    broker: GuardedBroker, certificates: CertificateFiles
+) -> None:
+    with Connection(broker, certificates.ca) as connection:
+        versions = connection.ask(ApiKey.API_VERSIONS, 2)
+        listed = {entry.api_key: entry.max_version for entry in versions.api_keys}
+        assert connection.ask(ApiKey.API_VERSIONS, 0).error_code == 0
+    for_strangers = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    assert for_strangers <= listed.keys()
+    for key in listed.keys() - for_strangers:
+        message = b"" if key in (ApiKey.PRODUCE, ApiKey.FETCH) else None
+        with Connection(broker, certificates.ca) as connection:
+            assert connection.ask(key, listed[key], message) is None, key
+    with Connection(broker, certificates.ca) as connection:
+        assert connection.shake("PLAIN").error_code == 0
+        assert connection.topics() is None
+
+
+@pytest.mark.parametrize("size", [(64 << 10) + 1, 1 << 20, (1 << 31) - 1])
+def test_a_stranger_sends_no_large_request(
+    broker: GuardedBroker, certificates: CertificateFiles, size: int
+) -> None:
+    with Connection(broker, certificates.ca) as connection:
+        connection.send(struct.pack(">i", size) + b"\0\x24\0\2" + bytes(64 << 10))
+        assert connection.frame() is None
+
+
+WRONG = {
+    "PLAIN": [
+        b"",
+        b"\0",
+        b"\0\0",
+        b"\0describer",
+        b"\0describer\0",
+        b"\0describer\0short",
+        b"\0\0" + token_of("describer").encode(),
+        b"\0owner\0" + token_of("describer").encode(),
+        b"owner\0describer\0" + token_of("describer").encode(),
+        b"\0describer\0" + token_of("describer").encode() + b"\0",
+        b"\0describer\0" + token_of("describer").encode() + b"\n",
+        b"\0describer\0\xff\xfe",
+        b"\0describer\0" + b"x" * 5000,
+    ],
+    "OAUTHBEARER": [
+        b"",
+        b"\1",
+        b"n,,\1\1",
+        b"n,,\1auth=Bearer \1\1",
+        b"n,,\1auth=Basic " + token_of("describer").encode() + b"\1\1",
+        b"n,,\1auth=Bearer " + token_of("describer").encode() + b"\1",
+        b"n,,\1auth=Bearer " + token_of("nobody").encode() + b"\1\1",
+        b"n,,\1auth=Bearer \xff\1\1",
+        b"n,,\1" + b"a=b\1" * 500 + b"\1",
+        (b"n,,\1" + (b"auth=Bearer " + token_of("describer").encode() + b"\1") * 2 + b"\1"),
+    ],
+    "SCRAM-SHA-256": [
+        b"",
+        b"n,,",
+        b"n,,n=describer",
+        b"y,,n=describer,r=",
+        b"p=tls-unique,,n=describer,r=abc",
+        b"n,a=root,n=describer,r=abc",
+        b"\xff" * 100,
+        b"n,,n=" + b"a" * 9000 + b",r=abc",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "sent"),
+    [(mechanism, sent) for mechanism, wrong in WRONG.items() for sent in wrong],
+)
+def test_what_proves_nothing_is_refused_and_ends_the_connection(
+    broker: GuardedBroker, certificates: CertificateFiles, mechanism: str, sent: bytes
+) -> None:
+    with Connection(broker, certificates.ca) as connection:
+        assert connection.shake(mechanism).error_code == 0
+        answer = connection.step(sent)
+        assert answer.error_code == Code.SASL_AUTHENTICATION_FAILED
+        assert "does not accept the token" in answer.error_message
+        assert not answer.auth_bytes
+        assert connection.topics() is None
+
+
+@pytest.mark.parametrize("name", ["describer", "nobody"])
+def test_a_wrong_password_and_an_unknown_name_look_the_same(
+    broker: GuardedBroker, certificates: CertificateFiles, name: str
+) -> None:
+    with Connection(broker, certificates.ca) as connection:
+        answer = connection.log_in(name, "mlr_not_the_token_of_it", "SCRAM-SHA-256")
+        assert answer.error_code == Code.SASL_AUTHENTICATION_FAILED
+        assert connection.topics() is None
+
+
+def test_a_proof_is_good_for_one_log_in(
+    broker: GuardedBroker, certificates: CertificateFiles
+) -> None:
+    with Connection(broker, certificates.ca) as connection:
+        connection.shake("SCRAM-SHA-256")
+        challenge = connection.step(b"n,,n=describer,r=abc")
+        seen = proof(token_of("describer"), challenge.auth_bytes, "describer")
+        assert connection.step(seen).error_code == 0
+    with Connection(broker, certificates.ca) as connection:
+        connection.shake("SCRAM-SHA-256")
+        connection.step(b"n,,n=describer,r=abc")
+        assert connection.step(seen).error_code == Code.SASL_AUTHENTICATION_FAILED
+
+
+def test_steps_out_of_order_are_refused(
+    broker: GuardedBroker, certificates: CertificateFiles
+) -> None:
+    plain = f"\0describer\0{token_of('describer')}".encode()
+    with Connection(broker, certificates.ca) as connection:
+        assert connection.step(plain).error_code == Code.ILLEGAL_SASL_STATE
+        assert connection.shake("PLAIN").error_code == 0
+        assert connection.shake("NOTHING").error_code == Code.UNSUPPORTED_SASL_MECHANISM
+        assert connection.step(plain).error_code == Code.ILLEGAL_SASL_STATE
+        assert connection.shake("SCRAM-SHA-256").error_code == 0
+        assert connection.step(b"n,,n=describer,r=abc").error_code == 0
+        assert connection.shake("PLAIN").error_code == 0
+        assert connection.step(plain).error_code == 0
+        assert connection.step(plain).error_code == Code.ILLEGAL_SASL_STATE
+        assert connection.topics() == ["orders"]
+
+
+def test_the_audit_log_says_why(plain_broker: GuardedBroker) -> None:
+    wrong = "mlr_not_the_token_of_it"
+    with Connection(plain_broker) as connection:
+        connection.log_in("owner", wrong, "SCRAM-SHA-256")
+    plain_broker.wait_for("credential_refused", 1)
+    said = plain_broker.log_path.read_text()
+    assert "the password is none of 'owner'" in said
+    assert wrong not in said
+
+
+# Sessions.
+
+
+def test_a_connection_ends_with_its_token_unless_it_is_renewed(tmp_path: Path) -> None:
+    broker = GuardedBroker(tmp_path, SETTINGS)
+    ends = dict.fromkeys((*ROLES[1:], "root"))
+    ends_at = int(time.time() * 1000) + 12_000
+    broker.write_tokens({**ends, "describer": ends_at})
+    broker.start()
+    try:
+        with Connection(broker) as kept, Connection(broker) as renewed:
+            for connection in (kept, renewed):
+                answer = connection.log_in("describer", mechanism="SCRAM-SHA-256")
+                assert 0 < answer.session_lifetime_ms <= 12_000
+                assert connection.topics() == []
+            broker.write_tokens({**ends, "describer": ends_at + 600_000})
+            deadline = time.monotonic() + 20
+            while True:
+                answer = renewed.log_in("describer", mechanism="SCRAM-SHA-256")
+                assert answer.error_code == 0
+                if answer.session_lifetime_ms > 100_000:
+                    break
+                assert time.monotonic() < deadline
+            broker.write_tokens(ends | {"describer": ends_at})
+            while time.time() * 1000 < ends_at + 2500:
+                assert renewed.topics() == [] or time.time() * 1000 > ends_at
+                time.sleep(0.2)
+            assert kept.topics() is None
+    finally:
+        broker.abandon()
+
+
+def test_a_token_that_is_taken_back_ends_its_connections(tmp_path: Path) -> None:
+    broker = GuardedBroker(tmp_path, SETTINGS)
+    broker.start()
+    try:
+        with Connection(broker) as connection, Connection(broker) as other:
+            connection.log_in("describer", mechanism="SCRAM-SHA-256")
+            other.log_in("owner", mechanism="SCRAM-SHA-256")
+            assert connection.topics() == other.topics() == []
+            names = [name for name in (*ROLES[1:], "root") if name != "describer"]
+            broker.write_tokens(dict.fromkeys(names))
+            deadline = time.monotonic() + 20
+            while connection.topics() is not None:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            assert other.topics() == []
+    finally:
+        broker.abandon()
+
+
+def test_a_connection_stays_that_of_one_principal(
+    broker: GuardedBroker, certificates: CertificateFiles
+) -> None:
+    with Connection(broker, certificates.ca) as connection:
+        assert connection.log_in("describer").error_code == 0
+        assert connection.topics() == ["orders"]
+        assert connection.log_in("describer", mechanism="SCRAM-SHA-256").error_code == 0
+        assert connection.topics() == ["orders"]
+        assert connection.log_in("root").error_code == Code.SASL_AUTHENTICATION_FAILED
+        assert connection.topics() is None
+
+
+def test_a_certificate_is_an_identity_too(tmp_path: Path, certificates: CertificateFiles) -> None:
+    made = certificates.make("other", "localhost", "127.0.0.1")
+    mine = certificates.make("describer")
+    broker = GuardedBroker(
+        tmp_path,
+        {
+            **SETTINGS,
+            "listeners.clients.tls_certificate_file": made.certificate,
+            "listeners.clients.tls_key_file": made.key,
+            "listeners.clients.tls_client_ca_file": made.ca,
+        },
+    )
+    broker.start()
+    try:
+        certificate = (mine.certificate, mine.key)
+        with Connection(broker, certificates.ca, certificate) as connection:
+            assert connection.topics() == []
+            assert connection.create("t") == [Code.TOPIC_AUTHORIZATION_FAILED]
+        with Connection(broker, certificates.ca, certificate) as connection:
+            assert connection.log_in("owner").error_code == 0
+            assert connection.create("t") == [0]
+    finally:
+        broker.abandon()
+
+
+def test_without_rules_nobody_is_asked(kafka_broker: Any) -> None:
+    with Connection(kafka_broker) as connection:
+        answer = connection.shake("PLAIN")
+        assert (answer.error_code, answer.mechanisms) == (Code.ILLEGAL_SASL_STATE, [])
+        assert connection.step(b"").error_code == Code.ILLEGAL_SASL_STATE
+        assert connection.topics() is not None
+
+
+# Rights.
+
+
+def test_each_topic_is_refused_by_itself(
+    broker: GuardedBroker, certificates: CertificateFiles
+) -> None:
+    with Connection(broker, certificates.ca) as connection:
+        connection.log_in("describer")
+        assert connection.create("a", "b") == [Code.TOPIC_AUTHORIZATION_FAILED] * 2
+        deletion = DeleteTopicsRequest(topic_names=["orders", "nowhere"])
+        found = connection.ask(ApiKey.DELETE_TOPICS, 5, deletion).responses
+        assert {topic.error_code for topic in found} == {Code.TOPIC_AUTHORIZATION_FAILED}
+        kind = DescribeConfigsRequest.DescribeConfigsResource
+        message = DescribeConfigsRequest(
+            resources=[
+                kind(resource_type=2, resource_name="orders", configuration_keys=None),
+                kind(resource_type=4, resource_name="0", configuration_keys=None),
+            ]
+        )
+        found = connection.ask(ApiKey.DESCRIBE_CONFIGS, 4, message).results
+        assert [result.error_code for result in found] == [0, Code.CLUSTER_AUTHORIZATION_FAILED]
+        assert not found[1].configs
+        found = connection.ask(ApiKey.DESCRIBE_LOG_DIRS, 4)
+        assert found.error_code == Code.CLUSTER_AUTHORIZATION_FAILED
+        found = connection.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1)
+        assert found.error_code == Code.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_of_several_topics_those_that_are_allowed_are_made(
+    broker: GuardedBroker, certificates: CertificateFiles
+) -> None:
+    rules = broker.rules.read_text()
+    more = '\n[[rules]]\nwho = ["describer"]\nmay = ["create"]\ntopics = ["team/mine-*"]\n'
+    broker.write_rules(rules + more)
+    broker.wait_for("access_file_taken", 1)
+    deadline = time.monotonic() + 20
+    try:
+        with Connection(broker, certificates.ca) as connection:
+            connection.log_in("describer")
+            number = 0
+            while True:
+                number += 1
+                codes = connection.create("other", f"mine-{number}")
+                assert codes[0] == Code.TOPIC_AUTHORIZATION_FAILED
+                if codes[1] == 0:
+                    break
+                assert time.monotonic() < deadline
+    finally:
+        broker.write_rules(rules)
