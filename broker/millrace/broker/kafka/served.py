@@ -8,9 +8,12 @@ from millrace.broker.kafka.authentication import AuthenticationRequests
 from millrace.broker.kafka.client_quotas import QuotaAndAclRequests
 from millrace.broker.kafka.configs import ConfigRequests
 from millrace.broker.kafka.fetch import fetch_requests
+from millrace.broker.kafka.group_administration import GroupAdministrationRequests
+from millrace.broker.kafka.groups import GroupRequests
 from millrace.broker.kafka.metadata import MetadataRequests
 from millrace.broker.kafka.offsets import OffsetRequests
 from millrace.broker.kafka.parts import KafkaParts
+from millrace.broker.kafka.positions import PositionRequests
 from millrace.broker.kafka.produce import ProduceRequests
 from millrace.broker.kafka.producer_ids import ProducerIdRequests
 from millrace.broker.kafka.replicas import ReplicaRequests
@@ -37,4 +40,7 @@ def _modules(parts: KafkaParts) -> Sequence[RequestModule]:
         QuotaAndAclRequests(parts),
         fetch_requests(parts),
         OffsetRequests(parts),
+        GroupRequests(parts),
+        GroupAdministrationRequests(parts),
+        PositionRequests(parts),
     ]

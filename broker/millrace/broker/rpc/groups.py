@@ -11,11 +11,13 @@ from typing import Final
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.guard.demands import whole
+from millrace.broker.rpc import classic_groups
 from millrace.broker.rpc.calls import Calls, ServiceMethods
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.resources import group
 from millrace.core.callers import Caller
 from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.classic_group import ClassicGroup
 from millrace.core.coordinator.groups.group import (
     NO_PARTITIONS,
     REBALANCE_TIMEOUT_MS_DEFAULT,
@@ -30,6 +32,7 @@ from millrace.core.coordinator.positions.position import check_name
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.guard.access import Operation, Resource, ResourceKind, named
 from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.topics import TopicName
 from millrace.proto.v1 import groups_pb2 as pb
 
 _LEAVING_MAX = 1000
@@ -181,11 +184,16 @@ class GroupsService:
             place = self._names.find(name)
             if place is None:
                 return pb.DescribeGroupResponse()
-            group = await self._groups.runtime.ask(
-                place, lambda machine, _: Result([], machine.membership.groups.get(name))
+            group, classic = await self._groups.runtime.ask(
+                place,
+                lambda machine, _: Result(
+                    [], (machine.membership.groups.get(name), machine.classic.group(name))
+                ),
             )
         except MillraceError as error:
             return pb.DescribeGroupResponse(error=self._names.error(name, error))
+        if classic is not None:
+            return await self._described_classic(classic, request.after, caller)
         if group is None:
             return pb.DescribeGroupResponse()
         hidden = set[TopicId]()
@@ -197,6 +205,26 @@ class GroupsService:
             is_confirmed = self._groups.is_confirmed(place, name, member.member_id)
             member.is_behind = not (member.is_away or is_confirmed)
         return response
+
+    def _topic_id(self, name: TopicName) -> TopicId | None:
+        found = self._groups.find(str(name))
+        return None if found is None else found.topic_id
+
+    async def _described_classic(
+        self, group: ClassicGroup, after: str, caller: GuardedCaller
+    ) -> pb.DescribeGroupResponse:
+        hidden = set[TopicId]()
+        if caller.access is not None:
+            told = classic_groups.assigned_in(group, self._topic_id)
+            hidden = await self._hidden(caller, told)
+        return classic_groups.described(
+            group,
+            self._topic_id,
+            _to_wire,
+            after=after,
+            members_max=_MEMBERS_AT_ONCE,
+            hidden=hidden,
+        )
 
 
 def _member(member: pb.GroupMember, caller: Caller) -> Member:

@@ -20,7 +20,8 @@ that level, and from then on no other broker is registered.
 
 A broker below level 4 takes a batch of format 2 for damage. So leaders refuse the batches of
 Kafka's clients as long as one is registered. Once there is none, and a broker has a listener for
-these clients, none is registered any more: logs may have such batches.
+these clients, none is registered any more: logs may have such batches. It cannot read the
+generations of Kafka's groups either, so coordinators refuse their members as long.
 
 Source: Kafka's features (KIP-584), without a command that enables them.
 """
@@ -86,6 +87,15 @@ def check_kafka_batches(cluster: ClusterState) -> None:
         UnsupportedFeatureError: one does not; it says which brokers are to be upgraded.
     """
     _check_all(cluster, KAFKA_BATCHES, "batches of Kafka's clients")
+
+
+def check_kafka_groups(cluster: ClusterState) -> None:
+    """Check that each registered broker knows groups of Kafka's classic protocol.
+
+    Raises:
+        UnsupportedFeatureError: one does not; it says which brokers are to be upgraded.
+    """
+    _check_all(cluster, KAFKA_BATCHES, "groups of Kafka's clients")
 
 
 def _check_all(cluster: ClusterState, level: int, what: str) -> None:

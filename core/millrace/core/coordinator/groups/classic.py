@@ -25,7 +25,7 @@ Invariants:
 Source: Kafka's GroupMetadataManager; KIP-62, KIP-345, KIP-394, KIP-814.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -49,8 +49,15 @@ from millrace.core.coordinator.groups.classic_step import (
 )
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
-from millrace.core.ids import MonotonicMs
+from millrace.core.coordinator.groups.subscriptions import TopicsView
+from millrace.core.errors import (
+    GroupNotEmptyError,
+    GroupSubscribedToTopicError,
+    UnknownMemberIdError,
+)
+from millrace.core.ids import MonotonicMs, TopicId
 from millrace.core.topics import TopicName
+from millrace.core.words import count
 
 _PROTOCOLS_MAX: Final = 100
 """Protocols that one member may know."""
@@ -124,7 +131,7 @@ class ClassicGroups:
         generation = self._stored.get(name)
         return 0 if generation is None else len(generation.members)
 
-    def read_topics(self, name: str) -> frozenset[str] | None:
+    def _read_topics(self, name: str) -> frozenset[str] | None:
         """Return the names of the topics that members of a group read; None: they do not say."""
         group = self._groups.get(name)
         if group is None or not group.members:
@@ -172,6 +179,49 @@ class ClassicGroups:
         if group.state is State.COMPLETING and not staged:
             return Refused.REBALANCING
         return None
+
+    def check_stranger(self, name: str) -> None:
+        """Refuse a commit of somebody who names no member.
+
+        Raises:
+            UnknownMemberIdError: the group has members.
+        """
+        if members := self.members(name):
+            raise UnknownMemberIdError(
+                f"the group {name!r} has {count(members, 'member')} that speak Kafka's protocol, "
+                "and only members may commit: stop them first"
+            )
+
+    def check_empty(self, name: str) -> None:
+        """Refuse to forget a group that has members.
+
+        Raises:
+            GroupNotEmptyError: it has some.
+        """
+        if members := self.members(name):
+            raise GroupNotEmptyError(
+                f"the group {name!r} has {count(members, 'member')} that speak Kafka's protocol: "
+                "stop all first"
+            )
+
+    def check_unread(self, name: str, topic_ids: Collection[TopicId], topics: TopicsView) -> None:
+        """Refuse to forget topics that members of a group read.
+
+        Raises:
+            GroupNotEmptyError: they do not say what they read.
+            GroupSubscribedToTopicError: they read some of these.
+        """
+        read = self._read_topics(name)
+        if read is None:
+            raise GroupNotEmptyError(
+                f"the group {name!r} has members that do not say what they read: stop all first"
+            )
+        found = {topic.topic_id for topic in map(topics.find, read) if topic is not None}
+        if still_read := sum(topic_id in found for topic_id in topic_ids):
+            raise GroupSubscribedToTopicError(
+                f"members of the group {name!r} read {still_read} of the topics: stop them, or "
+                "let them subscribe to others, first"
+            )
 
     # --- Events --------------------------------------------------------------------------------
 

@@ -9,12 +9,15 @@ Source: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 """
 
 import struct
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from millrace.core.topics import PartitionName
 
 PROTOCOL_TYPE: Final = "consumer"
 _HEAD: Final = struct.Struct(">hi")
+_NO_MORE: Final = b"\xff\xff\xff\xff"
+"""Users' data that are not there."""
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
 
@@ -70,3 +73,26 @@ def assigned_partitions(assignment: bytes) -> frozenset[PartitionName] | None:
         return frozenset(found)
     except (struct.error, ValueError):
         return None
+
+
+def subscription_of(topics: Sequence[str]) -> bytes:
+    """Return what a member says that reads these topics."""
+    named = b"".join(map(_text, topics))
+    return _HEAD.pack(0, len(topics)) + named + _NO_MORE
+
+
+def assignment_of(partitions: Iterable[PartitionName]) -> bytes:
+    """Return the assignment of these partitions."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    assigned = b"".join(
+        _text(topic) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+        for topic, numbers in by_topic.items()
+    )
+    return _HEAD.pack(0, len(by_topic)) + assigned + _NO_MORE
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return _SHORT.pack(len(encoded)) + encoded

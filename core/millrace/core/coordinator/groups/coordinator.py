@@ -35,10 +35,7 @@ from millrace.core.coordinator.positions.position import (
 )
 from millrace.core.coordinator.positions.records import PendingRecord, PositionRecord
 from millrace.core.errors import (
-    GroupNotEmptyError,
-    GroupSubscribedToTopicError,
     InvalidGroupError,
-    UnknownMemberIdError,
     UnstablePositionsError,
 )
 from millrace.core.ids import (
@@ -196,6 +193,10 @@ class GroupCoordinator:
         """See `PositionsMachine.pending`."""
         return self._positions.pending(name)
 
+    def unstable(self, name: str) -> Collection[TopicPartition]:
+        """Return the partitions whose committed position waits for the end of a transaction."""
+        return self._positions.unstable(name)
+
     # --- Changes -----------------------------------------------------------------------------
 
     def handle_resolve_initial(
@@ -263,12 +264,8 @@ class GroupCoordinator:
     def _check_commit(
         self, name: str, member_id: str, epoch: int, positions: Iterable[TopicPartition]
     ) -> None:
-        members = self.classic.members(name)
-        if members and not member_id:
-            raise UnknownMemberIdError(
-                f"the group {name!r} has {count(members, 'member')} that speak Kafka's protocol, "
-                "and only members may commit: stop them first"
-            )
+        if not member_id:
+            self.classic.check_stranger(name)
         self.membership.check_commit(name, member_id, epoch, positions)
 
     def handle_end(
@@ -315,11 +312,7 @@ class GroupCoordinator:
             GroupNotEmptyError: the group has members.
             InvalidPositionError: that is no name.
         """
-        if members := self.classic.members(name):
-            raise GroupNotEmptyError(
-                f"the group {name!r} has {count(members, 'member')} that speak Kafka's protocol: "
-                "stop all first"
-            )
+        self.classic.check_empty(name)
         group = self.membership.handle_forget(name, now)
         positions = self._positions.handle_delete(name, now)
         classic = self._classic_forgotten(name, now)
@@ -338,25 +331,28 @@ class GroupCoordinator:
             InvalidPositionError: that is no name.
         """
         self.membership.check_unread(name, topic_ids, topics)
-        self._check_classic_unread(name, topic_ids, topics)
+        self.classic.check_unread(name, topic_ids, topics)
         result = self._positions.handle_forget_topics(name, topic_ids, now)
         group = self.membership.handle_forget_topics(name, topic_ids, now)
         return Result([*result.records, *group.records], None)
 
-    def _check_classic_unread(
-        self, name: str, topic_ids: Collection[TopicId], topics: TopicsView
-    ) -> None:
-        read = self.classic.read_topics(name)
-        if read is None:
-            raise GroupNotEmptyError(
-                f"the group {name!r} has members that do not say what they read: stop all first"
-            )
-        found = {topic.topic_id for topic in map(topics.find, read) if topic is not None}
-        if still_read := sum(topic_id in found for topic_id in topic_ids):
-            raise GroupSubscribedToTopicError(
-                f"members of the group {name!r} read {still_read} of the topics: stop them, or "
-                "let them subscribe to others, first"
-            )
+    def handle_forget_partitions(
+        self,
+        name: str,
+        partitions: Collection[TopicPartition],
+        topics: TopicsView,
+        now: WallMs,
+    ) -> Result[CoordinatorRecord, None]:
+        """Forget the positions of a name in some partitions.
+
+        Raises:
+            GroupSubscribedToTopicError, InvalidPositionError: as in `handle_forget_topics`.
+        """
+        topic_ids = {where.topic_id for where in partitions}
+        self.membership.check_unread(name, topic_ids, topics)
+        self.classic.check_unread(name, topic_ids, topics)
+        result = self._positions.handle_forget_partitions(name, partitions, now)
+        return Result([*result.records], None)
 
     def handle_expire(
         self,

@@ -312,12 +312,29 @@ class PositionsMachine:
         """
         check_name(name)
         keys = self._names.get(name, ())
-        gone = [key for key in keys if key.topic_partition.topic_id in topic_ids]
-        records: list[PositionRecord | PendingRecord] = [*_forgotten(gone, now)]
         pending = self._pending.partitions(name)
-        records += self._pending.dropped(
-            name, (where for where in pending if where.topic_id in topic_ids), now
-        )
+        partitions = {
+            where
+            for where in (*(key.topic_partition for key in keys), *pending)
+            if where.topic_id in topic_ids
+        }
+        return self.handle_forget_partitions(name, partitions, now)
+
+    def handle_forget_partitions(
+        self, name: str, partitions: Collection[TopicPartition], now: WallMs
+    ) -> Result[PositionRecord | PendingRecord, None]:
+        """Forget the positions of a name in some partitions.
+
+        Raises:
+            InvalidPositionError: that is no name.
+        """
+        check_name(name)
+        forgotten = {*partitions}
+        keys = self._names.get(name, ())
+        gone = [key for key in keys if key.topic_partition in forgotten]
+        records: list[PositionRecord | PendingRecord] = [*_forgotten(gone, now)]
+        pending = [where for where in self._pending.partitions(name) if where in forgotten]
+        records += self._pending.dropped(name, pending, now)
         return Result(records, None)
 
     def handle_expire(

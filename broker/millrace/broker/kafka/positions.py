@@ -1,0 +1,397 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: Millrace's positions, by topic id.
+
+A commit is one of a member of a classic group, or of a reader without a group as long as the group
+of its name has no members. The positions are the same that Millrace's own readers store: `millrace
+group describe` shows them, and a group may go on where another client has stopped.
+
+Source: KIP-211, KIP-447, KIP-496, KIP-709.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kafka.protocol.consumer import (
+    OffsetCommitResponse,
+    OffsetDeleteResponse,
+    OffsetFetchResponse,
+)
+
+from millrace.broker.kafka.coordination import (
+    GroupNames,
+    code_of_refused,
+    coordinator_code,
+)
+from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
+from millrace.broker.kafka.parts import KafkaParts
+from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.rpc.audit import AuditLine
+from millrace.broker.rpc.resources import topic_resource
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.coordinator import (
+    CoordinatorRecord,
+    GroupCoordinator,
+    NameKind,
+)
+from millrace.core.coordinator.positions.position import Kind, Position
+from millrace.core.errors import InvalidTopicError, MillraceError
+from millrace.core.guard.access import Operation, Resource
+from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.metadata.image import MetadataImage
+
+_FIRST_WITH_GROUPS: Final = 8
+_FIRST_WITH_ERROR: Final = 2
+"""From here on an answer has an error of the whole request."""
+_NOT_THERE: Final = -1
+"""The offset where no position is stored."""
+
+
+class PositionRequests:
+    """Answers the requests about positions.
+
+    Args:
+        parts: of the listener.
+    """
+
+    def __init__(self, parts: KafkaParts) -> None:
+        self._parts = parts
+        self._names = GroupNames(parts)
+        self._groups = parts.broker.groups
+        self._metadata_max = parts.broker.config.positions.metadata_bytes_max
+
+    def served(self) -> Mapping[int, Served]:
+        """Implement `RequestModule`."""
+        return {
+            ApiKey.OFFSET_COMMIT: Served(range(2, 10), self._commit),
+            ApiKey.OFFSET_FETCH: Served(range(1, 10), self._fetch),
+            ApiKey.OFFSET_DELETE: Served(range(1), self._delete),
+        }
+
+    # --- Commits -----------------------------------------------------------------------------
+
+    async def _commit(self, request: Request) -> Any:
+        message = request.message
+        try:
+            group = await self._names.full(message.group_id, Operation.CONSUME, request)
+            place = await self._names.place(group, request)
+            topics = await self._topics(message.topics, Operation.CONSUME, request)
+            codes, positions = self._positions(message.topics, topics)
+            code = await self._store(place, group, positions, request)
+        except MillraceError as error:
+            code, codes = coordinator_code(error), {}
+        return OffsetCommitResponse(
+            version=request.version,
+            topics=[
+                OffsetCommitResponse.OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        _committed(
+                            partition.partition_index,
+                            codes.get((topic.name, partition.partition_index), code),
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in message.topics
+            ],
+        )
+
+    def _positions(
+        self, asked: Iterable[Any], topics: "Mapping[str, TopicId | int]"
+    ) -> tuple[dict[tuple[str, int], int], dict[TopicPartition, Position]]:
+        """Return what is wrong with partitions, by topic and number, and the other positions."""
+        codes: dict[tuple[str, int], int] = {}
+        positions: dict[TopicPartition, Position] = {}
+        image = self._image
+        for topic in asked:
+            found = topics[topic.name]
+            for partition in topic.partitions:
+                key = topic.name, partition.partition_index
+                metadata = partition.committed_metadata or ""
+                if not isinstance(found, bytes):
+                    codes[key] = found
+                    continue
+                where = TopicPartition(found, partition.partition_index)
+                if image is None or image.partition(where) is None:
+                    codes[key] = Code.UNKNOWN_TOPIC_OR_PARTITION
+                elif len(metadata.encode()) > self._metadata_max:
+                    codes[key] = Code.OFFSET_METADATA_TOO_LARGE
+                else:
+                    positions[where] = Position(
+                        partition.committed_offset, partition.committed_leader_epoch, metadata
+                    )
+        return codes, positions
+
+    async def _store(
+        self,
+        place: TopicPartition,
+        group: str,
+        positions: Mapping[TopicPartition, Position],
+        request: Request,
+    ) -> int:
+        """Store positions; return how that went."""
+        message = request.message
+        is_member = bool(message.member_id) or message.generation_id_or_member_epoch >= 0
+        line: AuditLine | None = None
+        if not is_member and self._is_group(place, group):
+            # It moves a group, as `millrace group reset` does.
+            line = AuditLine(self._parts.calls.audit, request.caller, "commit_positions")
+            line.name(
+                f"{group}: {self._parts.broker.partitions.named(where)} to {position.offset}"
+                for where, position in positions.items()
+            )
+        try:
+            refused = await self._groups.classic.commit(
+                place,
+                group,
+                positions,
+                member_id=message.member_id or "",
+                instance_id=message.group_instance_id or "",
+                generation=message.generation_id_or_member_epoch,
+            )
+        except MillraceError as error:
+            if line is not None:
+                line.on_answered([error] * len(positions))
+            raise
+        if line is not None:
+            line.on_answered([None] * len(positions))
+        return code_of_refused(refused)
+
+    def _is_group(self, place: TopicPartition, name: str) -> bool:
+        """Whether members have joined a name."""
+        machine = self._groups.runtime.machine(place)
+        return machine is not None and machine.summary(name).kind is NameKind.CONSUMER
+
+    # --- What is stored ------------------------------------------------------------------------
+
+    async def _fetch(self, request: Request) -> Any:
+        message, version = request.message, request.version
+        if version >= _FIRST_WITH_GROUPS:
+            groups = [await self._group(asked, request) for asked in message.groups]
+            return OffsetFetchResponse(version=version, groups=groups)
+        code, topics = await self._found(message.group_id, message.topics, request)
+        kind = OffsetFetchResponse.OffsetFetchResponseTopic
+        if code != NO_ERROR and version < _FIRST_WITH_ERROR:
+            topics = {
+                topic.name: dict.fromkeys(topic.partition_indexes, (None, code))
+                for topic in message.topics or ()
+            }
+        return OffsetFetchResponse(
+            version=version,
+            error_code=code,
+            topics=[
+                kind(
+                    name=name,
+                    partitions=[
+                        _fetched(kind.OffsetFetchResponsePartition, number, *found)
+                        for number, found in partitions.items()
+                    ],
+                )
+                for name, partitions in topics.items()
+            ],
+        )
+
+    async def _group(self, asked: Any, request: Request) -> Any:
+        code, topics = await self._found(asked.group_id, asked.topics, request)
+        kind = OffsetFetchResponse.OffsetFetchResponseGroup
+        topic_kind = kind.OffsetFetchResponseTopics
+        return kind(
+            group_id=asked.group_id,
+            error_code=code,
+            topics=[
+                topic_kind(
+                    name=name,
+                    partitions=[
+                        _fetched(topic_kind.OffsetFetchResponsePartitions, number, *found)
+                        for number, found in partitions.items()
+                    ],
+                )
+                for name, partitions in topics.items()
+            ],
+        )
+
+    async def _found(
+        self, name: str, asked: Sequence[Any] | None, request: Request
+    ) -> tuple[int, "dict[str, dict[int, tuple[Position | None, int]]]"]:
+        """Return the error of a group, and by topic and partition the position and its error."""
+        try:
+            group = await self._names.full(name, Operation.DESCRIBE, request)
+            place = await self._names.place(group, request)
+
+            def look(
+                machine: GroupCoordinator, _: WallMs
+            ) -> Result[CoordinatorRecord, tuple[dict[TopicPartition, Position], set[object]]]:
+                found = machine.positions(group, Kind.COMMITTED)
+                unstable: set[object] = set()
+                if request.message.require_stable:
+                    unstable = {*machine.unstable(group)}
+                return Result([], (found, unstable))
+
+            positions, unstable = await self._groups.runtime.ask(place, look)
+            if asked is None:
+                return NO_ERROR, await self._all(positions, unstable, request)
+            topics = await self._topics(asked, Operation.DESCRIBE, request)
+        except MillraceError as error:
+            return coordinator_code(error), {}
+        told: dict[str, dict[int, tuple[Position | None, int]]] = {}
+        for topic in asked:
+            found = topics[topic.name]
+            partitions = told.setdefault(topic.name, {})
+            for number in topic.partition_indexes:
+                if isinstance(found, bytes):
+                    partitions[number] = _told(TopicPartition(found, number), positions, unstable)
+                elif found == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                    partitions[number] = None, NO_ERROR  # As in Kafka: nothing is stored for it.
+                else:
+                    partitions[number] = None, found
+        return NO_ERROR, told
+
+    async def _all(
+        self,
+        positions: Mapping[TopicPartition, Position],
+        unstable: set[object],
+        request: Request,
+    ) -> "dict[str, dict[int, tuple[Position | None, int]]]":
+        """Return all positions in topics that the caller knows and may see."""
+        image = self._image
+        ids = {where.topic_id for where in positions} if image is not None else set[TopicId]()
+        names = {}
+        for topic_id in sorted(ids):
+            topic = None if image is None else image.topics_by_id.get(topic_id)
+            known = None if topic is None else self._parts.names.of_topic(topic.name)
+            if topic is not None and known is not None:
+                names[topic_id] = known, topic_resource(topic.name)
+        seen = await request.caller.seen(
+            Operation.DESCRIBE, list(names), lambda topic_id: names[topic_id][1]
+        )
+        told: dict[str, dict[int, tuple[Position | None, int]]] = {}
+        for where in sorted(positions):
+            if where.topic_id in seen:
+                partitions = told.setdefault(names[where.topic_id][0], {})
+                partitions[where.partition] = _told(where, positions, unstable)
+        return told
+
+    # --- Forgetting ----------------------------------------------------------------------------
+
+    async def _delete(self, request: Request) -> Any:
+        message = request.message
+        codes: dict[tuple[str, int], int] = {}
+        try:
+            group = await self._names.full(message.group_id, Operation.DELETE, request)
+            place = self._names.known_place(group)
+            topics = await self._topics(message.topics, Operation.CONSUME, request)
+            code = NO_ERROR
+            for topic in message.topics:
+                numbers = [partition.partition_index for partition in topic.partitions]
+                found = topics[topic.name]
+                outcome = found if not isinstance(found, bytes) else NO_ERROR
+                if isinstance(found, bytes):
+                    outcome = await self._forget(place, group, found, numbers, request)
+                if outcome in (Code.GROUP_ID_NOT_FOUND, Code.NON_EMPTY_GROUP):
+                    code = outcome
+                    break
+                codes.update({(topic.name, number): outcome for number in numbers})
+        except MillraceError as error:
+            code = coordinator_code(error)
+        kind = OffsetDeleteResponse.OffsetDeleteResponseTopic
+        return OffsetDeleteResponse(
+            version=request.version,
+            error_code=code,
+            topics=[
+                kind(
+                    name=topic.name,
+                    partitions=[
+                        kind.OffsetDeleteResponsePartition(
+                            partition_index=partition.partition_index,
+                            error_code=codes[topic.name, partition.partition_index],
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in message.topics
+            ]
+            if code == NO_ERROR
+            else [],
+        )
+
+    async def _forget(
+        self,
+        place: TopicPartition,
+        group: str,
+        topic_id: TopicId,
+        numbers: Sequence[int],
+        request: Request,
+    ) -> int:
+        """Forget positions of a group in a topic; return how that went."""
+        line = AuditLine(self._parts.calls.audit, request.caller, "forget_topics")
+        line.name([f"{group}: {self._groups.topic_name(topic_id)}"])
+
+        def forget(machine: GroupCoordinator, now: WallMs) -> Result[CoordinatorRecord, bool]:
+            if not machine.has(group):
+                return Result([], False)
+            records = machine.handle_forget_partitions(
+                group, [TopicPartition(topic_id, number) for number in numbers], self._groups, now
+            ).records
+            return Result(records, True)
+
+        try:
+            was_there = await self._groups.runtime.ask(place, forget)
+        except MillraceError as error:
+            line.on_answered([error])
+            return coordinator_code(error)
+        line.on_answered([None])
+        return NO_ERROR if was_there else Code.GROUP_ID_NOT_FOUND
+
+    # --- Topics --------------------------------------------------------------------------------
+
+    @property
+    def _image(self) -> MetadataImage | None:
+        return self._parts.broker.partitions.image
+
+    async def _topics(
+        self, asked: Iterable[Any], operation: Operation, request: Request
+    ) -> "dict[str, TopicId | int]":
+        """Return the id of each topic that a request names, or the error that it is answered."""
+        image = self._image
+        found: dict[str, TopicId | int] = {}
+        resources: dict[str, Resource] = {}
+        for topic in asked:
+            try:
+                name = self._parts.names.topic(topic.name)
+            except InvalidTopicError:
+                found[topic.name] = Code.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            known = None if image is None else image.topics.get(name)
+            resources[topic.name] = topic_resource(name)
+            found[topic.name] = Code.UNKNOWN_TOPIC_OR_PARTITION
+            if known is not None:
+                found[topic.name] = known.topic_id
+        await request.caller.learn(operation, resources.values())
+        for named, resource in resources.items():
+            refusal = request.caller.refusal(operation, resource)
+            if refusal is not None:
+                found[named] = code_of(refusal)
+        return found
+
+
+def _committed(number: int, code: int) -> Any:
+    return OffsetCommitResponse.OffsetCommitResponseTopic.OffsetCommitResponsePartition(
+        partition_index=number, error_code=code
+    )
+
+
+def _told(
+    where: TopicPartition, positions: Mapping[TopicPartition, Position], unstable: set[object]
+) -> tuple[Position | None, int]:
+    if where in unstable:
+        return None, Code.UNSTABLE_OFFSET_COMMIT
+    return positions.get(where), NO_ERROR
+
+
+def _fetched(kind: Any, number: int, position: Position | None, code: int) -> Any:
+    return kind(
+        partition_index=number,
+        committed_offset=_NOT_THERE if position is None else position.offset,
+        committed_leader_epoch=-1 if position is None else position.leader_epoch,
+        metadata="" if position is None else position.metadata,
+        error_code=code,
+    )
