@@ -283,6 +283,34 @@ def python_consumer(broker: RunningBroker, group: str, **settings: object) -> An
     )
 
 
+def test_members_of_kafka_python_share_the_partitions(broker: RunningBroker, topic: str) -> None:
+    assigned: dict[int, set[int]] = {}
+    stopped = threading.Event()
+
+    def run(number: int) -> None:
+        with closing(python_consumer(broker, topic)) as consumer:
+            consumer.subscribe([topic])
+            while not stopped.is_set():
+                consumer.poll(timeout_ms=100)
+                assigned[number] = {place.partition for place in consumer.assignment()}
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until(
+            lambda: (
+                sorted(map(len, assigned.values())) == [2, 2]
+                and set().union(*assigned.values()) == set(range(PARTITIONS))
+            ),
+            "both share the partitions",
+        )
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join(20)
+
+
 def test_kafka_python_commits_reads_lists_and_deletes(broker: RunningBroker, topic: str) -> None:
     places = [KafkaPartition(topic, number) for number in (0, 1)]
     with closing(python_consumer(broker, topic)) as consumer:
