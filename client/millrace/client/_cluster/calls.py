@@ -146,7 +146,6 @@ class Calls:
             token=self._token,
         )
         connection = Connection(address, channel)
-        self._may_come.discard(address)
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 connection.hello = await channel.greet(
@@ -156,11 +155,10 @@ class Calls:
             await connection.channel.close()
             if isinstance(error, CallError):
                 problem = await tls_problem(error, address, self._credentials)
-                if not problem and wire.may_pass(error):
-                    self._may_come.add(address)
+                self._note_failure(address, may_pass=not problem and wire.may_pass(error))
                 raise wire.error_from_call(error, address, problem) from error
+            self._note_failure(address, may_pass=isinstance(error, TimeoutError))
             if isinstance(error, TimeoutError):
-                self._may_come.add(address)
                 raise ConnectionFailedError(
                     f"the broker at {address} did not answer in {_CONNECT_TIMEOUT_S:g} s"
                 ) from None
@@ -169,6 +167,12 @@ class Calls:
         if limit := connection.hello.message_bytes_max:
             self.batch_bytes_max = min(self.batch_bytes_max, wire.batch_bytes_within(limit))
         return connection
+
+    def _note_failure(self, address: str, *, may_pass: bool) -> None:
+        if may_pass:
+            self._may_come.add(address)
+        else:
+            self._may_come.discard(address)
 
     def _on_called(self, method: str, seconds: float) -> None:
         latencies = self.call_seconds.get(method)
