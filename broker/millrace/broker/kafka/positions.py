@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: Millrace's positions, by topic id.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: Millrace's positions, by topic id.
 
 A commit is one of a member of a classic group, or of a reader without a group as long as the group
 of its name has no members. The positions are the same that Millrace's own readers store: `millrace
@@ -8,6 +8,7 @@ Source: KIP-211, KIP-447, KIP-496, KIP-709.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from kafka.protocol.consumer import (
@@ -15,7 +16,10 @@ from kafka.protocol.consumer import (
     OffsetDeleteResponse,
     OffsetFetchResponse,
 )
+from kafka.protocol.producer import TxnOffsetCommitResponse
 
+from millrace.broker.coordinator.staged_commits import ClassicStagedCommit
+from millrace.broker.coordinator.transaction_joins import Writer
 from millrace.broker.kafka.coordination import (
     GroupNames,
     code_of_refused,
@@ -24,6 +28,7 @@ from millrace.broker.kafka.coordination import (
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.transactions import writable_id
 from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.resources import topic_resource
 from millrace.core.coordinator.contract import Result
@@ -32,15 +37,22 @@ from millrace.core.coordinator.groups.coordinator import (
     GroupCoordinator,
     NameKind,
 )
-from millrace.core.coordinator.positions.position import Kind, Position
+from millrace.core.coordinator.positions.position import REQUEST_POSITIONS_MAX, Kind, Position
 from millrace.core.errors import InvalidTopicError, MillraceError
 from millrace.core.guard.access import Operation, Resource
-from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
 from millrace.core.metadata.image import MetadataImage
+from millrace.core.records.markers import NOT_BUMPING
 
 _FIRST_WITH_GROUPS: Final = 8
 _FIRST_WITH_ERROR: Final = 2
 """From here on an answer has an error of the whole request."""
+_OF_STAGED: Final[dict[int, int]] = {
+    Code.PRODUCER_FENCED: Code.INVALID_PRODUCER_EPOCH,
+    # It ended while it was asked: the coordinator knows how, at the next attempt.
+    Code.CONCURRENT_TRANSACTIONS: Code.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""What clients know of TxnOffsetCommit."""
 _NOT_THERE: Final = -1
 """The offset where no position is stored."""
 
@@ -64,6 +76,7 @@ class PositionRequests:
             ApiKey.OFFSET_COMMIT: Served(range(2, 10), self._commit),
             ApiKey.OFFSET_FETCH: Served(range(1, 10), self._fetch),
             ApiKey.OFFSET_DELETE: Served(range(1), self._delete),
+            ApiKey.TXN_OFFSET_COMMIT: Served(range(5), self._commit_with_transaction),
         }
 
     # --- Commits -----------------------------------------------------------------------------
@@ -160,6 +173,64 @@ class PositionRequests:
         """Whether members have joined a name."""
         machine = self._groups.runtime.machine(place)
         return machine is not None and machine.summary(name).kind is NameKind.CONSUMER
+
+    async def _commit_with_transaction(self, request: Request) -> Any:
+        message = request.message
+        try:
+            name = await writable_id(self._parts, message.transactional_id, request)
+            group = await self._names.full(message.group_id, Operation.CONSUME, request)
+            place = await self._names.place(group, request)
+            topics = await self._topics(message.topics, Operation.CONSUME, request)
+            codes, positions = self._positions(message.topics, topics)
+            writer = Writer(
+                name,
+                ProducerId(message.producer_id),
+                ProducerEpoch(message.producer_epoch),
+                NOT_BUMPING,
+            )
+            code = await self._stage(place, group, positions, writer, message)
+        except MillraceError as error:
+            code, codes = coordinator_code(error), {}
+            code = _OF_STAGED.get(code, code)
+        kind = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+        return TxnOffsetCommitResponse(
+            version=request.version,
+            topics=[
+                kind(
+                    name=topic.name,
+                    partitions=[
+                        kind.TxnOffsetCommitResponsePartition(
+                            partition_index=partition.partition_index,
+                            error_code=codes.get((topic.name, partition.partition_index), code),
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in message.topics
+            ],
+        )
+
+    async def _stage(
+        self,
+        place: TopicPartition,
+        group: str,
+        positions: Mapping[TopicPartition, Position],
+        writer: Writer,
+        message: Any,
+    ) -> int:
+        """Store positions that a transaction commits; return how that went."""
+        items = iter(positions.items())
+        while some := dict(islice(items, REQUEST_POSITIONS_MAX)):
+            commit = ClassicStagedCommit(
+                positions=some,
+                member_id=message.member_id or "",
+                instance_id=message.group_instance_id or "",
+                generation=message.generation_id,
+            )
+            refused = await self._parts.broker.staged.commit(place, group, writer, commit)
+            if refused is not None:
+                return code_of_refused(refused)
+        return NO_ERROR
 
     # --- What is stored ------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from millrace.broker.kafka.offsets import OffsetRequests
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.positions import PositionRequests
 from millrace.broker.kafka.produce import ProduceRequests
-from millrace.broker.kafka.producer_ids import ProducerIdRequests
 from millrace.broker.kafka.replicas import ReplicaRequests
 from millrace.broker.kafka.requests import RequestModule, RequestTable
+from millrace.broker.kafka.transactions import TransactionRequests
 
 
 def request_table(parts: KafkaParts) -> RequestTable:
@@ -33,7 +33,6 @@ def _modules(parts: KafkaParts) -> Sequence[RequestModule]:
         AuthenticationRequests(parts),
         MetadataRequests(parts),
         ProduceRequests(parts),
-        ProducerIdRequests(parts),
         TopicRequests(parts),
         ConfigRequests(parts),
         ReplicaRequests(parts),
@@ -43,4 +42,5 @@ def _modules(parts: KafkaParts) -> Sequence[RequestModule]:
         GroupRequests(parts),
         GroupAdministrationRequests(parts),
         PositionRequests(parts),
+        TransactionRequests(parts),
     ]
