@@ -680,3 +680,44 @@ def test_replicas_are_assigned_moved_and_led_by_hand(tmp_path: Any) -> None:
                 9: Code.UNKNOWN_TOPIC_OR_PARTITION,
             }
         assert client.elect_leaders(0) is not None
+
+
+# Large requests.
+
+
+def test_a_resource_that_is_named_often_is_described_once(
+    kafka_broker: RunningBroker, topic_name: str
+) -> None:
+    asked(kafka_broker, ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[new(topic_name)]))
+    kind = DescribeConfigsRequest.DescribeConfigsResource
+    resource = kind(resource_type=2, resource_name=topic_name, configuration_keys=None)
+    message = DescribeConfigsRequest(resources=[resource] * 2000, include_documentation=True)
+    (found,) = asked(kafka_broker, ApiKey.DESCRIBE_CONFIGS, 4, message).results
+    assert len(found.configs) == len(SETTINGS) + len(WITHOUT_EFFECT)
+
+
+def test_an_answer_about_settings_is_bounded(start_broker: StartBroker) -> None:
+    limits = {"limits.message_bytes_max": 1 << 20, "limits.fetch_response_bytes_max": 1 << 19}
+    broker = start_broker({**KAFKA, **limits})
+    topics = [new(f"t{number}", num_partitions=1) for number in range(200)]
+    asked(broker, ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics))
+    kind = DescribeConfigsRequest.DescribeConfigsResource
+    message = DescribeConfigsRequest(
+        resources=[
+            kind(resource_type=2, resource_name=topic.name, configuration_keys=None)
+            for topic in topics
+        ],
+        include_documentation=True,
+    )
+    found = asked(broker, ApiKey.DESCRIBE_CONFIGS, 4, message).results
+    codes = [result.error_code for result in found]
+    assert codes[0] == 0
+    assert codes[-1] == Code.MESSAGE_TOO_LARGE
+    assert not found[-1].configs
+
+
+def test_more_topics_than_a_request_may_have_are_refused(kafka_broker: RunningBroker) -> None:
+    topics = [new(f"many-{number}") for number in range(1001)]
+    found = asked(kafka_broker, ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics)).topics
+    assert {topic.error_code for topic in found} == {Code.INVALID_REQUEST}
+    assert "request_topics_max" in found[0].error_message

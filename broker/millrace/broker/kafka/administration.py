@@ -14,7 +14,7 @@ for topic ids, KIP-525 for the settings in the answer, KIP-966 for DescribeTopic
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kafka.protocol.admin import (
     CreatePartitionsResponse,
@@ -23,10 +23,11 @@ from kafka.protocol.admin import (
     DescribeTopicPartitionsResponse,
 )
 
+from millrace.broker.kafka.codec import ListEncoder
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of, code_of_wire
 from millrace.broker.kafka.names import topic_id_of, uuid_of
 from millrace.broker.kafka.parts import KafkaParts
-from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
 from millrace.broker.kafka.topic_settings import ShownSetting, shown, to_ours
 from millrace.core.errors import (
     AccessDeniedError,
@@ -39,6 +40,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import NO_BROKER
+from millrace.core.metadata.topic_config import SETTINGS
 from millrace.core.words import count
 from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import cluster_pb2 as pb
@@ -121,14 +123,13 @@ class TopicRequests:
 
         created = await answers_of_each(list(asked.values()), create)
         answers = dict(zip(asked, created, strict=True))
-        said = dict.fromkeys(topic.name for topic in message.topics)
-        return CreateTopicsResponse(
-            version=request.version,
-            topics=[
-                _created(name, answers.get(name), refused.get(name), message.validate_only)
-                for name in said
-            ],
-        )
+        work = self._parts.broker.turns.work()
+        answer = ListEncoder(CreateTopicsResponse(), "topics", request.version)
+        for name in dict.fromkeys(topic.name for topic in message.topics):
+            await work.give_way(len(SETTINGS))
+            found = answers.get(name)
+            answer.add(_created(name, found, refused.get(name), message.validate_only))
+        return Encoded(answer.parts())
 
     # --- DeleteTopics ------------------------------------------------------------------------
 
@@ -243,58 +244,66 @@ class TopicRequests:
 
     async def _describe(self, request: Request) -> Any:
         message, names = request.message, self._parts.names
-        begin, first = "", 0
-        if (cursor := message.cursor) is not None:
-            begin, first = cursor.topic_name, max(cursor.partition_index, 0)
-        wanted = sorted({topic.name for topic in message.topics if topic.name >= begin})
-        call = pb.GetMetadataRequest(topics=map(names.full, wanted))
-        topics: Iterable[pb.TopicMetadata] = ()
-        refusal: MillraceError | None = None
-        if wanted or not message.topics:
-            try:
-                topics = (await self._parts.local.call("GetMetadata", call, request.caller)).topics
-            except MillraceError as error:
-                refusal = error
-        found = {}
-        for topic, name in zip(topics, wanted or _known(topics, names.known), strict=True):
-            if name is not None and name >= begin:
-                found[name] = topic
-        room = max(1, min(message.response_partition_limit, _PARTITIONS_MAX))
-        described, following = [], None
-        work = self._parts.broker.turns.work()
-        for name, topic in sorted(found.items()):
-            begins = first if name == begin else 0
-            if not room:
-                following = _cursor(name, begins)
-                break
-            partitions = topic.partitions[begins : begins + room]
-            await work.give_way(1 + len(partitions))
-            described.append(_described(name, topic, partitions))
-            room -= len(partitions)
-            if begins + len(partitions) < len(topic.partitions):
-                following = _cursor(name, begins + len(partitions))
-                break
-        if refusal is not None:
+        page, following = self._page(message)
+        call = pb.GetMetadataRequest(
+            topics=[names.full(piece.name) for piece in page], brokers_only=not page
+        )
+        kind = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+        described = []
+        try:
+            found = await self._parts.local.call("GetMetadata", call, request.caller)
+        except MillraceError as error:
             described = [
-                DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
-                    error_code=code_of(refusal), name=name, topic_id=_NO_ID, partitions=[]
-                )
-                for name in wanted
+                kind(error_code=code_of(error), name=name, topic_id=_NO_ID, partitions=[])
+                for name, _, _ in page
             ]
+        else:
+            work = self._parts.broker.turns.work()
+            for (name, begin, end), topic in zip(page, found.topics, strict=True):
+                await work.give_way(1 + end - begin)
+                if message.topics or not topic.error.code:  # Of all, those that the caller sees.
+                    described.append(_described(name, topic, topic.partitions[begin:end]))
         return DescribeTopicPartitionsResponse(
             version=request.version, topics=described, next_cursor=following
         )
+
+    def _page(self, message: Any) -> tuple[list["_Piece"], Any]:
+        """Return what an answer is to have, and where the next one begins; None: there is none."""
+        names, known = self._parts.names, self._parts.broker.channel.metadata.topics
+        begin, first = "", 0
+        if (cursor := message.cursor) is not None:
+            begin, first = cursor.topic_name, max(cursor.partition_index, 0)
+        asked: Iterable[str | None] = {topic.name for topic in message.topics}
+        wanted = asked or map(names.of_topic, known)
+        room = max(1, min(message.response_partition_limit, _PARTITIONS_MAX))
+        page: list[_Piece] = []
+        for name in sorted(name for name in wanted if name is not None and name >= begin):
+            begins = first if name == begin else 0
+            if not room:
+                return page, _cursor(name, begins)
+            try:
+                topic = known.get(names.topic(name))
+            except MillraceError:
+                topic = None  # No topic has such a name.
+            count = 0 if topic is None else max(0, len(topic.partitions) - begins)
+            page.append(_Piece(name, begins, begins + min(count, room)))
+            if count > room:
+                return page, _cursor(name, begins + room)
+            room -= max(1, count)
+        return page, None
+
+
+class _Piece(NamedTuple):
+    """What an answer has of a topic: partitions from `begin` to before `end`."""
+
+    name: str
+    begin: int
+    end: int
 
 
 def topic_id_of_bytes(topic_id: bytes) -> Any:
     """Return a topic's id."""
     return topic_id_of(uuid.UUID(bytes=topic_id))
-
-
-def _known(
-    topics: Iterable[pb.TopicMetadata], known: Callable[[str], str | None]
-) -> list[str | None]:
-    return [known(topic.name) for topic in topics]
 
 
 def _named_twice(said: Iterable[str]) -> dict[str, MillraceError]:

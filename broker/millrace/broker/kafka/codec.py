@@ -25,6 +25,10 @@ from millrace.core.errors import MalformedRequestError
 from millrace.core.records.header import Buffer
 
 _VARINT_BYTES_MAX: Final = 5
+_VARINT_BITS: Final = 7
+_VARINT_MAX: Final = 0x7F
+_VARINT_MORE: Final = 0x80
+"""Bits of a byte of a number, the largest in one byte, and the bit that says that more follow."""
 _TAGS_MAX: Final = 64
 """Tagged fields of a request. No client sends more than a few."""
 _INT16: Final = struct.Struct(">h")
@@ -94,6 +98,54 @@ def encode_response(message: Any, version: int) -> Buffer:
     """Return the bytes of a response, after its header."""
     encoded: Buffer = message.encode(version=version)
     return encoded
+
+
+class ListEncoder:
+    """Encodes a response whose last field is a long list, an entry at a time.
+
+    A whole message would keep the loop for as long as all its entries take together.
+
+    Args:
+        message: the response, without entries.
+        field: the list.
+        version: of the format.
+
+    Attributes:
+        size: bytes of the entries so far, and of the rest.
+    """
+
+    def __init__(self, message: Any, field: str, version: int) -> None:
+        self._message = message
+        self._field = field
+        self._version = version
+        self._is_flexible = bool(type(message).flexible_version_q(version))
+        setattr(message, field, [])
+        # Empty, the list is its length, and behind it may be the number of tagged fields.
+        empty = bytes(message.encode(version=version))
+        self._head = empty[:-2] if self._is_flexible else empty[: -_INT32.size]
+        self._begin = len(empty) - 1 if self._is_flexible else len(empty)
+        self._entries: list[bytes] = []
+        self.size = len(empty)
+
+    def add(self, entry: Any) -> None:
+        """Add an entry."""
+        setattr(self._message, self._field, [entry])
+        encoded = bytes(self._message.encode(version=self._version))
+        part = encoded[self._begin : -1] if self._is_flexible else encoded[self._begin :]
+        self._entries.append(part)
+        self.size += len(part)
+
+    def parts(self) -> list[Buffer]:
+        """Return the bytes of the response, after its header."""
+        count = len(self._entries)
+        if not self._is_flexible:
+            return [self._head, _INT32.pack(count), *self._entries]
+        length, rest = bytearray(), count + 1
+        while rest > _VARINT_MAX:
+            length.append(rest & _VARINT_MAX | _VARINT_MORE)
+            rest >>= _VARINT_BITS
+        length.append(rest)
+        return [self._head, bytes(length), *self._entries, b"\0"]
 
 
 def check_arrays(message_class: Any, version: int, body: memoryview, entries_max: int) -> None:

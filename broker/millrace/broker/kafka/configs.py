@@ -20,9 +20,10 @@ from kafka.protocol.admin import (
 )
 
 from millrace.broker.kafka.administration import answers_of_each, refusal_in
+from millrace.broker.kafka.codec import ListEncoder
 from millrace.broker.kafka.errors import NO_ERROR, code_of
 from millrace.broker.kafka.parts import KafkaParts
-from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
 from millrace.broker.kafka.topic_settings import (
     WITHOUT_EFFECT,
     ConfigSource,
@@ -36,6 +37,7 @@ from millrace.broker.kafka.topic_settings import (
 from millrace.core.errors import (
     InvalidConfigError,
     MalformedRequestError,
+    MessageTooLargeError,
     MillraceError,
     UnsupportedFeatureError,
 )
@@ -85,13 +87,21 @@ class ConfigRequests:
     async def _describe(self, request: Request) -> Any:
         message = request.message
         topics = await self._topics(request)
+        bytes_max = self._parts.broker.config.limits.message_bytes_max
         work = self._parts.broker.turns.work()
-        results = []
-        for resource in message.resources:
+        answer = ListEncoder(DescribeConfigsResponse(), "results", request.version)
+        # Each once, however often it is named: an answer is a thousand times as long as a name.
+        named = {(entry.resource_type, entry.resource_name): entry for entry in message.resources}
+        for resource in named.values():
             await work.give_way(len(SETTINGS))
             found: Sequence[ShownSetting] = ()
             refusal: MillraceError | None = None
             try:
+                if answer.size > bytes_max:
+                    raise MessageTooLargeError(
+                        "the answer would have more bytes than the setting "
+                        f"limits.message_bytes_max allows, {bytes_max}: ask for less at a time"
+                    )
                 if resource.resource_type == ResourceType.TOPIC:
                     found = shown(_found(topics[resource.resource_name]))
                 elif resource.resource_type == ResourceType.BROKER:
@@ -101,7 +111,7 @@ class ConfigRequests:
             except MillraceError as error:
                 refusal = error
             wanted = resource.configuration_keys or None
-            results.append(
+            answer.add(
                 DescribeConfigsResponse.DescribeConfigsResult(
                     error_code=NO_ERROR if refusal is None else code_of(refusal),
                     error_message=None if refusal is None else refusal.message,
@@ -114,7 +124,7 @@ class ConfigRequests:
                     ],
                 )
             )
-        return DescribeConfigsResponse(version=request.version, results=results)
+        return Encoded(answer.parts())
 
     async def _topics(self, request: Request) -> dict[str, pb.TopicMetadata | MillraceError]:
         """Return the topics of a request, or why one is not described, by the names in it."""

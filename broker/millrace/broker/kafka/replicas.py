@@ -36,6 +36,7 @@ from millrace.core.errors import (
 from millrace.core.guard.access import Operation
 from millrace.core.ids import NO_BROKER, NO_TIMESTAMP, TopicId, TopicPartition
 from millrace.core.metadata.model import PartitionState, Topic
+from millrace.core.replica.log.producer_states import PRODUCERS_MAX
 from millrace.proto.v1 import cluster_pb2 as pb
 from millrace.proto.v1 import common_pb2
 
@@ -356,17 +357,19 @@ class ReplicaRequests:
             ),
         )
         work = self._parts.broker.turns.work()
-        topics = []
-        for asked in message.topics:
+        topics, room = [], PRODUCERS_MAX
+        for asked in {topic.name: topic for topic in message.topics}.values():
             partitions = []
-            for number in asked.partition_indexes:
+            for number in dict.fromkeys(asked.partition_indexes):
                 active: list[Any] = []
                 code, text = NO_ERROR, None
+                await work.give_way()
                 try:
-                    active = self._producers((asked.name, number), request.caller)
+                    active = self._producers((asked.name, number), request.caller, room)
                 except MillraceError as error:
                     code, text = code_of(error), error.message
-                await work.give_way(1 + len(active))
+                room -= len(active)
+                await work.give_way(len(active))
                 partitions.append(
                     kind.PartitionResponse(
                         partition_index=number,
@@ -378,11 +381,11 @@ class ReplicaRequests:
             topics.append(kind(name=asked.name, partitions=partitions))
         return DescribeProducersResponse(version=request.version, topics=topics)
 
-    def _producers(self, entry: _Named, caller: GuardedCaller) -> list[Any]:
+    def _producers(self, entry: _Named, caller: GuardedCaller, count_max: int) -> list[Any]:
         """Return the producers of a partition that this broker leads.
 
         Raises:
-            MillraceError: it does not, or the caller may not see them.
+            MillraceError: it does not, the caller may not see them, or they are too many.
         """
         name = self._parts.names.topic(entry[0])
         if (refused := caller.refusal(Operation.DESCRIBE, topic_resource(name))) is not None:
@@ -390,6 +393,11 @@ class ReplicaRequests:
         topic, _ = self._partition(entry)
         place = TopicPartition(topic.topic_id, entry[1])
         producers = self._parts.broker.partitions.get(place).leader.producers
+        if len(producers) > count_max:
+            raise MalformedRequestError(
+                f"the answer would have more than {PRODUCERS_MAX} producers: ask for fewer "
+                "partitions at a time"
+            )
         kind = DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
         found = []
         for producer_id in producers:
