@@ -6,6 +6,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kafka.errors import InconsistentGroupProtocolError
 from kafka.structs import OffsetAndMetadata
 from tests.integration.kafka.ends import KAFKA, bootstrap, closing
 from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_cluster import RunningCluster
 
 from millrace.client import Position, SyncAdmin, SyncConsumer
 from millrace.core.errors import GroupNotEmptyError, InvalidGroupError, UnknownMemberIdError
@@ -58,6 +60,8 @@ class Member:
             }
         )
         self.lost = 0
+        self.rebalances = 0
+        self.values: list[bytes] = []
         self._lock = threading.Lock()
         self._assigned: set[int] = set()
         self._stopped = threading.Event()
@@ -65,6 +69,7 @@ class Member:
 
         def assigned(consumer: Any, partitions: Sequence[Any]) -> None:
             with self._lock:
+                self.rebalances += 1
                 self._assigned |= {partition.partition for partition in partitions}
             if is_cooperative:
                 consumer.incremental_assign(partitions)
@@ -89,7 +94,9 @@ class Member:
 
     def _poll(self) -> None:
         while not self._stopped.is_set():
-            self.consumer.poll(0.1)
+            record = self.consumer.poll(0.1)
+            if record is not None and not record.error():
+                self.values.append(record.value())
 
     @property
     def assigned(self) -> set[int]:
@@ -324,3 +331,56 @@ def test_kafka_python_commits_reads_lists_and_deletes(broker: RunningBroker, top
         assert "Empty" in str(described)
         assert str(admin.delete_groups([topic]))
         assert topic not in str(admin.list_groups())
+
+
+# --- A cluster ---------------------------------------------------------------------------------
+
+
+def coordinator_of(cluster: RunningCluster, group: str) -> int:
+    """Return the number of the broker that coordinates a group."""
+    admin = confluent_admin.AdminClient({"bootstrap.servers": bootstrap(*cluster.brokers)})
+    described = admin.describe_consumer_groups([group], request_timeout=20)[group].result(20)
+    found: int = described.coordinator.id
+    return found
+
+
+def test_members_go_on_when_their_coordinator_is_killed(tmp_path: Path) -> None:
+    settings = {**QUICK, "cluster.positions_replication_factor": 3}
+    with RunningCluster(tmp_path, settings) as cluster:
+        cluster.create_topic("t", PARTITIONS, 3)
+        addresses = bootstrap(*cluster.brokers)
+
+        def make(name: str) -> Callable[[], Member]:
+            return lambda: Member(
+                addresses, "g", "t", session_timeout_ms=30_000, group_instance_id=name
+            )
+
+        producer = confluent.Producer({"bootstrap.servers": addresses})
+
+        def write(begin: int, end: int) -> None:
+            for number in range(begin, end):
+                producer.produce("t", b"%d" % number)
+            assert producer.flush(60) == 0
+
+        with members(make("a"), make("b")) as both:
+            first, second = both
+            wait_until(share(first, second), "both share the partitions", 60)
+            before = [(member.assigned, member.rebalances) for member in both]
+            write(0, 1000)
+            victim = coordinator_of(cluster, "g")
+            cluster[victim].kill()
+            write(1000, 2000)
+            wanted = {b"%d" % number for number in range(2000)}
+            wait_until(
+                lambda: {*first.values, *second.values} == wanted, "all records are read", 60
+            )
+            wait_until(lambda: coordinator_of(cluster, "g") != victim, "another coordinates", 60)
+            for member in both:
+                member.stop()
+                member.consumer.commit(asynchronous=False)
+            after = [(member.assigned, member.rebalances) for member in both]
+            assert after == before, "the next coordinator has kept the members"
+            assert len(first.values) + len(second.values) == 2000
+        with SyncAdmin(cluster.bootstrap) as admin:
+            found = admin.fetch_positions("g")
+            assert sum(position.offset for position in found.values()) == 2000
