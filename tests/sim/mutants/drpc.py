@@ -25,7 +25,7 @@ MUTANTS = (
            "millrace.runtime.transport.frames:FrameReader.buffer_updated",
            "if self._received == len(payload):", "if self._received:"),
     mutant("who drains closes before it has answered", "P79",
-           "millrace.runtime.transport.drpc.server:_ServedConnection.drain",
+           "millrace.runtime.transport.drpc.server:_ServedConnection.ask_to_go",
            "if self.has_called:", "if False:"),
 )
 # fmt: on

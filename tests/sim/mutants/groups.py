@@ -88,6 +88,6 @@ MUTANTS = (
            "committed.get(place)", "None"),
     mutant("positions of a group with members are forgotten", "P60",
            "millrace.core.coordinator.groups.coordinator:GroupCoordinator._is_used",
-           "return not group.is_empty or ", "return "),
+           "return is_occupied or ", "return "),
 )
 # fmt: on
