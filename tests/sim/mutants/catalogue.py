@@ -14,6 +14,7 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | deletion of what metadata does not name | P39, P70 | no code does that: only tombstones are looked up | `tests/unit/broker/storage/test_log_directory.py`: `test_directories_that_nobody_knows_are_left_alone`; `Invariants.on_deleting` after every deletion |
 | no data plane without the store | P40 | only the controller speaks to the store | F42 and F43 of the simulator; `tests/integration/kubernetes/test_faults.py` |
 | SQLite's NORMAL | P41 | SQLite itself is not simulated | `tests/integration/coordination/test_sqlite_store.py`: `test_objects_are_flushed_and_the_lease_is_not` |
+| by Kafka's protocol no batch is a successor | P43 | no client of the simulator speaks it | `tests/model/test_kafka_succession.py`: `test_without_that_rule_batches_are_lost_or_out_of_order` |
 | six batches in flight | P44 | writers of the simulator wait for each burst, which has fewer batches | `tests/unit/core/client/producer/test_sender.py`: `test_at_most_five_batches_of_a_partition_are_in_flight` |
 | a copy takes its name before the replaced segments are removed for good | P57, P69 | power has to go between two calls, and the disk to lose one name and not the other | `tests/unit/broker/storage/test_cleaner.py`: `test_names_that_reach_the_disk_in_any_order_lose_nothing` |
 | a reader goes on in the file that took the name of its segment | P57 | threads of the simulator rarely meet in that moment | `tests/integration/storage/test_compaction_threads.py` |
