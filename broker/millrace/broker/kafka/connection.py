@@ -263,6 +263,9 @@ class KafkaConnection(ServedConnection):
             self._client_id = client_id
             if served.is_for_strangers and self._server.asks_who_calls:
                 return calls.stranger(self)
+            if served.is_for_strangers and self._caller is None:
+                self.on_known()  # Nobody has to be; its next request names its library, too.
+                return calls.stranger(self)
             await counted.aclose()
             self._caller = await counted.enter_async_context(calls.begun(self, name, shown))
             self._credential, self._checked_ms = shown, monotonic_now()

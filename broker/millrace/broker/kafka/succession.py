@@ -1,4 +1,4 @@
-"""Which batches of a connection come after others that are not in the log yet (K1).
+"""Which batches of a connection come after others that are not in the log yet (K1, P43).
 
 A leader that does not know an idempotent producer lets it begin with any sequence, as the records
 before may be gone by their retention. So if a client sends batches 1 and 2 one after the other, and
