@@ -21,12 +21,14 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.fakes.certificate_files import CertificateFiles
 from tests.fakes.kafka_ends import request_frame
-from tests.integration.guarded import ROLES, GuardedBroker, token_of
+from tests.integration.guarded import ROLES, GuardedBroker, replace_file, token_of
 from tests.integration.kafka.ends import KAFKA, bootstrap, closing
 
 from millrace.broker.kafka import codec
 from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.core.guard.token_file import new_entry, tokens_to_text
+from millrace.core.ids import WallMs
 
 confluent = pytest.importorskip("confluent_kafka")
 confluent_admin = pytest.importorskip("confluent_kafka.admin")
@@ -498,6 +500,54 @@ def test_a_connection_ends_with_its_token_unless_it_is_renewed(tmp_path: Path) -
                 assert renewed.topics() == [] or time.time() * 1000 > ends_at
                 time.sleep(0.2)
             assert kept.topics() is None
+    finally:
+        broker.abandon()
+
+
+def test_real_clients_go_on_with_another_token_when_theirs_ends(
+    tmp_path: Path, certificates: CertificateFiles
+) -> None:
+    made = certificates.make("third", "localhost", "127.0.0.1")
+    broker = GuardedBroker(
+        tmp_path,
+        {
+            **SETTINGS,
+            "listeners.clients.tls_certificate_file": made.certificate,
+            "listeners.clients.tls_key_file": made.key,
+        },
+    )
+    broker.start()
+    first, second = "mlr_first_0123456789", "mlr_second_0123456789"
+    try:
+        ends_at = int(time.time() * 1000) + 8000
+        entries = [
+            new_entry(first, "owner", [], WallMs(ends_at), b"s" * 16),
+            new_entry(second, "owner", [], None, b"s" * 16),
+        ]
+        replace_file(broker.tokens, tokens_to_text(entries))
+        broker.wait_for("access_file_taken", 1)
+
+        def token() -> tuple[str, float]:
+            """Return a token that counts for a second more, and its end."""
+            is_first = time.time() * 1000 < ends_at - 1000
+            return (first, ends_at / 1000) if is_first else (second, time.time() + 600)
+
+        class Current(AbstractTokenProvider):
+            def token(self) -> str:
+                return token()[0]
+
+        python = of_kafka_python("OAUTHBEARER", "owner", certificates.ca, first)
+        python["sasl_oauth_token_provider"] = Current()
+        settings = of_librdkafka("OAUTHBEARER", "owner", certificates.ca, first)
+        settings["oauth_cb"] = lambda _: token()
+        client = confluent_admin.AdminClient({"bootstrap.servers": bootstrap(broker), **settings})
+        client.poll(0)
+        with closing(KafkaAdminClient(bootstrap_servers=bootstrap(broker), **python)) as other:
+            while time.time() * 1000 < ends_at + 3000:
+                client.poll(0)
+                assert client.list_topics(timeout=20).topics == {}
+                assert other.list_topics() == []
+                time.sleep(0.2)
     finally:
         broker.abandon()
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from importlib import import_module
 from pathlib import Path
@@ -393,6 +394,64 @@ def test_a_broker_refuses_callers_without_a_token_of_its_cluster(
         assert Caller(broker, token).call("Hello") == (None, refused)
     assert Caller(broker, namespace.token("reader", namespace.audience)).call("Hello")[1] == set()
     assert "must be 'logs." in broker.log_path.read_text()
+
+
+def test_clients_of_kafka_log_in_with_the_token_of_a_service_account(
+    namespace: Namespace, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    confluent = pytest.importorskip("confluent_kafka")
+    confluent_admin = pytest.importorskip("confluent_kafka.admin")
+    files = CertificateFiles(tmp_path / "certificates")
+    shown = files.make("broker", "localhost", "127.0.0.1")
+    settings: dict[str, object] = {
+        "listeners.clients.tls_certificate_file": shown.certificate,
+        "listeners.clients.tls_key_file": shown.key,
+        "listeners.clients_kafka.port": 0,
+        "listeners.clients_kafka.namespace": namespace.name,
+    }
+    broker = start_broker(namespace.broker_settings() | settings)
+    principal = namespace.make_account("owner")
+    namespace.allow("owner", ["create", "describe"], "topics")
+    token = namespace.token("owner", namespace.audience)
+    log_in: dict[str, Any] = {
+        "bootstrap.servers": broker.kafka_address,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(files.ca),
+    }
+    bearer = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": lambda _: (token, time.time() + 600)}
+    password = {
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": principal,
+        "sasl.password": token,
+    }
+
+    def is_made(client: Any, name: str) -> bool:
+        (future,) = client.create_topics([confluent_admin.NewTopic(name, 1, 1)]).values()
+        try:
+            future.result(20)
+        except confluent.KafkaException as error:
+            if error.args[0].code() != confluent.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            return False
+        return True
+
+    for mechanism, name in ((bearer, "by-bearer"), (password, "by-password")):
+        client = confluent_admin.AdminClient({**log_in, **mechanism})
+        client.poll(0)
+        wait_until(lambda c=client, n=name: is_made(c, n), "the API server knows the role", 30)
+        assert name in client.list_topics(timeout=20).topics
+    told: list[int] = []
+    wrong = {**bearer, "oauth_cb": lambda _: (namespace.token("owner"), time.time() + 600)}
+    wrong["error_cb"] = lambda error: told.append(error.code())
+    stranger = confluent_admin.AdminClient({**log_in, **wrong})
+
+    def is_refused() -> bool:
+        stranger.poll(0.1)
+        return confluent.KafkaError._AUTHENTICATION in told
+
+    wait_until(is_refused, "a token for the API server itself is refused", 30)
+    (line,) = {line["reason"] for line in lines(broker, "credential_refused")}
+    assert "must be 'logs." in line
 
 
 def test_the_operator_has_the_rights_for_all_that_it_does_in_a_cluster(
