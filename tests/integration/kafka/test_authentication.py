@@ -8,7 +8,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,14 +176,14 @@ def proof(token: str, challenge: bytes, name: str) -> bytes:
 
 
 class Tokens(AbstractTokenProvider):
-    """A token for kafka-python."""
+    """Gives kafka-python a token."""
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    def __init__(self, current: Callable[[], str]) -> None:
+        self._current = current
 
     def token(self) -> str:
         """Return it."""
-        return self._token
+        return self._current()
 
 
 def of_librdkafka(mechanism: str, name: str, ca: Path | None, token: str = "") -> dict[str, Any]:
@@ -210,7 +210,7 @@ def of_kafka_python(mechanism: str, name: str, ca: Path | None, token: str = "")
     if ca is not None:
         found["ssl_cafile"] = str(ca)
     if mechanism == "OAUTHBEARER":
-        return {**found, "sasl_oauth_token_provider": Tokens(token)}
+        return {**found, "sasl_oauth_token_provider": Tokens(lambda: token)}
     return {**found, "sasl_plain_username": name, "sasl_plain_password": token}
 
 
@@ -532,12 +532,8 @@ def test_real_clients_go_on_with_another_token_when_theirs_ends(
             is_first = time.time() * 1000 < ends_at - 1000
             return (first, ends_at / 1000) if is_first else (second, time.time() + 600)
 
-        class Current(AbstractTokenProvider):
-            def token(self) -> str:
-                return token()[0]
-
         python = of_kafka_python("OAUTHBEARER", "owner", certificates.ca, first)
-        python["sasl_oauth_token_provider"] = Current()
+        python["sasl_oauth_token_provider"] = Tokens(lambda: token()[0])
         settings = of_librdkafka("OAUTHBEARER", "owner", certificates.ca, first)
         settings["oauth_cb"] = lambda _: token()
         client = confluent_admin.AdminClient({"bootstrap.servers": bootstrap(broker), **settings})

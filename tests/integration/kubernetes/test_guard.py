@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -438,7 +439,7 @@ def test_clients_of_kafka_log_in_with_the_token_of_a_service_account(
     for mechanism, name in ((bearer, "by-bearer"), (password, "by-password")):
         client = confluent_admin.AdminClient({**log_in, **mechanism})
         client.poll(0)
-        wait_until(lambda c=client, n=name: is_made(c, n), "the API server knows the role", 30)
+        wait_until(partial(is_made, client, name), "the API server knows the role", 30)
         assert name in client.list_topics(timeout=20).topics
     told: list[int] = []
     wrong = {**bearer, "oauth_cb": lambda _: (namespace.token("owner"), time.time() + 600)}
