@@ -33,6 +33,13 @@ from millrace.runtime.mailbox import Worker
 
 _PREFIX: Final = struct.Struct("<4sIIIIH")
 """The magic, the bytes of the body, three numbers of no use here, and the attributes."""
+_BEGIN: Final = struct.Struct("<4sI")
+_PIECES_MAX: Final = 32
+"""Pieces of an answer that are not joined, however small they are."""
+_PIECE_BYTES_MIN: Final = 4 << 10
+"""Mean size of pieces that are not joined, however many they are."""
+_AT_ONCE: Final = 1000
+"""Batches that the event loop looks at in one go, which takes a millisecond."""
 _JOB_BYTES: Final = 128 << 10
 """Stored bytes that a thread converts at a time, except for a larger batch."""
 
@@ -41,6 +48,10 @@ _Key = tuple[TopicPartition, bytes]
 
 class ZstdNotKnownError(Exception):
     """A batch is compressed with zstd, and the reader's version of Fetch is from before it."""
+
+
+class _TooManyError(Exception):
+    """There are more batches than the event loop has time for."""
 
 
 class _Stored(NamedTuple):
@@ -91,11 +102,17 @@ class StoredBatches:
             MillraceError: a stored batch is damaged.
             ZstdNotKnownError: the reader cannot read one.
         """
-        batches = list(_walk(memoryview(stored)))
+        view = memoryview(stored)
+        if knows_zstd:
+            try:
+                pieces = _bodies(view, _AT_ONCE)
+            except _TooManyError:
+                pieces = await next(self._workers).call(_bodies, view)
+            if pieces is not None:
+                return pieces
+        batches = list(_walk(view))
         if not knows_zstd and any(batch.codec == Codec.ZSTD for batch in batches):
             raise ZstdNotKnownError
-        if all(batch.is_kafkas for batch in batches):
-            return [batch.data[HEADER_BYTES:] for batch in batches]
         lock = self._locks.get(topic_partition)
         if lock is None:
             lock = self._locks[topic_partition] = asyncio.Lock()
@@ -168,6 +185,30 @@ class StoredBatches:
         while self._kept_bytes > self._kept_bytes_max:
             _, dropped = self._kept.popitem(last=False)
             self._kept_bytes -= len(dropped)
+
+
+def _bodies(stored: memoryview, batches_max: int | None = None) -> list[Buffer] | None:
+    """Return the bodies of batches that are all Kafka's; None: they are not.
+
+    Small ones are joined: a system call with thousands of pieces costs more than to copy them.
+
+    Raises:
+        _TooManyError: there are more than `batches_max`.
+    """
+    pieces: list[Buffer] = []
+    at, size = 0, len(stored)
+    while at + HEADER_BYTES <= size:
+        magic, length = _BEGIN.unpack_from(stored, at)
+        begin = at + HEADER_BYTES
+        at = begin + length
+        if magic != KAFKA_MAGIC or at > size:
+            return None
+        pieces.append(stored[begin:at])
+        if len(pieces) == batches_max:
+            raise _TooManyError
+    if len(pieces) > _PIECES_MAX and size < len(pieces) * _PIECE_BYTES_MIN:
+        return [b"".join(pieces)]
+    return pieces
 
 
 def _walk(stored: memoryview) -> Iterator[_Stored]:

@@ -74,6 +74,13 @@ async def test_kafkas_own_batches_are_sent_as_they_lie_there(opening: Opening) -
     assert all(isinstance(piece, memoryview) and piece.obj is data for piece in pieces), "copied"
 
 
+@pytest.mark.parametrize("count", [33, 3000])
+async def test_many_small_batches_are_sent_in_one_piece(opening: Opening, count: int) -> None:
+    stored, sent = of_kafka(0, 1)
+    pieces = await read(opening(0), stored * count)
+    assert [bytes(piece) for piece in pieces] == [sent * count]
+
+
 async def test_batches_of_columns_are_converted(opening: Opening) -> None:
     data = of_columns(7, 3)
     (piece,) = await read(opening(1 << 20), data)
