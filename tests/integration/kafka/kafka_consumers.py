@@ -71,6 +71,9 @@ class Librdkafka:
             for message in self._messages(count)
         ]
 
+    def take_nothing(self, seconds: float = 1) -> None:
+        assert self.consumer.consume(1, timeout=seconds) == []
+
     def _messages(self, count: int) -> list[Any]:
         found: list[Any] = []
         deadline = time.monotonic() + DEADLINE_S
@@ -127,6 +130,9 @@ class KafkaPython:
     def take_placed(self, count: int) -> list[Placed]:
         return [(record.partition, record.offset, record.value) for record in self._records(count)]
 
+    def take_nothing(self, seconds: float = 1) -> None:
+        assert not self.consumer.poll(timeout_ms=int(seconds * 1000))
+
     def _records(self, count: int) -> list[Any]:
         found: list[Any] = []
         deadline = time.monotonic() + DEADLINE_S
@@ -166,8 +172,8 @@ def reading(
 ) -> Iterator[Any]:
     """Provide a consumer at the beginning of partitions.
 
-    It has `take` and `take_placed` for the next records, and of its first partition `seek`,
-    `offset_at` for times, and `ends`.
+    It has `take` and `take_placed` for the next records, `take_nothing` where there shall be none,
+    and of its first partition `seek`, `offset_at` for times, and `ends`.
     """
     consumer = client(address, topic, partitions, **settings)
     try:
