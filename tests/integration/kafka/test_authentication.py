@@ -16,7 +16,12 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, TopicAuthorizationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeTopicPartitionsRequest,
+)
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.fakes.certificate_files import CertificateFiles
@@ -638,6 +643,20 @@ def test_each_topic_is_refused_by_itself(
         assert found.error_code == Code.CLUSTER_AUTHORIZATION_FAILED
         found = connection.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1)
         assert found.error_code == Code.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("name", "operations"), [("describer", {8, 10}), ("owner", {*range(3, 9), 10, 11})]
+)
+def test_a_client_learns_what_it_may_do_with_a_topic(
+    broker: GuardedBroker, certificates: CertificateFiles, name: str, operations: set[int]
+) -> None:
+    with Connection(broker, certificates.ca) as connection:
+        connection.log_in(name)
+        kind = DescribeTopicPartitionsRequest.TopicRequest
+        message = DescribeTopicPartitionsRequest(topics=[kind(name="orders")])
+        (topic,) = connection.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, message).topics
+        assert topic.topic_authorized_operations == sum(1 << number for number in operations)
 
 
 def test_of_several_topics_those_that_are_allowed_are_made(

@@ -26,6 +26,7 @@ from kafka.protocol.admin import (
 from millrace.broker.kafka.codec import ListEncoder
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of, code_of_wire
 from millrace.broker.kafka.names import topic_id_of, uuid_of
+from millrace.broker.kafka.operations import allowed_operations, as_bits
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
 from millrace.broker.kafka.topic_settings import ShownSetting, shown, to_ours
@@ -39,6 +40,7 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.guard.access import ResourceKind, named
 from millrace.core.ids import NO_BROKER
 from millrace.core.metadata.topic_config import SETTINGS
 from millrace.core.words import count
@@ -261,8 +263,14 @@ class TopicRequests:
             work = self._parts.broker.turns.work()
             for (name, begin, end), topic in zip(page, found.topics, strict=True):
                 await work.give_way(1 + end - begin)
-                if message.topics or not topic.error.code:  # Of all, those that the caller sees.
-                    described.append(_described(name, topic, topic.partitions[begin:end]))
+                if not message.topics and topic.error.code:
+                    continue  # Of all, the caller is told what it sees.
+                entry = _described(name, topic, topic.partitions[begin:end])
+                if not topic.error.code:
+                    resource = named(ResourceKind.TOPICS, topic.name)
+                    allowed = await allowed_operations(request.caller, resource)
+                    entry.topic_authorized_operations = as_bits(allowed)
+                described.append(entry)
         return DescribeTopicPartitionsResponse(
             version=request.version, topics=described, next_cursor=following
         )

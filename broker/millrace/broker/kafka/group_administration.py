@@ -19,6 +19,7 @@ from kafka.protocol.metadata import FindCoordinatorResponse
 
 from millrace.broker.kafka.coordination import GroupNames, check, coordinator_code
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of_wire
+from millrace.broker.kafka.operations import allowed_operations
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
@@ -46,12 +47,6 @@ _FIRST_WITH_NOT_FOUND: Final = 6
 """From here on a group that is not there is an error, and no dead group."""
 _KEYS_MAX: Final = 1000
 _DEAD: Final = "Dead"
-_OPERATIONS: Final = {
-    Operation.CONSUME: {3},
-    Operation.DELETE: {6},
-    Operation.DESCRIBE: {8},
-}
-"""Kafka's operations on groups, as bits, that each of ours includes."""
 
 
 class _Listed(NamedTuple):
@@ -210,7 +205,9 @@ class GroupAdministrationRequests:
             return kind(**(empty | {"group_state": _DEAD}), error_code=code, error_message=why)
         entry = kind(**(empty | fields), error_code=NO_ERROR)
         if request.message.include_authorized_operations:
-            entry.authorized_operations = await self._allowed(group, request)
+            entry.authorized_operations = await allowed_operations(
+                request.caller, named(ResourceKind.GROUPS, group)
+            )
         return entry
 
     def _fields(
@@ -265,15 +262,6 @@ class GroupAdministrationRequests:
     def _known(self, where: TopicPartition) -> str | None:
         full = self._groups.topic_name(where.topic_id)
         return self._parts.names.of_topic(parse_topic_name(full)) if full else None
-
-    async def _allowed(self, group: str, request: Request) -> set[int]:
-        resource = named(ResourceKind.GROUPS, group)
-        found: set[int] = set()
-        for operation, meant in _OPERATIONS.items():
-            await request.caller.learn(operation, [resource])
-            if request.caller.may(operation, resource):
-                found |= meant
-        return found
 
     # --- Deletion --------------------------------------------------------------------------------
 

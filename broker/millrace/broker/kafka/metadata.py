@@ -16,10 +16,11 @@ from kafka.protocol.metadata import MetadataResponse
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of, code_of_wire
 from millrace.broker.kafka.names import topic_id_of, uuid_of
+from millrace.broker.kafka.operations import allowed_operations
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.core.errors import MillraceError
-from millrace.core.guard.access import CLUSTER, Operation, Resource, ResourceKind, named
+from millrace.core.guard.access import CLUSTER, ResourceKind, named
 from millrace.core.ids import NO_BROKER, BrokerId
 from millrace.proto.v1 import cluster_pb2 as pb
 
@@ -30,17 +31,6 @@ _FIRST_WITHOUT_CREATION: Final = 4
 _FIRST_WITH_LISTENER_ERRORS: Final = 6
 _BROKERS: Final = 1
 """The type of endpoint that DescribeCluster knows here; controllers have none of their own."""
-
-_BITS: Final = {
-    Operation.CONSUME: {3},
-    Operation.PRODUCE: {4},
-    Operation.CREATE: {5},
-    Operation.DELETE: {6},
-    Operation.ALTER: {7, 11},
-    Operation.DESCRIBE: {8, 10},
-}
-"""Kafka's AclOperations, as bits, that each operation includes; those on settings are 10 and 11."""
-_CLUSTER_BITS: Final = {Operation.DESCRIBE: {8, 10}, Operation.ADMINISTER: {5, 7, 9, 11, 12}}
 
 
 class MetadataRequests:
@@ -84,7 +74,7 @@ class MetadataRequests:
             topics=described,
         )
         if message.include_cluster_authorized_operations:
-            response.authorized_operations = await _allowed(request.caller, CLUSTER, _CLUSTER_BITS)
+            response.authorized_operations = await allowed_operations(request.caller, CLUSTER)
         return response
 
     def _refused(self, request: Request, asked: Sequence[Any] | None, code: int) -> Any:
@@ -158,7 +148,7 @@ class MetadataRequests:
             )
             if request.message.include_topic_authorized_operations:
                 resource = named(ResourceKind.TOPICS, topic.name)
-                entry.authorized_operations = await _allowed(request.caller, resource, _BITS)
+                entry.authorized_operations = await allowed_operations(request.caller, resource)
             described.append(entry)
         return described
 
@@ -222,7 +212,7 @@ class MetadataRequests:
             brokers=self._brokers(DescribeClusterResponse.DescribeClusterBroker, "broker_id"),
         )
         if message.include_cluster_authorized_operations:
-            response.authorized_operations = await _allowed(request.caller, CLUSTER, _CLUSTER_BITS)
+            response.authorized_operations = await allowed_operations(request.caller, CLUSTER)
         return response
 
 
@@ -267,15 +257,3 @@ def _missing(topic: pb.TopicMetadata, name: str | None, code: int | None = None)
         topic_id=uuid_of(topic.topic_id or bytes(16)),
         partitions=[],
     )
-
-
-async def _allowed(
-    caller: GuardedCaller, resource: Resource, bits: Mapping[Operation, set[int]]
-) -> set[int]:
-    """Return Kafka's operations that a caller may do with a resource."""
-    found: set[int] = set()
-    for operation, meant in bits.items():
-        await caller.learn(operation, [resource])
-        if caller.may(operation, resource):
-            found |= meant
-    return found
