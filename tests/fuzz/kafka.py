@@ -1,9 +1,10 @@
-"""What comes to the listener of Kafka's protocol: frames, requests, and what Produce carries."""
+"""What comes to the listener of Kafka's protocol: frames, and requests, two of them by hand."""
 
 from typing import Final
 
-from millrace.broker.kafka import codec, frames
+from millrace.broker.kafka import codec, fetch_codec, frames
 from millrace.broker.kafka.produce_codec import decode_produce
+from millrace.broker.kafka.requests import ApiKey
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.records import kafka_batch
 from millrace.runtime.transport.frames import FrameError
@@ -65,3 +66,25 @@ def fuzz_kafka_produce(data: bytes) -> None:
         except MillraceError:
             continue
         assert sum(map(len, batches)) == len(partition.records or b"")
+
+
+def fuzz_kafka_fetch(data: bytes) -> None:
+    """A Fetch request names what kafka-python reads in it, within a bound, or is refused."""
+    if not data:
+        return
+    versions = fetch_codec.VERSIONS
+    version, body = versions[data[0] % len(versions)], memoryview(data)[1:]
+    try:
+        request = fetch_codec.decode(body, version, _ENTRIES_MAX)
+    except MalformedRequestError:
+        return
+    assert len(request.wanted) <= _ENTRIES_MAX
+    assert len(request.forgotten) <= _ENTRIES_MAX
+    try:
+        message = codec.decode_request(ApiKey.FETCH, version, body, 4 * _ENTRIES_MAX)
+    except MalformedRequestError:
+        return  # It takes fewer tagged fields.
+    partitions = [each for topic in message.topics for each in topic.partitions]
+    assert [(each.partition, each.fetch_offset) for each in partitions] == [
+        (wanted.partition, wanted.fetch_offset) for wanted in request.wanted
+    ]

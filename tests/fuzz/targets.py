@@ -14,7 +14,7 @@ _MODULES: Final = {
         *("access_reviews", "authorizer", "certificate_names", "certificates"),
         *("published_keys", "rules_file", "service_account_token", "token_file"),
     ),
-    "kafka": ("kafka_frames", "kafka_produce", "kafka_requests"),
+    "kafka": ("kafka_fetch", "kafka_frames", "kafka_produce", "kafka_requests"),
     "settings": ("broker_config", "names", "patterns", "quotas", "topic_config"),
     "stored": (
         *("cluster_object", "coordinator_records", "index_file", "producer_snapshot"),

@@ -258,18 +258,22 @@ class _Reader:
         return found
 
     def count(self, at_most: int) -> int:
-        """Read the length of an array; none is as good as an empty one."""
+        """Read the length of an array."""
         count = self._varint() - 1 if self._is_flexible else self.unpack(_I32)[0]
+        if count < 0:  # No array is nullable.
+            raise IndexError
         if count > at_most:
             raise MalformedRequestError(
                 f"the fetch request names more than {self.entries_max} topics or partitions: send "
                 "several requests"
             )
-        return max(count, 0)
+        return count
 
     def text(self) -> str:
         size = self._varint() - 1 if self._is_flexible else self.unpack(_I16)[0]
-        return str(self._take(max(size, 0)), "utf-8")
+        if size < 0:  # No text is, either.
+            raise IndexError
+        return str(self._take(size), "utf-8")
 
     def topic_id(self) -> TopicId:
         return TopicId(bytes(self._take(TOPIC_ID_BYTES)))
