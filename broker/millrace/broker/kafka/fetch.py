@@ -158,6 +158,7 @@ class ConnectionFetches:
         self._sessions = ConnectionSessions(service.budget)
         self._followings: dict[int, Following] = {}
         self._waiting: Following | None = None
+        self._requests = 0
         self._is_closed = False
         self._end_of_waits = asyncio.get_running_loop().create_task(self._wake_at_end())
         self._connection.on_closed.append(self.close)
@@ -211,6 +212,8 @@ class ConnectionFetches:
         opened: Session | None = None
         try:
             await self._take(following, request)
+            following.asked.begin_with(self._requests)
+            self._requests += 1
             answer = await self._serve(following, request, version, tells_all=True)
             wants_session = version >= SESSIONS_SINCE and request.session_epoch == FIRST_EPOCH
             if wants_session and answer.partitions and not self._is_closed:

@@ -32,7 +32,7 @@ from millrace.core.errors import (
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import LeaderEpoch, TopicId, TopicPartition
+from millrace.core.ids import EpochEnd, LeaderEpoch, Offset, TopicId, TopicPartition
 from millrace.core.quotas.quota import QuotaKind
 from millrace.core.records.header import Buffer
 from millrace.core.replica.fetch.asked import SessionBudget
@@ -137,6 +137,7 @@ class Consumer:
         max_bytes: int = 1000,
         partition_max_bytes: int = 1000,
         epoch: int = -1,
+        last_fetched_epoch: int = -1,
         session: tuple[int, int] = (0, -1),
         **settings: Any,
     ) -> Any:
@@ -149,6 +150,7 @@ class Consumer:
                 partition=partition,
                 fetch_offset=offset,
                 current_leader_epoch=epoch,
+                last_fetched_epoch=last_fetched_epoch,
                 partition_max_bytes=partition_max_bytes,
             )
             for partition, offset in (offsets or {}).items()
@@ -253,6 +255,40 @@ async def test_a_first_batch_that_is_too_large_is_sent_whole_and_alone() -> None
 async def test_an_answer_ends_where_the_next_partition_does_not_fit() -> None:
     consumer = Consumer(Broker(advanced(1), advanced(2), advanced(1)))
     assert sizes(await consumer.fetch({0: 0, 1: 0, 2: 0}, max_bytes=25)) == {0: 10, 1: 0, 2: 10}
+
+
+async def test_partitions_that_are_named_in_the_same_order_are_all_served() -> None:
+    consumer = Consumer(Broker(*(advanced(5) for _ in range(3))))
+    served = []
+    for _ in range(4):
+        found = sizes(await consumer.fetch({0: 0, 1: 0, 2: 0}, max_bytes=50))
+        served += [number for number, size in found.items() if size]
+    assert served == [0, 1, 2, 0]
+
+
+async def test_what_is_not_in_memory_is_found_by_a_thread() -> None:
+    partition, disk = Partition(is_cold=True), Disk()
+    partition.advance()
+    consumer = Consumer(Broker(partition, disk=disk))
+    fetching = asyncio.ensure_future(consumer.fetch({0: 0}, isolation_level=1))
+    partition.is_index_cold = True
+    for _ in range(2):  # The batches, and what was aborted.
+        future, job = await asyncio.wait_for(disk.waiting.get(), 5)
+        future.set_result(job())
+    (found,) = told(await fetching).values()
+    assert len(found.records) == 10
+    assert len(found.aborted_transactions) == 1
+
+
+async def test_a_reader_whose_log_is_another_one_is_told_where_they_part() -> None:
+    partition = advanced(3)
+    end = EpochEnd(LeaderEpoch(2), Offset(1))
+    partition.leader.diverging = lambda offset, epoch, epochs: end if epoch == 7 else None
+    consumer = Consumer(Broker(partition), 12)
+    (found,) = told(await consumer.fetch({0: 2}, last_fetched_epoch=7, max_wait_ms=60_000)).values()
+    assert (found.error_code, len(found.records)) == (0, 0)
+    assert (found.diverging_epoch.epoch, found.diverging_epoch.end_offset) == (2, 1)
+    assert sizes(await consumer.fetch({0: 2}, last_fetched_epoch=2)) == {0: 10}
 
 
 async def test_a_reader_of_committed_records_is_told_what_was_aborted() -> None:

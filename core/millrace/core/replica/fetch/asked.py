@@ -160,6 +160,17 @@ class AskedPartitions:
         """Return the partitions that may have news, in the order of service."""
         return [self.by_handle[handle] for handle in self._news]
 
+    def begin_with(self, number: int) -> None:
+        """Serve the partition first that is at this place of the queue, counted round and round.
+
+        Many readers name their partitions in the same order each time. An answer that is full
+        before the last one would leave that out for ever.
+        """
+        if self._news:
+            queue = list(self._news)
+            begin = number % len(queue)
+            self._news = dict.fromkeys(queue[begin:] + queue[:begin])
+
     def on_served(self, handle: int) -> None:
         """Note that a partition was told of, and may have more: the others come first."""
         if handle in self._news:

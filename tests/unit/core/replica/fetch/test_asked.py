@@ -70,6 +70,16 @@ def test_who_was_served_goes_to_the_end() -> None:
     assert turn(asked) == [2, 3, 1]
 
 
+def test_another_partition_comes_first_each_time() -> None:
+    asked = asked_for(3, 1, 2)
+    found = []
+    for number in (0, 1, 5):
+        asked.begin_with(number)
+        found.append(turn(asked))
+    assert found == [[3, 1, 2], [1, 2, 3], [3, 1, 2]]
+    AskedPartitions(1).begin_with(7)  # There is none.
+
+
 def test_who_has_read_everything_is_not_looked_at_until_there_is_more() -> None:
     asked = asked_for(1, 2)
     read_to_the_end(asked, 1)
