@@ -39,6 +39,7 @@ class Port(StrEnum):
     RAW_DRPC = "raw drpc"
     PLAIN_GRPC = "plain grpc"
     PLAIN_DRPC = "plain drpc"
+    PLAIN_KAFKA = "plain kafka"
     REPLICAS = "replicas"
     PAGE = "page"
 
@@ -52,6 +53,7 @@ class Target:
         drpc: likewise, by DRPC.
         plain_grpc: another one, in plain text.
         plain_drpc: likewise, by DRPC.
+        plain_kafka: likewise, by Kafka's protocol.
         replicas: its port for brokers, which asks for certificates.
         page: its metrics page.
         ca_file: authority of all certificates.
@@ -65,6 +67,7 @@ class Target:
     drpc: str
     plain_grpc: str
     plain_drpc: str
+    plain_kafka: str
     replicas: str
     page: str
     ca_file: str
@@ -91,6 +94,7 @@ class Target:
             Port.RAW_DRPC: self.drpc,
             Port.PLAIN_GRPC: self.plain_grpc,
             Port.PLAIN_DRPC: self.plain_drpc,
+            Port.PLAIN_KAFKA: self.plain_kafka,
             Port.REPLICAS: self.replicas,
             Port.PAGE: self.page,
         }[port]

@@ -75,6 +75,7 @@ class World:
         for name in names:
             (folder / f"{name}.token").write_text(token_of(name))
         self._outside_drpc_port, self._replicas_port = _free_port(), _free_port()
+        self._outside_kafka_port = _free_port()
         self.broker = RunningBroker(
             folder / "broker",
             {
@@ -88,6 +89,7 @@ class World:
                 "listeners.replicas.tls_client_ca_file": own.ca,
                 "listeners.outside.port": 0,
                 "listeners.outside_drpc.port": self._outside_drpc_port,
+                "listeners.outside_kafka.port": self._outside_kafka_port,
                 "listeners.replicas.port": self._replicas_port,
                 **(settings or {}),
             },
@@ -138,6 +140,7 @@ class World:
             drpc=broker.drpc_address,
             plain_grpc=broker.outside_address,
             plain_drpc=f"127.0.0.1:{self._outside_drpc_port}",
+            plain_kafka=f"127.0.0.1:{self._outside_kafka_port}",
             replicas=f"127.0.0.1:{self._replicas_port}",
             page=broker.metrics_address,
             ca_file=str(self._ca),

@@ -47,6 +47,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ("oversize_messages", CLOSED % "clients_drpc"),
         ("drpc_unknown_methods", ""),
         ("batch_bombs", ""),
+        ("kafka_half_frames", REACHED % "connections_per_host_rate_max"),
+        ("kafka_huge_frame", CLOSED % "outside_kafka"),
+        ("kafka_pipeline", ""),
+        ("kafka_unread_answers", ""),
+        ("kafka_strangers", CLOSED % "outside_kafka"),
     ],
 )
 def test_an_attack_is_bounded_and_others_are_served(world: World, attack: str, metric: str) -> None:

@@ -117,6 +117,37 @@ def test_who_proves_nothing_learns_what_is_spoken_and_no_more(
     assert (line["principal"], line["client_id"], line["method"]) == ("anonymous", "me", "Metadata")
 
 
+def test_a_stranger_may_not_ask_without_end(start_broker: StartBroker, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    replace_file(rules, RULES)
+    broker = start_broker({**KAFKA, "access.rules_file": rules})
+    host, _, port = broker.kafka_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        reader = connection.makefile("rb")
+        for _ in range(20):
+            connection.sendall(request_frame(ApiKey.API_VERSIONS, 0))
+            (length,) = struct.unpack(">i", reader.read(4))
+            assert len(reader.read(length)) == length
+        connection.sendall(request_frame(ApiKey.API_VERSIONS, 0))
+        assert reader.read(1) == b""
+        reader.close()
+
+
+def test_a_quota_of_time_holds_back_who_asks_without_end(start_broker: StartBroker) -> None:
+    broker = start_broker(dict(KAFKA))
+    with SyncAdmin(broker.address) as admin:
+        admin.set_quota("each", client_id="me", request_percent=1)
+        host, _, port = broker.kafka_address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(request_frame(ApiKey.METADATA, 4) * 1000)
+
+            def delayed() -> bool:
+                (quota,) = admin.describe_quotas(["each"]).values()
+                return any(use.throttled_ms for use in quota.uses)
+
+            wait_until(delayed, "it is delayed")
+
+
 def test_a_stranger_may_not_send_much_before_it_is_known(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:

@@ -50,10 +50,14 @@ from millrace.runtime.turns import Turns
 
 _STRANGER_BYTES_MAX: Final = 64 << 10
 """Of a request, before it is known who asks."""
+_STRANGERS_REQUESTS_MAX: Final = 20
+"""Requests of a connection before it is known who asks, and again: to prove that takes a few."""
 _WAITING_BYTES_MAX: Final = 1 << 20
 """Of requests that have come and were not begun, beside one."""
 _CHECK_MS: Final = 1_000
 """For how long a credential counts without a look: so soon one that has ended is refused."""
+_TAKEN_AT_ONCE: Final = 8
+"""Requests of a connection that are handled before others may have their turn."""
 _UNPRINTABLE: Final = re.compile(r"[^!-~]")
 
 
@@ -95,6 +99,7 @@ class KafkaConnection(ServedConnection):
         self._credential: Credential | None = None  # With which the caller was found out.
         self._checked_ms = 0  # When it counted.
         self._client_id = ""
+        self._strangers_requests = 0
 
     # --- ServedConnection --------------------------------------------------------------------
 
@@ -179,6 +184,7 @@ class KafkaConnection(ServedConnection):
 
     async def _run(self) -> None:
         """Handle requests until the connection ends."""
+        taken = 0
         try:
             async with AsyncExitStack() as counted:
                 while not self.state.is_refused and not (self.is_draining and not self.is_busy):
@@ -188,6 +194,9 @@ class KafkaConnection(ServedConnection):
                         continue
                     payload = self._requests.popleft()
                     await self._serve(payload, counted)
+                    taken += 1
+                    if not taken % _TAKEN_AT_ONCE:
+                        await self._server.turns.next_slice()
                     self._go_on_reading()
         except MillraceError as error:
             self._server.on_broken_rules(self, error)
@@ -224,25 +233,38 @@ class KafkaConnection(ServedConnection):
             self._released(size)
             self._complete(answer, self._server.unserved(header))
             return
-        body = frame[self._body_at(header, frame) :]
-        message: Any = body
-        if not served.is_raw:
-            await self._server.turns.give_way_to(size)
-            message = codec.decode_request(
-                header.key, header.version, body, self._server.request_entries_max
-            )
         caller = await self._caller_of(header, served, counted)
+        handled = self._handled(header, served, frame, caller)
+        # Produce and Fetch have quotas of their own, and charge their time, too.
+        response = await (handled if served.is_raw else self._server.calls.paid(handled, caller))
+        if isinstance(response, Later):
+            response.response.add_done_callback(lambda done: self._on_later(answer, begun, done))
+            return
+        self._server.on_answered(header.key, host.monotonic_s() - begun)
+        self._complete(answer, response)
+
+    async def _handled(
+        self, header: RequestHeader, served: Served, frame: memoryview, caller: GuardedCaller
+    ) -> Any:
+        """Return what the handler of a request does.
+
+        Raises:
+            MillraceError: the connection has to end.
+        """
+        server, size = self._server, len(frame)
+        message: Any = frame[self._body_at(header, frame) :]
+        if not served.is_raw:
+            await server.turns.give_way_to(size)
+            message = codec.decode_request(
+                header.key, header.version, message, server.request_entries_max
+            )
         request = Request(header.key, header.version, header.client_id, message, caller, self.state)
         if not served.keeps_bytes:
             self._released(size)
         response = await served.handler(request)
         if served.keeps_bytes:
             self._released(size)
-        if isinstance(response, Later):
-            response.response.add_done_callback(lambda done: self._on_later(answer, begun, done))
-            return
-        self._server.on_answered(header.key, host.monotonic_s() - begun)
-        self._complete(answer, response)
+        return response
 
     def _body_at(self, header: RequestHeader, frame: memoryview) -> int:
         if codec.is_flexible(header.key, header.version):
@@ -262,11 +284,17 @@ class KafkaConnection(ServedConnection):
         if self._caller is None or self._credential is not shown:
             self._client_id = client_id
             if served.is_for_strangers and self._server.asks_who_calls:
+                self._strangers_requests += 1
+                if self._strangers_requests > _STRANGERS_REQUESTS_MAX:
+                    raise MalformedRequestError(
+                        f"after {_STRANGERS_REQUESTS_MAX} requests nobody knows who asks"
+                    )
                 return calls.stranger(self)
             if served.is_for_strangers and self._caller is None:
                 self.on_known()  # Nobody has to be; its next request names its library, too.
                 return calls.stranger(self)
             await counted.aclose()
+            self._strangers_requests = 0
             self._caller = await counted.enter_async_context(calls.begun(self, name, shown))
             self._credential, self._checked_ms = shown, monotonic_now()
             return self._caller

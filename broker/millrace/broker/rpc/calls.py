@@ -57,7 +57,7 @@ StreamMethod = tuple[StreamHandler, Demands]
 """A method with a stream in each direction, and what it demands."""
 LocalCall = Callable[[Message, GuardedCaller], Awaitable[Any]]
 """Serves a call with one request that is made in this process, for a caller that is known; returns
-the response."""
+the response. Its time is part of what its maker does for the caller, who pays for that (`paid`)."""
 UnaryCall = Callable[[bytes, ServerCall], Awaitable[bytes]]
 """Serves a call with one request: takes its bytes, returns those of the response."""
 StreamCall = Callable[[ServerCall], Awaitable[None]]
@@ -227,8 +227,7 @@ class Calls:
         async def called(request: Message, caller: GuardedCaller) -> Message:
             begun = host.monotonic_s()
             try:
-                size = request.ByteSize()
-                return await self._limited(handled(request, b"", caller), caller, size)
+                return await handled(request, b"", caller)
             except MillraceError as error:
                 self.refusals.on_refused(error, caller, name)
                 raise
@@ -289,6 +288,13 @@ class Calls:
             answer.close()  # Unless it has run.
             throttle.charge_time(timed.nanoseconds)
             throttle.close()
+
+    async def paid(self, answer: Coroutine[Any, Any, _R], caller: Caller) -> _R:
+        """Return an answer of another protocol, within its client's quota of time.
+
+        It begins once the client has paid for the earlier ones, or has waited for a second.
+        """
+        return await self._limited(answer, caller, 0)
 
     @contextmanager
     def _held(self, throttle: Throttle, caller: Caller, size: int) -> Iterator[None]:

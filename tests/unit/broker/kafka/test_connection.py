@@ -2,6 +2,8 @@
 
 import asyncio
 import struct
+import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -139,6 +141,27 @@ async def test_of_a_million_pipelined_requests_few_are_taken_and_none_is_lost() 
             await until(lambda at=number: len(slow.answers) > at)  # type: ignore[misc]
             slow.answers[number].set_result(None)
             await client.frame()
+
+
+async def test_many_requests_that_come_at_once_leave_others_their_turn() -> None:
+    async def work(request: Request) -> Any:
+        begun = time.monotonic()
+        while time.monotonic() < begun + 0.0005:
+            pass
+        handled.append(1)
+        return await answer(request)
+
+    handled: list[int] = []
+    kafka = KafkaConfig(requests_in_flight_max=1000)
+    async with serving_kafka({ApiKey.METADATA: Served(range(14), work)}, kafka=kafka) as the:
+        client = await the.connect()
+        client.writer.write(request_frame(ApiKey.METADATA, 4) * 200)
+        counts = [0]
+        async with asyncio.timeout(10):
+            while counts[-1] < 200:
+                await asyncio.sleep(0)
+                counts.append(len(handled))
+        assert max(after - before for before, after in pairwise(counts)) < 50
 
 
 async def test_a_client_that_never_reads_is_not_answered_without_end() -> None:
