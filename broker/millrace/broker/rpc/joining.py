@@ -55,7 +55,7 @@ class Joining:
             transactional_id: of its producer.
             judge: called with what `Partition.append` needs, with why the batch is refused, or
                 with None: then `waits` is to be asked again.
-            protocol: of the transaction.
+            protocol: of the transaction (T14).
 
         Raises:
             MillraceError: the batch is to be refused.

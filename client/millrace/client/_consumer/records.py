@@ -33,7 +33,7 @@ class Record(NamedTuple):
     partition: int
     offset: Offset
     timestamp: WallMs
-    """Milliseconds UTC."""
+    """Milliseconds UTC; -1: a client of Kafka gave none."""
     key: Any
     value: Any
     headers: tuple[tuple[str, bytes | None], ...]
