@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.maven import KAFKA_VERSION
+from bench.processes import unwind_on_terminate
 from tests.suites import targets
 from tests.suites.catalogue import SUITES
 from tests.suites.known import Known, judged, known, left_out, outdated, short, wanted
@@ -46,6 +47,7 @@ def main() -> int:
     chosen = parser.parse_args()
     if unknown := [name for name in chosen.suites if name not in SUITES]:
         parser.error(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")
+    unwind_on_terminate()
     suites = [SUITES[name] for name in chosen.suites or SUITES]
     if chosen.what == "list":
         for suite in suites:

@@ -14,6 +14,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from bench.peers.maven import PeerMissingError
@@ -52,21 +53,27 @@ CMAKE_OPTIONS = {
     "CMAKE_BUILD_TYPE": "Release",
 }
 
+CMAKE_FLAGS = "-I{headers} -fmacro-prefix-map={tests}/="
+
 CONFIGURATION = """\
 bootstrap.servers={bootstrap}
 test.topic.prefix=rdkafkatest
 test.topic.random=true
 """
 
+SPLIT = ("0081_admin",)
+"""Tests of which each test within is a run of its own: one that fails ends the others, too."""
+
 _DECLARED = re.compile(r"^ {4}_TEST\((\d{4}_\w+),\s*([^,)]+)(.*?)\),$", re.MULTILINE | re.DOTALL)
+_WITHIN = re.compile(r"^\s+(do_test_\w+)\(", re.MULTILINE)
 _SCENARIO = re.compile(r'\.scenario = "([^"]+)"')
 _NOT_ASKED = re.compile("TEST_F_(LOCAL|SOCKEM|MANUAL)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_LINE = re.compile(r"^\[\w+\s*/\s*[\d.]+s\] (.*)$")
+_LINE = re.compile(r"^\[(\w+)\s*/\s*[\d.]+s\] (.*)$")
 _BEGUN = re.compile(r"^\[ (\w+:\d+.*) \]$")
 _PASSED = re.compile(r"^\[ (\w+:\d+.*): PASS \(([\d.]+)s\) \]$")
 _SKIPPED = re.compile(r"^\[ (\w+:\d+.*): SKIP: (.*) \]$")
-_SUMMARY = re.compile(r"^\|\s*(\d{4}_\w+)\s*\|\s*(\w+)\s*\|\s*([\d.]+)s\s*\|\s*(.*)$", re.MULTILINE)
+_SUMMARY = re.compile(r"^\| *(\d{4}_\w+) *\| *(\w+) *\| *([\d.]+)s *\| *(.*)$", re.MULTILINE)
 _AT = re.compile(r"^(\w+):\d+")
 
 
@@ -101,42 +108,44 @@ class LibrdkafkaTests:
 
     def tests(self) -> Sequence[str]:
         """Return the tests of this scenario that need a broker."""
-        declared = (_folder() / "test.c").read_text()
-        found = []
-        for name, flags, rest in _DECLARED.findall(declared):
-            scenario = _SCENARIO.search(rest)
-            scenarios = scenario[1].split(",") if scenario else ["default"]
-            if not _NOT_ASKED.search(flags) and self.scenario in scenarios:
-                found.append(name)
-        return found
+        declared: dict[str, list[str]] = json.loads((_folder() / "tests.json").read_text())
+        return declared.get(self.scenario, [])
 
     def run(self, target: Target, tests: Sequence[str]) -> Iterator[Result]:
-        """Run tests, a process each."""
+        """Run tests, a process for each number or part that is split off."""
         folder = target.folder / self.name
         folder.mkdir(parents=True, exist_ok=True)
         configuration = folder / "test.conf"
         configuration.write_text(CONFIGURATION.format(bootstrap=target.bootstrap))
-        for test in tests:
+        # The program knows tests by their numbers, which several tests may have.
+        for run_as, of_run in groupby(
+            sorted(tests), key=lambda test: test if ":" in test else test[:4]
+        ):
+            number, _, within = run_as.partition(":")
             ended = run(
                 [
-                    *(_folder() / "test-runner", "-p1", "-Q", "-E", "-K"),
+                    *(_folder() / "test-runner", "-p1", "-Q", "-E", "-K", "-L"),
                     *("-s", self.scenario, "-V", BROKER_VERSION),
                 ],
-                folder / test / "test.log",
+                folder / run_as / "test.log",
                 TEST_TIMEOUT_S,
                 variables={
                     "RDKAFKA_TEST_CONF": str(configuration),
-                    "TESTS": test,
+                    "TESTS": number[:4],
                     "TEST_CONSUMER_GROUP_PROTOCOL": self.protocol,
                     "KAFKA_PATH": str(scripts()),
                     "BROKERS": target.bootstrap,
+                    **({"SUBTESTS": within} if within else {}),
                 },
             )
-            yield from results_of(test, ended)
+            for test in of_run:
+                yield from results_of(test, ended)
 
 
 def _folder() -> Path:
-    return built("kafka-suites-librdkafka", [CRATE_HASH, MANIFEST, *CMAKE_OPTIONS.values()], _build)
+    return built(
+        "kafka-suites-librdkafka", [CRATE_HASH, CMAKE_FLAGS, *CMAKE_OPTIONS.values()], _build
+    )
 
 
 def _build(folder: Path) -> None:
@@ -160,7 +169,9 @@ def _build(folder: Path) -> None:
     # Without curl its header is included all the same, and nothing of it used.
     (folder / "headers" / "curl").mkdir(parents=True)
     (folder / "headers" / "curl" / "curl.h").touch()
-    options = CMAKE_OPTIONS | {"CMAKE_C_FLAGS": f"-I{folder / 'headers'}"}
+    # Some tests name topics after their files.
+    flags = CMAKE_FLAGS.format(headers=folder / "headers", tests=source / "tests")
+    options = CMAKE_OPTIONS | {"CMAKE_C_FLAGS": flags, "CMAKE_CXX_FLAGS": flags}
     chosen = [f"-D{name}={value}" for name, value in options.items()]
     cmake: list[str | Path] = ["cmake", "-S", source, "-B", out, *chosen]
     jobs = str(os.cpu_count() or 1)
@@ -170,19 +181,36 @@ def _build(folder: Path) -> None:
         if ended.code != 0:
             raise SuiteMissingError(f"librdkafka's tests were not built: {ended.said[-2000:]}")
     (out / "tests" / "test-runner").rename(folder / "test-runner")
-    shutil.copy(source / "tests" / "test.c", folder / "test.c")
+    (folder / "tests.json").write_text(json.dumps(_declared(source / "tests")))
     for left in (vendored, out, fetch):
         shutil.rmtree(left)
 
 
+def _declared(folder: Path) -> dict[str, list[str]]:
+    """Return the names of the tests that need a broker, by scenario."""
+    found: dict[str, list[str]] = {}
+    for name, flags, rest in _DECLARED.findall((folder / "test.c").read_text()):
+        if _NOT_ASKED.search(flags):
+            continue
+        names = [name]
+        if name in SPLIT:
+            source = (folder / f"{name.replace('_', '-')}.c").read_text()
+            names = [f"{name}:{within}" for within in dict.fromkeys(_WITHIN.findall(source))]
+        scenario = _SCENARIO.search(rest)
+        for each in scenario[1].split(",") if scenario else ["default"]:
+            found.setdefault(each, []).extend(names)
+    return found
+
+
 def results_of(test: str, ended: Ended) -> Iterator[Result]:
     """Yield what is said of a test: of those within it, if there are any."""
+    at_top, _, only = test.partition(":")
     said = _COLOUR.sub("", ended.said)
-    summary = next((found for found in _SUMMARY.finditer(said) if found[1] == test), None)
+    summary = next((found for found in _SUMMARY.finditer(said) if found[1] == at_top), None)
     state = summary[2] if summary else "took too long" if ended.code is None else "crashed"
     reason = shortened(summary[4] if summary else f"{state}: {said[-500:]}")
     seconds = float(summary[3]) if summary else ended.seconds
-    if state == "SKIPPED" or (summary is None and ended.code == 0):
+    if state == "SKIPPED":
         yield Result(test=test, outcome=Outcome.LEFT_OUT, said=reason)
         return
     seen: Counter[str] = Counter()
@@ -194,9 +222,11 @@ def results_of(test: str, ended: Ended) -> Iterator[Result]:
         return f"{test}/{name}" if seen[name] == 1 else f"{test}/{name} #{seen[name]}"
 
     for line in map(_LINE.match, said.splitlines()):
-        if line is None:
+        if line is None or line[1] != at_top:
             continue
-        words = line[1]
+        words = line[2]
+        if only and not words.startswith(f"[ {only}:"):
+            continue  # Its name begins with that of the one that was asked for.
         if passed := _PASSED.match(words):
             yield Result(test=named(passed[1]), outcome=Outcome.PASSED, seconds=float(passed[2]))
             open_one = ""
@@ -207,6 +237,8 @@ def results_of(test: str, ended: Ended) -> Iterator[Result]:
             open_one = begun[1]
     if failed and open_one:
         yield Result(test=named(open_one), outcome=Outcome.FAILED, seconds=seconds, said=reason)
+    elif only and not seen:
+        yield Result(test=test, outcome=Outcome.LEFT_OUT, said="not part of this run")
     elif failed or not seen:
         outcome = Outcome.FAILED if failed else Outcome.PASSED
         yield Result(test=test, outcome=outcome, seconds=seconds, said=reason if failed else "")

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from tests.integration.running_broker import wait_until
 from tests.suites.go_tests import results_of as of_go
 from tests.suites.librdkafka import results_of as of_librdkafka
 from tests.suites.outcome import Outcome, Result
@@ -73,13 +74,17 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     assert done.code is None
     assert done.seconds < 30
     (group,) = {line for line in done.said.splitlines() if line}
-    states = [
-        path.read_text().rpartition(")")[2].split()[:3]
-        for path in Path("/proc").glob("[0-9]*/stat")
-        if path.exists()
-    ]
-    # One that has ended may wait for somebody to ask how.
-    assert not [state for state, _, of_group in states if of_group == group and state != "Z"]
+
+    def running() -> list[str]:
+        return [
+            state
+            for path in Path("/proc").glob("[0-9]*/stat")
+            if path.exists()
+            for state, _, of_group in [path.read_text().rpartition(")")[2].split()[:3]]
+            if of_group == group and state != "Z"  # That has ended, and nobody has asked how.
+        ]
+
+    wait_until(lambda: not running(), "its child is gone")
 
 
 def test_a_failure_is_one_line_without_the_folders_of_this_machine() -> None:
