@@ -26,8 +26,8 @@ KAFKA_VERSION = "4.1.1"
 
 TESTS = "test/integration"
 """The folder of the tests, in the source distribution."""
-TEST_TIMEOUT_S = 90
-ALL_TIMEOUT_S = 1500
+TEST_TIMEOUT_S = 45
+ALL_TIMEOUT_S = 900
 """Of all tests, which one process runs."""
 
 _LINES = "said.jsonl"
