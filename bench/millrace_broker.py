@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench.processes import announced, by_protocol, start, stop
@@ -95,6 +96,7 @@ def running_millrace(
     storage: str = "",
     outside: str = "",
     kafka_listener: bool = False,
+    settings: Mapping[str, str] = MappingProxyType({}),
     access: str = "",
     security: Mapping[str, Any] | None = None,
     media: Sequence[str] = (),
@@ -106,6 +108,7 @@ def running_millrace(
         storage: more lines for `[storage]`.
         outside: lines for `[listeners.outside]`; empty: there is no such listener.
         kafka_listener: whether Kafka's clients reach it, too.
+        settings: of the broker's environment.
         access: lines for `[access]`; empty: every caller may do everything.
         security: settings that its clients need.
         media: of each of its log directories; by default it has one of the default media.
@@ -130,7 +133,7 @@ def running_millrace(
         sys.executable, "-m", "millrace.cli", "broker", "--config", str(config),
         "--output", "json",
     ]  # fmt: skip
-    process = start(command, log)
+    process = start(command, log, settings=settings)
     try:
         said = announced(process, log, "metrics_address", START_TIMEOUT_S)
         yield Millrace(

@@ -70,6 +70,7 @@ class KafkaPythonTests:
             ],
             {
                 "KAFKA_URI": f"kafka://{target.bootstrap.split(',')[0]}",
+                "KAFKA_VERSION": target.version,
                 "SAID_BY_PYTEST": str(lines),
             },
             "-p",

@@ -25,6 +25,7 @@ class Target:
         bootstrap: `host:port` of brokers, with commas between them.
         replication: of the topics that tests make.
         records: how many records the tests that move many of them move.
+        version: of Kafka, that clients take the brokers for.
         folder: for whatever a suite writes; one for this run.
     """
 
@@ -32,6 +33,7 @@ class Target:
     folder: Path
     replication: int = 1
     records: int = 20_000
+    version: str = "4.1.1"
 
 
 class Suite(Protocol):

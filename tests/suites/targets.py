@@ -1,16 +1,13 @@
 """Clusters to run suites against: Apache Kafka, which says what a suite expects, and ours."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.millrace_broker import running_millrace
+from bench.millrace_cluster import running_millrace_cluster
 from bench.peers.kafka import running_kafka
-from bench.processes import announced, start, stop
 from tests.suites.suite import Target
-
-START_TIMEOUT_S = 120
-STOP_TIMEOUT_S = 60
 
 KAFKA_PROPERTIES = """\
 auto.create.topics.enable={creates}
@@ -25,6 +22,10 @@ log.retention.check.interval.ms=1000
 log.cleaner.backoff.ms=1000
 """
 """As the suites' own set-ups have them. Short sessions: some tests wait for the end of one."""
+
+
+LOOKS_LIKE = "4.3"
+"""The version that clients take our brokers for, by the requests that they list."""
 
 
 @contextmanager
@@ -43,23 +44,18 @@ def kafka(folder: Path, *, nodes: int = 1, creates: bool = True) -> Iterator[Tar
 
 @contextmanager
 def millrace(folder: Path, *, nodes: int = 1, creates: bool = True) -> Iterator[Target]:
-    """Start brokers with `millrace up --kafka`, and stop them at the end of the block.
+    """Start brokers, several with `millrace up --kafka`, and stop them at the end of the block.
 
     Raises:
         LoadFailedError: they did not start; the message has the end of their log.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "up.log"
-    command = [
-        *(sys.executable, "-m", "millrace.cli", "up", "--kafka", "0", "--brokers", str(nodes)),
-        *("--data-dir", str(folder / "data"), "--port", "0", "--metrics-port", "0"),
-        *("--output", "json"),
-    ]
-    settings = {"MILLRACE_BROKER__KAFKA__AUTO_CREATE_TOPICS": str(creates).lower()}
-    process = start(command, log, ends_by="TERM", settings=settings)
-    try:
-        said = announced(process, log, "pid" if nodes == 1 else "brokers", START_TIMEOUT_S)
-        addresses = ",".join(broker["kafka_address"] for broker in said.get("brokers", [said]))
-        yield Target(bootstrap=addresses, folder=folder, replication=nodes)
-    finally:
-        stop(process, STOP_TIMEOUT_S)
+    settings = {
+        "MILLRACE_BROKER__KAFKA__AUTO_CREATE_TOPICS": str(creates).lower(),
+        "MILLRACE_BROKER__GROUPS__CLASSIC_REBALANCE_DELAY_MS": "0",
+        "MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITIONS": "4",
+    }
+    running = running_millrace if nodes == 1 else running_millrace_cluster
+    with running(folder / "millrace", settings=settings, kafka_listener=True) as started:
+        yield Target(
+            bootstrap=started.kafka_address, folder=folder, replication=nodes, version=LOOKS_LIKE
+        )

@@ -540,6 +540,7 @@ def test_a_broker_shows_all_its_settings(librdkafka: Any) -> None:
     resource = confluent_admin.ConfigResource("broker", "0")
     found = result_of(librdkafka.describe_configs([resource]))
     assert found["broker.id"].value == "0"
+    assert found["advertised.listeners"].value.startswith("127.0.0.1:")
     assert found["auto.create.topics.enable"].value == "false"
     assert found["storage.trash_delay_ms"].value
     assert found["file.delete.delay.ms"].value == found["storage.trash_delay_ms"].value

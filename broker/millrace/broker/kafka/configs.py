@@ -176,7 +176,14 @@ class ConfigRequests:
         """Yield what tools look for in a broker of Kafka's."""
         own_id = str(self._parts.addresses.own_id)
         bytes_max = str(self._parts.broker.config.limits.message_bytes_max)
+        place = self._parts.addresses.of(self._parts.addresses.own_id)
         for name, value, kind, meaning in (
+            (
+                "advertised.listeners",
+                "" if place is None else "{}:{}".format(*place),
+                ConfigType.STRING,
+                "Where clients of this listener reach the broker.",
+            ),
             ("broker.id", own_id, ConfigType.INT, "The broker's id."),
             ("node.id", own_id, ConfigType.INT, "The broker's id."),
             ("delete.topic.enable", "true", ConfigType.BOOLEAN, "Topics can be deleted."),
