@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +165,7 @@ def _target(kind: str, suite: Suite, chosen: argparse.Namespace, folder: Path) -
     brokers = chosen.brokers or suite.brokers
     starting = targets.kafka if kind == "kafka" else targets.millrace
     with starting(folder, nodes=brokers, creates=suite.creates_topics) as started:
-        replication = chosen.replication or brokers
-        yield Target(bootstrap=started.bootstrap, folder=folder, replication=replication, **more)
+        yield replace(started, folder=folder, replication=chosen.replication or brokers, **more)
 
 
 def _told(suite: Suite, results: Iterator[Result]) -> Iterator[Result]:

@@ -152,9 +152,7 @@ def _log_dirs(bench: Bench) -> None:
 
 def _acls(bench: Bench) -> None:
     # Without an authorizer Kafka says that there is none.
-    bench.run(
-        "kafka-acls.sh", *_at(bench), "--list", says="SECURITY_DISABLED|No Authorizer", code=1
-    )
+    bench.run("kafka-acls.sh", *_at(bench), "--list", says="SecurityDisabled|No Authorizer", code=1)
 
 
 def _console(bench: Bench) -> None:

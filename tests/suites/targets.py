@@ -52,6 +52,7 @@ def millrace(folder: Path, *, nodes: int = 1, creates: bool = True) -> Iterator[
     settings = {
         "MILLRACE_BROKER__KAFKA__AUTO_CREATE_TOPICS": str(creates).lower(),
         "MILLRACE_BROKER__GROUPS__CLASSIC_REBALANCE_DELAY_MS": "0",
+        "MILLRACE_BROKER__GROUPS__CLASSIC_SESSION_TIMEOUT_MS_MIN": "1000",
         "MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITIONS": "4",
     }
     running = running_millrace if nodes == 1 else running_millrace_cluster
