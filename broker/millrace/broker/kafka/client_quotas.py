@@ -80,8 +80,8 @@ class QuotaAndAclRequests:
             version=request.version,
             error_code=Code.SECURITY_DISABLED,
             error_message=(
-                "there are no ACLs here: who may do what is in the broker's rules, or in "
-                "Kubernetes' roles"
+                "No Authorizer is configured for ACLs: who may do what is in the broker's rules, "
+                "or in Kubernetes' roles"
             ),
             resources=[],
         )

@@ -51,6 +51,10 @@ _MINUTES: Final = ".minutes"
 _MS_IN_MINUTE: Final = 60_000
 
 
+_Change = pb.TopicChange | MillraceError | None
+"""What is to be done for a resource: a change, a refusal, or nothing."""
+
+
 class ResourceType(IntEnum):
     """Kafka's numbers of what has settings."""
 
@@ -233,19 +237,19 @@ class ConfigRequests:
             responses=await self._altered(request, changes, IncrementalAlterConfigsResponse),
         )
 
-    def _changes(self, request: Request, change: Any) -> list[pb.TopicChange | MillraceError]:
-        """Return the change of each resource, or why it is refused."""
+    def _changes(self, request: Request, change: Any) -> list[_Change]:
+        """Return the change of each resource, or why it is refused; None: nothing is to do."""
         resources = request.message.resources
         times = Counter((entry.resource_type, entry.resource_name) for entry in resources)
-        changes: list[pb.TopicChange | MillraceError] = []
+        changes: list[_Change] = []
         for resource in resources:
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
                     raise MalformedRequestError("it is named twice in a request: name it once")
                 if resource.resource_type == ResourceType.BROKER:
-                    raise MalformedRequestError(
-                        "settings of a broker are in its file: change them there"
-                    )
+                    _check_broker(resource)
+                    changes.append(None)
+                    continue
                 if resource.resource_type != ResourceType.TOPIC:
                     raise _no_settings(resource.resource_type)
                 _check_entries(resource.configs)
@@ -264,7 +268,7 @@ class ConfigRequests:
         )
 
     async def _altered(
-        self, request: Request, changes: Sequence[pb.TopicChange | MillraceError], response: Any
+        self, request: Request, changes: Sequence[_Change], response: Any
     ) -> list[Any]:
         """Alter topics; return what became of each resource."""
         message = request.message
@@ -278,7 +282,9 @@ class ConfigRequests:
         answers = iter(await answers_of_each(asked, alter))
         results = []
         for resource, change in zip(message.resources, changes, strict=True):
-            refusal = refusal_in(change if isinstance(change, MillraceError) else next(answers))
+            refusal = change if isinstance(change, MillraceError) else None
+            if isinstance(change, pb.TopicChange):
+                refusal = refusal_in(next(answers))
             results.append(
                 response.AlterConfigsResourceResponse(
                     error_code=NO_ERROR if refusal is None else code_of(refusal),
@@ -307,6 +313,22 @@ def _no_settings(resource_type: int) -> MillraceError:
         f"resources of the type {resource_type} have no settings here: topics "
         f"({int(ResourceType.TOPIC)}) and brokers ({int(ResourceType.BROKER)}) have"
     )
+
+
+def _check_broker(resource: Any) -> None:
+    """Check what a client wants to change of a broker: nothing but what was never set.
+
+    Kafka's tool for reassignments takes throttles back that it has not set.
+
+    Raises:
+        MalformedRequestError: something else.
+    """
+    for entry in resource.configs:
+        operation = getattr(entry, "config_operation", ConfigOperation.SET)
+        if operation != ConfigOperation.DELETE:
+            raise MalformedRequestError(
+                f"{told(entry.name)}: settings of a broker are in its file: change them there"
+            )
 
 
 def _check_entries(entries: Iterable[Any]) -> None:

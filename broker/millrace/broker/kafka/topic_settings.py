@@ -202,12 +202,6 @@ class ShownSetting:
     is_read_only: bool = False
 
 
-_SOURCES: Final = {
-    pb.CONFIG_SOURCE_TOPIC: ConfigSource.TOPIC,
-    pb.CONFIG_SOURCE_BROKER: ConfigSource.STATIC_BROKER,
-}
-
-
 def shown(topic: pb.TopicMetadata) -> list[ShownSetting]:
     """Return all settings of a topic, in the order of their names.
 
@@ -230,12 +224,19 @@ def shown(topic: pb.TopicMetadata) -> list[ShownSetting]:
                 name=entry.name,
                 value=value,
                 default=default,
-                source=_SOURCES.get(entry.source, ConfigSource.DEFAULT),
+                source=_source(entry.source, value, default),
                 kind=type_of(setting),
                 documentation=setting.description.documentation,
             )
         )
     return sorted(found, key=lambda setting: setting.name)
+
+
+def _source(source: int, value: str, default: str) -> ConfigSource:
+    if source == pb.CONFIG_SOURCE_TOPIC:
+        return ConfigSource.TOPIC
+    # Tools point at what is no default: at the cluster's value only if it differs.
+    return ConfigSource.DEFAULT if value == default else ConfigSource.STATIC_BROKER
 
 
 def _without_effect(name: str, others: WithoutEffect) -> ShownSetting:
