@@ -48,14 +48,16 @@ class Member:
     """A consumer of librdkafka, polled by a thread of its own."""
 
     def __init__(self, addresses: str, group: str, topic: str, **settings: object) -> None:
+        times = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+        if "consumer" in settings.values():
+            times = {}  # The broker says so.
         self.consumer = confluent.Consumer(
             {
                 "bootstrap.servers": addresses,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 500,
+                **times,
                 **{name.replace("_", "."): value for name, value in settings.items()},
             }
         )
@@ -65,7 +67,9 @@ class Member:
         self._lock = threading.Lock()
         self._assigned: set[int] = set()
         self._stopped = threading.Event()
-        is_cooperative = settings.get("partition_assignment_strategy") == "cooperative-sticky"
+        is_cooperative = (
+            "cooperative-sticky" in settings.values() or "consumer" in settings.values()
+        )
 
         def assigned(consumer: Any, partitions: Sequence[Any]) -> None:
             with self._lock:
@@ -276,6 +280,68 @@ def test_a_group_of_millrace_refuses_consumers_of_kafka(broker: RunningBroker, t
             assert "Stable" in str(admin.describe_groups([topic]))
 
 
+# --- KIP-848 ---------------------------------------------------------------------------------
+
+
+def modern(broker: RunningBroker, topic: str, **settings: object) -> Callable[[], Member]:
+    """Return what makes a member that lets the coordinator assign."""
+    return lambda: Member(bootstrap(broker), topic, topic, group_protocol="consumer", **settings)
+
+
+def test_members_of_kip_848_share_the_partitions(broker: RunningBroker, topic: str) -> None:
+    make = modern(broker, topic)
+    with members(make, make) as (first, second):
+        wait_until(share(first, second), "two members share the partitions", 40)
+        with members(make) as (third,):
+            wait_until(share(first, second, third), "three do", 40)
+        wait_until(share(first, second), "two again", 40)
+        first.stop()
+        number = min(first.assigned)
+        place = confluent.TopicPartition(topic, number, 7)
+        first.consumer.commit(offsets=[place], asynchronous=False)
+        other = confluent.TopicPartition(topic, min(second.assigned), 7)
+        with pytest.raises(confluent.KafkaException):
+            first.consumer.commit(offsets=[other], asynchronous=False)
+        with SyncAdmin(broker.address) as admin:
+            described = admin.describe_group(topic)
+            assert described is not None
+            assert len(described.members) == 2
+            assert {at: found.offset for at, found in described.committed.items()} == {
+                (topic, number): 7
+            }
+
+
+def test_members_of_millrace_and_of_kip_848_share_a_group(
+    broker: RunningBroker, topic: str
+) -> None:
+    with (
+        SyncConsumer(broker.address, group=topic) as consumer,
+        members(modern(broker, topic)) as (other,),
+    ):
+        consumer.subscribe([topic])
+
+        def shared() -> bool:
+            consumer.poll(timeout_ms=50)
+            mine = {number for _, number in consumer.assignment()}
+            return len(mine) == len(other.assigned) == 2 and not mine & other.assigned
+
+        wait_until(shared, "both share the partitions", 40)
+
+
+def test_a_group_of_kip_848_is_described(broker: RunningBroker, topic: str) -> None:
+    with members(modern(broker, topic)) as (member,):
+        wait_until(share(member), "it has all partitions", 40)
+        client = confluent_admin.AdminClient({"bootstrap.servers": bootstrap(broker)})
+        described = client.describe_consumer_groups([topic])[topic].result(20)
+        assert described.state == confluent.ConsumerGroupState.STABLE
+        assert [
+            sorted(place.partition for place in found.assignment.topic_partitions)
+            for found in described.members
+        ] == [[0, 1, 2, 3]]
+        listed = client.list_consumer_groups().result(20).valid
+        assert topic in {group.group_id for group in listed}
+
+
 # --- kafka-python ------------------------------------------------------------------------------
 
 
@@ -290,6 +356,8 @@ def python_consumer(broker: RunningBroker, group: str, **settings: object) -> An
     )
 
 
+# kafka-python leaves a socket to the garbage collector when a rebalance ends a connection.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_members_of_kafka_python_share_the_partitions(broker: RunningBroker, topic: str) -> None:
     assigned: dict[int, set[int]] = {}
     stopped = threading.Event()

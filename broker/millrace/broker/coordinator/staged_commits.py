@@ -18,7 +18,11 @@ from millrace.broker.coordinator.transaction_joins import TransactionJoins, Writ
 from millrace.broker.replica.partitions import Partitions
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.classic_events import Refused
-from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
+from millrace.core.coordinator.groups.coordinator import (
+    CoordinatorRecord,
+    GroupCoordinator,
+    refusal_of_kafka,
+)
 from millrace.core.coordinator.positions.position import Position, check_name
 from millrace.core.errors import ConcurrentTransactionsError, CoordinatorLoadInProgressError
 from millrace.core.ids import (
@@ -219,9 +223,14 @@ def _refusal(
         MillraceError: why a group does not.
     """
     if isinstance(commit, ClassicStagedCommit):
-        machine.membership.check_commit(name, "", -1, commit.positions)
-        return machine.classic.refusal_of_commit(
-            name, commit.member_id, commit.instance_id, commit.generation, staged=True
+        return refusal_of_kafka(
+            machine,
+            name,
+            commit.positions,
+            member_id=commit.member_id,
+            instance_id=commit.instance_id,
+            generation=commit.generation,
+            staged=True,
         )
     machine.membership.check_commit(name, commit.member_id, commit.epoch, commit.positions)
     return None

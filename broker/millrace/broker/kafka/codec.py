@@ -21,6 +21,7 @@ from typing import Any, Final
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.protocol.api_message import ApiMessage
 
+from millrace.broker.kafka import consumer_group_messages
 from millrace.core.errors import MalformedRequestError
 from millrace.core.records.header import Buffer
 
@@ -172,7 +173,7 @@ def _classes() -> dict[tuple[int, bool], Any]:
     """Return the classes of all messages, by the number of the request and whether they are one."""
     return {
         (found.API_KEY, found.type == "request"): found
-        for module in (admin, consumer, metadata, producer, sasl)
+        for module in (admin, consumer, metadata, producer, sasl, consumer_group_messages)
         for name in dir(module)
         if isinstance(found := getattr(module, name), type)
         and issubclass(found, ApiMessage)

@@ -6,7 +6,7 @@ and readers that only commit positions, which Kafka calls simple ones.
 Source: KIP-518, KIP-699, KIP-848, KIP-1043.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -22,12 +22,15 @@ from millrace.broker.kafka.errors import NO_ERROR, Code, code_of_wire
 from millrace.broker.kafka.operations import allowed_operations
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.rpc.hidden_topics import hidden_names, hidden_topics
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.classic_group import ClassicGroup, State
 from millrace.core.coordinator.groups.consumer_protocol import (
     PROTOCOL_TYPE,
+    assigned_partitions,
     assignment_of,
+    subscribed_topics,
     subscription_of,
 )
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
@@ -36,8 +39,8 @@ from millrace.core.coordinator.groups.membership import assignor_of
 from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import CoordinatorLoadInProgressError, MillraceError
 from millrace.core.guard.access import Operation, Resource, ResourceKind, named
-from millrace.core.ids import BrokerId, TopicPartition, WallMs
-from millrace.core.topics import parse_topic_name
+from millrace.core.ids import BrokerId, TopicId, TopicPartition, WallMs
+from millrace.core.topics import TopicName, parse_topic_name
 from millrace.proto.v1 import positions_pb2
 
 _GROUP, _TRANSACTION = 0, 1
@@ -56,6 +59,14 @@ class _Listed(NamedTuple):
     protocol_type: str
     state: str
     type: str
+
+
+class _Found(NamedTuple):
+    """What there is under a name."""
+
+    ours: Group | None
+    classic: ClassicGroup | None
+    is_there: bool
 
 
 class GroupAdministrationRequests:
@@ -195,7 +206,8 @@ class GroupAdministrationRequests:
             place = self._names.partitions.find(group)
             fields = None
             if place is not None:
-                fields = await self._groups.runtime.ask(place, partial(self._fields, group))
+                found = await self._groups.runtime.ask(place, partial(_found, group))
+                fields = await self._fields(found, request)
         except MillraceError as error:
             return kind(**empty, error_code=coordinator_code(error), error_message=error.message)
         if fields is None:
@@ -210,21 +222,25 @@ class GroupAdministrationRequests:
             )
         return entry
 
-    def _fields(
-        self, name: str, machine: GroupCoordinator, _: WallMs
-    ) -> Result[CoordinatorRecord, dict[str, Any] | None]:
-        ours = machine.membership.groups.get(name)
-        classic = machine.classic.group(name)
+    async def _fields(self, found: "_Found", request: Request) -> dict[str, Any] | None:
+        """Return what is told of a group; None: there is none."""
+        ours, classic = found.ours, found.classic
         if ours is not None and not ours.is_empty:
-            return Result([], self._fields_of_ours(ours))
+            owned = NO_PARTITIONS.union(*(current.assigned for current in ours.current.values()))
+            hidden = await hidden_topics(request.caller, owned, self._groups.topic_name)
+            return self._fields_of_ours(ours, hidden)
         if classic is not None:
-            return Result([], _fields_of(classic))
-        if not machine.has(name):
-            return Result([], None)
+            is_told = classic.state is State.STABLE
+            if is_told and request.caller.access is not None:
+                topics = _topics_of(classic)
+                is_told = topics is not None and not await hidden_names(request.caller, topics)
+            return _fields_of(classic, is_told=is_told)
+        if not found.is_there:
+            return None
         kept = PROTOCOL_TYPE if ours is not None else ""
-        return Result([], {"group_state": State.EMPTY.value, "protocol_type": kept})
+        return {"group_state": State.EMPTY.value, "protocol_type": kept}
 
-    def _fields_of_ours(self, group: Group) -> dict[str, Any]:
+    def _fields_of_ours(self, group: Group, hidden: Collection[TopicId]) -> dict[str, Any]:
         """Return a group of Millrace's own protocol as if it were one of consumers of Kafka."""
         kind = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
         names = self._parts.names
@@ -234,7 +250,7 @@ class GroupAdministrationRequests:
             assigned = [
                 (known, where.partition)
                 for where in sorted(current.assigned)
-                if (known := self._known(where)) is not None
+                if where.topic_id not in hidden and (known := self._known(where)) is not None
             ]
             topics = [known for topic in member.topics if (known := names.known(topic)) is not None]
             members.append(
@@ -313,22 +329,49 @@ def _resource(group: _Listed) -> Resource:
     return named(ResourceKind.GROUPS, group.name)
 
 
-def _fields_of(group: ClassicGroup) -> dict[str, Any]:
-    """Return what is told of a classic group; between generations members say nothing yet."""
+def _found(name: str, machine: GroupCoordinator, _: WallMs) -> Result[CoordinatorRecord, _Found]:
+    return Result(
+        [],
+        _Found(machine.membership.groups.get(name), machine.classic.group(name), machine.has(name)),
+    )
+
+
+def _topics_of(group: ClassicGroup) -> set[str] | None:
+    """Return the topics that members of a classic group name; None: they cannot be read."""
+    found: set[str] = set()
+    if group.protocol_type != PROTOCOL_TYPE:
+        return found
+    for member in group.members.values():
+        topics = subscribed_topics(member.metadata(group.protocol))
+        partitions = assigned_partitions(member.assignment)
+        if topics is None or partitions is None:
+            return None
+        named_topics = {*topics, *(topic for topic, _ in partitions)}
+        found.update(str(TopicName(member.namespace, topic)) for topic in named_topics)
+    return found
+
+
+def _fields_of(group: ClassicGroup, *, is_told: bool) -> dict[str, Any]:
+    """Return what is told of a classic group.
+
+    Args:
+        group: it.
+        is_told: whether what members say and are assigned is told: not between two generations, nor
+            to callers that may not see all of the topics in it.
+    """
     kind = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
-    is_stable = group.state is State.STABLE
     return {
         "group_state": group.state.value,
         "protocol_type": group.protocol_type,
-        "protocol_data": group.protocol if is_stable else "",
+        "protocol_data": group.protocol if group.state is State.STABLE else "",
         "members": [
             kind(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id or None,
                 client_id=member.client_id,
                 client_host=_host(member.address),
-                member_metadata=member.metadata(group.protocol) if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
+                member_metadata=member.metadata(group.protocol) if is_told else b"",
+                member_assignment=member.assignment if is_told else b"",
             )
             for member in group.members.values()
         ],

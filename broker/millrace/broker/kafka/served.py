@@ -7,6 +7,7 @@ from millrace.broker.kafka.api_versions import ApiVersionsRequests
 from millrace.broker.kafka.authentication import AuthenticationRequests
 from millrace.broker.kafka.client_quotas import QuotaAndAclRequests
 from millrace.broker.kafka.configs import ConfigRequests
+from millrace.broker.kafka.consumer_groups import ConsumerGroupRequests
 from millrace.broker.kafka.fetch import fetch_requests
 from millrace.broker.kafka.group_administration import GroupAdministrationRequests
 from millrace.broker.kafka.groups import GroupRequests
@@ -42,5 +43,6 @@ def _modules(parts: KafkaParts) -> Sequence[RequestModule]:
         GroupRequests(parts),
         GroupAdministrationRequests(parts),
         PositionRequests(parts),
+        ConsumerGroupRequests(parts),
         TransactionRequests(parts),
     ]

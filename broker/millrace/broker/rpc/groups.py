@@ -13,6 +13,7 @@ from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.guard.demands import whole
 from millrace.broker.rpc import classic_groups
 from millrace.broker.rpc.calls import Calls, ServiceMethods
+from millrace.broker.rpc.hidden_topics import hidden_topics
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.broker.rpc.resources import group
 from millrace.core.callers import Caller
@@ -114,22 +115,7 @@ class GroupsService:
         )
 
     async def _hidden(self, caller: GuardedCaller, partitions: Partitions) -> set[TopicId]:
-        """Return the topics of partitions that the caller may neither see nor read."""
-        if caller.access is None:
-            return set()
-        hidden = {
-            topic_id: named(ResourceKind.TOPICS, name)
-            for topic_id in {topic_id for topic_id, _ in partitions}
-            if (name := self._groups.topic_name(topic_id))
-        }
-        for operation in (Operation.DESCRIBE, Operation.CONSUME):
-            await caller.learn(operation, hidden.values())
-            hidden = {
-                topic_id: topic
-                for topic_id, topic in hidden.items()
-                if not caller.may(operation, topic)
-            }
-        return set(hidden)
+        return await hidden_topics(caller, partitions, self._groups.topic_name)
 
     async def _named(
         self,

@@ -452,13 +452,19 @@ class GroupCoordinator:
         instance_id: str = "",
         generation: int = -1,
     ) -> Result[CoordinatorRecord, Refused | None]:
-        """Store how far a member of a classic group has read, or a reader without a group.
+        """Store how far a client of Kafka has read: a member of a group, or a reader without one.
 
         Raises:
             MillraceError: see `PositionsMachine.handle_commit`, `MembershipMachine.check_commit`.
         """
-        self.membership.check_commit(name, "", -1, positions)
-        refused = self.classic.refusal_of_commit(name, member_id, instance_id, generation)
+        refused = refusal_of_kafka(
+            self,
+            name,
+            positions,
+            member_id=member_id,
+            instance_id=instance_id,
+            generation=generation,
+        )
         if refused is not None:
             return Result([], refused)
         stored = self._positions.handle_commit(name, positions, now)
@@ -477,9 +483,14 @@ class GroupCoordinator:
         generation: int = -1,
     ) -> Result[CoordinatorRecord, Refused | None]:
         """As `handle_classic_commit`, but a transaction commits them (P56): see `handle_stage`."""
-        self.membership.check_commit(name, "", -1, positions)
-        refused = self.classic.refusal_of_commit(
-            name, member_id, instance_id, generation, staged=True
+        refused = refusal_of_kafka(
+            self,
+            name,
+            positions,
+            member_id=member_id,
+            instance_id=instance_id,
+            generation=generation,
+            staged=True,
         )
         if refused is not None:
             return Result([], refused)
@@ -514,6 +525,33 @@ class GroupCoordinator:
 
     def _stored(self, result: Result[_RecordT, ResponseT]) -> Result[CoordinatorRecord, ResponseT]:
         return Result(self._kept.with_repetitions([*result.records]), result.response)
+
+
+def refusal_of_kafka(
+    machine: GroupCoordinator,
+    name: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    member_id: str,
+    instance_id: str,
+    generation: int,
+    staged: bool = False,
+) -> Refused | None:
+    """Return why a client of Kafka may not commit; see `ClassicGroups.refusal_of_commit`.
+
+    The group may also be one of KIP-848, whose members speak Millrace's protocol; their epochs are
+    in the place of generations.
+
+    Raises:
+        MillraceError: likewise why not.
+    """
+    if name not in machine.membership.occupied:
+        return machine.classic.refusal_of_commit(
+            name, member_id, instance_id, generation, staged=staged
+        )
+    if member_id or not staged:
+        machine.membership.check_commit(name, member_id, generation, partitions)
+    return None
 
 
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:

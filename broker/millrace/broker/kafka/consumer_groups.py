@@ -1,0 +1,343 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: KIP-848's groups, which are Millrace's own.
+
+The coordinator is the same as that of Millrace's consumers, so members of both kinds share a group.
+Two things are said differently. Millrace's member confirms that it has given up partitions by the
+epoch that it sends; Kafka's takes a new epoch at once, and then names what it owns. So while it has
+partitions to give up it is told the epoch before, with what it keeps, and commits what it gives up
+in that one. And Millrace's heartbeat waits for news; Kafka's is answered at once, as its connection
+would have to wait as well.
+
+Source: KIP-848; KIP-1082 for member ids that members choose.
+"""
+
+import re
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from millrace.broker.coordinator.groups import Assignment
+from millrace.broker.kafka import consumer_group_messages as messages
+from millrace.broker.kafka.coordination import GroupNames, coordinator_code
+from millrace.broker.kafka.errors import NO_ERROR, Code
+from millrace.broker.kafka.names import uuid_of
+from millrace.broker.kafka.parts import KafkaParts
+from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.rpc.hidden_topics import hidden_topics
+from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.assignors import ASSIGNORS
+from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
+from millrace.core.coordinator.groups.group import (
+    JOINING,
+    NO_PARTITIONS,
+    REBALANCE_TIMEOUT_MS_DEFAULT,
+    Current,
+    Group,
+    Member,
+    Partitions,
+)
+from millrace.core.coordinator.groups.membership import Heartbeat, assignor_of
+from millrace.core.errors import MalformedRequestError, MillraceError
+from millrace.core.guard.access import Operation, ResourceKind, named
+from millrace.core.ids import TopicId, TopicPartition, WallMs
+from millrace.core.topics import parse_topic_name
+from millrace.runtime import host
+
+# kafka-python makes their attributes of the schemas.
+ConsumerGroupHeartbeatResponse: Final[Any] = messages.ConsumerGroupHeartbeatResponse
+ConsumerGroupDescribeResponse: Final[Any] = messages.ConsumerGroupDescribeResponse
+_LEAVES, _GOES_AWAY = -1, -2
+"""Epochs with which a member says that it leaves for good, or for a restart."""
+_KEYS_MAX: Final = 1000
+
+
+class ConsumerGroupRequests:
+    """Answers them.
+
+    Args:
+        parts: of the listener.
+    """
+
+    def __init__(self, parts: KafkaParts) -> None:
+        self._parts = parts
+        self._names = GroupNames(parts)
+        self._groups = parts.broker.groups
+
+    def served(self) -> Mapping[int, Served]:
+        """Implement `RequestModule`."""
+        return {
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: Served(range(2), self._heartbeat),
+            ApiKey.CONSUMER_GROUP_DESCRIBE: Served(range(1), self._describe),
+        }
+
+    # --- Members -------------------------------------------------------------------------------
+
+    async def _heartbeat(self, request: Request) -> Any:
+        message = request.message
+        try:
+            group = await self._names.full(message.group_id, Operation.CONSUME, request)
+            if message.server_assignor not in (None, *ASSIGNORS):
+                return _refused(
+                    request,
+                    Code.UNSUPPORTED_ASSIGNOR,
+                    f"choose one of the assignors {', '.join(ASSIGNORS)}",
+                )
+            if message.member_epoch < 0:
+                return await self._leave(group, request)
+            return await self._beat(group, request)
+        except MillraceError as error:
+            return _refused(request, coordinator_code(error), error.message)
+
+    async def _leave(self, group: str, request: Request) -> Any:
+        message = request.message
+        if message.member_epoch not in (_LEAVES, _GOES_AWAY):
+            raise MalformedRequestError(f"there is no epoch {message.member_epoch}")
+        await self._groups.leave(
+            self._names.known_place(group),
+            group,
+            [message.member_id],
+            for_now=message.member_epoch == _GOES_AWAY,
+        )
+        return ConsumerGroupHeartbeatResponse(
+            version=request.version,
+            error_code=NO_ERROR,
+            member_id=message.member_id,
+            member_epoch=message.member_epoch,
+        )
+
+    async def _beat(self, group: str, request: Request) -> Any:
+        message, config = request.message, self._groups.config
+        place = await self._names.place(group, request)
+        member_id = message.member_id or _new_id()
+        machine = self._groups.runtime.machine(place)
+        kept = None if machine is None else machine.membership.groups.get(group)
+        current = Current() if kept is None else kept.current.get(member_id, Current())
+        known = None if kept is None else kept.members.get(member_id)
+        said = await self._said(known, request)
+        heartbeat = Heartbeat(member_id, self._confirmed(current, request), said)
+        told = await self._groups.heartbeat(place, group, heartbeat, 0)
+        epoch, assigned = _told(told)
+        hidden = await hidden_topics(request.caller, assigned, self._groups.topic_name)
+        is_news = (
+            epoch != message.member_epoch
+            or bool(told.current.revoking)
+            or message.topic_partitions is not None
+        )
+        kind = ConsumerGroupHeartbeatResponse.Assignment
+        return ConsumerGroupHeartbeatResponse(
+            version=request.version,
+            error_code=NO_ERROR,
+            member_id=member_id,
+            member_epoch=epoch,
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
+            assignment=kind(
+                topic_partitions=[
+                    kind.TopicPartitions(topic_id=uuid_of(topic_id), partitions=numbers)
+                    for topic_id, numbers in self._by_topic(assigned, hidden)
+                ]
+            )
+            if is_news
+            else None,
+        )
+
+    async def _said(self, known: Member | None, request: Request) -> Member | None:
+        """Return what a member says of itself; None: as before.
+
+        Raises:
+            MillraceError: it may not know of a topic that it names.
+        """
+        message = request.message
+        joins = message.member_epoch == JOINING
+        topics, pattern = message.subscribed_topic_names, message.subscribed_topic_regex
+        if not joins and topics is None and pattern is None and message.server_assignor is None:
+            return None
+        member = (
+            (known or Member())
+            if not joins
+            else Member(
+                instance_id=message.instance_id or "",
+                client_id=request.caller.client_id,
+                address=request.caller.address,
+                zone=message.rack_id or "",
+            )
+        )
+        names = self._parts.names
+        if topics is not None:
+            full = sorted({names.full(topic) for topic in topics})
+            resources = [named(ResourceKind.TOPICS, topic) for topic in full]
+            await request.caller.learn(Operation.DESCRIBE, resources)
+            for resource in resources:
+                if refusal := request.caller.refusal(Operation.DESCRIBE, resource):
+                    raise refusal
+            member = replace(member, topics=tuple(full))
+        if pattern is not None:
+            prefix = re.escape(names.full(""))
+            member = replace(member, pattern=f"{prefix}(?:{pattern})" if pattern else "")
+        if message.server_assignor is not None:
+            member = replace(member, assignor=message.server_assignor)
+        if message.rebalance_timeout_ms > 0:
+            member = replace(member, rebalance_timeout_ms=message.rebalance_timeout_ms)
+        elif joins:
+            member = replace(member, rebalance_timeout_ms=REBALANCE_TIMEOUT_MS_DEFAULT)
+        return member
+
+    def _confirmed(self, current: Current, request: Request) -> int:
+        """Return the epoch that a heartbeat confirms.
+
+        What is to be given up is confirmed by naming what is owned, without it.
+        """
+        message = request.message
+        epoch: int = message.member_epoch
+        if not current.revoking or epoch != current.epoch - 1:
+            return epoch
+        if message.topic_partitions is None:
+            return epoch
+        owned = {
+            TopicPartition(TopicId(owned.topic_id.bytes), number)
+            for owned in message.topic_partitions
+            for number in owned.partitions
+        }
+        return current.epoch if current.revoking.isdisjoint(owned) else epoch
+
+    def _by_topic(
+        self, partitions: Partitions, hidden: Collection[TopicId]
+    ) -> Iterable[tuple[TopicId, list[int]]]:
+        """Return partitions of topics in the listener's namespace, by topic."""
+        by_topic: dict[TopicId, list[int]] = {}
+        for where in sorted(partitions):
+            if where.topic_id in hidden:
+                continue
+            if where.topic_id in by_topic or self._known(where.topic_id):
+                by_topic.setdefault(where.topic_id, []).append(where.partition)
+        return by_topic.items()
+
+    def _known(self, topic_id: TopicId) -> str | None:
+        full = self._groups.topic_name(topic_id)
+        return self._parts.names.of_topic(parse_topic_name(full)) if full else None
+
+    # --- Descriptions ----------------------------------------------------------------------------
+
+    async def _describe(self, request: Request) -> Any:
+        names = request.message.group_ids[:_KEYS_MAX]
+        groups = [await self._described(name, request) for name in names]
+        return ConsumerGroupDescribeResponse(version=request.version, groups=groups)
+
+    async def _described(self, name: str, request: Request) -> Any:
+        kind = ConsumerGroupDescribeResponse.DescribedGroup
+        empty: dict[str, Any] = {
+            "group_id": name,
+            "group_state": "",
+            "group_epoch": 0,
+            "assignment_epoch": 0,
+            "assignor_name": "",
+            "members": [],
+        }
+        try:
+            full = await self._names.full(name, Operation.DESCRIBE, request)
+            place = self._names.partitions.find(full)
+            group: Group | None = None
+            if place is not None:
+                group = await self._groups.runtime.ask(place, partial(_group_of_ours, full))
+            fields = None if group is None else await self._fields(group, request)
+        except MillraceError as error:
+            return kind(**empty, error_code=coordinator_code(error), error_message=error.message)
+        if fields is None:
+            why = f"there is no consumer group {name!r}"
+            return kind(**empty, error_code=Code.GROUP_ID_NOT_FOUND, error_message=why)
+        return kind(**(empty | fields), error_code=NO_ERROR)
+
+    async def _fields(self, group: Group, request: Request) -> dict[str, Any]:
+        told = [current.assigned | current.revoking for current in group.current.values()]
+        partitions = NO_PARTITIONS.union(*told, *group.target.values())
+        hidden = await hidden_topics(request.caller, partitions, self._groups.topic_name)
+        return {
+            "group_state": _state(group),
+            "group_epoch": group.epochs.epoch,
+            "assignment_epoch": group.epochs.target_epoch,
+            "assignor_name": assignor_of(group.members.values()),
+            "members": [
+                self._member(member_id, member, group, hidden)
+                for member_id, member in group.members.items()
+            ],
+        }
+
+    def _member(
+        self, member_id: str, member: Member, group: Group, hidden: Collection[TopicId]
+    ) -> Any:
+        kind = ConsumerGroupDescribeResponse.DescribedGroup.Member
+        current = group.current.get(member_id, Current())
+        topics = [self._parts.names.known(topic) for topic in member.topics]
+        return kind(
+            member_id=member_id,
+            instance_id=member.instance_id or None,
+            rack_id=member.zone or None,
+            member_epoch=current.epoch,
+            client_id=member.client_id,
+            client_host=f"/{member.address.rpartition(':')[0] or member.address}",
+            subscribed_topic_names=[topic for topic in topics if topic is not None],
+            subscribed_topic_regex=member.pattern or None,
+            assignment=self._assignment(
+                kind.Assignment, current.assigned | current.revoking, hidden
+            ),
+            target_assignment=self._assignment(
+                kind.Assignment, group.target.get(member_id, NO_PARTITIONS), hidden
+            ),
+        )
+
+    def _assignment(self, kind: Any, partitions: Partitions, hidden: Collection[TopicId]) -> Any:
+        return kind(
+            topic_partitions=[
+                kind.TopicPartitions(
+                    topic_id=uuid_of(topic_id),
+                    topic_name=self._known(topic_id),
+                    partitions=numbers,
+                )
+                for topic_id, numbers in self._by_topic(partitions, hidden)
+            ]
+        )
+
+
+def _group_of_ours(
+    name: str, machine: GroupCoordinator, _: WallMs
+) -> Result[CoordinatorRecord, Group | None]:
+    """Return a group whose members speak Millrace's protocol; None: there is none."""
+    has_others = machine.classic.members(name) > 0
+    return Result([], None if has_others else machine.membership.groups.get(name))
+
+
+def _told(told: Assignment) -> tuple[int, Partitions]:
+    """Return the epoch and the partitions that a member is told."""
+    current = told.current
+    if current.revoking:
+        return current.epoch - 1, current.assigned - current.gained
+    return current.epoch, current.assigned
+
+
+def _state(group: Group) -> str:
+    """Return the word that Kafka's tools show."""
+    if group.is_empty:
+        return "Empty"
+    if group.epochs.target_epoch != group.epochs.epoch:
+        return "Assigning"
+    is_settled = all(
+        group.current.get(member_id, Current()).assigned
+        == group.target.get(member_id, NO_PARTITIONS)
+        for member_id in group.members
+    )
+    return "Stable" if is_settled else "Reconciling"
+
+
+def _refused(request: Request, code: int, why: str) -> Any:
+    message = request.message
+    return ConsumerGroupHeartbeatResponse(
+        version=request.version,
+        error_code=code,
+        error_message=why,
+        member_id=message.member_id,
+        member_epoch=message.member_epoch,
+    )
+
+
+def _new_id() -> str:
+    return str(uuid.UUID(bytes=host.current.random_bytes(16), version=4))
