@@ -10,7 +10,9 @@ Source: Kafka's `KafkaApis.handleFetchRequest`; KIP-74, 227, 320, 392, 516.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from itertools import cycle
+from time import thread_time_ns
+from typing import Any, Final
 
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.errors import Code, code_of
@@ -45,10 +47,15 @@ from millrace.core.replica.fetch.asked import (
     SessionBudget,
     SessionProblem,
 )
+from millrace.runtime.loop_time import LoopTime
 
 _DELAY_MS_MAX: Final = 1000
 """Longest delay of an answer by a quota: its client waits for it, and not for long. After it, an
 answer without records says how much longer it would have been."""
+_LARGE_BYTES: Final = 16 << 10
+"""A larger request is read on a thread: it names more than 300 partitions."""
+_LARGE_PARTITIONS: Final = 300
+"""An answer about more is written on a thread. Either takes some 10 us for each."""
 
 
 def fetch_requests(parts: KafkaParts) -> "FetchRequests":
@@ -62,6 +69,7 @@ def fetch_requests(parts: KafkaParts) -> "FetchRequests":
             reader=broker.reader,
             stored=StoredBatches(broker.checkers, kafka.converted_bytes_max),
             early=broker.early,
+            workers=cycle(broker.checkers),
             turns=broker.turns,
             limits=broker.config.limits,
             metrics=broker.metrics,
@@ -105,17 +113,41 @@ class FetchRequests:
         Raises:
             MalformedRequestError: it is none.
         """
-        version = request.version
-        asked = decode(request.message, version, self.parts.limits.request_entries_max)
         kept = request.connection.of(_Kept)
         if kept.fetches is None:
             kept.fetches = ConnectionFetches(self, request)
+        answering = self._answer(request, kept.fetches)
+        if not self._quotas.limits_requests:
+            return await answering
+        timed = LoopTime(answering)
         try:
-            answer = await kept.fetches.answer(asked, version, request.caller)
+            return await timed
+        finally:  # The next one waits for what this one costs.
+            kept.fetches.charge_time(timed.nanoseconds)
+
+    async def _answer(self, request: Request, fetches: "ConnectionFetches") -> Encoded:
+        version, entries_max = request.version, self.parts.limits.request_entries_max
+        asked: FetchRequest
+        if len(request.message) > _LARGE_BYTES:
+            asked = await self._on_thread(fetches, decode, request.message, version, entries_max)
+        else:
+            asked = decode(request.message, version, entries_max)
+        try:
+            answer = await fetches.answer(asked, version, request.caller)
         except MillraceError as error:
             self.parts.metrics.refused(error, "Fetch")
             answer = _refused(asked, version, code_of(error))
+        if len(answer.partitions) > _LARGE_PARTITIONS:
+            return Encoded(await self._on_thread(fetches, encode, answer, version))
         return Encoded(encode(answer, version))
+
+    async def _on_thread(
+        self, fetches: "ConnectionFetches", job: Callable[..., Any], *args: object
+    ) -> Any:
+        """Return what a job returns that would keep the loop from others for too long."""
+        result, nanoseconds = await next(self.parts.workers).call(_timed, job, *args)
+        fetches.charge_time(nanoseconds)
+        return result
 
     def client(self, caller: GuardedCaller) -> Client:
         """Return what is known of a caller; its throttle is to be closed."""
@@ -170,6 +202,10 @@ class ConnectionFetches:
         for session in self._sessions:
             self._end(session.session_id)
         self._client.throttle.close()
+
+    def charge_time(self, nanoseconds: int) -> None:
+        """Charge time of the processor to the client."""
+        self._client.throttle.charge_time(nanoseconds)
 
     async def _wake_at_end(self) -> None:
         """Have the request that waits answered when the connection is to end."""
@@ -298,6 +334,13 @@ class ConnectionFetches:
             partitions=partitions,
             endpoints=self._service.endpoints(partitions),
         )
+
+
+def _timed(job: Callable[..., Any], *args: object) -> tuple[Any, int]:
+    """Return what a job returns, and the nanoseconds of the processor that it takes."""
+    begun = thread_time_ns()
+    result = job(*args)
+    return result, thread_time_ns() - begun
 
 
 def _refused(request: FetchRequest, version: int, error_code: int) -> FetchAnswer:

@@ -14,7 +14,7 @@ Source: Kafka's `ReplicaManager.readFromLog`, `DelayedFetch`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -55,6 +55,7 @@ from millrace.core.replica.fetch.session_reader import (
 )
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
+from millrace.runtime.mailbox import Worker
 from millrace.runtime.turns import Turns
 
 _ABOUT_LEADERS: Final = (NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError)
@@ -72,6 +73,7 @@ class FetchParts:
     Attributes:
         topics: of the listener.
         stored: makes Kafka's batches.
+        workers: threads for what takes long, in turn.
         The others are the broker's.
     """
 
@@ -80,6 +82,7 @@ class FetchParts:
     reader: LogReader
     stored: StoredBatches
     early: EarlyRequests
+    workers: Iterator[Worker]
     turns: Turns
     limits: LimitsConfig
     metrics: BrokerMetrics
@@ -198,7 +201,7 @@ class FetchTurn:
                 break
             await _wait(news, self._until - now)
         answers = await self._read()
-        return self._all(answers) if self._tells_all else answers
+        return await self._all(answers) if self._tells_all else answers
 
     def _is_enough(self) -> bool:
         """Return whether there is something to answer at once."""
@@ -414,14 +417,16 @@ class FetchTurn:
             partition.fetched_bytes += size
             self._client.throttle.charge_topic(partition.topic, size)
 
-    def _all(self, told: Iterable[PartitionAnswer]) -> list[PartitionAnswer]:
+    async def _all(self, told: Iterable[PartitionAnswer]) -> list[PartitionAnswer]:
         """Return what to say of all partitions, in the order in which they were named."""
         found = {(answer.topic, answer.partition): answer for answer in told}
-        return [
-            found.get((asked.topic, asked.position.topic_partition.partition))
-            or self._without_records(asked)
-            for asked in self._asked.by_handle.values()
-        ]
+        work = self._parts.turns.work()
+        answers = []
+        for asked in self._asked.by_handle.values():
+            await work.give_way()
+            answer = found.get((asked.topic, asked.position.topic_partition.partition))
+            answers.append(answer or self._without_records(asked))
+        return answers
 
     def _without_records(self, asked: Asked) -> PartitionAnswer:
         """Return what to say of a partition that was not read."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import EpochEnd, LeaderEpoch, Offset, TopicId, TopicPartition
-from millrace.core.quotas.quota import QuotaKind
+from millrace.core.quotas.quota import EACH, Quota, QuotaEntity, QuotaKind
 from millrace.core.records.header import Buffer
 from millrace.core.replica.fetch.asked import SessionBudget
 from millrace.core.topics import TopicName
@@ -59,6 +60,17 @@ class Stored:
         if self.error is not None:
             raise self.error
         return [stored]
+
+
+class Thread:
+    """Does what is too long for the loop."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+
+    async def call(self, job: Callable[..., Any], *args: Any) -> Any:
+        self.jobs += 1
+        return job(*args)
 
 
 class Broker:
@@ -93,6 +105,7 @@ class Broker:
             take_offline=lambda place, error: self.offline.append(place),
         )
         self.stored = Stored()
+        self.worker = Thread()
         self.metrics = BrokerMetrics()
         self.budget = SessionBudget(1000)
         parts = FetchParts(
@@ -101,6 +114,7 @@ class Broker:
             reader=disk or Disk(),  # type: ignore[arg-type]
             stored=self.stored,  # type: ignore[arg-type]
             early=EarlyRequests(early_wait_ms),
+            workers=cycle([self.worker]),  # type: ignore[list-item]
             turns=Turns(),
             limits=limits or LimitsConfig(),
             metrics=self.metrics,
@@ -305,6 +319,15 @@ async def test_a_reader_of_committed_records_is_told_what_was_aborted() -> None:
     (found,) = told(await consumer.fetch({0: 0})).values()
     assert len(found.records) == 30
     assert found.aborted_transactions is None
+
+
+async def test_messages_about_many_partitions_are_read_and_written_on_threads() -> None:
+    broker = Broker(*(advanced(1) for _ in range(1000)))
+    consumer = Consumer(broker)
+    assert len(sizes(await consumer.fetch(dict.fromkeys(range(300), 0)))) == 300
+    assert broker.worker.jobs == 0
+    assert len(sizes(await consumer.fetch(dict.fromkeys(range(1000), 0)))) == 1000
+    assert broker.worker.jobs == 2
 
 
 async def test_what_is_sent_is_counted_once() -> None:
@@ -603,3 +626,14 @@ async def test_a_reader_whose_quota_is_lifted_goes_on_at_once() -> None:
     follow(quotas)
     answer = await fetching
     assert (sizes(answer), answer.throttle_time_ms) == ({0: 10}, 0)
+
+
+async def test_a_reader_that_keeps_the_broker_busy_waits() -> None:
+    quotas = no_quotas()
+    busy = Quota(name="busy", entity=QuotaEntity(client_id=EACH), request_percent=1)
+    follow(quotas, busy)
+    consumer = Consumer(Broker(*(advanced(1) for _ in range(1000)), quotas=quotas))
+    await consumer.fetch(dict.fromkeys(range(1000), 0))
+    answer = await consumer.fetch({0: 0})
+    assert told(answer) == {}
+    assert answer.throttle_time_ms > 0
