@@ -548,6 +548,15 @@ def test_a_broker_shows_all_its_settings(librdkafka: Any) -> None:
     assert found["file.delete.delay.ms"].value == found["storage.trash_delay_ms"].value
 
 
+def test_resources_with_settings_are_listed(python: KafkaAdminClient, topic_name: str) -> None:
+    python.create_topics([topic_name])
+    found = python.list_config_resources()
+    assert topic_name in found["topic"]
+    assert found["broker"] == ["0"]
+    assert python.list_config_resources(["BROKER"]) == {"broker": ["0"]}
+    assert python.list_config_resources(["GROUP"]) == {}
+
+
 # Replicas.
 
 

@@ -21,6 +21,7 @@ from kafka.protocol.admin import (
     DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeTopicPartitionsRequest,
+    ListConfigResourcesRequest,
 )
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -643,6 +644,9 @@ def test_each_topic_is_refused_by_itself(
         assert found.error_code == Code.CLUSTER_AUTHORIZATION_FAILED
         found = connection.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1)
         assert found.error_code == Code.CLUSTER_AUTHORIZATION_FAILED
+        listed = ListConfigResourcesRequest(resource_types=[2])
+        found = connection.ask(ApiKey.LIST_CONFIG_RESOURCES, 1, listed).config_resources
+        assert "orders" in [resource.resource_name for resource in found]
 
 
 @pytest.mark.parametrize(

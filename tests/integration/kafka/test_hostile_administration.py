@@ -24,6 +24,7 @@ from kafka.protocol.admin import (
     DescribeTopicPartitionsRequest,
     ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
     ListPartitionReassignmentsRequest,
 )
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -193,6 +194,10 @@ MESSAGES: dict[int, tuple[range, Any]] = {
             topics=[DescribeTopicPartitionsRequest.TopicRequest(name="orders")],
             cursor=DescribeTopicPartitionsRequest.Cursor(topic_name="a", partition_index=0),
         ),
+    ),
+    ApiKey.LIST_CONFIG_RESOURCES: (
+        range(1, 2),  # Before, it has no body.
+        ListConfigResourcesRequest(resource_types=[2, 4]),
     ),
     ApiKey.SASL_HANDSHAKE: (range(2), SaslHandshakeRequest(mechanism="SCRAM-SHA-256")),
     ApiKey.SASL_AUTHENTICATE: (range(3), SaslAuthenticateRequest(auth_bytes=b"n,,n=a,r=b")),

@@ -1,10 +1,12 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: settings of topics and of brokers.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics and of brokers.
+
+ListConfigResources says which of them there are.
 
 All settings are shown, with their defaults, and none is a secret. Those of topics are changed by
 `AlterTopics`; those of a broker are in its file, and are not changed by clients.
 
 Source: KIP-133, KIP-226 (synonyms), KIP-248 and KIP-339 (incremental changes), KIP-569 (types and
-documentation); Kafka's `ConfigurationControlManager` and `ConfigAdminManager`.
+documentation), KIP-1142 (lists); Kafka's `ConfigurationControlManager` and `ConfigAdminManager`.
 """
 
 from collections import Counter
@@ -17,6 +19,7 @@ from kafka.protocol.admin import (
     AlterConfigsResponse,
     DescribeConfigsResponse,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesResponse,
 )
 
 from millrace.broker.kafka.administration import answers_of_each, refusal_in
@@ -34,6 +37,7 @@ from millrace.broker.kafka.topic_settings import (
     to_ours,
     type_of,
 )
+from millrace.broker.rpc.resources import topic_resource
 from millrace.core.errors import (
     InvalidConfigError,
     MalformedRequestError,
@@ -41,6 +45,7 @@ from millrace.core.errors import (
     MillraceError,
     UnsupportedFeatureError,
 )
+from millrace.core.guard.access import Operation
 from millrace.core.metadata.model import Topic
 from millrace.core.metadata.topic_config import SETTINGS
 from millrace.core.problems import told
@@ -84,6 +89,7 @@ class ConfigRequests:
             ApiKey.DESCRIBE_CONFIGS: Served(range(1, 5), self._describe),
             ApiKey.ALTER_CONFIGS: Served(range(3), self._alter),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(range(2), self._alter_some),
+            ApiKey.LIST_CONFIG_RESOURCES: Served(range(2), self._list),
         }
 
     # --- DescribeConfigs ---------------------------------------------------------------------
@@ -207,6 +213,28 @@ class ConfigRequests:
                 documentation=meaning,
                 is_read_only=True,
             )
+
+    async def _list(self, request: Request) -> Any:
+        """Answer ListConfigResources: the topics that the caller sees, and the brokers."""
+        caller, names = request.caller, self._parts.names
+        # The first version is about metrics of clients, of which there are no settings here.
+        wanted = set(request.message.resource_types or ResourceType) if request.version else set()
+        found: list[tuple[int, str]] = []
+        if ResourceType.TOPIC in wanted:
+            known = sorted(self._parts.broker.channel.metadata.topics)
+            here = [name for name in known if names.of_topic(name) is not None]
+            seen = await caller.seen(Operation.DESCRIBE, here, topic_resource)
+            found += [(ResourceType.TOPIC, name.name) for name in seen]
+        if ResourceType.BROKER in wanted:
+            living = self._parts.addresses.living()
+            found += [(ResourceType.BROKER, str(broker.broker_id)) for broker, _ in living]
+        work = self._parts.broker.turns.work()
+        answer = ListEncoder(ListConfigResourcesResponse(), "config_resources", request.version)
+        for resource_type, name in found:
+            await work.give_way()
+            kind = ListConfigResourcesResponse.ConfigResource
+            answer.add(kind(resource_type=resource_type, resource_name=name))
+        return Encoded(answer.parts())
 
     # --- AlterConfigs ------------------------------------------------------------------------
 
