@@ -3,7 +3,8 @@
 As in Kafka's broker, a request begins when the one before has been handled; but a handler may say
 that its response comes `Later`, as Produce does while followers write, and then the next one begins
 meanwhile. So many requests are taken and not answered (`kafka.requests_in_flight_max`), and none
-begins while answers wait to be sent: at either bound, the connection is not read.
+begins while answers wait to be sent, or many bytes of them for an earlier one: at any of these
+bounds, the connection is not read.
 
 Kafka has no answer for a request that cannot be understood, but for ApiVersions: the connection
 ends, and the log says why.
@@ -54,6 +55,8 @@ _STRANGERS_REQUESTS_MAX: Final = 20
 """Requests of a connection before it is known who asks, and again: to prove that takes a few."""
 _WAITING_BYTES_MAX: Final = 1 << 20
 """Of requests that have come and were not begun, beside one."""
+_KEPT_BYTES_MAX: Final = 4 << 20
+"""Of answers that wait for an earlier one: with more, no request begins."""
 _CHECK_MS: Final = 1_000
 """For how long a credential counts without a look: so soon one that has ended is refused."""
 _TAKEN_AT_ONCE: Final = 8
@@ -93,6 +96,7 @@ class KafkaConnection(ServedConnection):
         self._requests: deque[bytes | memoryview] = deque()  # That have come.
         self._waiting_bytes = 0
         self._answers: deque[_Answer] = deque()  # Of those that have begun.
+        self._kept_bytes = 0  # Of answers that wait for an earlier one.
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._caller: GuardedCaller | None = None
@@ -182,13 +186,17 @@ class KafkaConnection(ServedConnection):
         most = self._server.requests_in_flight_max
         return count >= most or self._waiting_bytes >= _WAITING_BYTES_MAX
 
+    @property
+    def _is_keeping_much(self) -> bool:
+        return self._kept_bytes >= _KEPT_BYTES_MAX
+
     async def _run(self) -> None:
         """Handle requests until the connection ends."""
         taken = 0
         try:
             async with AsyncExitStack() as counted:
                 while not self.state.is_refused and not (self.is_draining and not self.is_busy):
-                    if not self._requests or not self.is_writable:
+                    if not self._requests or not self.is_writable or self._is_keeping_much:
                         self._news.clear()
                         await self._news.wait()
                         continue
@@ -329,10 +337,13 @@ class KafkaConnection(ServedConnection):
     def _complete(self, answer: _Answer, response: Any) -> None:
         """Send an answer as soon as those before it are sent."""
         answer.parts = () if response is None else self._encoded(answer.header, response)
+        self._kept_bytes += sum(map(len, answer.parts))
         answers = self._answers
         parts: list[Buffer] = []
-        while answers and answers[0].parts is not None:
-            parts += answers.popleft().parts or ()
+        while answers and (ready := answers[0].parts) is not None:
+            answers.popleft()
+            self._kept_bytes -= sum(map(len, ready))
+            parts += ready
         if parts and not self.is_closed:
             self.transport.writelines(parts)
         if not self.is_busy:

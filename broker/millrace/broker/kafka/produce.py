@@ -43,7 +43,7 @@ from millrace.broker.kafka.requests import (
     Request,
     Served,
 )
-from millrace.broker.kafka.succession import Succession
+from millrace.broker.kafka.succession import Place, Succession
 from millrace.broker.quotas import Throttle
 from millrace.broker.rpc.appends import AppendRequest, Terms
 from millrace.broker.rpc.memory import ConnectionMemory
@@ -56,11 +56,13 @@ from millrace.core.errors import (
     Appended,
     FencedError,
     InvalidRecordError,
+    InvalidTopicError,
     MalformedRequestError,
     MillraceError,
     NotLeaderError,
     RefreshMetadataError,
     RetriableError,
+    TopicAuthorizationFailedError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
     UnsupportedFeatureError,
@@ -110,6 +112,11 @@ class _Part:
     is_successor: bool = False
     refused: MillraceError | None = None
 
+    @property
+    def place(self) -> Place:
+        """Where it goes, as the client names it."""
+        return self.asked.topic, self.asked.partition
+
 
 @dataclass(slots=True, eq=False)
 class _Produced:
@@ -148,8 +155,7 @@ class ProduceRequests:
         if body.acks not in _ACKS:
             raise MalformedRequestError(f"acks is {body.acks}; it must be -1, 0 or 1")
         producer = request.connection.of(_Connection)
-        if not producer.is_open:
-            producer.open(self._parts, request.caller, request.connection)
+        producer.open(self._parts, request.caller, request.connection)
         produced = _Produced(
             request.version,
             body,
@@ -164,31 +170,44 @@ class ProduceRequests:
         """Return the records for a partition, with what keeps them from being appended."""
         part = _Part(asked)
         try:
-            topic = self._topic(asked, caller)
-            part.topic_partition = TopicPartition(topic.topic_id, asked.partition)
             part.batch = _only_batch(asked.records)
+            producer_id, epoch, sequence, _ = _PRODUCER.unpack_from(part.batch, _PRODUCER_AT)
+            if producer_id >= 0 and sequence >= 0:
+                part.producer = (producer_id, epoch, sequence)
+            topic = self._topic(asked)
+            part.topic_partition = TopicPartition(topic.topic_id, asked.partition)
         except MillraceError as error:
-            part.refused = without_trace(error)
-            return part
-        producer_id, epoch, sequence, _ = _PRODUCER.unpack_from(part.batch, _PRODUCER_AT)
-        if producer_id >= 0 and sequence >= 0:
-            part.producer = (producer_id, epoch, sequence)
+            # Who may not write hears nothing else, whether there is such a topic or not.
+            part.refused = without_trace(_denied(self._parts, asked, caller) or error)
         return part
 
-    def _topic(self, asked: ProducePartition, caller: GuardedCaller) -> Topic:
+    def _topic(self, asked: ProducePartition) -> Topic:
         image = self._parts.broker.channel.metadata
         if isinstance(asked.topic, bytes):
             topic = image.topics_by_id.get(TopicId(asked.topic))
             if topic is None or self._parts.names.of_topic(topic.name) is None:
                 raise UnknownTopicOrPartitionError(f"there is no topic with id {asked.topic.hex()}")
             return topic
-        name = self._parts.names.topic(asked.topic)
-        topic = image.topics.get(name)
+        topic = image.topics.get(self._parts.names.topic(asked.topic))
         if topic is None:
-            # The answer is the same whether there is such a topic or not.
-            refused = caller.refusal(Operation.PRODUCE, topic_resource(name))
-            raise refused or UnknownTopicOrPartitionError(f"there is no topic {asked.topic}")
+            raise UnknownTopicOrPartitionError(f"there is no topic {asked.topic}")
         return topic
+
+
+def _denied(
+    parts: KafkaParts, asked: ProducePartition, caller: GuardedCaller
+) -> MillraceError | None:
+    """Return why a caller may not write to a topic, by what it calls it; None: it may."""
+    if isinstance(asked.topic, bytes):
+        topic = parts.broker.channel.metadata.topics_by_id.get(TopicId(asked.topic))
+        if topic is None or parts.names.of_topic(topic.name) is None:
+            return None
+        return caller.refusal_by_id(Operation.PRODUCE, topic_resource(topic.name))
+    try:
+        name = parts.names.topic(asked.topic)
+    except InvalidTopicError:
+        return None
+    return caller.refusal(Operation.PRODUCE, topic_resource(name))
 
 
 class _Connection:
@@ -199,8 +218,13 @@ class _Connection:
     def open(
         self, parts: KafkaParts, caller: GuardedCaller, connection: KafkaConnectionState
     ) -> None:
-        """Begin: the first request has come."""
+        """Begin with the first request; go on with another caller once it has changed."""
+        if self.is_open:
+            if caller is not self._caller:
+                self._go_on_as(caller)
+            return
         self.is_open = True
+        self._caller = caller
         self._parts = parts
         self._service: ProduceService = parts.services.produce
         self._connection = connection
@@ -218,6 +242,13 @@ class _Connection:
         self._throttle.begin()
         connection.on_closed.append(self.close)
 
+    def _go_on_as(self, caller: GuardedCaller) -> None:
+        self._caller = caller
+        self._throttle.close()
+        self._throttle = self._service.quotas.throttle(QuotaKind.PRODUCE, caller, lambda: None)
+        self._appends.go_on_as(caller, self._throttle)
+        self._throttle.begin()
+
     def close(self) -> None:
         """The connection is gone: what is under way is appended, and not answered."""
         self._service.appending.close(self._appends)
@@ -233,8 +264,8 @@ class _Connection:
             await service.memory.take(size, self._memory)
         if produced.body.acks:
             for part in produced.parts:
-                if part.producer is not None and part.topic_partition is not None:
-                    part.is_successor = self._succession.begin(part.topic_partition, *part.producer)
+                if part.producer is not None:
+                    part.is_successor = self._succession.begin(part.place, *part.producer)
         self._in_check += 1
         done = partial(self._on_checked, produced, begun)
         if self._in_check > 1 or not _is_short(produced):
@@ -355,8 +386,8 @@ class _Connection:
             if isinstance(outcome, MillraceError):
                 results.append(self._refused(part, outcome, leaders))
                 continue
-            if part.producer is not None and part.topic_partition is not None:
-                self._succession.end(part.topic_partition, *part.producer)
+            if part.producer is not None:
+                self._succession.end(part.place, *part.producer)
             results.append(
                 ProduceResult(
                     part.asked.topic,
@@ -381,6 +412,9 @@ class _Connection:
         self, part: _Part, error: MillraceError, leaders: dict[int, Endpoint]
     ) -> ProduceResult:
         """Return what a client is told of a batch that is not in the log, or may not be."""
+        if isinstance(error, TopicAuthorizationFailedError):
+            # In the words that it would have if there were no such topic.
+            error = _denied(self._parts, part.asked, self._caller) or error
         leader = None
         place = part.topic_partition
         image = self._parts.broker.channel.metadata

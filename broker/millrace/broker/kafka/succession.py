@@ -12,7 +12,6 @@ answered yet, or was refused and not repeated with success.
 
 from typing import Final
 
-from millrace.core.ids import TopicPartition
 from millrace.core.records.header import SEQUENCE_MAX
 
 _SEQUENCES_MAX: Final = 64
@@ -20,20 +19,22 @@ _SEQUENCES_MAX: Final = 64
 _PLACES_MAX: Final = 10_000
 """Producers and partitions of a connection that have such batches; the oldest are forgotten."""
 
-_Place = tuple[TopicPartition, int]
+Place = tuple[str | bytes, int]
+"""A topic, as the client names it, and a partition. A broker may hear of the topic after the first
+batch, which is then refused."""
 
 
 class Succession:
     """The batches of idempotent producers that came by one connection and are not in the log."""
 
     def __init__(self) -> None:
-        self._open: dict[_Place, tuple[int, list[int]]] = {}  # Epoch, and base sequences.
+        self._open: dict[
+            tuple[Place, int], tuple[int, list[int]]
+        ] = {}  # Epoch, and base sequences.
 
-    def begin(
-        self, topic_partition: TopicPartition, producer_id: int, epoch: int, sequence: int
-    ) -> bool:
+    def begin(self, where: Place, producer_id: int, epoch: int, sequence: int) -> bool:
         """Note a batch that has come; return whether it is a successor."""
-        place = (topic_partition, producer_id)
+        place = (where, producer_id)
         known_epoch, sequences = self._open.get(place, (epoch, []))
         if known_epoch != epoch:
             sequences = []  # Batches of another epoch are not repeated.
@@ -45,11 +46,9 @@ class Succession:
             del self._open[next(iter(self._open))]
         return is_successor
 
-    def end(
-        self, topic_partition: TopicPartition, producer_id: int, epoch: int, sequence: int
-    ) -> None:
+    def end(self, where: Place, producer_id: int, epoch: int, sequence: int) -> None:
         """Forget a batch: it is in the log."""
-        place = (topic_partition, producer_id)
+        place = (where, producer_id)
         known_epoch, sequences = self._open.get(place, (epoch, []))
         if known_epoch == epoch and sequence in sequences:
             sequences.remove(sequence)

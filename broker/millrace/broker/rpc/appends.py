@@ -200,6 +200,12 @@ class Appends:
         self._topics = caller.on_topics(Operation.PRODUCE, shared.topics.of)
         self._pending: dict[AppendRequest, None] = {}
 
+    def go_on_as(self, caller: GuardedCaller, throttle: Throttle) -> None:
+        """Take the next requests from the same client, as it has proved itself anew."""
+        self._caller = caller
+        self._throttle = throttle
+        self._topics = caller.on_topics(Operation.PRODUCE, self._shared.topics.of)
+
     @property
     def count(self) -> int:
         """How many requests are not judged, or not acknowledged."""

@@ -184,6 +184,29 @@ async def test_a_client_that_never_reads_is_not_answered_without_end() -> None:
         assert reasons == ["", "it does not read its answers"]
 
 
+async def test_answers_that_wait_for_an_earlier_one_are_bounded() -> None:
+    """A client has Produce wait for a follower, and asks for as many records as it may."""
+
+    async def much(_: Request) -> Encoded:
+        begun.append(1)
+        return Encoded([bytes(1 << 20)])
+
+    begun: list[int] = []
+    slow = Slow()
+    served = {**slow.served(), ApiKey.METADATA: Served(range(14), much)}
+    async with serving_kafka(served, kafka=KafkaConfig(requests_in_flight_max=1000)) as the:
+        client = await the.connect()
+        client.writer.write(request_frame(ApiKey.PRODUCE, 9, b""))
+        client.writer.write(request_frame(ApiKey.METADATA, 4) * 100)
+        await until(lambda: len(begun) > 1)
+        await asyncio.sleep(0.05)
+        assert len(begun) <= 20
+        slow.answers[0].set_result(None)
+        for _ in range(100):
+            assert len(await client.frame()) > 1 << 20
+        assert len(begun) == 100
+
+
 @pytest.mark.parametrize("length", [2**31 - 1, (1 << 20) + 1, 9, 0, -1, -(2**31)])
 async def test_a_frame_of_an_impossible_length_ends_its_connection_at_once(length: int) -> None:
     async with serving_kafka(METADATA) as the:

@@ -98,6 +98,15 @@ class Producing:
         """Return code, base offset and delay of the answer to a batch."""
         return await self.result(await self.send(batch, **more))
 
+    async def refusal(self, batch: bytes, topic: str) -> tuple[int, str]:
+        """Return code and message of the answer to a batch."""
+        later = await self.send(batch, topic)
+        assert later is not None
+        encoded = await asyncio.wait_for(later.response, 10)
+        found: Any = ProduceResponse.decode(b"".join(encoded.parts), version=VERSION)
+        (partition,) = found.responses[0].partition_responses
+        return partition.error_code, partition.error_message
+
     def close(self) -> None:
         """The connection is gone."""
         for tell in self.connection.on_closed:
@@ -183,8 +192,39 @@ async def test_who_may_not_write_hears_the_same_of_topics_that_are_there_and_not
     access = Access(FileGuard(None, parse_rules("")), Identity("stranger"), None)
     async with producing(replace(CALLER, principal="stranger", access=access)) as one:
         for topic in ("t", "nowhere"):
-            assert (await one.produce(topic=topic))[0] == Code.TOPIC_AUTHORIZATION_FAILED
+            for batch in (BATCH, BATCH[:-1], BATCH[:16] + b"\1" + BATCH[17:], BATCH + BATCH, b""):
+                code, said = await one.refusal(batch, topic)
+                assert code == Code.TOPIC_AUTHORIZATION_FAILED
+                assert f"'{topic}'" in said or f"'default/{topic}'" in said
         assert memory_of(one) == 0
+
+
+async def test_a_batch_behind_one_for_an_unknown_topic_does_not_begin_in_its_place() -> None:
+    """The broker hears of the topic between the two; the first would count as written (K1)."""
+    first, second = (
+        batch_of([Record()], producer_id=9, producer_epoch=0, base_sequence=number)
+        for number in range(2)
+    )
+    async with producing() as one:
+        topic = one.image.topics.pop(NAME)
+        assert (await one.produce(first))[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+        one.image.topics[NAME] = topic
+        assert (await one.produce(second))[0] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await one.produce(first))[:2] == (0, 0)
+        assert (await one.produce(second))[:2] == (0, 1)
+
+
+async def test_who_proves_itself_anew_writes_with_what_it_may_now() -> None:
+    guard = FileGuard(None, parse_rules(""))
+    stranger = replace(CALLER, access=Access(guard, Identity("stranger"), None))
+    async with producing() as one:
+        assert (await one.produce())[0] == 0
+        one.caller = stranger
+        assert (await one.produce())[0] == Code.TOPIC_AUTHORIZATION_FAILED
+        one.caller = CALLER
+        assert (await one.produce())[0] == 0
+        one.close()
+        assert one.the.service.appending._open == {}
 
 
 async def test_a_producer_id_that_nobody_gave_out_is_tried_again() -> None:
