@@ -14,6 +14,9 @@ _MODULES: Final = {
         *("access_reviews", "authorizer", "certificate_names", "certificates"),
         *("published_keys", "rules_file", "service_account_token", "token_file"),
     ),
+    "kafka_batches": (
+        *("kafka_batch", "kafka_compression", "kafka_converted", "kafka_stored", "kafka_walk"),
+    ),
     "kafka": ("kafka_fetch", "kafka_frames", "kafka_produce", "kafka_requests"),
     "settings": ("broker_config", "names", "patterns", "quotas", "topic_config"),
     "stored": (

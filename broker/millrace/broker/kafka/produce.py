@@ -224,7 +224,7 @@ class _Connection:
                 self._go_on_as(caller)
             return
         self.is_open = True
-        self._caller = caller
+        self._caller: GuardedCaller = caller
         self._parts = parts
         self._service: ProduceService = parts.services.produce
         self._connection = connection
