@@ -1,0 +1,180 @@
+"""What Kafka's clients wrote lies in the logs of three brokers beside batches of columns: it is
+replicated, compacted, recovered and read as those are."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.kafka.ends import KAFKA, bootstrap
+from tests.integration.running_broker import RunningBroker, wait_until
+from tests.integration.running_cluster import RunningCluster
+
+from millrace.broker.storage import inspection
+from millrace.broker.storage.posix_file_system import PosixFileSystem
+from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.ids import Offset
+from millrace.core.records.header import COLUMNS_FORMAT, KAFKA_FORMAT
+
+confluent = pytest.importorskip("confluent_kafka")
+
+TOPIC = "tails"
+PLACE = (TOPIC, 0)
+KEYS = 40
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "1000",
+    "min.cleanable.dirty.ratio": "0",
+}
+REMOVED = "millrace_cleaner_removed_records_total"
+
+Cells = Iterable[tuple[bytes, bytes | None]]
+
+
+@pytest.fixture
+def cleaning(tmp_path: Path) -> Iterator[RunningCluster]:
+    """Three brokers with listeners for both kinds of clients, that look for something to clean."""
+    settings = {**KAFKA, "storage.cleaner_backoff_ms": 50}
+    with RunningCluster(tmp_path, settings) as started:
+        yield started
+
+
+def write(cluster: RunningCluster, cells: Cells, *, as_kafka: bool, codec: str = "none") -> None:
+    """Write by a client of one kind, in small batches, and have all acknowledged."""
+    if not as_kafka:
+        with SyncProducer(cluster.bootstrap, acks="all", batch_size="1KiB") as producer:
+            for future in [producer.send(TOPIC, value, key=key) for key, value in cells]:
+                future.result(60)
+        return
+    settings = {
+        "bootstrap.servers": bootstrap(*cluster.brokers),
+        "compression.type": codec,
+        "enable.idempotence": True,
+        "batch.num.messages": 10,
+    }
+    failed: list[Any] = []
+    producer = confluent.Producer(settings)
+    for key, value in cells:
+        producer.produce(
+            TOPIC, value, key, on_delivery=lambda error, _: failed.append(error) if error else None
+        )
+    assert producer.flush(60) == 0
+    assert failed == []
+
+
+def round_of(number: int) -> list[tuple[bytes, bytes | None]]:
+    return [(b"key-%d" % key, b"%d of round %d" % (key, number)) for key in range(KEYS)]
+
+
+def read_by_kafka(cluster: RunningCluster, end: int) -> dict[int, tuple[bytes, bytes | None]]:
+    """Return the records of the topic by their offsets, as librdkafka's consumer sees them."""
+    settings = {
+        "bootstrap.servers": bootstrap(*cluster.brokers),
+        "group.id": "none",
+        "enable.auto.commit": False,
+        "check.crcs": True,
+        "enable.partition.eof": True,
+    }
+    found: dict[int, tuple[bytes, bytes | None]] = {}
+    consumer = confluent.Consumer(settings)
+    try:
+        consumer.assign([confluent.TopicPartition(TOPIC, 0, 0)])
+        while True:
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error():
+                assert message.error().code() == confluent.KafkaError._PARTITION_EOF
+                assert message.offset() == end
+                return found
+            found[message.offset()] = message.key(), message.value()
+    finally:
+        consumer.close()
+
+
+def read_by_millrace(cluster: RunningCluster, last: int) -> dict[int, tuple[bytes, bytes | None]]:
+    """Return the records of the topic by their offsets, as Millrace's consumer sees them."""
+    found = {}
+    with SyncConsumer(cluster.bootstrap) as consumer:
+        consumer.assign({PLACE: 0})
+        for record in consumer:
+            found[record.offset] = record.key, record.value
+            if record.offset == last:
+                return found
+    raise AssertionError("the last record did not come")
+
+
+def formats_of(broker: RunningBroker) -> set[int]:
+    """Check every byte of a stopped broker's logs; return the formats of the topic's batches."""
+    files, formats = PosixFileSystem(), set()
+    for log_dir in broker.log_dirs:
+        for partition in inspection.partitions(files, str(log_dir)):
+            verified = inspection.verify_partition(files, partition)
+            assert verified.is_sound, verified.findings
+            for batch in inspection.batches(files, partition, Offset(0)):
+                if batch.header.record_count:
+                    formats.add(batch.header.format)
+    return formats
+
+
+def test_a_compacted_topic_keeps_the_last_value_of_each_key_whoever_wrote_it(
+    cleaning: RunningCluster,
+) -> None:
+    with SyncAdmin(cleaning.bootstrap) as admin:
+        admin.create_topic(TOPIC, partitions=1, replication_factor=3, config=COMPACTED)
+        codecs = ["none", "gzip", "snappy", "lz4", "zstd"]
+        for number in range(10):
+            codec = codecs[number // 2]
+            write(cleaning, round_of(number), as_kafka=number % 2 == 0, codec=codec)
+        leader = admin.describe_topic(TOPIC).partitions[0].leader
+        behind = next(b for b in cleaning.brokers if b is not cleaning[leader])
+        # What it has of the last segment ends in the middle of what its leader will put together.
+        write(cleaning, round_of(10)[:15], as_kafka=True)
+        behind.kill()
+        others = [broker for broker in cleaning.brokers if broker is not behind]
+        write(cleaning, round_of(10)[15:], as_kafka=True)
+        last = [*round_of(11)[: KEYS // 2], (b"key-30", None)]
+        write(cleaning, last, as_kafka=True, codec="lz4")
+        end = admin.list_offsets([PLACE], "end")[PLACE].offset
+        wait_until(
+            lambda: all(other.metrics()[REMOVED] >= end - KEYS - 1 for other in others),
+            "both others have compacted everything",
+        )
+        behind.start()
+        wait_until(
+            lambda: len(admin.describe_topic(TOPIC).partitions[0].isr) == 3, "it is in sync again"
+        )
+        expected = dict([*round_of(10), *last])
+        seen = read_by_kafka(cleaning, end)
+        assert dict(seen[offset] for offset in sorted(seen)) == expected
+        assert read_by_millrace(cleaning, max(seen)) == seen
+    for broker in cleaning.brokers:
+        broker.stop()
+    for broker in cleaning.brokers:
+        assert KAFKA_FORMAT in formats_of(broker)
+
+
+def test_logs_of_both_formats_are_the_same_after_kills_and_for_readers_of_both_kinds(
+    tmp_path: Path,
+) -> None:
+    with RunningCluster(tmp_path, dict(KAFKA)) as cluster:
+        with SyncAdmin(cluster.bootstrap) as admin:
+            config = {"segment.bytes": "1MiB", "min.insync.replicas": "2"}
+            admin.create_topic(TOPIC, partitions=1, replication_factor=3, config=config)
+            expected: list[tuple[bytes, bytes | None]] = []
+            for number, broker in enumerate([*cluster.brokers, cluster.brokers[0]]):
+                some = [(b"%d" % at, b"%d of round %d" % (at, number) * 9) for at in range(500)]
+                write(cluster, some[:250], as_kafka=True, codec="zstd" if number % 2 else "none")
+                broker.kill()
+                write(cluster, some[250:], as_kafka=False)
+                broker.start()
+                expected += some
+            wait_until(
+                lambda: len(admin.describe_topic(TOPIC).partitions[0].isr) == 3, "all are in sync"
+            )
+        by_kafka = read_by_kafka(cluster, len(expected))
+        assert list(by_kafka.items()) == list(enumerate(expected))
+        assert read_by_millrace(cluster, len(expected) - 1) == by_kafka
+        for broker in cluster.brokers:
+            broker.stop()
+        for broker in cluster.brokers:
+            assert formats_of(broker) >= {COLUMNS_FORMAT, KAFKA_FORMAT}
