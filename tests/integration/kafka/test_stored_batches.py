@@ -93,7 +93,7 @@ def read_by_kafka(cluster: RunningCluster, end: int) -> dict[int, tuple[bytes, b
 
 def read_by_millrace(cluster: RunningCluster, last: int) -> dict[int, tuple[bytes, bytes | None]]:
     """Return the records of the topic by their offsets, as Millrace's consumer sees them."""
-    found = {}
+    found: dict[int, tuple[bytes, bytes | None]] = {}
     with SyncConsumer(cluster.bootstrap) as consumer:
         consumer.assign({PLACE: 0})
         for record in consumer:

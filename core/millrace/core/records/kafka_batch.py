@@ -228,7 +228,7 @@ def adopt(
     inflated_max = limits.inflated_bytes_max - KAFKA_HEADER_BYTES
     records = kafka_compression.inflate(kafka.codec, batch[KAFKA_HEADER_BYTES:], inflated_max)
     walked = kafka_walk.walk(memoryview(records), kafka.record_count)
-    _check_records(walked, limits)
+    _check_records(records, walked, limits)
     first_time, largest_time = _times(kafka, walked)
     has_producer = kafka.producer_id != NO_PRODUCER_ID
     section = producer_section(
@@ -383,7 +383,10 @@ def _check_client_rules(kafka: KafkaHeader, limits: BatchLimits) -> None:
         )
 
 
-def _check_records(walked: Walked, limits: BatchLimits) -> None:
+def _check_records(records: Buffer, walked: Walked, limits: BatchLimits) -> None:
+    # They mean nothing. Some clients take them for a varint, and read what follows one byte off.
+    if np.frombuffer(records, np.uint8)[walked.starts].any():
+        raise InvalidRecordError("a record has attributes, which must be 0")
     deltas = walked.offset_deltas
     if not np.array_equal(deltas, np.arange(len(deltas))):
         raise InvalidRecordError("a producer's offsets must be dense: only a cleaner leaves gaps")

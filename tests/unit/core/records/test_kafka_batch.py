@@ -294,6 +294,11 @@ HOSTILE: dict[str, tuple[bytes, type[MillraceError], str]] = {
         InvalidRecordError,
         "dense",
     ),
+    "attributes of a record": (
+        made.of_bytes(made.encoded(Record(), 0, NOON).replace(b"\0", b"\x80", 1), 1),
+        InvalidRecordError,
+        "a record has attributes",
+    ),
     "offsets that wrap": (
         made.of_bytes(made.encoded(Record(), 2**32, NOON), 1),
         InvalidRecordError,
