@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.integration.cli.broker_process import BrokerProcess
 from tests.integration.cli.command_line import CommandLine
 from tests.integration.running_broker import wait_until
@@ -267,3 +268,25 @@ def test_a_port_that_is_taken_is_refused_without_a_trace(address: str, tmp_path:
     said = refused(port, tmp_path)
     assert said.startswith("error: clients cannot be served on")
     assert f"`millrace up --port {int(port) + 100} --data-dir {tmp_path}`" in said
+
+
+def test_clients_of_kafka_are_served_where_that_is_asked_for(tmp_path: Path) -> None:
+    kafka = pytest.importorskip("confluent_kafka")
+    with brokers_up(tmp_path, 2, "--kafka", "0") as (process, brokers):
+        addresses = ",".join(broker["kafka_address"] for broker in brokers)
+        millrace = CommandLine(brokers[0]["address"])
+        millrace.ok("topic", "create", "greetings", "--partitions", "4")
+        producer = kafka.Producer({"bootstrap.servers": addresses})
+        for number in range(8):
+            producer.produce("greetings", b"hello", partition=number % 4)
+        assert producer.flush(30) == 0
+        assert millrace.ok("consume", "greetings") == "hello\n" * 8
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_nobody_of_kafka_is_served_where_that_is_not_asked_for(tmp_path: Path) -> None:
+    with brokers_up(tmp_path, 2) as (process, brokers):
+        assert [broker["kafka_address"] for broker in brokers] == [None, None]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0

@@ -108,3 +108,26 @@ def test_leaders_die_and_librdkafka_loses_and_doubles_nothing(tmp_path: Any) -> 
         assert failed == []
         found = read(cluster[1], "t", 2500)
         assert sorted(int(record.value) for record in found) == list(range(2500))
+
+
+def test_brokers_stop_one_after_another_and_librdkafka_notices_nothing(tmp_path: Any) -> None:
+    with RunningCluster(tmp_path, KAFKA) as cluster:
+        cluster.create_topic("t", 3, 3, {"min.insync.replicas": "2"})
+        settings = {"bootstrap.servers": bootstrap(*cluster.brokers), "linger.ms": 2}
+        producer = confluent.Producer({**settings, "enable.idempotence": True})
+        failed: list[Any] = []
+        sent = 0
+        for broker in cluster.brokers:
+            for _ in range(500):
+                producer.produce(
+                    "t",
+                    b"%d" % sent,
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                )
+                sent += 1
+            assert broker.stop() == 0
+            assert producer.flush(60) == 0
+            broker.start()
+        assert failed == []
+        found = read(cluster[1], "t", sent)
+        assert sorted(int(record.value) for record in found) == list(range(sent))

@@ -3,10 +3,13 @@
 import pytest
 
 from millrace.core.listeners_config import (
+    ClientsKafkaListenerConfig,
     ClientsListenerConfig,
+    KafkaListenerConfig,
     ListenerEntry,
     ListenerProtocol,
     ListenersConfig,
+    OutsideKafkaListenerConfig,
     OutsideListenerConfig,
     ReplicasListenerConfig,
 )
@@ -44,6 +47,28 @@ def test_beside_plain_text_there_is_a_listener_with_tls_by_grpc() -> None:
     assert (by_tls.port, by_tls.advertised_port, by_tls.tls_certificate_file) == (3, 0, "b.crt")
     twin = found[ListenerProtocol.DRPC, Listener.CLIENTS].config
     assert not twin.tls_certificate_file
+
+
+def test_a_listener_for_clients_of_kafka_takes_host_and_tls_of_the_one_beside_it() -> None:
+    config = ListenersConfig(
+        clients=ClientsListenerConfig(host="h", **FILES),  # type: ignore[arg-type]
+        clients_kafka=ClientsKafkaListenerConfig(port=9092, namespace="pay"),
+    )
+    (entry,) = [one for one in config.entries if one.protocol is ListenerProtocol.KAFKA]
+    assert (entry.name, entry.side) == ("clients_kafka", Listener.CLIENTS_TLS)
+    assert isinstance(entry.config, KafkaListenerConfig)
+    assert (entry.config.host, entry.config.port, entry.config.namespace) == ("h", 9092, "pay")
+    assert entry.config.tls_certificate_file == FILES["tls_certificate_file"]
+
+
+def test_a_listener_for_clients_of_kafka_needs_one_beside_it_and_the_name_of_a_namespace() -> None:
+    alone = ListenersConfig(outside_kafka=OutsideKafkaListenerConfig(port=1))
+    assert list(alone.validate()) == [
+        "outside_kafka.port: outside.port must be set, too: clients begin there"
+    ]
+    wrong = ListenersConfig(clients_kafka=ClientsKafkaListenerConfig(port=1, namespace="No Name"))
+    (problem,) = wrong.validate()
+    assert problem.startswith("clients_kafka.namespace: 'No Name'")
 
 
 def test_clients_outside_read_the_address_with_tls_from_a_file_of_its_own() -> None:

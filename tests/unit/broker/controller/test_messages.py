@@ -55,6 +55,19 @@ def test_a_heartbeat_says_where_its_broker_is_reached_by_tls() -> None:
     assert found.tls_addresses == addresses
 
 
+def test_a_heartbeat_says_where_clients_of_kafka_reach_its_broker() -> None:
+    addresses = SideAddresses(clients="c:1", outside="o:2")
+    request = Heartbeat(life=LIFE, metadata_epoch=5, kafka_addresses=addresses)
+    message = request_to_proto(request)
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.kafka_addresses == addresses
+    message.heartbeat.ClearField("kafka_addresses")  # As a broker of an earlier release.
+    found = request_from_proto(message)
+    assert isinstance(found, Heartbeat)
+    assert found.kafka_addresses == NOWHERE
+
+
 def test_media_of_a_later_release_and_repeated_ones_are_left_out() -> None:
     message = request_to_proto(Heartbeat(life=LIFE, metadata_epoch=5))
     message.heartbeat.media.extend([99, 2, 1, 2])  # type: ignore[list-item]
