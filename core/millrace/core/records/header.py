@@ -160,9 +160,11 @@ class BatchHeader:
     def opened_bytes(self) -> int:
         """Bytes that a reader keeps of the opened batch, at the most.
 
-        Every record has an offset and a time, even without a column in the body.
+        Every record has an offset and a time, even without a column in the body. Kafka's records
+        get columns with offsets besides; those of headers are not counted.
         """
-        return self.inflated_length + 2 * 8 * self.record_count
+        each = 2 * 8 if self.format == COLUMNS_FORMAT else 2 * 8 + 3 * 4
+        return self.inflated_length + each * self.record_count
 
     @property
     def last_sequence(self) -> int:

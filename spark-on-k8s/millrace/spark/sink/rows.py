@@ -11,9 +11,10 @@ is sent.
 | `topic` | string | must be there unless the option `topic` is given |
 | `partition` | a whole number | null: the partitioner chooses |
 | `headers` | array of struct of key (string) and value (binary) | |
-| `timestamp` | timestamp | null: when the row is written |
+| `timestamp` | timestamp | null, or 1 ms before 1970: when the row is written |
 
-`offset` and `timestampType`, which readers have, are left out, so that topics can be copied.
+`offset` and `timestampType`, which readers have, are left out, so that topics can be copied. A
+record of a Kafka client without a time is read with the time -1 ms.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,7 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
+from millrace.core.ids import NO_TIMESTAMP
 from millrace.core.records.header import TIMESTAMP_MAX
 from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
@@ -288,9 +290,10 @@ def _name(task: str, row: int, columns: pa.RecordBatch, index: int) -> str:
 
 
 def _times(timestamps: pa.Array) -> pa.Array:
-    """Return timestamps of any unit as ms since 1970, int64."""
+    """Return timestamps of any unit as ms since 1970, int64; null: there is none."""
     zone = timestamps.type.tz
-    return timestamps.cast(pa.timestamp("ms", zone), safe=False).cast(pa.int64())
+    times = timestamps.cast(pa.timestamp("ms", zone), safe=False).cast(pa.int64())
+    return pc.if_else(pc.equal(times, NO_TIMESTAMP), pa.scalar(None, pa.int64()), times)
 
 
 def _first(found: pa.Array) -> int | None:

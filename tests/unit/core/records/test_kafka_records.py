@@ -129,6 +129,15 @@ def test_a_few_of_kafkas_records_are_those_that_arrow_reads(records: list[Record
     assert (few.keys is None) == all(record.key is None for record in records)
 
 
+@pytest.mark.parametrize("count", [1, 100, 5000])
+def test_an_opened_batch_of_kafkas_takes_no_more_memory_than_its_header_tells(count: int) -> None:
+    for record in (Record(b"", b""), Record(b"v", None), Record(None, None)):
+        stored = adopted(batch_of([record] * count))
+        # Besides a bitmap for each column with nulls, of some records nothing but that.
+        bitmaps = 2 * (count // 8 + 64)
+        assert open_whole(stored).nbytes <= parse_header(stored).opened_bytes + bitmaps
+
+
 def test_many_of_kafkas_records_come_as_arrow() -> None:
     stored = adopted(batch_of([Record(), *MANY]))
     records = open_records(TOPIC_PARTITION, parse_header(stored), stored, 1 << 20)

@@ -100,6 +100,13 @@ def test_times_are_rounded_down_to_milliseconds_whatever_their_zone() -> None:
         assert part.records["timestamp"].to_pylist() == [NOW, NOW]
 
 
+def test_the_time_of_a_record_that_is_read_without_one_is_that_of_writing() -> None:
+    """A client of Kafka's may give none, and a topic can be copied as it is read."""
+    times = pa.array([NOW * 1000, -1000], pa.timestamp("us", "UTC"))
+    (part,) = parts(batch(value=["1", "2"], timestamp=times), "clicks")
+    assert part.records["timestamp"].to_pylist() == [NOW, NOW]
+
+
 def test_columns_that_are_no_records_are_left_out_and_nothing_is_copied() -> None:
     whole = batch(value=["1"], offset=[7], timestampType=[0], key=pa.array([None], pa.binary()))
     (part,) = parts(whole, "clicks")
@@ -118,8 +125,8 @@ def test_no_rows_are_no_parts() -> None:
         ({"topic": ["a", "a"], "partition": [None, -1]}, "row 1 of task 3 (key 'k1') names part"),
         ({"topic": ["a", "a"], "partition": [2**31, -1]}, "row 0 of task 3 (key 'k0') names part"),
         (
-            {"topic": ["a"] * 2, "timestamp": pa.array([0, -1000], pa.timestamp("us", "UTC"))},
-            "row 1 of task 3 (key 'k1') has the time -1 ms since 1970: it lies between",
+            {"topic": ["a"] * 2, "timestamp": pa.array([0, -2000], pa.timestamp("us", "UTC"))},
+            "row 1 of task 3 (key 'k1') has the time -2 ms since 1970: it lies between",
         ),
         (
             {"topic": ["a"] * 2, "headers": pa.array([[], [{"key": None}]], HEADERS)},
