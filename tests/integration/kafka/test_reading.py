@@ -166,6 +166,28 @@ def test_a_time_has_its_offset(
 
 
 @pytest.mark.parametrize("writer", WRITERS)
+def test_a_topic_that_stamps_times_has_those_of_its_leader(
+    kafka_broker: RunningBroker, topic_name: str, client: Client, writer: str
+) -> None:
+    broker, topic = kafka_broker, topic_name
+    broker.create_topic(topic, 1, config={"message.timestamp.type": "LogAppendTime"})
+    begun = int(time.time() * 1000) - 1
+    expected = write(broker, writer, topic, range(100))
+    with reading(client, broker.kafka_address, topic) as consumer:
+        found = consumer.take(100)
+        assert [record._replace(timestamp=0) for record in found] == [
+            record._replace(timestamp=0) for record in expected
+        ]
+        times = [record.timestamp for record in found]
+        assert begun <= times[0]
+        assert times == sorted(times)
+        assert times[-1] <= time.time() * 1000
+        assert consumer.offset_at(begun) == 0
+        assert consumer.offset_at(times[-1] + 1) is None
+        assert consumer.offset_at(times[50]) == times.index(times[50])
+
+
+@pytest.mark.parametrize("writer", WRITERS)
 def test_records_larger_than_what_a_reader_asks_for_are_read(
     kafka_broker: RunningBroker, topic_name: str, client: Client, writer: str
 ) -> None:

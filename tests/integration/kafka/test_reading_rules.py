@@ -1,4 +1,4 @@
-"""What Kafka's consumers may read, how fast, and where: rights, quotas, zones, transactions."""
+"""What Kafka's consumers get by rights, quotas, zones, transactions and compaction."""
 
 import time
 from collections.abc import Iterator
@@ -175,3 +175,50 @@ def test_transactions_are_read_when_they_are_committed_and_not_when_they_are_abo
             assert [record.value for record in everything.take(1)] == [b"open"]
             consumer.take_nothing()
         assert [record.value for record in consumer.take(1)] == [b"open"]
+
+
+# --- What compaction has left ----------------------------------------------------------------
+
+KEYS = 50
+ROUNDS = 12
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "1000",
+    "min.cleanable.dirty.ratio": "0",
+}
+
+
+def cells() -> Iterator[tuple[bytes, bytes]]:
+    for number in range(ROUNDS):
+        for key in range(KEYS):
+            yield b"key-%d" % key, b"%d of round %d" % (key, number)
+
+
+@pytest.mark.parametrize("writer", ["millrace", "kafka"])
+def test_the_last_value_of_each_key_is_read_where_batches_lost_records(
+    start_broker: StartBroker, client: Client, writer: str
+) -> None:
+    broker = start_broker({**KAFKA, "storage.cleaner_backoff_ms": 50})
+    broker.create_topic("t", 1, config=COMPACTED)
+    if writer == "millrace":
+        with SyncProducer(broker.address, batch_size="2KiB") as millrace:
+            for key, value in cells():
+                millrace.send("t", value, key=key)
+            millrace.flush()
+    else:
+        settings = {"bootstrap.servers": broker.kafka_address, "batch.size": 2048}
+        kafka = confluent_kafka.Producer({**settings, "enable.idempotence": True})
+        for key, value in cells():
+            kafka.produce("t", value, key)
+        assert kafka.flush(60) == 0
+    end = KEYS * ROUNDS
+    removed = "millrace_cleaner_removed_records_total"
+    wait_until(lambda: broker.metrics()[removed] >= end - KEYS, "everything is compacted", 40)
+    with reading(client, broker.kafka_address, "t") as consumer:
+        found = consumer.take(KEYS)
+        assert [record.offset for record in found] == list(range(end - KEYS, end))
+        assert {record.key: record.value for record in found} == dict(cells())
+        consumer.take_nothing()
+        for offset in (1, end // 2, end - KEYS - 1):  # Nothing of these is left.
+            consumer.seek(offset)
+            assert consumer.take(KEYS) == found
