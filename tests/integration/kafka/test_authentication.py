@@ -610,6 +610,39 @@ def test_a_certificate_is_an_identity_too(tmp_path: Path, certificates: Certific
         broker.abandon()
 
 
+def test_while_rules_are_not_enforced_who_is_refused_is_told_of_and_let_through(
+    tmp_path: Path, certificates: CertificateFiles
+) -> None:
+    made = certificates.make("fourth", "localhost", "127.0.0.1")
+    broker = GuardedBroker(
+        tmp_path,
+        {
+            **SETTINGS,
+            "access.enforced": False,
+            "listeners.clients.tls_certificate_file": made.certificate,
+            "listeners.clients.tls_key_file": made.key,
+        },
+    )
+    broker.start()
+    try:
+        with Connection(broker, certificates.ca) as connection:
+            assert connection.create("by-nobody") == [0]
+        for mechanism in ("PLAIN", "OAUTHBEARER"):
+            with Connection(broker, certificates.ca) as connection:
+                answer = connection.log_in("owner", "mlr_not_a_token_of_anybody", mechanism)
+                assert (answer.error_code, answer.auth_bytes) == (0, b"")
+                assert connection.topics() == ["by-nobody"]
+        with Connection(broker, certificates.ca) as connection:
+            assert connection.log_in("describer").error_code == 0
+            assert connection.create("by-describer") == [0]
+        broker.wait_for("access_would_be_refused", 3)
+        said = broker.log_path.read_text()
+        assert "in no line of access.tokens_file" in said
+        assert "'describer' may not create topic 'team/by-describer'" in said
+    finally:
+        broker.abandon()
+
+
 def test_without_rules_nobody_is_asked(kafka_broker: Any) -> None:
     with Connection(kafka_broker) as connection:
         answer = connection.shake("PLAIN")
