@@ -63,6 +63,26 @@ def test_librdkafka_writes_and_millraces_consumer_reads(
     assert dict(found[9].headers) == {"h": b"9"}
 
 
+def test_librdkafka_compresses_what_it_is_told_to(
+    kafka_broker: RunningBroker, topic_name: str
+) -> None:
+    """Releases of a few years ago only where Produce is listed from version 0 on (KAFKA-18659)."""
+    sizes = {}
+    for name in ("none", "gzip", "snappy", "lz4", "zstd"):
+        topic = f"{topic_name[:100]}-{name}"
+        with SyncAdmin(kafka_broker.address) as admin:
+            admin.create_topic(topic, 1, 1)
+            settings = {"bootstrap.servers": bootstrap(kafka_broker), "compression.type": name}
+            producer = confluent.Producer(settings)
+            for _ in range(100):
+                producer.produce(topic, bytes(1000))
+            assert producer.flush(30) == 0
+            (log,) = admin.describe_logs(topic)
+            sizes[name] = log.size_bytes
+    assert sizes.pop("none") > 100_000
+    assert max(sizes.values()) < 30_000, sizes
+
+
 def test_a_quota_delays_who_exceeds_it_and_says_so(start_broker: StartBroker) -> None:
     broker = start_broker({**KAFKA})
     with SyncAdmin(broker.address) as admin:

@@ -71,6 +71,14 @@ def test_kafka_python_sees_brokers_and_topics(kafka_broker: RunningBroker, topic
         assert client.describe_cluster()["controller_id"] == 0
 
 
+def test_produce_is_listed_from_the_first_version_on(kafka_broker: RunningBroker) -> None:
+    found = asked(kafka_broker, ApiKey.API_VERSIONS, 0)
+    listed = {key.api_key: (key.min_version, key.max_version) for key in found.api_keys}
+    assert listed[ApiKey.PRODUCE] == (0, 13)
+    assert listed[ApiKey.METADATA] == (0, 13)
+    assert all(least <= most for least, most in listed.values())
+
+
 @pytest.mark.parametrize("version", range(14))
 def test_every_version_of_metadata_is_answered(kafka_broker: RunningBroker, version: int) -> None:
     found = asked(kafka_broker, ApiKey.METADATA, version)
