@@ -22,7 +22,9 @@ from millrace.broker.coordinator.coordinators import CoordinatorRuntime
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.classic import ClassicGroups
 from millrace.core.coordinator.groups.classic_events import (
+    NOBODY,
     Answer,
+    Committer,
     Effect,
     JoinRequest,
     Leaving,
@@ -150,10 +152,7 @@ class ClassicMembers:
         place: TopicPartition,
         name: str,
         positions: Mapping[TopicPartition, Position],
-        *,
-        member_id: str = "",
-        instance_id: str = "",
-        generation: int = -1,
+        committer: Committer = NOBODY,
     ) -> Refused | None:
         """Store how far a member has read, or a reader without a group; return why not, or None.
 
@@ -169,14 +168,7 @@ class ClassicMembers:
                 some: Mapping[TopicPartition, Position] = some,
             ) -> Result[CoordinatorRecord, Refused | None]:
                 self._begin(place, machine)
-                return machine.handle_classic_commit(
-                    name,
-                    some,
-                    now,
-                    member_id=member_id,
-                    instance_id=instance_id,
-                    generation=generation,
-                )
+                return machine.handle_classic_commit(name, some, now, committer)
 
             refused = await self._runtime().ask(place, commit)
             if refused is not None:

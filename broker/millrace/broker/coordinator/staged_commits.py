@@ -17,7 +17,7 @@ from millrace.broker.coordinator.places import place_of
 from millrace.broker.coordinator.transaction_joins import TransactionJoins, Writer
 from millrace.broker.replica.partitions import Partitions
 from millrace.core.coordinator.contract import Result
-from millrace.core.coordinator.groups.classic_events import Refused
+from millrace.core.coordinator.groups.classic_events import Committer, Refused
 from millrace.core.coordinator.groups.coordinator import (
     CoordinatorRecord,
     GroupCoordinator,
@@ -69,15 +69,11 @@ class ClassicStagedCommit:
 
     Attributes:
         positions: by partition.
-        member_id: see `GroupCoordinator.handle_classic_commit`, as for the next two.
-        instance_id: of a static member.
-        generation: in which it reads.
+        committer: who it is.
     """
 
     positions: Mapping[TopicPartition, Position]
-    member_id: str
-    instance_id: str
-    generation: int
+    committer: Committer
 
 
 class StagedCommits:
@@ -150,9 +146,7 @@ class StagedCommits:
                     producer,
                     coordinator_epoch,
                     now,
-                    member_id=commit.member_id,
-                    instance_id=commit.instance_id,
-                    generation=commit.generation,
+                    committer=commit.committer,
                 )
             staged = machine.handle_stage(
                 name,
@@ -223,14 +217,6 @@ def _refusal(
         MillraceError: why a group does not.
     """
     if isinstance(commit, ClassicStagedCommit):
-        return refusal_of_kafka(
-            machine,
-            name,
-            commit.positions,
-            member_id=commit.member_id,
-            instance_id=commit.instance_id,
-            generation=commit.generation,
-            staged=True,
-        )
+        return refusal_of_kafka(machine, name, commit.positions, commit.committer, staged=True)
     machine.membership.check_commit(name, commit.member_id, commit.epoch, commit.positions)
     return None

@@ -32,6 +32,7 @@ from millrace.broker.kafka.transactions import writable_id
 from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.resources import topic_resource
 from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups.classic_events import Committer
 from millrace.core.coordinator.groups.coordinator import (
     CoordinatorRecord,
     GroupCoordinator,
@@ -157,9 +158,11 @@ class PositionRequests:
                 place,
                 group,
                 positions,
-                member_id=message.member_id or "",
-                instance_id=message.group_instance_id or "",
-                generation=message.generation_id_or_member_epoch,
+                Committer(
+                    message.member_id or "",
+                    message.group_instance_id or "",
+                    message.generation_id_or_member_epoch,
+                ),
             )
         except MillraceError as error:
             if line is not None:
@@ -221,12 +224,10 @@ class PositionRequests:
         """Store positions that a transaction commits; return how that went."""
         items = iter(positions.items())
         while some := dict(islice(items, REQUEST_POSITIONS_MAX)):
-            commit = ClassicStagedCommit(
-                positions=some,
-                member_id=message.member_id or "",
-                instance_id=message.group_instance_id or "",
-                generation=message.generation_id,
+            committer = Committer(
+                message.member_id or "", message.group_instance_id or "", message.generation_id
             )
+            commit = ClassicStagedCommit(positions=some, committer=committer)
             refused = await self._parts.broker.staged.commit(place, group, writer, commit)
             if refused is not None:
                 return code_of_refused(refused)

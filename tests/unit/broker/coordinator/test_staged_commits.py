@@ -17,7 +17,7 @@ from millrace.broker.coordinator.staged_commits import (
 )
 from millrace.broker.coordinator.transaction_joins import Writer
 from millrace.core.coordinator.contract import Result
-from millrace.core.coordinator.groups.classic_events import JoinRequest, Refused
+from millrace.core.coordinator.groups.classic_events import Committer, JoinRequest, Refused
 from millrace.core.coordinator.groups.classic_group import Protocol
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
@@ -101,12 +101,8 @@ class Stage:
         await self.commits.commit(PLACE, "g", WRITER, commit)
 
     async def commit_classic(self, generation: int, member_id: str = "m") -> Refused | None:
-        commit = ClassicStagedCommit(
-            positions={at(0): Position(10)},
-            member_id=member_id,
-            instance_id="",
-            generation=generation,
-        )
+        committer = Committer(member_id, generation=generation)
+        commit = ClassicStagedCommit(positions={at(0): Position(10)}, committer=committer)
         return await self.commits.commit(PLACE, "g", WRITER, commit)
 
     def join_classic(self) -> None:

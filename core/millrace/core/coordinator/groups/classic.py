@@ -26,11 +26,11 @@ Source: Kafka's GroupMetadataManager; KIP-62, KIP-345, KIP-394, KIP-814.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from millrace.core.coordinator.groups.classic_events import (
     Answer,
+    Committer,
     Effect,
     JoinRequest,
     Leaving,
@@ -76,6 +76,7 @@ class ClassicGroups:
         self._speaks_ours = speaks_ours
         self._stored: dict[str, Generation] = {}
         self._groups: dict[str, ClassicGroup] = {}  # Those that are not idle.
+        self._begun_at = MonotonicMs(0)
         self._members = 0
         self._writes = 0
 
@@ -98,6 +99,7 @@ class ClassicGroups:
 
     def restart(self, now: MonotonicMs) -> None:
         """Begin with the groups of the log, and with nothing else; sessions begin now."""
+        self._begun_at = now
         self._groups = {
             name: ClassicGroup.loaded(name, generation, now)
             for name, generation in self._stored.items()
@@ -119,8 +121,8 @@ class ClassicGroups:
         """Return a group as it is in memory; None: there is none."""
         group = self._groups.get(name)
         if group is None and (generation := self._stored.get(name)) is not None:
-            # One with members is in memory since the partition is served.
-            group = ClassicGroup.loaded(name, replace(generation, members={}), MonotonicMs(0))
+            # Nothing has happened since the partition is served, or it has no members.
+            group = ClassicGroup.loaded(name, generation, self._begun_at)
         return group
 
     def members(self, name: str) -> int:
@@ -151,23 +153,21 @@ class ClassicGroups:
         return any(group.next_at <= now for group in self._groups.values())
 
     def refusal_of_commit(
-        self, name: str, member_id: str, instance_id: str, generation: int, *, staged: bool = False
+        self, name: str, committer: Committer, *, staged: bool = False
     ) -> Refused | None:
         """Return why a member, or a reader that is none, may not commit; None: it may.
 
         Args:
             name: of the group.
-            member_id: empty: it names none.
-            instance_id: likewise.
-            generation: in which it reads; -1: it names none.
+            committer: who commits.
             staged: whether a transaction commits it.
         """
-        group = self._groups.get(name)
+        member_id, instance_id, generation = committer
+        group = self.group(name)
         if group is None or group.state is State.EMPTY:
             if generation < 0:
                 return None
-            known = self.group(name)
-            return Refused.ILLEGAL_GENERATION if known is None else Refused.UNKNOWN_MEMBER
+            return Refused.ILLEGAL_GENERATION if group is None else Refused.UNKNOWN_MEMBER
         if generation < 0 and not member_id and not instance_id:
             # A program that commits with transactions need not say who it is (KIP-447).
             return None if staged else Refused.UNKNOWN_MEMBER

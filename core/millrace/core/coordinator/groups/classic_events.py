@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from millrace.core.coordinator.groups.classic_group import JoinedMember, Protocol, Token
 from millrace.core.coordinator.groups.classic_records import Generation
@@ -108,6 +108,23 @@ class Leaving(NamedTuple):
     member_id: str
     instance_id: str = ""
     reason: str = ""
+
+
+class Committer(NamedTuple):
+    """Who commits positions.
+
+    Attributes:
+        member_id: empty: it names none, as readers without a group do.
+        instance_id: likewise.
+        generation: in which it reads; -1: it names none.
+    """
+
+    member_id: str = ""
+    instance_id: str = ""
+    generation: int = -1
+
+
+NOBODY: Final = Committer()
 
 
 class Joined(NamedTuple):

@@ -18,7 +18,7 @@ from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups import classic_records
 from millrace.core.coordinator.groups import records as group_records
 from millrace.core.coordinator.groups.classic import ClassicGroups
-from millrace.core.coordinator.groups.classic_events import Refused
+from millrace.core.coordinator.groups.classic_events import NOBODY, Committer, Refused
 from millrace.core.coordinator.groups.classic_records import ClassicRecord, Generation
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.group import Current, GroupRecord, MembershipRecord
@@ -447,24 +447,14 @@ class GroupCoordinator:
         name: str,
         positions: Mapping[TopicPartition, Position],
         now: WallMs,
-        *,
-        member_id: str = "",
-        instance_id: str = "",
-        generation: int = -1,
+        committer: Committer = NOBODY,
     ) -> Result[CoordinatorRecord, Refused | None]:
         """Store how far a client of Kafka has read: a member of a group, or a reader without one.
 
         Raises:
             MillraceError: see `PositionsMachine.handle_commit`, `MembershipMachine.check_commit`.
         """
-        refused = refusal_of_kafka(
-            self,
-            name,
-            positions,
-            member_id=member_id,
-            instance_id=instance_id,
-            generation=generation,
-        )
+        refused = refusal_of_kafka(self, name, positions, committer)
         if refused is not None:
             return Result([], refused)
         stored = self._positions.handle_commit(name, positions, now)
@@ -478,20 +468,10 @@ class GroupCoordinator:
         coordinator_epoch: LeaderEpoch,
         now: WallMs,
         *,
-        member_id: str = "",
-        instance_id: str = "",
-        generation: int = -1,
+        committer: Committer = NOBODY,
     ) -> Result[CoordinatorRecord, Refused | None]:
         """As `handle_classic_commit`, but a transaction commits them (P56): see `handle_stage`."""
-        refused = refusal_of_kafka(
-            self,
-            name,
-            positions,
-            member_id=member_id,
-            instance_id=instance_id,
-            generation=generation,
-            staged=True,
-        )
+        refused = refusal_of_kafka(self, name, positions, committer, staged=True)
         if refused is not None:
             return Result([], refused)
         stored = self._positions.handle_stage(name, positions, producer, coordinator_epoch, now)
@@ -531,10 +511,8 @@ def refusal_of_kafka(
     machine: GroupCoordinator,
     name: str,
     partitions: Iterable[TopicPartition],
+    committer: Committer,
     *,
-    member_id: str,
-    instance_id: str,
-    generation: int,
     staged: bool = False,
 ) -> Refused | None:
     """Return why a client of Kafka may not commit; see `ClassicGroups.refusal_of_commit`.
@@ -546,11 +524,10 @@ def refusal_of_kafka(
         MillraceError: likewise why not.
     """
     if name not in machine.membership.occupied:
-        return machine.classic.refusal_of_commit(
-            name, member_id, instance_id, generation, staged=staged
-        )
+        return machine.classic.refusal_of_commit(name, committer, staged=staged)
+    member_id, _, epoch = committer
     if member_id or not staged:
-        machine.membership.check_commit(name, member_id, generation, partitions)
+        machine.membership.check_commit(name, member_id, epoch, partitions)
     return None
 
 

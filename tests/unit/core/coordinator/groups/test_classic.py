@@ -3,7 +3,7 @@
 import pytest
 from tests.fakes.classic_groups import RANGE, ROUND, Coordinated
 
-from millrace.core.coordinator.groups.classic_events import Leaving, Refusal, Refused
+from millrace.core.coordinator.groups.classic_events import Committer, Leaving, Refusal, Refused
 from millrace.core.coordinator.groups.classic_group import Protocol, State
 from millrace.core.coordinator.groups.config import GroupsConfig
 
@@ -457,22 +457,26 @@ def test_a_static_member_that_does_not_join_in_time_stays_for_its_session() -> N
 
 def test_members_commit_in_their_generation_and_others_while_there_are_none() -> None:
     broker = Coordinated()
-    refusal = broker.groups.refusal_of_commit
-    assert refusal("g", "", "", -1) is None
-    assert refusal("g", "a", "", 3) is Refused.ILLEGAL_GENERATION
+
+    def refusal(member_id: str, generation: int, *, staged: bool = False) -> Refused | None:
+        committer = Committer(member_id, generation=generation)
+        return broker.groups.refusal_of_commit("g", committer, staged=staged)
+
+    assert refusal("", -1) is None
+    assert refusal("a", 3) is Refused.ILLEGAL_GENERATION
     generation = broker.form("a")
-    assert refusal("g", "a", "", generation) is None
-    assert refusal("g", "a", "", generation - 1) is Refused.ILLEGAL_GENERATION
-    assert refusal("g", "x", "", generation) is Refused.UNKNOWN_MEMBER
-    assert refusal("g", "", "", -1) is Refused.UNKNOWN_MEMBER
-    assert refusal("g", "", "", -1, staged=True) is None
+    assert refusal("a", generation) is None
+    assert refusal("a", generation - 1) is Refused.ILLEGAL_GENERATION
+    assert refusal("x", generation) is Refused.UNKNOWN_MEMBER
+    assert refusal("", -1) is Refused.UNKNOWN_MEMBER
+    assert refusal("", -1, staged=True) is None
     broker.join(new_id="b")
-    assert refusal("g", "a", "", generation) is None, "it commits before it joins again"
+    assert refusal("a", generation) is None, "it commits before it joins again"
     broker.join("a")
-    assert refusal("g", "a", "", generation + 1) is Refused.REBALANCING
+    assert refusal("a", generation + 1) is Refused.REBALANCING
     broker.leave(Leaving("a"), Leaving("b"))
-    assert refusal("g", "", "", -1) is None
-    assert refusal("g", "a", "", generation) is Refused.UNKNOWN_MEMBER
+    assert refusal("", -1) is None
+    assert refusal("a", generation) is Refused.UNKNOWN_MEMBER
 
 
 # --- Failover --------------------------------------------------------------------------------
@@ -498,3 +502,12 @@ def test_who_waits_is_sent_to_the_next_coordinator() -> None:
     assert broker.refused(token) is Refused.NOT_COORDINATOR
     assert broker.heartbeat("a", 1) is None, "the last stored generation goes on"
     assert broker.refused(broker.join("b")) is Refused.UNKNOWN_MEMBER
+
+
+def test_the_next_coordinator_knows_who_may_commit_before_anything_else_happens() -> None:
+    broker = Coordinated()
+    generation = broker.form("a")
+    broker.groups.end()  # As it is loaded.
+    refusal = broker.groups.refusal_of_commit
+    assert refusal("g", Committer("a", generation=generation), staged=True) is None
+    assert refusal("g", Committer("x", generation=generation)) is Refused.UNKNOWN_MEMBER

@@ -4,7 +4,7 @@ import pytest
 from tests.fakes.topics_view import Topics
 
 from millrace.core.coordinator.contract import Result
-from millrace.core.coordinator.groups.classic_events import Refused
+from millrace.core.coordinator.groups.classic_events import Committer, Refused
 from millrace.core.coordinator.groups.classic_records import ClassicMember, Generation
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.coordinator import GroupCoordinator, NameKind, Summary
@@ -279,7 +279,7 @@ def test_others_than_members_do_not_commit_to_a_group_of_kafka() -> None:
 
     def commit(member_id: str, number: int) -> Refused | None:
         result = kept.machine.handle_classic_commit(
-            "g", positions, WallMs(0), member_id=member_id, generation=number
+            "g", positions, WallMs(0), Committer(member_id, generation=number)
         )
         kept.store(result)
         return result.response
@@ -294,7 +294,7 @@ def test_a_group_of_kafka_with_members_is_neither_deleted_nor_forgotten() -> Non
     kept = kafka("g", "k")
     kept.store(
         kept.machine.handle_classic_commit(
-            "g", {HERE: Position(1)}, WallMs(0), member_id="k", generation=1
+            "g", {HERE: Position(1)}, WallMs(0), Committer("k", generation=1)
         )
     )
     with pytest.raises(GroupNotEmptyError):
