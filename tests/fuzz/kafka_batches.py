@@ -57,8 +57,8 @@ def fuzz_kafka_batch(data: bytes) -> None:
         read = [
             record for each in MemoryRecords(bytes(to_kafka(header, stored))) for record in each
         ]
-        assert [(record.key, record.value) for record in read] == [
-            (record["key"], record["value"]) for record in records
+        assert [(record.timestamp, record.key, record.value) for record in read] == [
+            (record["timestamp"], record["key"], record["value"]) for record in records
         ]
 
 

@@ -25,7 +25,7 @@ _MODULES: Final = {
     ),
     "wire": (
         *("batch", "call_metadata", "compression", "drpc_bodies", "drpc_frames", "hot_messages"),
-        *("kafka_batch", "requests", "web_request", "web_values"),
+        *("requests", "web_request", "web_values"),
     ),
 }
 TARGETS: Final = tuple(sorted(name for names in _MODULES.values() for name in names))

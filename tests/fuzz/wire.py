@@ -9,8 +9,6 @@ from importlib import import_module
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
-from kafka.record.default_records import DefaultRecordBatch
-from tests.fakes import kafka_batches as made
 from tests.fakes.drpc_ends import Recording, answer_bytes, feed, run_in_loop, serve_bytes
 from tests.fakes.header_fields import FIELDS
 from tests.unit.core.records.batches import LIMITS, TOPIC_PARTITION, open_whole, resealed
@@ -21,9 +19,7 @@ from millrace.core.callers import client_id_problem
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.guard.identity import RefusedCredentialError
 from millrace.core.guard.token_file import token_problem
-from millrace.core.ids import LeaderEpoch, Offset
-from millrace.core.records import batch, column_writer, kafka_batch
-from millrace.core.records.batch_limits import BatchLimits
+from millrace.core.records import batch, column_writer
 from millrace.core.records.columns import Columns
 from millrace.core.records.compression import Codec, inflate
 from millrace.core.records.header import HEADER_BYTES, MAGIC, Attributes
@@ -40,9 +36,6 @@ from millrace.web.markup import element
 
 _ATTRIBUTES_AT: Final = FIELDS["attributes"][0]
 _INFLATED_BYTES_MAX: Final = 1 << 16
-_KAFKA_LIMITS: Final = BatchLimits(
-    batch_bytes_max=1 << 20, inflated_bytes_max=1 << 18, takes_transactions=True
-)
 _ENTRIES_MAX: Final = 10
 _FILES: Final = (
     *("cluster", "controller", "fetch", "groups", "positions", "produce", "replica"),
@@ -98,29 +91,6 @@ def fuzz_batch(data: bytes) -> None:
     body = inflate(header.codec, sealed[HEADER_BYTES:], header.inflated_length)
     assert again.body == bytes(body), "the leader accepted another form of the same records"
     assert again.attributes | header.codec == header.attributes
-
-
-def fuzz_kafka_batch(data: bytes) -> None:
-    """A Kafka client's batch: refused, or the same records for our readers and for Kafka's."""
-    data += bytes(max(made.HEADER_BYTES - len(data), 0))
-    sent = memoryview(made.with_fields(made.sealed(data), magic=2))
-    try:
-        head, header = kafka_batch.adopt(TOPIC_PARTITION, sent, _KAFKA_LIMITS)
-    except MillraceError:
-        return
-    stamps = {"base_offset": Offset(7), "leader_epoch": LeaderEpoch(1)}
-    begin, rest = kafka_batch.stamp(TOPIC_PARTITION, head, sent, **stamps)  # type: ignore[arg-type]
-    whole = begin + bytes(rest)
-    records = open_whole(whole)
-    assert records.num_rows == header.record_count
-    assert records.column("timestamp").to_pylist()[0] == header.base_timestamp
-    assert max(records.column("timestamp").to_pylist()) == header.max_timestamp
-    seen = [
-        (row["offset"], row["timestamp"], row["key"], row["value"]) for row in records.to_pylist()
-    ]
-    if header.codec in (Codec.NONE, Codec.GZIP):
-        read = DefaultRecordBatch(whole[HEADER_BYTES:])
-        assert [(each.offset, each.timestamp, each.key, each.value) for each in read] == seen
 
 
 def _walk(data: bytes) -> None:
