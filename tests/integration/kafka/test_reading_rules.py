@@ -17,7 +17,7 @@ from tests.integration.kafka.kafka_consumers import (
     confluent_kafka,
     reading,
 )
-from tests.integration.running_broker import wait_until
+from tests.integration.running_broker import flip, wait_until
 from tests.integration.running_cluster import RunningCluster, write_numbers
 
 from millrace.client import SyncAdmin, SyncProducer
@@ -222,3 +222,27 @@ def test_the_last_value_of_each_key_is_read_where_batches_lost_records(
         for offset in (1, end // 2, end - KEYS - 1):  # Nothing of these is left.
             consumer.seek(offset)
             assert consumer.take(KEYS) == found
+
+
+# --- Damage ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writer", ["millrace", "kafka"])
+def test_a_damaged_log_goes_offline_and_its_readers_get_nothing_of_it(
+    start_broker: StartBroker, client: Client, writer: str
+) -> None:
+    broker = start_broker(KAFKA)
+    topic = broker.create_topic("t", 1)
+    if writer == "millrace":
+        write_numbers(broker.address, "t", range(100))
+    else:
+        kafka = confluent_kafka.Producer({"bootstrap.servers": broker.kafka_address})
+        kafka.produce("t", b"0")
+        assert kafka.flush(60) == 0
+    (path,) = broker.folder.rglob(f"{topic.topic_id.hex()}-0/*.log")
+    # Kafka's readers compare its checksum themselves: here the header is damaged.
+    flip(path, 200 if writer == "millrace" else 1)
+    with reading(client, broker.kafka_address, "t") as consumer:
+        consumer.take_nothing()
+        wait_until(lambda: broker.log_has('"partition_offline"'), "the log is offline")
+        consumer.take_nothing()
