@@ -198,5 +198,4 @@ KFAKE_TESTS = GoTests(
     about="kfake's ports of Kafka's own client tests",
     program="kfake",
     timeout_s=60,
-    brokers=3,
 )
