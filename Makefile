@@ -100,9 +100,9 @@ kafka-suites: setup ## Suites that nobody here wrote, against `millrace up --kaf
 mutants: setup ## Leave out one rule of the product after another: the simulator must notice (ARGS='P13 --minutes 2')
 	@$(PYTHON_RUN) -m tests.sim mutants $(ARGS)
 
-# Bounded: about five hours on two cores. Every part ends with an error when something is broken.
-nightly: setup api-server helm ## All night: long tests, scenarios, seeds, mutants, real faults, hours of simulated clusters
-	$(INSTALL) runtime bench faults spark demo java cluster prometheus browser
+# Bounded: about six hours on two cores. Every part ends with an error when something is broken.
+nightly: setup api-server helm ## All night: long tests, scenarios, seeds, mutants, real faults, hours of simulated clusters, others' suites
+	$(INSTALL) runtime bench faults spark demo java cluster prometheus browser suites
 	@$(PYTHON_RUN) -m pytest -m nightly tests
 	@PYTHONPATH=tests/fakes/few_epochs $(PYTHON_RUN) -m pytest -m '' $(TESTS_OF_TRANSACTIONS)
 	@$(PYTHON_RUN) -m e2e.other_debian trixie sh -c 'make --no-print-directory setup && .venv/bin/python -m pytest tests/unit tests/arch'
@@ -112,6 +112,8 @@ nightly: setup api-server helm ## All night: long tests, scenarios, seeds, mutan
 	@$(PYTHON_RUN) -m tests.sim mutants --minutes 30
 	@$(PYTHON_RUN) -m tests.faults --seed $(or $(SEED),1) --count 100 --seconds 3600
 	@$(PYTHON_RUN) -m bench.figure sim_hours $(ARGS)
+	@$(PYTHON_RUN) -m tests.suites check
+	@$(PYTHON_RUN) -m tests.suites run
 
 fuzz: setup ## Look for bytes that break a decoder or the authorizer, each target for SECONDS (60): make fuzz SECONDS=600
 	@FUZZ_SECONDS=$(or $(SECONDS),60) $(PYTHON_RUN) -m pytest --verbose --numprocesses=auto tests/fuzz

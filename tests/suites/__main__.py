@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("--tests", help="tests at the top, with commas between them")
     parser.add_argument("--short", action="store_true", help="the short set")
     parser.add_argument("--records", type=int, help="of tests that move many")
+    parser.add_argument("--table", type=Path, help="file for what became of each test, with tabs")
     parser.add_argument("--folder", type=Path, help="where a folder with all logs is made")
     chosen = parser.parse_args()
     if unknown := [name for name in chosen.suites if name not in SUITES]:
@@ -125,6 +126,7 @@ def _know(suites: Sequence[Suite], chosen: argparse.Namespace, folder: Path) -> 
 def _run(suites: Sequence[Suite], chosen: argparse.Namespace, folder: Path) -> int:
     """Run suites, and print what became of their tests."""
     summary: dict[str, Any] = {}
+    table = ["suite\ttest\toutcome\tsaid"]
     for suite in suites:
         asked, leaving_out = _asked(suite, chosen), left_out(suite.name)
         if not asked:
@@ -132,6 +134,11 @@ def _run(suites: Sequence[Suite], chosen: argparse.Namespace, folder: Path) -> i
         with _target("millrace", suite, chosen, folder / suite.name) as target:
             found = list(_told(suite, suite.run(target, wanted(asked, leaving_out))))
         results = judged(found, known(suite.name), leaving_out, asked)
+        table += [
+            f"{suite.name}\t{result.test}\t{result.outcome}\t{result.said}" for result in results
+        ]
+        if chosen.table:
+            chosen.table.write_text("\n".join(table) + "\n")
         summary[suite.name] = {
             str(outcome): sum(result.outcome is outcome for result in results)
             for outcome in Outcome
