@@ -17,6 +17,7 @@ and travel on the wire (`millrace.proto.v1.ErrorCode`); names may change.
 or ever will be in the log; `MAYBE` means that it may be (KAFKA-13574).
 """
 
+from collections.abc import Sequence
 from copy import copy
 from enum import Enum
 from typing import ClassVar, Self
@@ -156,9 +157,14 @@ class UnsupportedFormatError(InvalidRequestError):
 
 
 class InvalidRecordError(InvalidRequestError):
-    """A record batch is well sealed, but its contents break a rule of the format."""
+    """A record batch is well sealed, but its contents break a rule of the format.
+
+    Attributes:
+        records: the numbers in the batch of those that break the rule, where it is not all of it.
+    """
 
     code = 4
+    records: Sequence[int] = ()
 
 
 class MessageTooLargeError(InvalidRequestError):

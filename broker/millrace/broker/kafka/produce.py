@@ -429,7 +429,9 @@ class _Connection:
         said = image.in_words(error).message
         code = code_in_produce(error)
         topic, partition, _ = part.asked
-        return ProduceResult(topic, partition, code, message=said, leader=leader)
+        # With these the client knows that its other records may be sent again.
+        records = error.records if isinstance(error, InvalidRecordError) else ()
+        return ProduceResult(topic, partition, code, message=said, records=records, leader=leader)
 
 
 def code_in_produce(error: MillraceError) -> int:

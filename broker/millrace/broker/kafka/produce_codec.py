@@ -70,6 +70,7 @@ class ProduceResult(NamedTuple):
         append_timestamp: that all records have; -1: they have their own.
         log_start_offset: of the partition; -1: unknown.
         message: of the error.
+        records: the numbers of the records that it is about, where it is not the whole batch.
         leader: id and epoch of the leader, where another one leads; None: not told.
     """
 
@@ -80,6 +81,7 @@ class ProduceResult(NamedTuple):
     append_timestamp: int = -1
     log_start_offset: int = -1
     message: str = ""
+    records: Sequence[int] = ()
     leader: tuple[int, int] | None = None
 
 
@@ -242,7 +244,7 @@ def encode_produce(
             if version >= FIRST_WITH_START:
                 parts.append(_INT64.pack(result.log_start_offset))
             if version >= FIRST_WITH_MESSAGES:
-                parts.append(_count(0, is_flexible=is_flexible))  # Errors of single records.
+                parts.append(_record_errors(result.records, is_flexible=is_flexible))
                 message = result.message if result.code else None
                 parts.append(_text(message, is_flexible=is_flexible))
             if is_flexible:
@@ -254,6 +256,13 @@ def encode_produce(
         has_endpoints = endpoints and version >= FIRST_WITH_LEADERS
         parts.append(_endpoints(endpoints) if has_endpoints else b"\0")
     return b"".join(parts)
+
+
+def _record_errors(numbers: Sequence[int], *, is_flexible: bool) -> bytes:
+    """Return the list of the records that an error is about; each could have words of its own."""
+    no_words = _text(None, is_flexible=is_flexible) + (b"\0" if is_flexible else b"")
+    entries = (_INT32.pack(number) + no_words for number in numbers)
+    return _count(len(numbers), is_flexible=is_flexible) + b"".join(entries)
 
 
 def _by_topic(

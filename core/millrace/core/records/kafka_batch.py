@@ -391,13 +391,15 @@ def _check_records(records: Buffer, walked: Walked, limits: BatchLimits) -> None
     if not np.array_equal(deltas, np.arange(len(deltas))):
         raise InvalidRecordError("a producer's offsets must be dense: only a cleaner leaves gaps")
     if limits.requires_keys:
-        missing = int(np.count_nonzero(walked.key_lengths < 0))
+        missing = np.flatnonzero(walked.key_lengths < 0).tolist()
         if missing:
-            raise InvalidRecordError(
-                f"the batch has {words.count(missing, 'record')} without a key, and the topic is "
-                "compacted (cleanup.policy), which keeps the latest record of each key: give every "
-                "record a key; an empty one is a key, too"
+            error = InvalidRecordError(
+                f"the batch has {words.count(len(missing), 'record')} without a key, and the topic "
+                "is compacted (cleanup.policy), which keeps the latest record of each key: give "
+                "every record a key; an empty one is a key, too"
             )
+            error.records = missing
+            raise error
 
 
 def _times(kafka: KafkaHeader, walked: Walked) -> tuple[WallMs, WallMs]:

@@ -94,7 +94,7 @@ def test_clients_read_an_answer_as_it_was_meant(version: int) -> None:
     topic, other = (ID, bytes(16)) if version >= 13 else ("one", "two")
     results = [
         ProduceResult(topic, 0, 0, 7, -1, 3),
-        ProduceResult(topic, 1, 6, message="ask another broker", leader=(5, 9)),
+        ProduceResult(topic, 1, 6, message="ask another broker", records=[3, 70], leader=(5, 9)),
         ProduceResult(other, 0, 0, 2**40, 1234, 0),
     ]
     data = encode_produce(results, version, 250, [(5, "host", 9092, "zone"), (6, "h", 1, "")])
@@ -116,6 +116,10 @@ def test_clients_read_an_answer_as_it_was_meant(version: int) -> None:
     if version >= 8:
         assert refused.error_message == "ask another broker"
         assert first.partition_responses[0].error_message is None
+        assert [
+            (entry.batch_index, entry.batch_index_error_message) for entry in refused.record_errors
+        ] == [(3, None), (70, None)]
+        assert not first.partition_responses[0].record_errors
     if version >= 10:
         assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (5, 9)
         assert [(end.node_id, end.host, end.port, end.rack) for end in found.node_endpoints] == [

@@ -350,8 +350,9 @@ def test_more_records_than_a_batch_holds_are_too_many() -> None:
 
 def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
     assert adopted(made.batch_of([Record(key=b""), Record(key=b"k")]), KEYED)
-    with pytest.raises(InvalidRecordError, match="1 record without a key"):
+    with pytest.raises(InvalidRecordError, match="1 record without a key") as refused:
         adopted(made.batch_of([Record(key=b"k"), Record(key=None)]), KEYED)
+    assert refused.value.records == [1]
 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "none"])
