@@ -40,6 +40,7 @@ from millrace.core.quotas.concurrency import CallsUnderWay
 from millrace.core.quotas.quota import QuotaKind
 from millrace.proto.callers import client_id_from_metadata
 from millrace.runtime import host
+from millrace.runtime.clock import wall_now
 from millrace.runtime.loop_time import LoopTime
 from millrace.runtime.streams import run_until_first
 from millrace.runtime.transport.calls import Origin, ServerCall
@@ -433,13 +434,19 @@ class Calls:
     def check_again(self, caller: GuardedCaller, method: str) -> None:
         """Check again what proves a caller whose connection goes on.
 
+        It lasts no longer than the caller was told, also where the token counts longer by now: the
+        caller has to show it again (K10).
+
         Raises:
             AuthenticationFailedError: it does not count any more, as the audit log says.
         """
         access = caller.access
         if access is None or access.credential is None:
             return
+        ends_at = access.credential.identity.expires_at
         try:
+            if ends_at is not None and wall_now() >= ends_at and access.guard.is_enforced:
+                raise RefusedCredentialError("the connection was not renewed before its end")
             access.guard.check(access.credential)
         except RefusedCredentialError as error:
             self.audit.on_unknown(caller, method, str(error))
