@@ -232,14 +232,20 @@ def spoilt(frame: bytes) -> Iterator[bytes]:
         yield struct.pack(">i", end - 4) + frame[4:end]
 
 
-def answered(broker: RunningBroker, frames: Iterator[bytes]) -> int:
-    """Return how many of the frames are answered; where a connection ends, go on with another."""
+def answered(broker: RunningBroker, frames: Iterator[bytes], patience_s: float = 0) -> int:
+    """Return how many of the frames are answered; where a connection ends, go on with another.
+
+    Args:
+        broker: is asked.
+        frames: requests.
+        patience_s: for how long an answer is waited for; 0: every one comes.
+    """
     count = 0
     host, _, port = broker.kafka_address.rpartition(":")
     connection: socket.socket | None = None
     for frame in frames:
         if connection is None:
-            connection = socket.create_connection((host, int(port)), timeout=20)
+            connection = socket.create_connection((host, int(port)), timeout=patience_s or 20)
         try:
             connection.sendall(frame)
             length = connection.recv(4, socket.MSG_WAITALL)
@@ -249,6 +255,8 @@ def answered(broker: RunningBroker, frames: Iterator[bytes]) -> int:
                 continue
         except ConnectionError:
             pass
+        except TimeoutError:
+            assert patience_s, "it is not answered"
         connection.close()
         connection = None
     if connection is not None:

@@ -53,6 +53,9 @@ TEXTS = {"group_id": "group", "key": "group", "protocol_type": "consumer", "memb
 NULLS = {"group_instance_id"}
 REMOVING = {ApiKey.DELETE_TOPICS, ApiKey.CREATE_TOPICS}
 """Their topic is one that nobody else needs."""
+PATIENCE_S = {ApiKey.JOIN_GROUP: 0.1}
+"""A request that waits for other members; not in these versions as it is here, but then wrong."""
+FIRST = {ApiKey.JOIN_GROUP: 4}
 RAW = {ApiKey.SASL_AUTHENTICATE, ApiKey.SASL_HANDSHAKE}
 SIZES = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32": ">I", "int64": ">q"}
 AT_RANDOM = 300
@@ -154,14 +157,15 @@ def test_whatever_is_wrong_with_a_request_the_broker_goes_on(
     before, rss = broker.log_path.read_text().count('"call_failed"'), broker.rss_bytes()
     valid = [
         request_frame(key, version, Sample(key, version, topic, topic_id).body)
-        for version in range(newest + 1)
+        for version in range(FIRST.get(key, 0), newest + 1)
     ]
-    versions = [number for number, frame in enumerate(valid) if answered(broker, iter([frame]))]
-    assert versions
-    for version in {versions[0], versions[-1]}:
-        answered(broker, spoilt(valid[version]))
-        answered(broker, at_random(valid[version], f"{key} {version}"))
-        assert answered(broker, iter([valid[version]])) == 1
+    served = [frame for frame in valid if answered(broker, iter([frame]))]
+    assert served
+    patience_s = PATIENCE_S.get(key, 0)
+    for frame in {served[0], served[-1]}:
+        answered(broker, spoilt(frame), patience_s)
+        answered(broker, at_random(frame, f"{key} {len(frame)}"), patience_s)
+        assert answered(broker, iter([frame])) == 1
     said = broker.log_path.read_text()
     assert said.count('"call_failed"') == before, said[-5000:]
     assert "Traceback" not in said

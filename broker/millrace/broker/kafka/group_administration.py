@@ -188,8 +188,19 @@ class GroupAdministrationRequests:
     # --- One group -------------------------------------------------------------------------------
 
     async def _describe(self, request: Request) -> Any:
-        names = request.message.groups
-        described = [await self._described(name, request) for name in names[:_KEYS_MAX]]
+        described: list[Any] = []
+        room = self._parts.broker.config.limits.message_bytes_max
+        # Each once, however often it is named: an answer is a thousand times as long as a name.
+        for name in dict.fromkeys(request.message.groups[:_KEYS_MAX]):
+            if room < 0:
+                described.append(_too_much(name))
+                continue
+            group = await self._described(name, request)
+            room -= sum(
+                len(member.member_metadata) + len(member.member_assignment)
+                for member in group.members
+            )
+            described.append(group)
         return DescribeGroupsResponse(version=request.version, groups=described)
 
     async def _described(self, name: str, request: Request) -> Any:
@@ -376,6 +387,19 @@ def _fields_of(group: ClassicGroup, *, is_told: bool) -> dict[str, Any]:
             for member in group.members.values()
         ],
     }
+
+
+def _too_much(name: str) -> Any:
+    return DescribeGroupsResponse.DescribedGroup(
+        group_id=name,
+        error_code=Code.INVALID_REQUEST,
+        error_message="the answer would be larger than the setting limits.message_bytes_max "
+        "allows: ask for fewer groups at a time",
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )
 
 
 def _host(address: str) -> str:

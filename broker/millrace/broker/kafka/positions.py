@@ -54,6 +54,8 @@ _OF_STAGED: Final[dict[int, int]] = {
     Code.CONCURRENT_TRANSACTIONS: Code.COORDINATOR_LOAD_IN_PROGRESS,
 }
 """What clients know of TxnOffsetCommit."""
+_TOLD_MAX: Final = 100_000
+"""Positions in an answer, beside those of its last group: whoever asks for more asks again."""
 _NOT_THERE: Final = -1
 """The offset where no position is stored."""
 
@@ -238,8 +240,7 @@ class PositionRequests:
     async def _fetch(self, request: Request) -> Any:
         message, version = request.message, request.version
         if version >= _FIRST_WITH_GROUPS:
-            groups = [await self._group(asked, request) for asked in message.groups]
-            return OffsetFetchResponse(version=version, groups=groups)
+            return OffsetFetchResponse(version=version, groups=await self._all_groups(request))
         code, topics = await self._found(message.group_id, message.topics, request)
         kind = OffsetFetchResponse.OffsetFetchResponseTopic
         if code != NO_ERROR and version < _FIRST_WITH_ERROR:
@@ -261,6 +262,22 @@ class PositionRequests:
                 for name, partitions in topics.items()
             ],
         )
+
+    async def _all_groups(self, request: Request) -> list[Any]:
+        """Return what is told of each group, once however often it is named."""
+        kind = OffsetFetchResponse.OffsetFetchResponseGroup
+        named = {asked.group_id: asked for asked in request.message.groups}
+        groups: list[Any] = []
+        told = 0
+        for asked in named.values():
+            if told > _TOLD_MAX:
+                code = Code.INVALID_REQUEST
+                groups.append(kind(group_id=asked.group_id, error_code=code, topics=[]))
+                continue
+            group = await self._group(asked, request)
+            told += sum(len(topic.partitions) for topic in group.topics)
+            groups.append(group)
+        return groups
 
     async def _group(self, asked: Any, request: Request) -> Any:
         code, topics = await self._found(asked.group_id, asked.topics, request)

@@ -1,0 +1,337 @@
+"""Clients of Kafka's protocol that mean harm: the broker's memory is bounded, nobody else waits.
+
+An honest producer and consumer work beside every test.
+"""
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.consumer import (
+    FetchRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+from kafka.protocol.producer import ProduceRequest
+from tests.fakes.kafka_batches import CODECS, Record, batch_of, compressed, of_bytes, with_fields
+from tests.fakes.kafka_ends import request_frame
+from tests.integration.kafka.ends import KAFKA
+from tests.integration.running_broker import RunningBroker, wait_until
+
+from millrace.broker.kafka import codec
+from millrace.broker.kafka.errors import Code
+from millrace.broker.kafka.requests import ApiKey
+from millrace.client import SyncAdmin
+
+MIB = 1 << 20
+GROWTH_MAX = 128 * MIB
+SLOWEST_MAX_SECONDS = 15.0
+"""As of the clients by gRPC: far below the time for which the attackers hold on."""
+PARTITIONS = 200
+SETTINGS: dict[str, object] = {
+    **KAFKA,
+    "limits.message_bytes_max": MIB,
+    "limits.batch_inflated_bytes_max": MIB,
+    "limits.fetch_response_bytes_max": 512 << 10,
+    "limits.connection_request_memory_bytes_max": 4 * MIB,
+    "limits.request_memory_bytes_max": 16 * MIB,
+    "limits.incomplete_bytes_max": 32 * MIB,
+    "limits.connections_per_host_rate_max": 1_000_000,
+    "limits.message_ms_max": 2000,
+    "groups.classic_rebalance_delay_ms": 0,
+}
+
+
+class Hand:
+    """A connection by hand."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        host, _, port = broker.kafka_address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        self.reader = self.socket.makefile("rb")
+
+    def close(self) -> None:
+        """End it."""
+        self.reader.close()
+        self.socket.close()
+
+    def frame(self) -> bytes:
+        """Return the next answer without its length; empty: the connection is ended."""
+        try:
+            begin = self.reader.read(4)
+            return self.reader.read(struct.unpack(">i", begin)[0]) if len(begin) == 4 else b""
+        except ConnectionError:
+            return b""
+
+    def ask(self, key: int, version: int, message: Any) -> Any:
+        """Return the answer to a request."""
+        self.socket.sendall(request_frame(key, version, message))
+        data = self.frame()
+        begin = 5 if codec.is_flexible(key, version) else 4
+        return codec.response_class(key).decode(data[begin:], version=version)
+
+    def produce(self, topic: str, batch: bytes) -> int:
+        """Return the code of the answer to a batch."""
+        found = self.ask(ApiKey.PRODUCE, 9, produce_request(topic, batch))
+        return int(found.responses[0].partition_responses[0].error_code)
+
+
+def produce_request(topic: str, batch: bytes) -> Any:
+    kind: Any = ProduceRequest.TopicProduceData
+    data = kind.PartitionProduceData(index=0, records=batch)
+    return ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[kind(name=topic, partition_data=[data])],
+    )
+
+
+def fetch_request(topic: str) -> Any:
+    kind: Any = FetchRequest.FetchTopic
+    asked = kind.FetchPartition(
+        partition=0, fetch_offset=0, partition_max_bytes=MIB, current_leader_epoch=-1
+    )
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=MIB,
+        session_id=0,
+        session_epoch=-1,
+        topics=[kind(topic=topic, partitions=[asked])],
+        forgotten_topics_data=[],
+    )
+
+
+class Honest:
+    """A client that behaves, and notices when it is not served."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self.slowest, self.done = 0.0, 0
+        self.failures: list[BaseException] = []
+        self._broker = broker
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Write a batch, over and over."""
+        try:
+            hand = Hand(self._broker)
+            while not self._ended.wait(0.02):
+                begun = time.monotonic()
+                assert hand.produce("honest", batch_of([Record()])) == 0
+                self.slowest = max(self.slowest, time.monotonic() - begun)
+                self.done += 1
+            hand.close()
+        except BaseException as error:
+            self.failures.append(error)
+
+    def end(self) -> None:
+        """Have `run` return."""
+        self._ended.set()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """The broker that all of them attack."""
+    running = RunningBroker(tmp_path_factory.mktemp("attacked"), SETTINGS).start()
+    with SyncAdmin(running.address) as admin:
+        admin.create_topic("honest", 1, 1)
+        admin.create_topic("attacked", PARTITIONS, 1)
+    with_records = Hand(running)
+    for _ in range(4):
+        assert with_records.produce("honest", batch_of([Record(bytes(500_000))])) == 0
+    with_records.close()
+    yield running
+    log = running.log_path.read_text()
+    assert "Traceback" not in log, running.log_end()
+    assert '"call_failed"' not in log, running.log_end()
+    assert running.stop() == 0
+
+
+@pytest.fixture
+def hands(broker: RunningBroker) -> Iterator[Any]:
+    """Opens connections, which are closed in the end."""
+    with ExitStack() as opened:
+
+        def connect() -> Hand:
+            hand = Hand(broker)
+            opened.callback(hand.close)
+            return hand
+
+        yield connect
+
+
+@pytest.fixture(autouse=True)
+def honest(broker: RunningBroker) -> Iterator[Honest]:
+    """Hold every test to what must stay true."""
+    client = Honest(broker)
+    thread = threading.Thread(target=client.run)
+    thread.start()
+    wait_until(lambda: client.done or client.failures, "the honest client is served before")
+    before = broker.rss_bytes()
+    yield client
+    grown, done = broker.rss_bytes() - before, client.done
+    wait_until(lambda: client.done > done or client.failures, "and after")
+    client.end()
+    thread.join()
+    assert not client.failures, client.failures
+    assert client.slowest < SLOWEST_MAX_SECONDS
+    assert grown < GROWTH_MAX, f"the broker grew by {grown >> 20} MiB"
+
+
+# --- Connections -----------------------------------------------------------------------------
+
+
+def test_clients_that_never_read_are_not_answered_without_end(hands: Any, honest: Honest) -> None:
+    frame = request_frame(ApiKey.FETCH, 12, fetch_request("honest"))
+    for _ in range(30):
+        hands().socket.sendall(frame * 200)
+    done = honest.done
+    wait_until(lambda: honest.done > done + 50, "the honest client works on")
+
+
+def test_many_half_frames_take_no_more_than_is_allowed(hands: Any, honest: Honest) -> None:
+    for _ in range(50):
+        hand = hands()
+        hand.socket.settimeout(1)
+        try:
+            hand.socket.sendall(struct.pack(">i", MIB) + bytes(MIB - 1))
+        except (TimeoutError, ConnectionError):
+            continue  # It is not read on, or it is ended.
+    done = honest.done
+    wait_until(lambda: honest.done > done + 50, "the honest client works on")
+
+
+def test_a_million_pipelined_requests_are_answered_in_their_order(hands: Any) -> None:
+    hand = hands()
+    frames = b"".join(
+        request_frame(ApiKey.API_VERSIONS, 0, b"", correlation_id=number) for number in range(1000)
+    )
+    sender = threading.Thread(target=lambda: [hand.socket.sendall(frames) for _ in range(50)])
+    sender.start()
+    for number in range(50_000):
+        assert struct.unpack_from(">i", hand.frame()) == (number % 1000,)
+    sender.join()
+
+
+@pytest.mark.parametrize("length", [2**31 - 1, MIB + 100, 3, -1])
+def test_a_frame_of_an_impossible_length_ends_the_connection(hands: Any, length: int) -> None:
+    hand = hands()
+    hand.socket.sendall(struct.pack(">i", length) + b"\0\3\0\1")
+    assert hand.frame() == b""
+
+
+# --- Lists -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 1 << 24, -2, -(2**31)])
+@pytest.mark.parametrize(
+    ("key", "version", "before"),
+    [
+        (ApiKey.METADATA, 1, b""),
+        (ApiKey.PRODUCE, 3, struct.pack(">hhi", -1, 1, 1000)),
+        (ApiKey.FETCH, 4, struct.pack(">iiiib", -1, 0, 0, 100, 0)),
+        (ApiKey.LIST_OFFSETS, 1, struct.pack(">i", -1)),
+        (ApiKey.DESCRIBE_GROUPS, 0, b""),
+        (ApiKey.LEAVE_GROUP, 3, struct.pack(">h", 1) + b"g"),
+        (ApiKey.OFFSET_FETCH, 1, struct.pack(">h", 1) + b"g"),
+        (ApiKey.CREATE_TOPICS, 2, b""),
+    ],
+    ids=lambda value: value.name if isinstance(value, ApiKey) else None,
+)
+def test_a_list_that_the_bytes_do_not_hold_ends_the_connection(
+    hands: Any, key: ApiKey, version: int, before: bytes, count: int
+) -> None:
+    hand = hands()
+    body = before + struct.pack(">i", count) + bytes(200)
+    hand.socket.sendall(request_frame(key, version, body))
+    assert hand.frame() == b""
+
+
+def test_a_group_that_is_named_often_is_told_once(hands: Any, honest: Honest) -> None:
+    hand = hands()
+    committed: Any = OffsetCommitRequest.OffsetCommitRequestTopic
+    found = hand.ask(
+        ApiKey.OFFSET_COMMIT,
+        8,
+        OffsetCommitRequest(
+            group_id="told",
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[
+                committed(
+                    name="attacked",
+                    partitions=[
+                        committed.OffsetCommitRequestPartition(
+                            partition_index=number, committed_offset=1, committed_metadata="x" * 500
+                        )
+                        for number in range(PARTITIONS)
+                    ],
+                )
+            ],
+        ),
+    )
+    assert {each.error_code for each in found.topics[0].partitions} == {0}
+    kind: Any = OffsetFetchRequest.OffsetFetchRequestGroup
+    asked = OffsetFetchRequest(groups=[kind(group_id="told", topics=None)] * 9000)
+    (group,) = hand.ask(ApiKey.OFFSET_FETCH, 8, asked).groups
+    assert len(group.topics[0].partitions) == PARTITIONS
+    described = hand.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["told"] * 1000))
+    assert len(described.groups) == 1
+
+
+# --- Records ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", CODECS[1:])
+def test_a_bomb_is_refused(hands: Any, kind: str, broker: RunningBroker) -> None:
+    bomb = of_bytes(compressed(kind, bytes(64 * MIB)), 1, kind)
+    if len(bomb) > MIB - 1000:
+        pytest.skip("it does not fit into a request")
+    hand = hands()
+    for _ in range(20):
+        assert hand.produce("attacked", bomb) == Code.MESSAGE_TOO_LARGE
+
+
+GOOD = batch_of([Record(b"a"), Record(b"b")])
+
+
+@pytest.mark.parametrize(
+    ("batch", "code"),
+    [
+        (with_fields(GOOD, record_count=1), Code.INVALID_RECORD),
+        (with_fields(GOOD, record_count=3), Code.INVALID_RECORD),
+        (with_fields(GOOD, record_count=0), Code.INVALID_RECORD),
+        (with_fields(GOOD, record_count=-1), Code.INVALID_RECORD),
+        (with_fields(GOOD, record_count=2**31 - 1), Code.MESSAGE_TOO_LARGE),
+        (with_fields(GOOD, last_offset_delta=5), Code.INVALID_RECORD),
+        (with_fields(GOOD, last_offset_delta=-1), Code.INVALID_RECORD),
+        (with_fields(GOOD, crc=1), Code.CORRUPT_MESSAGE),
+        (with_fields(GOOD, batch_length=2**31 - 1), Code.CORRUPT_MESSAGE),
+        (with_fields(GOOD, batch_length=-1), Code.CORRUPT_MESSAGE),
+        (with_fields(GOOD, magic=0), Code.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (with_fields(GOOD, magic=1), Code.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (with_fields(GOOD, magic=3), Code.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (with_fields(GOOD, attributes=5), Code.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (with_fields(GOOD, attributes=0x20), Code.INVALID_RECORD),
+        (with_fields(GOOD, attributes=0x08), Code.INVALID_TIMESTAMP),
+        (with_fields(GOOD, base_timestamp=-(2**63)), Code.INVALID_TIMESTAMP),
+        (with_fields(GOOD, producer_id=5), Code.INVALID_RECORD),
+        (GOOD + b"\0", Code.CORRUPT_MESSAGE),
+        (GOOD[:61], Code.CORRUPT_MESSAGE),
+        (b"", Code.INVALID_RECORD),
+    ],
+)
+def test_a_batch_that_is_wrong_is_refused_as_kafkas_clients_know_it(
+    hands: Any, batch: bytes, code: int
+) -> None:
+    hand = hands()
+    assert hand.produce("attacked", batch) == code
+    assert hand.produce("honest", GOOD) == 0
