@@ -238,8 +238,9 @@ def results_of(test: str, ended: Ended) -> Iterator[Result]:
             open_one = begun[1]
     if failed and open_one:
         yield Result(test=named(open_one), outcome=Outcome.FAILED, seconds=seconds, said=reason)
-    elif only and not seen:
-        yield Result(test=test, outcome=Outcome.LEFT_OUT, said="not part of this run")
+    elif only:  # Whether others failed, whose names begin with that of this one, is theirs.
+        if not seen:
+            yield Result(test=test, outcome=Outcome.LEFT_OUT, said="not part of this run")
     elif failed or not seen:
         outcome = Outcome.FAILED if failed else Outcome.PASSED
         yield Result(test=test, outcome=outcome, seconds=seconds, said=reason if failed else "")

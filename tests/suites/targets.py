@@ -18,7 +18,6 @@ group.consumer.session.timeout.ms=10000
 group.consumer.min.heartbeat.interval.ms=100
 group.consumer.heartbeat.interval.ms=500
 transaction.max.timeout.ms=900000
-log.retention.check.interval.ms=1000
 log.cleaner.backoff.ms=1000
 """
 """As the suites' own set-ups have them. Short sessions: some tests wait for the end of one."""
@@ -53,6 +52,8 @@ def millrace(folder: Path, *, nodes: int = 1, creates: bool = True) -> Iterator[
         "MILLRACE_BROKER__KAFKA__AUTO_CREATE_TOPICS": str(creates).lower(),
         "MILLRACE_BROKER__GROUPS__CLASSIC_REBALANCE_DELAY_MS": "0",
         "MILLRACE_BROKER__GROUPS__CLASSIC_SESSION_TIMEOUT_MS_MIN": "1000",
+        # Some tests write records of years ago.
+        "MILLRACE_BROKER__STORAGE__RETENTION_CHECK_INTERVAL_MS": "300000",
         "MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITIONS": "4",
     }
     running = running_millrace if nodes == 1 else running_millrace_cluster

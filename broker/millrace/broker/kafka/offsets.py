@@ -61,6 +61,9 @@ _ListedTopic: Final = ListOffsetsResponse.ListOffsetsTopicResponse
 _ListedPartition: Final = _ListedTopic.ListOffsetsPartitionResponse
 _EpochTopic: Final = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 _EpochPartition: Final = _EpochTopic.EpochEndOffset
+_OWN_PART_MS: Final = 1000
+"""For how long a deletion is waited for at least. Kafka's leaders do their own part before they
+look at the time, so clients may ask for 0; here that part is done on another thread."""
 _DeletedTopic: Final = DeleteRecordsResponse.DeleteRecordsTopicResult
 _DeletedPartition: Final = _DeletedTopic.DeleteRecordsPartitionResult
 
@@ -163,7 +166,7 @@ class OffsetRequests:
         """Delete the oldest records of one topic's partitions."""
         topic, code = self._find(wanted.name, Operation.DELETE, request.caller)
         found = cluster_pb2.DeleteRecordsRequest(
-            request_timeout_ms=max(request.message.timeout_ms, 0)
+            request_timeout_ms=max(request.message.timeout_ms, _OWN_PART_MS)
         )
         answers, asked = [], []
         for each in wanted.partitions:

@@ -242,10 +242,13 @@ async def test_records_are_deleted_up_to_an_offset_or_to_the_high_watermark(vers
     assert request.request_timeout_ms == 5000
 
 
-async def test_a_time_out_before_now_is_none() -> None:
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 10])
+async def test_a_client_that_does_not_wait_learns_what_the_leader_itself_does(
+    timeout_ms: int,
+) -> None:
     local = Local()
-    await ask(local, ApiKey.DELETE_RECORDS, 2, delete_request(30, timeout_ms=-1))
-    assert local.asked[0][1].request_timeout_ms == 0
+    await ask(local, ApiKey.DELETE_RECORDS, 2, delete_request(30, timeout_ms=timeout_ms))
+    assert local.asked[0][1].request_timeout_ms == 1000
 
 
 async def test_who_may_not_delete_from_one_topic_may_do_so_from_another() -> None:
