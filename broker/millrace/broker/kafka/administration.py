@@ -41,7 +41,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.guard.access import ResourceKind, named
-from millrace.core.ids import NO_BROKER
+from millrace.core.ids import NO_BROKER, TopicId
 from millrace.core.metadata.topic_config import SETTINGS
 from millrace.core.words import count
 from millrace.proto.errors import error_from_wire
@@ -143,8 +143,8 @@ class TopicRequests:
             wanted = [(name, None) for name in message.topic_names or ()]
         wanted = [(name, key if key and any(key) else None) for name, key in wanted]
         twice = Counter(wanted)
-        asked: dict[tuple[str | None, bytes | None], pb.TopicRef] = {}
-        refused: dict[tuple[str | None, bytes | None], MillraceError] = {}
+        asked: dict[tuple[str | None, TopicId | None], pb.TopicRef] = {}
+        refused: dict[tuple[str | None, TopicId | None], MillraceError] = {}
         for entry in twice:
             try:
                 if twice[entry] > 1:
@@ -165,7 +165,7 @@ class TopicRequests:
             responses=[self._deleted(name, key, results[name, key]) for name, key in twice],
         )
 
-    def _ref(self, name: str | None, topic_id: bytes | None) -> pb.TopicRef:
+    def _ref(self, name: str | None, topic_id: TopicId | None) -> pb.TopicRef:
         """Return the topic that a client means, by its name or by its id.
 
         Raises:
@@ -177,12 +177,12 @@ class TopicRequests:
         if name is not None:
             return pb.TopicRef(name=self._parts.names.full(name))
         assert topic_id is not None
-        topic = self._parts.broker.channel.metadata.topics_by_id.get(topic_id_of_bytes(topic_id))
+        topic = self._parts.broker.channel.metadata.topics_by_id.get(topic_id)
         if topic is not None and self._parts.names.of_topic(topic.name) is None:
             raise UnknownTopicOrPartitionError("there is no topic of this id")
         return pb.TopicRef(topic_id=topic_id)
 
-    def _deleted(self, name: str | None, topic_id: bytes | None, result: Any) -> Any:
+    def _deleted(self, name: str | None, topic_id: TopicId | None, result: Any) -> Any:
         refusal = refusal_in(result)
         code = NO_ERROR if refusal is None else code_of(refusal)
         if name is None and code == Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -307,11 +307,6 @@ class _Piece(NamedTuple):
     name: str
     begin: int
     end: int
-
-
-def topic_id_of_bytes(topic_id: bytes) -> Any:
-    """Return a topic's id."""
-    return topic_id_of(uuid.UUID(bytes=topic_id))
 
 
 def _named_twice(said: Iterable[str]) -> dict[str, MillraceError]:
