@@ -39,6 +39,7 @@ class Port(StrEnum):
     RAW_DRPC = "raw drpc"
     PLAIN_GRPC = "plain grpc"
     PLAIN_DRPC = "plain drpc"
+    KAFKA = "kafka"
     PLAIN_KAFKA = "plain kafka"
     REPLICAS = "replicas"
     PAGE = "page"
@@ -53,7 +54,8 @@ class Target:
         drpc: likewise, by DRPC.
         plain_grpc: another one, in plain text.
         plain_drpc: likewise, by DRPC.
-        plain_kafka: likewise, by Kafka's protocol.
+        kafka: its port for clients of Kafka, with TLS.
+        plain_kafka: another one, in plain text.
         replicas: its port for brokers, which asks for certificates.
         page: its metrics page.
         ca_file: authority of all certificates.
@@ -67,6 +69,7 @@ class Target:
     drpc: str
     plain_grpc: str
     plain_drpc: str
+    kafka: str
     plain_kafka: str
     replicas: str
     page: str
@@ -94,6 +97,7 @@ class Target:
             Port.RAW_DRPC: self.drpc,
             Port.PLAIN_GRPC: self.plain_grpc,
             Port.PLAIN_DRPC: self.plain_drpc,
+            Port.KAFKA: self.kafka,
             Port.PLAIN_KAFKA: self.plain_kafka,
             Port.REPLICAS: self.replicas,
             Port.PAGE: self.page,
@@ -101,11 +105,11 @@ class Target:
 
     def tls(self, port: Port) -> ssl.SSLContext | None:
         """Return how connections to a port are made; None: in plain text."""
-        if port not in (Port.GRPC, Port.DRPC, Port.REPLICAS):
+        if port not in (Port.GRPC, Port.DRPC, Port.KAFKA, Port.REPLICAS):
             return None
         context = ssl.create_default_context(cafile=self.ca_file)
         context.check_hostname = False
-        if port is not Port.DRPC:
+        if port not in (Port.DRPC, Port.KAFKA):
             context.set_alpn_protocols(["h2"])
         if port is Port.REPLICAS:
             context.load_cert_chain(self.certificate_file, self.key_file)

@@ -1,4 +1,4 @@
-"""Attacks by frames of Kafka's protocol, of strangers."""
+"""Attacks by frames of Kafka's protocol, of strangers and of somebody who is known."""
 
 import random
 import struct
@@ -8,7 +8,11 @@ from tests.abuse.attack import Attack, Peer, Port, Target
 
 _API_VERSIONS: Final = 18
 _METADATA: Final = 3
+_PRODUCE: Final = 0
+_SASL_HANDSHAKE: Final = 17
+_SASL_AUTHENTICATE: Final = 36
 _HALF_BYTES: Final = 30_000
+_MIB: Final = 1 << 20
 
 
 def _request(key: int, version: int = 0, body: bytes = b"") -> bytes:
@@ -70,6 +74,50 @@ async def _many_entries(peer: Peer, target: Target) -> None:
     await peer.hold_on()
 
 
+async def _log_in(peer: Peer, target: Target) -> None:
+    """Become `mallory`, by SASL's PLAIN: the token is the password."""
+    said = f"\0mallory\0{target.token}".encode()
+    await peer.send(_request(_SASL_HANDSHAKE, 1, struct.pack(">h", 5) + b"PLAIN"))
+    await peer.send(_request(_SASL_AUTHENTICATE, 0, struct.pack(">i", len(said)) + said))
+    for _ in range(2):
+        (length,) = struct.unpack(">i", await peer.reader.readexactly(4))
+        await peer.reader.readexactly(length)
+
+
+_ALL_TOPICS: Final = _request(_METADATA, 1, struct.pack(">i", -1))
+
+
+async def _metadata(peer: Peer, target: Target) -> None:
+    await _log_in(peer, target)
+    while True:
+        await peer.send(_ALL_TOPICS * 100)
+        await peer.reader.read(_MIB)
+
+
+async def _unread_metadata(peer: Peer, target: Target) -> None:
+    await _log_in(peer, target)
+    peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    while True:
+        await peer.send(_ALL_TOPICS * 100)
+
+
+async def _half_batches(peer: Peer, target: Target) -> None:
+    await _log_in(peer, target)
+    await peer.send(struct.pack(">i", 8 * _MIB) + bytes(7 * _MIB))
+    await peer.hold_on()
+
+
+async def _empty_batches(peer: Peer, target: Target) -> None:
+    """Produce for partitions that are not there, ten thousand a time."""
+    await _log_in(peer, target)
+    entries = 9_000
+    body = struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h", 1) + b"x"
+    body += struct.pack(">i", entries) + struct.pack(">ii", 0, 0) * entries
+    while True:
+        await peer.send(_request(_PRODUCE, 3, body))
+        await peer.reader.read(_MIB)
+
+
 K: Final = Port.PLAIN_KAFKA
 ATTACKS: Final = (
     Attack("kafka_half_frames", "half a frame of 60 KB each", K, 100, _half_frames),
@@ -84,4 +132,8 @@ ATTACKS: Final = (
     Attack("kafka_pipeline", "requests without end, a thousand at a time", K, 20, _pipeline),
     Attack("kafka_strangers", "requests of nobody who is known", K, 20, _strangers),
     Attack("kafka_many_entries", "lists of 15,000 empty names", K, 20, _many_entries),
+    Attack("kafka_metadata", "all topics, without end", Port.KAFKA, 20, _metadata),
+    Attack("kafka_unread_metadata", "likewise, nothing is read", Port.KAFKA, 20, _unread_metadata),
+    Attack("kafka_half_batches", "most of 8 MiB, and no more", Port.KAFKA, 50, _half_batches),
+    Attack("kafka_empty_batches", "9,000 empty batches a time", Port.KAFKA, 20, _empty_batches),
 )

@@ -370,6 +370,19 @@ def test_a_stranger_sends_no_large_request(
         assert connection.frame() is None
 
 
+def test_who_has_logged_in_sends_a_large_request_at_once(
+    broker: GuardedBroker, certificates: CertificateFiles
+) -> None:
+    """librdkafka has a connection to each leader, and its first request there may be a Produce."""
+    names = [f"topic-{number:05}" for number in range(9000)]
+    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    with Connection(broker, certificates.ca) as connection:
+        connection.log_in("root")
+        found = connection.ask(ApiKey.METADATA, 4, MetadataRequest(topics=topics))
+        assert found is not None
+        assert len(found.topics) == len(names)
+
+
 WRONG = {
     "PLAIN": [
         b"",

@@ -48,11 +48,11 @@ def by_tls(broker: RunningBroker, made: TlsFiles, *, shows: bool = True) -> dict
     return found
 
 
-def outcome(settings: dict[str, Any], topic: str) -> Any:
+def outcome(settings: dict[str, Any], topic: str, value: bytes = b"x") -> Any:
     """Return the error of a record that is written; None: it is acknowledged."""
     producer = confluent.Producer(settings)
     outcomes: list[Any] = []
-    producer.produce(topic, b"x", on_delivery=lambda error, _: outcomes.append(error))
+    producer.produce(topic, value, on_delivery=lambda error, _: outcomes.append(error))
     producer.flush(20)
     return outcomes[0]
 
@@ -89,6 +89,8 @@ def test_a_certificate_says_who_a_client_is_and_rules_what_it_may(
         admin.create_topic("secrets", 1, 1)
     writer = by_tls(broker, files.make("writer"))
     assert outcome(writer, "orders") is None
+    # By the connection to the leader it is the first request after ApiVersions.
+    assert outcome(writer, "orders", bytes(900_000)) is None
     assert outcome(writer, "secrets").code() == confluent.KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert outcome(writer, "nowhere").code() == confluent.KafkaError.TOPIC_AUTHORIZATION_FAILED
     reader = outcome(by_tls(broker, root), "orders")

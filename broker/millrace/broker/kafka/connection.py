@@ -248,8 +248,33 @@ class KafkaConnection(ServedConnection):
         if isinstance(response, Later):
             response.response.add_done_callback(lambda done: self._on_later(answer, begun, done))
             return
+        if served.is_for_strangers:
+            await self._become_known(header, counted)
         self._server.on_answered(header.key, host.monotonic_s() - begun)
         self._complete(answer, response)
+
+    async def _become_known(self, header: RequestHeader, counted: AsyncExitStack) -> None:
+        """Find out who asks as soon as that can be: a stranger's next request may be too large.
+
+        Raises:
+            MillraceError: nobody may ask with what was shown.
+        """
+        server, shown = self._server, self.state.credential
+        if not server.asks_who_calls or self.state.is_refused:
+            return
+        has_proof = shown is not None and self._credential is not shown
+        if has_proof or (self._caller is None and await server.calls.knows(self)):
+            await self._introduce(codec.name_of(header.key), counted)
+
+    async def _introduce(self, name: str, counted: AsyncExitStack) -> GuardedCaller:
+        """Return who asks, by what is shown now; it counts until something else is shown."""
+        shown = self.state.credential
+        await counted.aclose()
+        self._strangers_requests = 0
+        begun = self._server.calls.begun(self, name, shown)
+        caller = self._caller = await counted.enter_async_context(begun)
+        self._credential, self._checked_ms = shown, monotonic_now()
+        return caller
 
     async def _handled(
         self, header: RequestHeader, served: Served, frame: memoryview, caller: GuardedCaller
@@ -301,11 +326,7 @@ class KafkaConnection(ServedConnection):
             if served.is_for_strangers and self._caller is None:
                 self.on_known()  # Nobody has to be; its next request names its library, too.
                 return calls.stranger(self)
-            await counted.aclose()
-            self._strangers_requests = 0
-            self._caller = await counted.enter_async_context(calls.begun(self, name, shown))
-            self._credential, self._checked_ms = shown, monotonic_now()
-            return self._caller
+            return await self._introduce(name, counted)
         if not served.is_for_strangers and self._checked_ms + _CHECK_MS < monotonic_now():
             calls.check_again(self._caller, name)
             self._checked_ms = monotonic_now()

@@ -431,6 +431,18 @@ class Calls:
             self.refusals.on_refused(error, caller, method)
             raise
 
+    async def knows(self, call: Origin) -> bool:
+        """Return whether it is known by the connection alone who calls: `begun` lets it in."""
+        if self._guard is None or not self._guard.is_enforced:
+            return True
+        try:
+            identity, _ = await self._guard.prove(
+                call.metadata, call.principal, call.address.rpartition(":")[0]
+            )
+        except (RefusedCredentialError, AccessUndecidedError):
+            return False
+        return self._guard.knows(identity)
+
     def check_again(self, caller: GuardedCaller, method: str) -> None:
         """Check again what proves a caller whose connection goes on.
 
