@@ -1,0 +1,347 @@
+"""Requests about groups that no client sends: each is answered as Kafka's clients understand it."""
+
+import socket
+import struct
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+from kafka.protocol.metadata import FindCoordinatorRequest
+from tests.fakes.kafka_ends import request_frame
+from tests.integration.kafka.ends import KAFKA
+from tests.integration.running_broker import RunningBroker
+
+from millrace.broker.kafka import codec
+from millrace.broker.kafka.consumer_group_messages import ConsumerGroupHeartbeatRequest
+from millrace.broker.kafka.errors import Code
+from millrace.broker.kafka.requests import ApiKey
+from millrace.client import SyncAdmin
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    settings = {**KAFKA, "groups.classic_rebalance_delay_ms": 0, "groups.members_max": 3}
+    running = RunningBroker(tmp_path_factory.mktemp("hostile_groups"), settings)
+    yield running.start()
+    running.abandon()
+
+
+class Wire:
+    """One connection, on which requests follow each other."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._reader = connection.makefile("rb")
+
+    def ask(self, key: int, version: int, message: Any) -> Any:
+        """Return the answer to a request."""
+        self.send(key, version, message)
+        (length,) = struct.unpack(">i", self._reader.read(4))
+        data = self._reader.read(length)
+        begin = 5 if codec.is_flexible(key, version) else 4
+        return codec.response_class(key).decode(data[begin:], version=version)
+
+    def send(self, key: int, version: int, message: Any) -> None:
+        """Send a request, and wait for nothing."""
+        self._connection.sendall(request_frame(key, version, message))
+
+
+@contextmanager
+def wire(broker: RunningBroker) -> Iterator[Wire]:
+    host, _, port = broker.kafka_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        made = Wire(connection)
+        with made._reader:
+            yield made
+
+
+def joining(group: str, member_id: str = "", **more: Any) -> Any:
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    said = {
+        "group_id": group,
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "member_id": member_id,
+        "protocol_type": "consumer",
+        "protocols": [protocol],
+        **more,
+    }
+    return JoinGroupRequest(**said)
+
+
+def join(wire: Wire, group: str, version: int = 9, **more: Any) -> Any:
+    """Let a member join with the id that it is given."""
+    first = wire.ask(ApiKey.JOIN_GROUP, version, joining(group, **more))
+    if first.error_code != Code.MEMBER_ID_REQUIRED:
+        return first
+    return wire.ask(ApiKey.JOIN_GROUP, version, joining(group, first.member_id, **more))
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_every_version_of_joining_and_leaving_works(broker: RunningBroker, version: int) -> None:
+    group = f"versions-{version}"
+    with wire(broker) as one:
+        joined = join(one, group, version)
+        assert (joined.error_code, joined.generation_id) == (0, 1)
+        assert joined.leader == joined.member_id
+        assert [member.member_id for member in joined.members] == [joined.member_id]
+        assigned = SyncGroupRequest.SyncGroupRequestAssignment(
+            member_id=joined.member_id, assignment=b"all"
+        )
+        synced = one.ask(
+            ApiKey.SYNC_GROUP,
+            min(version, 5),
+            SyncGroupRequest(
+                group_id=group,
+                generation_id=1,
+                member_id=joined.member_id,
+                protocol_type="consumer",
+                protocol_name="range",
+                assignments=[assigned],
+            ),
+        )
+        assert (synced.error_code, bytes(synced.assignment)) == (0, b"all")
+        beat = HeartbeatRequest(group_id=group, generation_id=1, member_id=joined.member_id)
+        assert one.ask(ApiKey.HEARTBEAT, min(version, 4), beat).error_code == 0
+        identity = LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)
+        leaving = LeaveGroupRequest(group_id=group, member_id=joined.member_id, members=[identity])
+        left = one.ask(ApiKey.LEAVE_GROUP, min(version, 5), leaving)
+        assert left.error_code == 0
+        assert all(member.error_code == 0 for member in left.members or ())
+        assert one.ask(ApiKey.HEARTBEAT, min(version, 4), beat).error_code == (
+            Code.UNKNOWN_MEMBER_ID
+        )
+
+
+@pytest.mark.parametrize("group", ["", "x" * 300, "line\nbreak", "\x00"])
+def test_what_is_no_name_of_a_group_is_refused(broker: RunningBroker, group: str) -> None:
+    with wire(broker) as one:
+        assert one.ask(ApiKey.JOIN_GROUP, 9, joining(group)).error_code == Code.INVALID_GROUP_ID
+        beat = HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
+        assert one.ask(ApiKey.HEARTBEAT, 4, beat).error_code == Code.INVALID_GROUP_ID
+        sync = SyncGroupRequest(
+            group_id=group,
+            generation_id=1,
+            member_id="m",
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[],
+        )
+        assert one.ask(ApiKey.SYNC_GROUP, 5, sync).error_code == Code.INVALID_GROUP_ID
+        leaving = LeaveGroupRequest(group_id=group, members=[])
+        assert one.ask(ApiKey.LEAVE_GROUP, 5, leaving).error_code == Code.INVALID_GROUP_ID
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+        (found,) = one.ask(ApiKey.FIND_COORDINATOR, 6, find).coordinators
+        assert found.error_code == Code.INVALID_GROUP_ID
+        (deleted,) = one.ask(
+            ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[group])
+        ).results
+        assert deleted.error_code == Code.INVALID_GROUP_ID
+        fetch = OffsetFetchRequest(
+            groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)]
+        )
+        (fetched,) = one.ask(ApiKey.OFFSET_FETCH, 9, fetch).groups
+        assert fetched.error_code == Code.INVALID_GROUP_ID
+        modern = ConsumerGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=0)
+        answer = one.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, modern)
+        assert answer.error_code == Code.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({"session_timeout_ms": 1}, Code.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 2**31 - 1}, Code.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": -1}, Code.INVALID_SESSION_TIMEOUT),
+        ({"protocols": []}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"group_instance_id": "x" * 300}, Code.INVALID_GROUP_ID),
+        ({"group_instance_id": "a\tb"}, Code.INVALID_GROUP_ID),
+        (
+            {
+                "protocols": [
+                    JoinGroupRequest.JoinGroupRequestProtocol(
+                        name="range", metadata=b"x" * (3 << 20)
+                    )
+                ]
+            },
+            Code.GROUP_MAX_SIZE_REACHED,
+        ),
+    ],
+)
+def test_a_member_that_says_what_cannot_be_is_refused(
+    broker: RunningBroker, said: dict[str, Any], code: int
+) -> None:
+    with wire(broker) as one:
+        assert join(one, "strange", **said).error_code == code
+
+
+def test_a_group_is_full_of_those_that_never_come_back(broker: RunningBroker) -> None:
+    with wire(broker) as one:
+        codes = [one.ask(ApiKey.JOIN_GROUP, 9, joining("full")).error_code for _ in range(4)]
+    assert codes == [Code.MEMBER_ID_REQUIRED] * 3 + [Code.GROUP_MAX_SIZE_REACHED]
+
+
+def test_clients_that_vanish_while_they_wait_leave_the_group_to_others(
+    broker: RunningBroker,
+) -> None:
+    with wire(broker) as one:
+        joined = join(one, "vanish")
+        with wire(broker) as gone:
+            given = gone.ask(ApiKey.JOIN_GROUP, 9, joining("vanish"))
+            gone.send(ApiKey.JOIN_GROUP, 9, joining("vanish", given.member_id))
+        again = one.ask(ApiKey.JOIN_GROUP, 9, joining("vanish", joined.member_id))
+        assert again.error_code == 0
+        listed = one.ask(
+            ApiKey.LIST_GROUPS, 5, ListGroupsRequest(states_filter=[], types_filter=[])
+        )
+        assert "vanish" in {group.group_id for group in listed.groups}
+
+
+def test_commits_that_cannot_be_are_refused_each_by_itself(
+    broker: RunningBroker, topic_name: str
+) -> None:
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(topic_name, 2, 1)
+    kind = OffsetCommitRequest.OffsetCommitRequestTopic
+
+    def topic(name: str, *partitions: tuple[int, str]) -> Any:
+        return kind(
+            name=name,
+            partitions=[
+                kind.OffsetCommitRequestPartition(
+                    partition_index=number, committed_offset=5, committed_metadata=metadata
+                )
+                for number, metadata in partitions
+            ],
+        )
+
+    request = OffsetCommitRequest(
+        group_id="commits",
+        topics=[
+            topic(topic_name, (0, "fine"), (1, "x" * 5000), (2, ""), (-1, "")),
+            topic("not there", (0, "")),
+            topic("no/name", (0, "")),
+        ],
+    )
+    with wire(broker) as one:
+        answer = one.ask(ApiKey.OFFSET_COMMIT, 9, request)
+        assert [
+            (found.name, [partition.error_code for partition in found.partitions])
+            for found in answer.topics
+        ] == [
+            (
+                topic_name,
+                [
+                    0,
+                    Code.OFFSET_METADATA_TOO_LARGE,
+                    Code.UNKNOWN_TOPIC_OR_PARTITION,
+                    Code.UNKNOWN_TOPIC_OR_PARTITION,
+                ],
+            ),
+            ("not there", [Code.UNKNOWN_TOPIC_OR_PARTITION]),
+            ("no/name", [Code.UNKNOWN_TOPIC_OR_PARTITION]),
+        ]
+        for version in range(2, 10):
+            member = OffsetCommitRequest(
+                group_id="commits",
+                generation_id_or_member_epoch=7,
+                member_id="m",
+                topics=[topic(topic_name, (0, ""))],
+            )
+            (refused,) = one.ask(ApiKey.OFFSET_COMMIT, version, member).topics
+            assert refused.partitions[0].error_code == Code.ILLEGAL_GENERATION
+        fetch_kind = OffsetFetchRequest.OffsetFetchRequestTopic
+        for version in range(1, 8):
+            asked = fetch_kind(name=topic_name, partition_indexes=[0, 1])
+            found = one.ask(
+                ApiKey.OFFSET_FETCH,
+                version,
+                OffsetFetchRequest(group_id="commits", topics=[asked]),
+            )
+            offsets = [partition.committed_offset for partition in found.topics[0].partitions]
+            assert offsets == [5, -1]
+        for version in (8, 9):
+            groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id="commits", topics=None)]
+            (group,) = one.ask(
+                ApiKey.OFFSET_FETCH, version, OffsetFetchRequest(groups=groups)
+            ).groups
+            assert [(found.name, len(found.partitions)) for found in group.topics] == [
+                (topic_name, 1)
+            ]
+        forget_kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        forget = OffsetDeleteRequest(
+            group_id="commits",
+            topics=[
+                forget_kind(
+                    name=topic_name,
+                    partitions=[forget_kind.OffsetDeleteRequestPartition(partition_index=0)],
+                )
+            ],
+        )
+        deleted = one.ask(ApiKey.OFFSET_DELETE, 0, forget)
+        assert (deleted.error_code, deleted.topics[0].partitions[0].error_code) == (0, 0)
+        assert one.ask(ApiKey.OFFSET_DELETE, 0, forget).error_code == Code.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_groups_that_are_not_there_are_dead_or_not_found(
+    broker: RunningBroker, version: int
+) -> None:
+    with wire(broker) as one:
+        asked = DescribeGroupsRequest(groups=["nobody"], include_authorized_operations=True)
+        (described,) = one.ask(ApiKey.DESCRIBE_GROUPS, version, asked).groups
+        assert described.group_state == "Dead"
+        assert described.error_code == (Code.GROUP_ID_NOT_FOUND if version >= 6 else 0)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_every_version_finds_coordinators_of_groups_and_transactions(
+    broker: RunningBroker, version: int
+) -> None:
+    for kind in (0, 1) if version else (0,):
+        with wire(broker) as one:
+            request = FindCoordinatorRequest(key="some", key_type=kind, coordinator_keys=["some"])
+            answer = one.ask(ApiKey.FIND_COORDINATOR, version, request)
+            found = answer.coordinators[0] if version >= 4 else answer
+            assert found.error_code == 0
+            assert f"{found.host}:{found.port}" == broker.kafka_address
+
+
+def test_epochs_that_nobody_was_told_are_fenced(broker: RunningBroker) -> None:
+    def beat(epoch: int, **more: Any) -> Any:
+        return ConsumerGroupHeartbeatRequest(
+            group_id="modern", member_id="m", member_epoch=epoch, **more
+        )
+
+    with wire(broker) as one:
+
+        def code(request: Any) -> int:
+            found: int = one.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request).error_code
+            return found
+
+        assert code(beat(5)) == Code.UNKNOWN_MEMBER_ID
+        assert code(beat(-3)) == Code.INVALID_REQUEST
+        assert code(beat(0, server_assignor="mine")) == Code.UNSUPPORTED_ASSIGNOR
+        joins = {"rebalance_timeout_ms": 10_000, "topic_partitions": []}
+        assert code(beat(0, subscribed_topic_regex="(", **joins)) == Code.INVALID_GROUP_ID
+        assert code(beat(0, subscribed_topic_names=["a/b/c"], **joins)) == Code.INVALID_GROUP_ID
+        assert code(beat(0, subscribed_topic_names=["none"], **joins)) == 0
+        assert code(beat(99)) == Code.FENCED_MEMBER_EPOCH
+        owned = ConsumerGroupHeartbeatRequest.TopicPartitions(  # type: ignore[attr-defined]
+            topic_id=uuid.uuid4(), partitions=[1, 2, 3]
+        )
+        assert code(beat(1, topic_partitions=[owned])) == 0
+        assert code(beat(-1)) == 0
