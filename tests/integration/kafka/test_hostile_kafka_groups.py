@@ -29,10 +29,16 @@ from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
 from millrace.client import SyncAdmin
 
+HEARTBEAT: Any = ConsumerGroupHeartbeatRequest
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    settings = {**KAFKA, "groups.classic_rebalance_delay_ms": 0, "groups.members_max": 3}
+    settings: dict[str, object] = {
+        **KAFKA,
+        "groups.classic_rebalance_delay_ms": 0,
+        "groups.members_max": 3,
+    }
     running = RunningBroker(tmp_path_factory.mktemp("hostile_groups"), settings)
     yield running.start()
     running.abandon()
@@ -154,7 +160,7 @@ def test_what_is_no_name_of_a_group_is_refused(broker: RunningBroker, group: str
         )
         (fetched,) = one.ask(ApiKey.OFFSET_FETCH, 9, fetch).groups
         assert fetched.error_code == Code.INVALID_GROUP_ID
-        modern = ConsumerGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=0)
+        modern = HEARTBEAT(group_id=group, member_id="m", member_epoch=0)
         answer = one.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, modern)
         assert answer.error_code == Code.INVALID_GROUP_ID
 
@@ -322,9 +328,7 @@ def test_every_version_finds_coordinators_of_groups_and_transactions(
 
 def test_epochs_that_nobody_was_told_are_fenced(broker: RunningBroker) -> None:
     def beat(epoch: int, **more: Any) -> Any:
-        return ConsumerGroupHeartbeatRequest(
-            group_id="modern", member_id="m", member_epoch=epoch, **more
-        )
+        return HEARTBEAT(group_id="modern", member_id="m", member_epoch=epoch, **more)
 
     with wire(broker) as one:
 
@@ -335,13 +339,15 @@ def test_epochs_that_nobody_was_told_are_fenced(broker: RunningBroker) -> None:
         assert code(beat(5)) == Code.UNKNOWN_MEMBER_ID
         assert code(beat(-3)) == Code.INVALID_REQUEST
         assert code(beat(0, server_assignor="mine")) == Code.UNSUPPORTED_ASSIGNOR
-        joins = {"rebalance_timeout_ms": 10_000, "topic_partitions": []}
+        joins: dict[str, Any] = {"rebalance_timeout_ms": 10_000, "topic_partitions": []}
         assert code(beat(0, subscribed_topic_regex="(", **joins)) == Code.INVALID_GROUP_ID
         assert code(beat(0, subscribed_topic_names=["a/b/c"], **joins)) == Code.INVALID_GROUP_ID
         assert code(beat(0, subscribed_topic_names=["none"], **joins)) == 0
         assert code(beat(99)) == Code.FENCED_MEMBER_EPOCH
-        owned = ConsumerGroupHeartbeatRequest.TopicPartitions(  # type: ignore[attr-defined]
-            topic_id=uuid.uuid4(), partitions=[1, 2, 3]
-        )
+        owned = HEARTBEAT.TopicPartitions(topic_id=uuid.uuid4(), partitions=[1, 2, 3])
         assert code(beat(1, topic_partitions=[owned])) == 0
         assert code(beat(-1)) == 0
+        joins["subscribed_topic_names"] = ["none"]
+        assert code(beat(0, instance_id="only", **joins)) == 0
+        second = HEARTBEAT(group_id="modern", member_id="o", member_epoch=1, instance_id="only")
+        assert code(second) == Code.FENCED_INSTANCE_ID

@@ -22,6 +22,7 @@ from millrace.broker.kafka import consumer_group_messages as messages
 from millrace.broker.kafka.coordination import GroupNames, coordinator_code
 from millrace.broker.kafka.errors import NO_ERROR, Code
 from millrace.broker.kafka.names import uuid_of
+from millrace.broker.kafka.operations import allowed_operations
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.rpc.hidden_topics import hidden_topics
@@ -114,6 +115,13 @@ class ConsumerGroupRequests:
         kept = None if machine is None else machine.membership.groups.get(group)
         current = Current() if kept is None else kept.current.get(member_id, Current())
         known = None if kept is None else kept.members.get(member_id)
+        holder = None if kept is None else kept.instances.get(message.instance_id or "")
+        if message.member_epoch != JOINING and holder not in (None, member_id):
+            return _refused(
+                request,
+                Code.FENCED_INSTANCE_ID,
+                f"the member {holder!r} has the instance id {message.instance_id!r} by now",
+            )
         said = await self._said(known, request)
         heartbeat = Heartbeat(member_id, self._confirmed(current, request), said)
         told = await self._groups.heartbeat(place, group, heartbeat, 0)
@@ -245,7 +253,11 @@ class ConsumerGroupRequests:
         if fields is None:
             why = f"there is no consumer group {name!r}"
             return kind(**empty, error_code=Code.GROUP_ID_NOT_FOUND, error_message=why)
-        return kind(**(empty | fields), error_code=NO_ERROR)
+        entry = kind(**(empty | fields), error_code=NO_ERROR)
+        if request.message.include_authorized_operations:
+            resource = named(ResourceKind.GROUPS, full)
+            entry.authorized_operations = await allowed_operations(request.caller, resource)
+        return entry
 
     async def _fields(self, group: Group, request: Request) -> dict[str, Any]:
         told = [current.assigned | current.revoking for current in group.current.values()]

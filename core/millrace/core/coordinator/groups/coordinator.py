@@ -525,7 +525,10 @@ def refusal_of_kafka(
     """
     if name not in machine.membership.occupied:
         return machine.classic.refusal_of_commit(name, committer, staged=staged)
-    member_id, _, epoch = committer
+    member_id, instance_id, epoch = committer
+    holder = machine.membership.occupied[name].instances.get(instance_id)
+    if instance_id and member_id and holder not in (None, member_id):
+        return Refused.FENCED_INSTANCE
     if member_id or not staged:
         machine.membership.check_commit(name, member_id, epoch, partitions)
     return None
