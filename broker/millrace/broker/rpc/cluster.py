@@ -34,6 +34,7 @@ from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import BrokerId, MonotonicMs, TopicId, TopicPartition
 from millrace.core.media import TopicMedia
 from millrace.core.metadata import topic_config
+from millrace.core.metadata.broker_levels import check_assignments
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import Listener
 from millrace.core.metadata.requests import (
@@ -102,6 +103,7 @@ _FORWARDED: Final = {
         ("DeleteQuotas", "delete_quotas", DeleteQuotas, "names", Operation.ADMINISTER),
     )
 }
+_WITH_ASSIGNMENTS: Final = frozenset({"create_topics", "alter_topics"})
 _QUOTA_USES_MAX: Final = 10_000
 _WITH_TOPICS: Final = (
     pb.CreateTopicsResponse,
@@ -340,7 +342,8 @@ class ClusterService:
     def _forward_method(self, forwarded: _Forwarded) -> ForwardMethod:
         """Return the method that passes a client's request on to the controller.
 
-        A request that the controller would refuse for its size is refused here, for less.
+        A request that the controller would refuse for its size is refused here, for less; and one
+        of which a controller of an earlier release would overlook something.
         """
         kind = forwarded.kind
 
@@ -349,6 +352,10 @@ class ClusterService:
             problem = count_problem(forwarded.request, count, self._channel.config)
             if problem is not None:
                 raise MalformedRequestError(problem)
+            if kind.name in _WITH_ASSIGNMENTS and any(
+                topic.assignment for topic in cast(Any, request).topics
+            ):
+                check_assignments(self._channel.metadata.cluster)
 
         async def forward(request: bytes, caller: Caller) -> Message:
             response = await self._channel.forward(kind, request, caller)

@@ -21,7 +21,8 @@ that level, and from then on no other broker is registered.
 A broker below level 4 takes a batch of format 2 for damage. So leaders refuse the batches of
 Kafka's clients as long as one is registered. Once there is none, and a broker has a listener for
 these clients, none is registered any more: logs may have such batches. It cannot read the
-generations of Kafka's groups either, so coordinators refuse their members as long.
+generations of Kafka's groups either, so coordinators refuse their members as long. As a controller
+it would overlook the replicas that a client assigns to new partitions, so that is refused, too.
 
 Source: Kafka's features (KIP-584), without a command that enables them.
 """
@@ -96,6 +97,15 @@ def check_kafka_groups(cluster: ClusterState) -> None:
         UnsupportedFeatureError: one does not; it says which brokers are to be upgraded.
     """
     _check_all(cluster, KAFKA_BATCHES, "groups of Kafka's clients")
+
+
+def check_assignments(cluster: ClusterState) -> None:
+    """Check that each registered broker knows replicas that a client assigns: one may be asked.
+
+    Raises:
+        UnsupportedFeatureError: one does not; it says which brokers are to be upgraded.
+    """
+    _check_all(cluster, KAFKA_BATCHES, "replicas of new partitions that are assigned by hand")
 
 
 def _check_all(cluster: ClusterState, level: int, what: str) -> None:

@@ -20,6 +20,7 @@ from millrace.broker.rpc.cluster import ClusterService
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.controller.request_limits import QUOTAS_AT_ONCE_MAX
 from millrace.core.ids import BrokerId
+from millrace.core.metadata.broker_levels import KAFKA_BATCHES
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.model import Listener, SideAddresses
 from millrace.core.topics import TopicName
@@ -192,3 +193,19 @@ def test_others_get_turns_of_the_loop_while_many_deleted_topics_are_listed() -> 
         return turns
 
     assert asyncio.run(story()) >= 19
+
+
+def test_replicas_by_hand_are_refused_while_a_controller_might_overlook_them() -> None:
+    for level in (KAFKA_BATCHES - 1, KAFKA_BATCHES):
+        channel: Any = Channel()
+        brokers = {0: SimpleNamespace(name="old", level=level)}
+        channel.metadata = SimpleNamespace(epoch=3, cluster=SimpleNamespace(brokers=brokers))
+        assignment = [pb.NewReplicas(replicas=[0])]
+        by_hand = pb.CreateTopicsRequest(topics=[pb.NewTopic(name="t", assignment=assignment)])
+        more = pb.AlterTopicsRequest(topics=[pb.TopicChange(name="t", assignment=assignment)])
+        asked(channel, "CreateTopics", by_hand.SerializeToString())
+        asked(channel, "AlterTopics", more.SerializeToString())
+        plain = pb.CreateTopicsRequest(topics=[pb.NewTopic(name="t")])
+        asked(channel, "CreateTopics", plain.SerializeToString())
+        known = ["create_topics", "alter_topics"] if level == KAFKA_BATCHES else []
+        assert [name for name, _ in channel.forwarded] == [*known, "create_topics"]
