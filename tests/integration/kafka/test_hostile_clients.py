@@ -15,6 +15,7 @@ import pytest
 from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.consumer import (
     FetchRequest,
+    JoinGroupRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
@@ -45,6 +46,8 @@ SETTINGS: dict[str, object] = {
     "limits.connections_per_host_rate_max": 1_000_000,
     "limits.message_ms_max": 2000,
     "groups.classic_rebalance_delay_ms": 0,
+    "groups.classic_group_bytes_max": MIB,
+    "groups.classic_partition_bytes_max": MIB,
 }
 
 
@@ -285,6 +288,31 @@ def test_a_group_that_is_named_often_is_told_once(hands: Any, honest: Honest) ->
     assert len(group.topics[0].partitions) == PARTITIONS
     described = hand.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["told"] * 1000))
     assert len(described.groups) == 1
+
+
+# --- Groups ----------------------------------------------------------------------------------
+
+
+def join(hand: Hand, group: str, metadata: bytes) -> Any:
+    kind: Any = JoinGroupRequest.JoinGroupRequestProtocol
+    return hand.ask(
+        ApiKey.JOIN_GROUP,
+        2,
+        JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=1000,
+            member_id="",
+            protocol_type="own",
+            protocols=[kind(name="p", metadata=metadata)],
+        ),
+    )
+
+
+def test_groups_whose_members_say_much_do_not_fill_the_memory(hands: Any) -> None:
+    hand = hands()
+    codes = {join(hand, f"large-{number}", bytes(900_000)).error_code for number in range(400)}
+    assert codes == {0, Code.GROUP_MAX_SIZE_REACHED}
 
 
 # --- Records ---------------------------------------------------------------------------------

@@ -479,6 +479,7 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
     config["groups"]["classic_session_timeout_ms_min"] = "2s"
     config["groups"]["classic_session_timeout_ms_max"] = "5min"
     config["groups"]["classic_group_bytes_max"] = "1MiB"
+    config["groups"]["classic_partition_bytes_max"] = "3MiB"
     config["kafka"] = {
         "auto_create_topics": True,
         "requests_in_flight_max": 7,
@@ -504,6 +505,7 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
     assert found.groups.classic_session_timeout_ms_min == 2000
     assert found.groups.classic_session_timeout_ms_max == 300_000
     assert found.groups.classic_group_bytes_max == 1 << 20
+    assert found.groups.classic_partition_bytes_max == 3 << 20
     assert found.kafka == KafkaConfig(
         auto_create_topics=True,
         requests_in_flight_max=7,

@@ -56,6 +56,7 @@ LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {
         "classic_session_timeout_ms_min",
         "classic_session_timeout_ms_max",
         "classic_group_bytes_max",
+        "classic_partition_bytes_max",
     ),
     "kafka": (
         "auto_create_topics",

@@ -78,6 +78,8 @@ class ClassicGroups:
         self._groups: dict[str, ClassicGroup] = {}  # Those that are not idle.
         self._begun_at = MonotonicMs(0)
         self._members = 0
+        self._sizes: dict[str, int] = {}  # Bytes of each of these groups.
+        self._bytes = 0  # Their sum.
         self._writes = 0
 
     # --- The log -------------------------------------------------------------------------------
@@ -106,6 +108,8 @@ class ClassicGroups:
             if generation.members
         }
         self._members = sum(group.size for group in self._groups.values())
+        self._sizes = {name: group.bytes for name, group in self._groups.items()}
+        self._bytes = sum(self._sizes.values())
 
     # --- Queries -------------------------------------------------------------------------------
 
@@ -257,7 +261,7 @@ class ClassicGroups:
         else:
             step.wait_for_assignment(member, token)
             if member.member_id == group.leader and not group.storing:
-                step.assign(request.assignments)
+                step.assign(request.assignments, self._room_beside(group))
         return self._done(step)
 
     def heartbeat(
@@ -339,6 +343,7 @@ class ClassicGroups:
             if token is not None
         ]
         self._groups, self._members = {}, 0
+        self._sizes, self._bytes = {}, 0
         return [Answer(token, refusal) for token in waiting]
 
     # --- Private -------------------------------------------------------------------------------
@@ -374,12 +379,18 @@ class ClassicGroups:
             return None, Refusal(Refused.FULL)
         return group, None
 
+    def _room_beside(self, group: ClassicGroup) -> int:
+        """Return how many bytes a group may have, beside the others."""
+        config = self._config
+        others = self._bytes - self._sizes.get(group.name, 0)
+        return min(config.classic_group_bytes_max, config.classic_partition_bytes_max - others)
+
     def _has_room(self, group: ClassicGroup, request: JoinRequest) -> bool:
         config, member = self._config, group.members.get(request.member_id)
         replaced = group.members.get(group.instances.get(request.instance_id, ""), member)
         said = sum(len(name) + len(metadata) for name, metadata in request.protocols)
         before = 0 if replaced is None else replaced.size
-        if group.bytes - before + said > config.classic_group_bytes_max:
+        if group.bytes - before + said > self._room_beside(group):
             return False
         if replaced is not None:
             waiting = sum(known.join is not None for known in group.members.values())
@@ -394,8 +405,11 @@ class ClassicGroups:
         group = step.group
         before = self._groups.pop(group.name, None)
         self._members += group.size - (0 if before is None else step.size_before)
+        self._bytes -= self._sizes.pop(group.name, 0)
         if not group.is_idle or group.storing or not self._is_stored(group):
             self._groups[group.name] = group
+            self._sizes[group.name] = size = group.bytes
+            self._bytes += size
         return step.effects
 
     def _is_stored(self, group: ClassicGroup) -> bool:

@@ -291,8 +291,13 @@ class Step:
         member.sync = token
         self.group.unsynced.pop(member.member_id, None)
 
-    def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """Store what the leader has brought; who is not named gets nothing."""
+    def assign(self, assignments: Mapping[str, bytes], bytes_max: int) -> None:
+        """Store what the leader has brought, if it fits; who is not named gets nothing.
+
+        Args:
+            assignments: by member id.
+            bytes_max: of these and what the members say.
+        """
         group = self.group
         said = sum(
             len(name) + len(metadata)
@@ -300,7 +305,7 @@ class Step:
             for name, metadata in member.protocols
         )
         brought = sum(len(assignments.get(member_id, b"")) for member_id in group.members)
-        if said + brought > self._config.classic_group_bytes_max:
+        if said + brought > bytes_max:
             self.rebalance("its assignments are too large", Refused.FULL)
             return
         for member_id, member in group.members.items():

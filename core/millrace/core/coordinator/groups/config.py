@@ -108,6 +108,15 @@ class GroupsConfig:
         minimum=16 << 10,
         maximum=4 << 20,
     )
+    classic_partition_bytes_max: int = setting(
+        32 << 20,
+        "Most bytes of what the members of all groups of Kafka's classic protocol in one partition "
+        "of the coordinators' topic say of themselves and are assigned; a member that does not fit "
+        "is refused. They take up to twice this memory of the broker that leads it.",
+        unit=Unit.BYTES,
+        minimum=64 << 10,
+        maximum=1 << 40,
+    )
 
     def validate(self) -> Iterator[str]:
         """Yield what is wrong between the settings."""
@@ -116,6 +125,11 @@ class GroupsConfig:
                 f"classic_session_timeout_ms_min = {self.classic_session_timeout_ms_min}: must be "
                 "at most classic_session_timeout_ms_max = "
                 f"{self.classic_session_timeout_ms_max}"
+            )
+        if self.classic_partition_bytes_max < self.classic_group_bytes_max:
+            yield (
+                f"classic_partition_bytes_max = {self.classic_partition_bytes_max}: must be at "
+                f"least classic_group_bytes_max = {self.classic_group_bytes_max}"
             )
         if 3 * self.heartbeat_interval_ms > self.session_timeout_ms:
             yield (

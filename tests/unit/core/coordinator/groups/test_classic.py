@@ -131,6 +131,26 @@ def test_members_that_say_too_much_do_not_fit() -> None:
     assert broker.refused(large) is Refused.FULL
 
 
+def test_groups_of_one_partition_that_say_too_much_together_do_not_fit() -> None:
+    broker = Coordinated(
+        GroupsConfig(
+            classic_group_bytes_max=48 << 10,
+            classic_partition_bytes_max=64 << 10,
+            classic_rebalance_delay_ms=0,
+        )
+    )
+    large = (Protocol("p", b"x" * (40 << 10)),)
+    broker.joined(broker.join(group="g", new_id="a", protocols=large))
+    assert broker.refused(broker.join(group="h", protocols=large)) is Refused.FULL
+    broker.joined(broker.join(group="i", new_id="b"))
+    token = broker.sync("b", 1, {"b": b"x" * (30 << 10)}, group="i")
+    assert broker.refused(token) is Refused.FULL
+    assert not broker.groups.stored
+    broker.leave(Leaving("a"), group="g")
+    broker.joined(broker.join(group="h", protocols=large))
+    assert broker.groups._bytes == sum(broker.groups._sizes.values())
+
+
 def test_assignments_that_are_too_large_are_refused_and_nothing_is_stored() -> None:
     broker = Coordinated(
         GroupsConfig(classic_group_bytes_max=16 << 10, classic_rebalance_delay_ms=0)
