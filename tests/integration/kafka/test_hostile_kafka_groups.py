@@ -24,12 +24,16 @@ from tests.integration.kafka.ends import KAFKA
 from tests.integration.running_broker import RunningBroker
 
 from millrace.broker.kafka import codec
-from millrace.broker.kafka.consumer_group_messages import ConsumerGroupHeartbeatRequest
+from millrace.broker.kafka.consumer_group_messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
 from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
 from millrace.client import SyncAdmin
 
 HEARTBEAT: Any = ConsumerGroupHeartbeatRequest
+DESCRIBE: Any = ConsumerGroupDescribeRequest
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +130,12 @@ def test_every_version_of_joining_and_leaving_works(broker: RunningBroker, versi
         left = one.ask(ApiKey.LEAVE_GROUP, min(version, 5), leaving)
         assert left.error_code == 0
         assert all(member.error_code == 0 for member in left.members or ())
+        asked = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
+        (described,) = one.ask(ApiKey.DESCRIBE_GROUPS, min(version, 6), asked).groups
+        assert (described.error_code, described.group_state) == (0, "Empty")
+        assert described.protocol_type == "consumer"
+        if version >= 3:
+            assert described.authorized_operations == {3, 6, 8}
         assert one.ask(ApiKey.HEARTBEAT, min(version, 4), beat).error_code == (
             Code.UNKNOWN_MEMBER_ID
         )
@@ -347,6 +357,11 @@ def test_epochs_that_nobody_was_told_are_fenced(broker: RunningBroker) -> None:
         owned = HEARTBEAT.TopicPartitions(topic_id=uuid.uuid4(), partitions=[1, 2, 3])
         assert code(beat(1, topic_partitions=[owned])) == 0
         assert code(beat(-1)) == 0
+        asked = DESCRIBE(group_ids=["modern", "nobody"], include_authorized_operations=True)
+        there, nobody = one.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, asked).groups
+        assert (there.error_code, there.group_state) == (0, "Empty")
+        assert there.authorized_operations == 1 << 3 | 1 << 6 | 1 << 8
+        assert nobody.error_code == Code.GROUP_ID_NOT_FOUND
         joins["subscribed_topic_names"] = ["none"]
         assert code(beat(0, instance_id="only", **joins)) == 0
         second = HEARTBEAT(group_id="modern", member_id="o", member_epoch=1, instance_id="only")

@@ -22,7 +22,7 @@ from millrace.broker.kafka import consumer_group_messages as messages
 from millrace.broker.kafka.coordination import GroupNames, coordinator_code
 from millrace.broker.kafka.errors import NO_ERROR, Code
 from millrace.broker.kafka.names import uuid_of
-from millrace.broker.kafka.operations import allowed_operations
+from millrace.broker.kafka.operations import allowed_operations, as_bits
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.rpc.hidden_topics import hidden_topics
@@ -256,7 +256,8 @@ class ConsumerGroupRequests:
         entry = kind(**(empty | fields), error_code=NO_ERROR)
         if request.message.include_authorized_operations:
             resource = named(ResourceKind.GROUPS, full)
-            entry.authorized_operations = await allowed_operations(request.caller, resource)
+            allowed = await allowed_operations(request.caller, resource)
+            entry.authorized_operations = as_bits(allowed)
         return entry
 
     async def _fields(self, group: Group, request: Request) -> dict[str, Any]:
