@@ -130,6 +130,18 @@ def test_a_topic_is_found_by_its_id(kafka_broker: RunningBroker, topic_name: str
     assert [topic.error_code for topic in found] == [0, Code.UNKNOWN_TOPIC_ID]
 
 
+def test_a_client_is_told_what_it_may_do_if_it_asks(
+    kafka_broker: RunningBroker, topic_name: str
+) -> None:
+    with SyncAdmin(kafka_broker.address) as admin:
+        admin.create_topic(topic_name, 1, 1)
+    topics = [MetadataRequest.MetadataRequestTopic(name=topic_name)]
+    for is_asked, told in ((True, {3, 4, 5, 6, 7, 8, 10, 11}), (False, None)):
+        request = MetadataRequest(topics=topics, include_topic_authorized_operations=is_asked)
+        (found,) = asked(kafka_broker, ApiKey.METADATA, 12, request).topics
+        assert found.authorized_operations == told
+
+
 def test_a_listener_shows_one_namespace(start_broker: StartBroker) -> None:
     broker = start_broker({**KAFKA, "listeners.clients_kafka.namespace": "pay"})
     with SyncAdmin(broker.address) as admin:
