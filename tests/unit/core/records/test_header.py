@@ -31,6 +31,9 @@ from millrace.core.records.header import (
     APPEND_TIME,
     BODY_BYTES_MAX,
     HEADER_BYTES,
+    KAFKA_FORMAT,
+    KAFKA_MAGIC,
+    MAGIC,
     SEQUENCE_MAX,
     TIMESTAMP_MAX,
     Attributes,
@@ -171,6 +174,44 @@ def test_impossible_numbers_are_refused_under_a_checksum_that_fits(numbers: Any)
         parse_header(resealed(BATCH, **numbers))
 
 
+KAFKA: dict[str, Any] = {
+    "magic": KAFKA_MAGIC,
+    "attributes": 0,
+    "stored_length": 61,
+    "inflated_length": 61,
+}
+
+
+def test_a_batch_of_kafkas_may_have_two_times_without_columns_or_none() -> None:
+    for base, top in ((NOON, NOON + 5), (-1, NOON), (-1, -1)):
+        header = parse_header(resealed(BATCH, **KAFKA, base_timestamp=base, max_timestamp=top))
+        assert header.format == KAFKA_FORMAT
+        assert (header.base_timestamp, header.largest_timestamp) == (base, top)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"record_count": 0},
+        {"stored_length": 60},
+        {"inflated_length": 60},
+        {"base_timestamp": -2},
+        {"base_timestamp": NOON, "max_timestamp": -1},
+    ],
+)
+def test_impossible_numbers_of_kafkas_batches_are_refused(numbers: dict[str, int]) -> None:
+    with pytest.raises(CorruptBatchError, match="impossible numbers"):
+        parse_header(resealed(BATCH, **{**KAFKA, **numbers}))
+
+
+@pytest.mark.parametrize(
+    "attributes", [Attributes.CONTROL, Attributes.VALUES, Attributes.KEYS_EMPTY, 0x40]
+)
+def test_a_batch_of_kafkas_has_no_columns_and_ends_no_transaction(attributes: int) -> None:
+    with pytest.raises(UnsupportedFormatError):
+        parse_header(resealed(BATCH, **{**KAFKA, "attributes": attributes}))
+
+
 def test_numbers_at_the_very_edge_are_possible() -> None:
     header = parse_header(
         resealed(
@@ -254,9 +295,14 @@ def test_any_bytes_are_refused_by_a_typed_error(data: bytes) -> None:
         parse_header(data)
 
 
-@given(st.binary(min_size=HEADER_BYTES - 8, max_size=HEADER_BYTES - 8))
-def test_any_sealed_bytes_are_refused_or_can_be_calculated_with(fields: bytes) -> None:
-    covered = b"MRB\x01" + fields
+@given(
+    st.sampled_from([MAGIC, KAFKA_MAGIC]),
+    st.binary(min_size=HEADER_BYTES - 8, max_size=HEADER_BYTES - 8),
+)
+def test_any_sealed_bytes_are_refused_or_can_be_calculated_with(
+    magic: bytes, fields: bytes
+) -> None:
+    covered = magic + fields
     data = covered + struct.pack("<I", crc32c.crc32c(covered))
     try:
         header = parse_header(data)
