@@ -613,10 +613,10 @@ def levels(min_level: int, max_level: int) -> list[Feature]:
 @pytest.mark.parametrize(
     ("features", "words"),
     [
-        ([], ["speaks no level", "this broker levels 1 to 3", "upgrade the broker that calls"]),
+        ([], ["speaks no level", "this broker levels 1 to 4", "upgrade the broker that calls"]),
         (
-            levels(4, 5),
-            ["speaks levels 4 to 5", "levels 1 to 3", "upgrade the cluster's brokers first"],
+            levels(5, 6),
+            ["speaks levels 5 to 6", "levels 1 to 4", "upgrade the cluster's brokers first"],
         ),
         ([Feature(name="something-else", min_level=1, max_level=1)], ["speaks no level"]),
     ],
