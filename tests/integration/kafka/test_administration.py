@@ -12,8 +12,10 @@ from kafka.admin import ACLFilter, ACLOperation, ACLPermissionType, ConfigResour
 from kafka.admin import ResourceType as AclResourceType
 from kafka.errors import (
     InvalidPartitionsError,
+    InvalidTopicError,
     SecurityDisabledError,
     TopicAlreadyExistsError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from kafka.protocol.admin import (
@@ -733,3 +735,33 @@ def test_more_topics_than_a_request_may_have_are_refused(kafka_broker: RunningBr
     found = asked(kafka_broker, ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics)).topics
     assert {topic.error_code for topic in found} == {Code.INVALID_REQUEST}
     assert "request_topics_max" in found[0].error_message
+
+
+# Namespaces.
+
+
+def test_topics_of_other_namespaces_are_not_there(start_broker: StartBroker) -> None:
+    """K7: by name or by id, also for who may do everything."""
+    broker = start_broker({**KAFKA, "listeners.clients_kafka.namespace": "pay"})
+    with SyncAdmin(broker.address) as admin:
+        for name in ("pay/mine", "other/theirs"):
+            admin.create_topic(name, 1, 1)
+        theirs = UUID(bytes=bytes(admin.describe_topics(["other/theirs"])["other/theirs"].topic_id))
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap(broker))) as client:
+        (shown,) = client.describe_topic_partitions([])["topics"]
+        assert shown["name"] == "mine"
+        assert client.list_config_resources(["TOPIC"]) == {"topic": ["mine"]}
+        (described,) = client.describe_log_dirs()
+        (directory,) = described["log_dirs"]
+        assert [topic["name"] for topic in directory["topics"]] == ["mine"]
+        for name in ("theirs", "other/theirs"):
+            with pytest.raises((UnknownTopicOrPartitionError, InvalidTopicError)):
+                client.delete_topics([name])
+            with pytest.raises((UnknownTopicOrPartitionError, InvalidTopicError)):
+                client.create_partitions({name: 2})
+        with pytest.raises(UnknownTopicIdError):
+            client.delete_topics([theirs])
+        elections = client.elect_leaders(0).replica_election_results
+        assert [election.topic for election in elections] == ["mine"]
+    with SyncAdmin(broker.address) as admin:
+        assert set(admin.list_topics()) >= {"pay/mine", "other/theirs"}
