@@ -7,7 +7,7 @@ broker's memory is bounded, and it goes on.
 
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -71,11 +71,32 @@ def varint(number: int) -> bytes:
 
 
 class Sample:
-    """Lays out a request, with one entry in each list."""
+    """Lays out a request.
 
-    def __init__(self, key: int, version: int, topic: str, topic_id: bytes) -> None:
+    Args:
+        key: of the request.
+        version: of it.
+        topic: its texts, but for those of `texts`.
+        topic_id: its ids.
+        texts: by the names of fields.
+        numbers: likewise.
+        entries: of each list, 0 or 1.
+    """
+
+    def __init__(
+        self,
+        key: int,
+        version: int,
+        topic: str,
+        topic_id: bytes,
+        *,
+        texts: Mapping[str, str] = TEXTS,
+        numbers: Mapping[str, int] = NUMBERS,
+        entries: int = 1,
+    ) -> None:
         self.version = version
         self.topic, self.topic_id = topic, topic_id
+        self.texts, self.numbers, self.entries = texts, numbers, entries
         found = codec.request_class(key)
         self.is_compact = bool(found.flexible_version_q(version))
         self.body = self._struct(found._struct)
@@ -90,7 +111,8 @@ class Sample:
     def _field(self, field: Any) -> bytes:
         is_nullable = field.nullable_for_version_q(self.version)
         if field.is_array():
-            return self._length(1, ">i") + self._item(field.array_of, field.name)
+            count = self._length(self.entries, ">i")
+            return count + self.entries * self._item(field.array_of, field.name)
         if field.is_struct():
             return (b"\x01" if is_nullable else b"") + self._struct(field)
         if is_nullable and field.name in NULLS:
@@ -102,7 +124,7 @@ class Sample:
             return self._struct(field)
         match field.type_str:
             case "string":
-                said = TEXTS.get(name, self.topic).encode()
+                said = self.texts.get(name, self.topic).encode()
                 return self._length(len(said), ">h") + said
             case "bytes" | "records":
                 records = batch_of([Record(b"v", b"k")])

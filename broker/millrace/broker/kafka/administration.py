@@ -30,6 +30,7 @@ from millrace.broker.kafka.operations import allowed_operations, as_bits
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
 from millrace.broker.kafka.topic_settings import ShownSetting, shown, to_ours
+from millrace.broker.rpc.resources import topic_resource
 from millrace.core.errors import (
     AccessDeniedError,
     InvalidConfigError,
@@ -40,7 +41,7 @@ from millrace.core.errors import (
     MillraceError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.guard.access import ResourceKind, named
+from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import NO_BROKER, TopicId
 from millrace.core.metadata.topic_config import SETTINGS
 from millrace.core.words import count
@@ -246,7 +247,7 @@ class TopicRequests:
 
     async def _describe(self, request: Request) -> Any:
         message, names = request.message, self._parts.names
-        page, following = self._page(message)
+        page, following = self._page(message, await self._seen(request))
         call = pb.GetMetadataRequest(
             topics=[names.full(piece.name) for piece in page], brokers_only=not page
         )
@@ -275,25 +276,33 @@ class TopicRequests:
             version=request.version, topics=described, next_cursor=following
         )
 
-    def _page(self, message: Any) -> tuple[list["_Piece"], Any]:
-        """Return what an answer is to have, and where the next one begins; None: there is none."""
+    async def _seen(self, request: Request) -> dict[str, int]:
+        """Return the partitions of each topic that the caller sees, of those that it asks for."""
         names, known = self._parts.names, self._parts.broker.channel.metadata.topics
+        asked = {topic.name for topic in request.message.topics}
+        found = [
+            (name, topic)
+            for full, topic in known.items()
+            if (name := names.of_topic(full)) is not None and (not asked or name in asked)
+        ]
+        seen = await request.caller.seen(
+            Operation.DESCRIBE, found, lambda entry: topic_resource(entry[1].name)
+        )
+        return {name: len(topic.partitions) for name, topic in seen}
+
+    def _page(self, message: Any, seen: Mapping[str, int]) -> tuple[list["_Piece"], Any]:
+        """Return what an answer is to have, and where the next one begins; None: there is none."""
         begin, first = "", 0
         if (cursor := message.cursor) is not None:
             begin, first = cursor.topic_name, max(cursor.partition_index, 0)
-        asked: Iterable[str | None] = {topic.name for topic in message.topics}
-        wanted = asked or map(names.of_topic, known)
+        wanted: Iterable[str] = {topic.name for topic in message.topics} or seen
         room = max(1, min(message.response_partition_limit, _PARTITIONS_MAX))
         page: list[_Piece] = []
-        for name in sorted(name for name in wanted if name is not None and name >= begin):
+        for name in sorted(name for name in wanted if name >= begin):
             begins = first if name == begin else 0
             if not room:
                 return page, _cursor(name, begins)
-            try:
-                topic = known.get(names.topic(name))
-            except MillraceError:
-                topic = None  # No topic has such a name.
-            count = 0 if topic is None else max(0, len(topic.partitions) - begins)
+            count = max(0, seen.get(name, 0) - begins)
             page.append(_Piece(name, begins, begins + min(count, room)))
             if count > room:
                 return page, _cursor(name, begins + room)

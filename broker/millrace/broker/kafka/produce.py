@@ -63,6 +63,7 @@ from millrace.core.errors import (
     RefreshMetadataError,
     RetriableError,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
     UnsupportedFeatureError,
@@ -349,6 +350,9 @@ class _Connection:
         """Answer a request of which nothing was appended."""
         self._service.memory.give_back(produced.size, self._memory)
         self._appends.on_refused(error)
+        if isinstance(error, TransactionalIdAuthorizationFailedError):
+            for part in produced.parts:  # Also where there is no such topic: that is not told.
+                part.refused = error
         self._send(produced, [error for part in produced.parts if part.refused is None], ())
 
     def _on_judged(self, request: AppendRequest) -> None:

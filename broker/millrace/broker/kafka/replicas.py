@@ -21,6 +21,7 @@ from kafka.protocol.admin import (
 
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.administration import refusal_in
+from millrace.broker.kafka.coordination import check
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
@@ -33,7 +34,7 @@ from millrace.core.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.guard.access import Operation
+from millrace.core.guard.access import CLUSTER, Operation
 from millrace.core.ids import NO_BROKER, NO_TIMESTAMP, TopicId, TopicPartition
 from millrace.core.metadata.model import PartitionState, Topic
 from millrace.core.replica.log.producer_states import PRODUCERS_MAX
@@ -110,10 +111,24 @@ class ReplicaRequests:
         response = await self._parts.local.call(method, request, caller)
         return dict(zip(entries, map(refusal_in, response.results), strict=True))
 
+    async def _check(self, request: Request) -> None:
+        """Refuse who may not move leaders and replicas: some answers are made without a call.
+
+        Raises:
+            MillraceError: says why.
+        """
+        await check(self._parts, request, Operation.ADMINISTER, [CLUSTER])
+
     # --- Elections ---------------------------------------------------------------------------
 
     async def _elect_leaders(self, request: Request) -> Any:
         message = request.message
+        try:
+            await self._check(request)
+        except MillraceError as error:
+            return ElectLeadersResponse(
+                version=request.version, error_code=code_of(error), replica_election_results=[]
+            )
         is_unclean = message.election_type == _UNCLEAN and request.version > 0
         results: dict[_Named, tuple[int, str | None]] = {}
         wanted: dict[_Named, common_pb2.TopicPartition] = {}
@@ -171,6 +186,15 @@ class ReplicaRequests:
 
     async def _reassign(self, request: Request) -> Any:
         message = request.message
+        try:
+            await self._check(request)
+        except MillraceError as error:
+            return AlterPartitionReassignmentsResponse(
+                version=request.version,
+                error_code=code_of(error),
+                error_message=error.message,
+                responses=[],
+            )
         results: dict[_Named, tuple[int, str | None]] = {}
         wanted: dict[_Named, pb.Reassignment] = {}
         for topic in message.topics:
