@@ -1,6 +1,7 @@
 """What Kafka's clients wrote lies in the logs of three brokers beside batches of columns: it is
 replicated, compacted, recovered and read as those are."""
 
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,37 @@ def test_logs_of_both_formats_are_the_same_after_kills_and_for_readers_of_both_k
             broker.stop()
         for broker in cluster.brokers:
             assert formats_of(broker) >= {COLUMNS_FORMAT, KAFKA_FORMAT}
+
+
+def test_append_time_is_what_both_kinds_of_readers_see(
+    kafka_broker: RunningBroker, topic_name: str
+) -> None:
+    """K3: librdkafka checks the checksum that the leader has renewed."""
+    with SyncAdmin(kafka_broker.address) as admin:
+        config = {"message.timestamp.type": "LogAppendTime"}
+        admin.create_topic(topic_name, partitions=1, replication_factor=1, config=config)
+    producer = confluent.Producer({"bootstrap.servers": bootstrap(kafka_broker)})
+    before = time.time_ns() // 1_000_000
+    for number in range(3):
+        producer.produce(topic_name, b"%d" % number, timestamp=1000 + number)
+    assert producer.flush(30) == 0
+    settings = {
+        "bootstrap.servers": bootstrap(kafka_broker),
+        "group.id": "none",
+        "enable.auto.commit": False,
+        "check.crcs": True,
+    }
+    consumer = confluent.Consumer(settings)
+    try:
+        consumer.assign([confluent.TopicPartition(topic_name, 0, 0)])
+        messages = [consumer.poll(30) for _ in range(3)]
+    finally:
+        consumer.close()
+    assert [message.value() for message in messages] == [b"0", b"1", b"2"]
+    kinds, times = zip(*(message.timestamp() for message in messages), strict=True)
+    assert set(kinds) == {confluent.TIMESTAMP_LOG_APPEND_TIME}
+    assert before <= times[0] <= time.time_ns() // 1_000_000
+    with SyncConsumer(kafka_broker.address) as reader:
+        reader.assign({(topic_name, 0): 0})
+        found = [next(iter(reader)) for _ in range(3)]
+    assert [record.timestamp for record in found] == list(times)
