@@ -540,6 +540,16 @@ def test_every_version_of_describe_configs_is_answered(
     assert not found[4].configs
 
 
+def test_a_group_shows_what_counts_for_its_members(librdkafka: Any) -> None:
+    resource = confluent_admin.ConfigResource("group", "of-nobody-yet")
+    found = result_of(librdkafka.describe_configs([resource]))
+    assert {name: entry.value for name, entry in found.items()} == {
+        "consumer.heartbeat.interval.ms": "3000",
+        "consumer.session.timeout.ms": "10000",
+    }
+    assert all(entry.is_read_only for entry in found.values())
+
+
 def test_a_broker_shows_all_its_settings(librdkafka: Any) -> None:
     resource = confluent_admin.ConfigResource("broker", "0")
     found = result_of(librdkafka.describe_configs([resource]))

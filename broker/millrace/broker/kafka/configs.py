@@ -24,6 +24,7 @@ from kafka.protocol.admin import (
 
 from millrace.broker.kafka.administration import answers_of_each, refusal_in
 from millrace.broker.kafka.codec import ListEncoder
+from millrace.broker.kafka.coordination import GroupNames
 from millrace.broker.kafka.errors import NO_ERROR, code_of
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
@@ -65,6 +66,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigOperation(IntEnum):
@@ -81,6 +83,7 @@ class ConfigRequests:
 
     def __init__(self, parts: KafkaParts) -> None:
         self._parts = parts
+        self._groups = GroupNames(parts)
         self._of_broker = {name: setting for name, setting, _ in named_values(parts.broker.config)}
 
     def served(self) -> Mapping[int, Served]:
@@ -116,6 +119,8 @@ class ConfigRequests:
                     found = shown(_found(topics[resource.resource_name]))
                 elif resource.resource_type == ResourceType.BROKER:
                     found = await self._broker(resource.resource_name, request)
+                elif resource.resource_type == ResourceType.GROUP:
+                    found = await self._group(resource.resource_name, request)
                 else:
                     raise _no_settings(resource.resource_type)
             except MillraceError as error:
@@ -181,6 +186,34 @@ class ConfigRequests:
         for setting in settings:  # Two of ours may stand for one of Kafka's.
             by_name.setdefault(setting.name, setting)
         return [setting for _, setting in sorted(by_name.items())]
+
+    async def _group(self, name: str, request: Request) -> list[ShownSetting]:
+        """Return what counts for the members of any group, also of one that there is not (KIP-848).
+
+        Raises:
+            MillraceError: the caller may not see the group.
+        """
+        await self._groups.full(name, Operation.DESCRIBE, request)
+        config = self._parts.broker.config.groups
+        return [
+            ShownSetting(
+                name=kafka,
+                value=str(value),
+                default=str(value),
+                source=ConfigSource.DEFAULT,
+                kind=ConfigType.INT,
+                documentation=f"Millrace's `groups.{ours}` of the broker.",
+                is_read_only=True,
+            )
+            for kafka, ours, value in (
+                (
+                    "consumer.heartbeat.interval.ms",
+                    "heartbeat_interval_ms",
+                    config.heartbeat_interval_ms,
+                ),
+                ("consumer.session.timeout.ms", "session_timeout_ms", config.session_timeout_ms),
+            )
+        ]
 
     def _of_kafka(self) -> Iterator[ShownSetting]:
         """Yield what tools look for in a broker of Kafka's."""
@@ -338,8 +371,9 @@ def _found(topic: pb.TopicMetadata | MillraceError) -> pb.TopicMetadata:
 
 def _no_settings(resource_type: int) -> MillraceError:
     return UnsupportedFeatureError(
-        f"resources of the type {resource_type} have no settings here: topics "
-        f"({int(ResourceType.TOPIC)}) and brokers ({int(ResourceType.BROKER)}) have"
+        f"resources of the type {resource_type} have no settings here that are changed or shown "
+        f"in this way: topics ({int(ResourceType.TOPIC)}) and brokers ({int(ResourceType.BROKER)}) "
+        "have"
     )
 
 
