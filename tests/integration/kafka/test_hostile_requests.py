@@ -136,7 +136,7 @@ class Sample:
             case "float64":
                 return struct.pack(">d", 1.0)
             case kind:
-                return struct.pack(SIZES[kind], NUMBERS.get(name, 0))
+                return struct.pack(SIZES[kind], self.numbers.get(name, 0))
 
 
 @pytest.fixture(scope="module")

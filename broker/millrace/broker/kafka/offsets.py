@@ -109,8 +109,13 @@ class OffsetRequests:
                 ):
                     continue
                 if each.timestamp < 0 and version < _SINCE.get(each.timestamp, version + 1):
-                    answer.error_code = Code.UNSUPPORTED_VERSION
-                elif each.timestamp not in (_LATEST_ELSEWHERE, _EARLIEST_TO_MOVE):
+                    denied = self._denied(wanted.name, Operation.DESCRIBE, request.caller)
+                    answer.error_code = denied or Code.UNSUPPORTED_VERSION
+                elif each.timestamp in (_LATEST_ELSEWHERE, _EARLIEST_TO_MOVE):
+                    answer.error_code = self._denied(
+                        wanted.name, Operation.DESCRIBE, request.caller
+                    )
+                else:
                     _add_query(found, topic, each)
                     asked.append(answer)
             topics.append(_ListedTopic(name=wanted.name, partitions=answers))
@@ -185,7 +190,8 @@ class OffsetRequests:
                     )
                     asked.append(answer)
             except MillraceError as error:
-                answer.error_code = _code(code_of(error))
+                denied = self._denied(wanted.name, Operation.DELETE, request.caller)
+                answer.error_code = denied or _code(code_of(error))
         for answer, result in await self._answered("DeleteRecords", asked, found, request):
             answer.low_watermark = result.low_watermark
         return _DeletedTopic(name=wanted.name, partitions=answers)
@@ -225,9 +231,13 @@ class OffsetRequests:
 
     def _unknown(self, name: str, operation: Operation, caller: GuardedCaller) -> int:
         """Return the code for what there is not: who may not ask is not told whether there is."""
+        return self._denied(name, operation, caller) or Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _denied(self, name: str, operation: Operation, caller: GuardedCaller) -> int:
+        """Return the code for who may not do something with a topic; 0: the caller may."""
         resource = self._topics.resource(name)
         refused = None if resource is None else caller.refusal(operation, resource)
-        return Code.UNKNOWN_TOPIC_OR_PARTITION if refused is None else code_of(refused)
+        return NO_ERROR if refused is None else code_of(refused)
 
     async def _answered(
         self, method: str, asked: Sequence[Any], found: Any, request: Request
