@@ -446,6 +446,7 @@ FULL: Document = {
         "clientsDrpc": {"enabled": True},
         "outsideDrpc": {"brokers": [{"name": f"{'c' * 30}-b-0", "nodePort": 30_003}]},
         "replicasDrpc": {"enabled": True},
+        "kafka": {"enabled": True, "namespace": "n" * 63},
     },
     "allowedTopics": {"namespaces": {"from": "Selector", "selector": _SELECTOR}},
     "volumeDeletion": "Delete",

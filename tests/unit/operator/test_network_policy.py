@@ -12,6 +12,7 @@ from millrace.operator.reconcile.resources import cluster_of
 POOL = {"name": "b", "volumes": [{"name": "data", "size": "1Gi"}]}
 BROKER = {"millrace.dev/cluster": "c", "app.kubernetes.io/component": "broker"}
 OUTSIDE = {"outside": {"type": "NodePort"}, "outsideDrpc": {}}
+KAFKA = {"kafka": {"enabled": True}}
 
 
 class End(NamedTuple):
@@ -121,13 +122,22 @@ def test_a_cluster_says_who_reads_metrics() -> None:
     assert judged.entered(CLIENT) == CLIENTS
 
 
+def test_clients_of_kafka_are_clients_as_all_others() -> None:
+    peer = {"podSelector": {"matchLabels": {"app": "orders"}}}
+    judged = Judged(listeners=KAFKA, networkPolicy={"clients": [peer]})
+    assert "client-kafka" in judged.entered(OPERATOR)
+    assert "client-kafka" not in judged.entered(SOMEWHERE)
+
+
 def test_clients_outside_come_from_any_address() -> None:
     peer = {"podSelector": {"matchLabels": {"app": "orders"}}}
     judged = Judged(listeners=OUTSIDE, networkPolicy={"clients": [peer], "metrics": [peer]})
     assert judged.entered(SOMEWHERE) == {"outside", "outside-drpc"}
 
 
-@pytest.mark.parametrize("spec", [{}, {"tls": {}}, {"tls": {}, "listeners": OUTSIDE}])
+@pytest.mark.parametrize(
+    "spec", [{}, {"tls": {}}, {"tls": {}, "listeners": OUTSIDE}, {"listeners": KAFKA}]
+)
 def test_each_port_of_a_pod_is_open_to_those_whom_it_is_for(spec: dict[str, Any]) -> None:
     judged = Judged(**spec)
     assert judged.entered(PEER) == judged.ports.keys()

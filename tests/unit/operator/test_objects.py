@@ -13,6 +13,7 @@ from millrace.core.broker_config import BrokerConfig
 from millrace.core.coordinator.transactions.config import TransactionsConfig
 from millrace.core.errors import InvalidConfigError
 from millrace.core.kafka_config import KafkaConfig
+from millrace.core.listeners_config import KafkaListenerConfig
 from millrace.core.settings import sections_of, settings_of
 from millrace.operator.model.broker_settings import LACKING_BEFORE
 from millrace.operator.model.cluster import POD_VOLUMES
@@ -224,6 +225,41 @@ def test_drpc_is_switched_off_for_a_side(side: str, port: str, name: str, tmp_pa
     assert len(entries) == 3
     for document in made.values():
         assert f"'{port}'" not in str(document)
+
+
+def test_kafkas_clients_in_pods_begin_at_the_bootstrap_service_and_are_told_pods(
+    tmp_path: Path,
+) -> None:
+    made = objects(listeners={"kafka": {"enabled": True, "namespace": "shop"}})
+    (container,) = pod_of(made["StatefulSet", "c-b"])["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert len(set(ports.values())) == len(ports)
+    entries = {entry.name: entry.config for entry in loaded(tmp_path, made).listeners.entries}
+    listener = entries["clients_kafka"]
+    assert isinstance(listener, KafkaListenerConfig)
+    assert (listener.host, listener.port) == ("0.0.0.0", ports["client-kafka"])
+    assert (listener.advertised_host, listener.advertised_port) == (
+        "$(POD_NAME).c-brokers.logs.svc",
+        0,
+    )
+    assert listener.namespace == "shop"
+    named = {port["name"] for port in made["Service", "c-brokers"]["spec"]["ports"]}
+    assert named == set(ports)
+    first = made["Service", "c-bootstrap"]["spec"]["ports"]
+    assert [(port["name"], port["port"], port["targetPort"]) for port in first] == [
+        ("client", 7092, 7092),
+        ("client-kafka", 9092, "client-kafka"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "spec", [{}, {"version": "0.2.0", "listeners": {"kafka": {"enabled": True}}}]
+)
+def test_kafkas_clients_are_served_only_where_the_cluster_says_so_and_brokers_can(
+    spec: dict[str, Any],
+) -> None:
+    for document in objects(**spec).values():
+        assert "kafka" not in str(document).lower()
 
 
 @pytest.mark.parametrize(

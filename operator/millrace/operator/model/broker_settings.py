@@ -15,14 +15,15 @@ from millrace.core.settings import to_text
 from millrace.operator.model.cluster import Cluster, Pool, Volume
 from millrace.operator.model.ports import (
     CLIENT_DRPC_PORT_NAME,
+    CLIENT_KAFKA_PORT_NAME,
     CLIENT_PORT,
     METRICS_PORT,
     OUTSIDE_DRPC_PORT_NAME,
     OUTSIDE_PORT,
     REPLICA_DRPC_PORT_NAME,
     REPLICA_PORT,
-    drpc_ports,
     outside_ports,
+    twin_ports,
 )
 from millrace.operator.model.security import AccessMode, TlsMode
 
@@ -83,10 +84,11 @@ _ADDRESS_SETTLE_MS: Final = 30_000
 """How long CoreDNS may answer with the old address of a recreated pod, in its usual setup (`ttl 30`
 and `cache 30`).
 """
-_DRPC_LISTENERS: Final = {
+_TWINS: Final = {
     CLIENT_DRPC_PORT_NAME: "CLIENTS_DRPC",
     REPLICA_DRPC_PORT_NAME: "REPLICAS_DRPC",
     OUTSIDE_DRPC_PORT_NAME: "OUTSIDE_DRPC",
+    CLIENT_KAFKA_PORT_NAME: "CLIENTS_KAFKA",
 }
 
 
@@ -154,10 +156,13 @@ def variables_if_known(cluster: Cluster) -> Iterator[tuple[str, str]]:
         # A pod's listeners are reached from elsewhere: without both, no broker starts.
         yield f"{IF_KNOWN}INSECURE", "true"
     # All else of these listeners is as of those of gRPC.
-    ports = {**drpc_ports(cluster), **outside_ports(cluster)}
-    for name, listener in _DRPC_LISTENERS.items():
+    ports = {**twin_ports(cluster), **outside_ports(cluster)}
+    for name, listener in _TWINS.items():
         if name in ports:
             yield f"{IF_KNOWN}LISTENERS__{listener}__PORT", str(ports[name])
+    if CLIENT_KAFKA_PORT_NAME in ports:
+        namespace = cluster.spec.listeners.kafka.namespace
+        yield f"{IF_KNOWN}LISTENERS__CLIENTS_KAFKA__NAMESPACE", namespace
 
 
 def _in_toml(section: str, chosen: Mapping[str, object]) -> dict[str, object]:

@@ -220,6 +220,9 @@ def cluster_definition() -> Schema:
             "tlsBootstrap": _text(
                 "Where they connect first by TLS, while the other address is in plain text."
             ),
+            "kafkaBootstrap": _text(
+                "Where clients of Kafka in this Kubernetes cluster connect first."
+            ),
             "outsideBootstrap": _text("Where clients outside of it connect first."),
             "outsideTlsBootstrap": _text(
                 "Where they connect first by TLS, while the other address is in plain text."

@@ -4,6 +4,8 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
+from millrace.core.topics import NAMESPACE_LENGTH_MAX
+
 DnsLabel = Annotated[
     str, Meta(pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", min_length=1, max_length=253)
 ]
@@ -11,6 +13,12 @@ DnsLabel = Annotated[
 
 PartName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=20)]
 """A name that is part of the names of pods."""
+
+NamespaceName = Annotated[
+    str,
+    Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=NAMESPACE_LENGTH_MAX),
+]
+"""A namespace of Millrace, which is one of Kubernetes, too."""
 
 VolumeName = Annotated[str, Meta(pattern=r"^[a-z0-9]+$", max_length=20)]
 """The name of a volume. Without a hyphen: claims are called `<volume>-<cluster>-<pool>-<number>`,

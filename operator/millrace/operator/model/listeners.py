@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Final, Literal
 from msgspec import Meta, Struct, field
 
 from millrace.core.addresses import PORT_MAX
-from millrace.operator.model.fields import DnsLabel, LabelKey, Rule
+from millrace.core.topics import DEFAULT_NAMESPACE
+from millrace.operator.model.fields import DnsLabel, LabelKey, NamespaceName, Rule
 
 BROKERS_MAX = 250
 
@@ -185,6 +186,16 @@ class DrpcListener(Struct, frozen=True, kw_only=True, rename="camel"):
     """`false`: there is none."""
 
 
+class KafkaListener(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A port for clients of Kafka beside that of gRPC."""
+
+    enabled: bool = False
+    """`true`: clients of Kafka in the Kubernetes cluster connect to port 9092 of the Service
+    `<cluster>-bootstrap`."""
+    namespace: NamespaceName = DEFAULT_NAMESPACE
+    """The namespace of Millrace's topics that they see, by names without it. They see no others."""
+
+
 class Listeners(Struct, frozen=True, kw_only=True, rename="camel"):
     """The listeners of the brokers, beside those of gRPC for pods and brokers."""
 
@@ -203,5 +214,7 @@ class Listeners(Struct, frozen=True, kw_only=True, rename="camel"):
     outside_drpc: OutsideDrpcListener | None = None
     """DRPC for clients outside, who reach it at the Service of each broker, and fall back to gRPC.
     `{}` suffices. Unset: none."""
+    kafka: KafkaListener = field(default_factory=KafkaListener)
+    """Kafka's protocol for clients in the Kubernetes cluster. Unset: not served."""
     replicas_drpc: DrpcListener = field(default_factory=DrpcListener)
     """DRPC between brokers, which fall back to gRPC."""

@@ -26,8 +26,8 @@ from millrace.operator.model.ports import (
     BROKER_PORTS,
     OUTSIDE_PORT,
     OUTSIDE_PORT_NAME,
-    drpc_ports,
     outside_ports,
+    twin_ports,
 )
 
 USUAL_API_PORTS: Final = (443, 6443)
@@ -55,7 +55,7 @@ def policy_spec(
         operator_namespace: where the operator runs; empty: in no pod.
     """
     rules = cluster.spec.network_policy
-    numbers = {**BROKER_PORTS, **drpc_ports(cluster), **outside_ports(cluster)}
+    numbers = {**BROKER_PORTS, **twin_ports(cluster), **outside_ports(cluster)}
     if cluster.spec.tls is not None:  # Pods may be a step behind.
         numbers |= BESIDE_PORTS
         if cluster.spec.listeners.outside is not None:

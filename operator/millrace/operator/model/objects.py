@@ -34,14 +34,16 @@ from millrace.operator.model.images import with_version
 from millrace.operator.model.network_policy import USUAL_API_PORTS, policy_spec
 from millrace.operator.model.pod_tls import secure
 from millrace.operator.model.ports import (
+    CLIENT_KAFKA_PORT,
+    CLIENT_KAFKA_PORT_NAME,
     CLIENT_PORT,
     CLIENT_TLS_PORT,
     CLIENT_TLS_PORT_NAME,
     METRICS_PORT,
     OUTSIDE_DRPC_PORT_NAME,
-    broker_ports,
-    drpc_ports,
+    inside_ports,
     outside_ports,
+    serves_kafka,
 )
 from millrace.operator.model.security import TlsMode
 
@@ -153,6 +155,12 @@ def tls_bootstrap_address(cluster: Cluster) -> str:
     return f"{cluster.name}-bootstrap.{cluster.namespace}.svc:{CLIENT_TLS_PORT}"
 
 
+def kafka_bootstrap_address(cluster: Cluster) -> str | None:
+    """Return where clients of Kafka connect first; None: they are not served."""
+    host = f"{cluster.name}-bootstrap.{cluster.namespace}.svc"
+    return f"{host}:{CLIENT_KAFKA_PORT}" if serves_kafka(cluster) else None
+
+
 def broker_container(pod: Document) -> Document:
     """Return the container of a pod that runs the broker; empty: the pod is no broker's.
 
@@ -253,8 +261,7 @@ def _rule(
 
 
 def _services(cluster: Cluster) -> Iterator[Document]:
-    inside = {**broker_ports(cluster), **drpc_ports(cluster)}
-    ports = list(itertools.starmap(_service_port, inside.items()))
+    ports = list(itertools.starmap(_service_port, inside_ports(cluster).items()))
     yield owned_object(
         cluster,
         "v1",
@@ -278,7 +285,7 @@ def _services(cluster: Cluster) -> Iterator[Document]:
 
 
 def _bootstrap_ports(cluster: Cluster) -> list[Document]:
-    """Return where clients begin: with gRPC, which tells them where DRPC is.
+    """Return where clients begin: with gRPC, which tells them where DRPC is, or as Kafka's do.
 
     The first port is for TLS once there is nothing else. Clients that changed to the other one
     while there was both keep it.
@@ -286,6 +293,8 @@ def _bootstrap_ports(cluster: Cluster) -> list[Document]:
     ports = [_service_port("client", CLIENT_PORT) | {"targetPort": CLIENT_PORT}]
     if cluster.spec.tls is not None:
         ports.append(_service_port(CLIENT_TLS_PORT_NAME, CLIENT_TLS_PORT))
+    if serves_kafka(cluster):
+        ports.append(_service_port(CLIENT_KAFKA_PORT_NAME, CLIENT_KAFKA_PORT))
     return ports
 
 
@@ -518,11 +527,7 @@ def _container(cluster: Cluster, pool: Pool, decided: Decided) -> Document:
         "env": environment,
         "ports": [
             {"name": name, "containerPort": port}
-            for name, port in {
-                **broker_ports(cluster),
-                **drpc_ports(cluster),
-                **outside_ports(cluster),
-            }.items()
+            for name, port in {**inside_ports(cluster), **outside_ports(cluster)}.items()
         ],
         # A start may have to read many logs: it is given an hour, and looked at every second.
         "startupProbe": {**is_serving, "periodSeconds": 1, "failureThreshold": 3600},

@@ -17,7 +17,7 @@ from millrace.core.quotas.quota import (
     RATE_MIN,
 )
 from millrace.core.topics import NAME_LENGTH_MAX, NAMESPACE_LENGTH_MAX
-from millrace.operator.model.fields import ClusterReference, Rule
+from millrace.operator.model.fields import ClusterReference, NamespaceName, Rule
 
 ClientId = Annotated[
     str, Meta(pattern=r"^[!-~]+$", min_length=1, max_length=CLIENT_ID_CHARACTERS_MAX)
@@ -29,10 +29,6 @@ TopicName = Annotated[
         min_length=1,
         max_length=NAMESPACE_LENGTH_MAX + 1 + NAME_LENGTH_MAX,
     ),
-]
-NamespaceName = Annotated[
-    str,
-    Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=NAMESPACE_LENGTH_MAX),
 ]
 ByteRate = Annotated[int | str, Meta(extra_json_schema={"maxLength": 32})]
 """Bytes a second, in the units of Kubernetes or of the command line: `10M`, `10MB`, `10Mi`."""

@@ -8,7 +8,11 @@ from millrace.core.words import count, some
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.conditions import Condition, Reason
 from millrace.operator.model.images import version_of
-from millrace.operator.model.objects import bootstrap_address, tls_bootstrap_address
+from millrace.operator.model.objects import (
+    bootstrap_address,
+    kafka_bootstrap_address,
+    tls_bootstrap_address,
+)
 from millrace.operator.model.security import AccessMode, TlsMode
 from millrace.operator.plan.growth import Growth
 from millrace.operator.plan.lost import LostBroker
@@ -71,6 +75,7 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
         "readyBrokers": sum(pod.is_ready for pod in look.pods),
         "bootstrap": bootstrap_address(cluster),
         "tlsBootstrap": tls_bootstrap_address(cluster) if look.secured.has_both else None,
+        "kafkaBootstrap": kafka_bootstrap_address(cluster),
         "security": look.secured.slowest._asdict(),
         "outsideBootstrap": None if look.outside is None else look.outside.bootstrap or None,
         "outsideTlsBootstrap": look.outside.tls_bootstrap or None
