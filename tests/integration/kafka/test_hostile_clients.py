@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.admin import DescribeGroupsRequest, DescribeTransactionsRequest
 from kafka.protocol.consumer import (
     FetchRequest,
     JoinGroupRequest,
@@ -26,6 +26,7 @@ from tests.integration.kafka.ends import KAFKA
 from tests.integration.running_broker import RunningBroker, wait_until
 
 from millrace.broker.kafka import codec
+from millrace.broker.kafka import consumer_group_messages as messages
 from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
 from millrace.client import SyncAdmin
@@ -288,6 +289,12 @@ def test_a_group_that_is_named_often_is_told_once(hands: Any, honest: Honest) ->
     assert len(group.topics[0].partitions) == PARTITIONS
     described = hand.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["told"] * 1000))
     assert len(described.groups) == 1
+    of_ours: Any = messages.ConsumerGroupDescribeRequest
+    described = hand.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, of_ours(group_ids=["told"] * 1000))
+    assert len(described.groups) == 1
+    of_ids = DescribeTransactionsRequest(transactional_ids=["told"] * 1000)
+    described = hand.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, of_ids)
+    assert len(described.transaction_states) == 1
 
 
 # --- Groups ----------------------------------------------------------------------------------

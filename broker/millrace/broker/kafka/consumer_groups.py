@@ -227,7 +227,8 @@ class ConsumerGroupRequests:
     # --- Descriptions ----------------------------------------------------------------------------
 
     async def _describe(self, request: Request) -> Any:
-        names = request.message.group_ids[:_KEYS_MAX]
+        # Each once, however often it is named: an answer is much longer than a name.
+        names = dict.fromkeys(request.message.group_ids[:_KEYS_MAX])
         groups = [await self._described(name, request) for name in names]
         return ConsumerGroupDescribeResponse(version=request.version, groups=groups)
 

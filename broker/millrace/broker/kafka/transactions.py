@@ -244,7 +244,8 @@ class TransactionRequests:
     # --- What there is -------------------------------------------------------------------------
 
     async def _describe(self, request: Request) -> Any:
-        ids = request.message.transactional_ids[:_IDS_MAX]
+        # Each once, however often it is named: an answer is much longer than a name.
+        ids = dict.fromkeys(request.message.transactional_ids[:_IDS_MAX])
         return DescribeTransactionsResponse(
             version=request.version,
             transaction_states=[await self._described(each, request) for each in ids],
