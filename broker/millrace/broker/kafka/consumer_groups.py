@@ -1,11 +1,8 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe: KIP-848's groups, which are Millrace's own.
 
 The coordinator is the same as that of Millrace's consumers, so members of both kinds share a group.
-Two things are said differently. Millrace's member confirms that it has given up partitions by the
-epoch that it sends; Kafka's takes a new epoch at once, and then names what it owns. So while it has
-partitions to give up it is told the epoch before, with what it keeps, and commits what it gives up
-in that one. And Millrace's heartbeat waits for news; Kafka's is answered at once, as its connection
-would have to wait as well.
+What they are told differs (`core/coordinator/groups/owned_reports.py`). And Millrace's heartbeat
+waits for news; Kafka's is answered at once, as its connection would have to wait as well.
 
 Source: KIP-848; KIP-1082 for member ids that members choose.
 """
@@ -17,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from millrace.broker.coordinator.groups import Assignment
 from millrace.broker.kafka import consumer_group_messages as messages
 from millrace.broker.kafka.coordination import GroupNames, coordinator_code
 from millrace.broker.kafka.errors import NO_ERROR, Code
@@ -27,6 +23,7 @@ from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.rpc.hidden_topics import hidden_topics
 from millrace.core.coordinator.contract import Result
+from millrace.core.coordinator.groups import owned_reports
 from millrace.core.coordinator.groups.assignors import ASSIGNORS
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.coordinator.groups.group import (
@@ -123,15 +120,13 @@ class ConsumerGroupRequests:
                 f"the member {holder!r} has the instance id {message.instance_id!r} by now",
             )
         said = await self._said(known, request)
-        heartbeat = Heartbeat(member_id, self._confirmed(current, request), said)
+        owned = _owned(message.topic_partitions)
+        confirmed = owned_reports.confirmed(current, message.member_epoch, owned)
+        heartbeat = Heartbeat(member_id, confirmed, said)
         told = await self._groups.heartbeat(place, group, heartbeat, 0)
-        epoch, assigned = _told(told)
+        epoch, assigned = owned_reports.told(told.current)
         hidden = await hidden_topics(request.caller, assigned, self._groups.topic_name)
-        is_news = (
-            epoch != message.member_epoch
-            or bool(told.current.revoking)
-            or message.topic_partitions is not None
-        )
+        is_news = epoch != message.member_epoch or bool(told.current.revoking) or owned is not None
         kind = ConsumerGroupHeartbeatResponse.Assignment
         return ConsumerGroupHeartbeatResponse(
             version=request.version,
@@ -189,24 +184,6 @@ class ConsumerGroupRequests:
         elif joins:
             member = replace(member, rebalance_timeout_ms=REBALANCE_TIMEOUT_MS_DEFAULT)
         return member
-
-    def _confirmed(self, current: Current, request: Request) -> int:
-        """Return the epoch that a heartbeat confirms.
-
-        What is to be given up is confirmed by naming what is owned, without it.
-        """
-        message = request.message
-        epoch: int = message.member_epoch
-        if not current.revoking or epoch != current.epoch - 1:
-            return epoch
-        if message.topic_partitions is None:
-            return epoch
-        owned = {
-            TopicPartition(TopicId(owned.topic_id.bytes), number)
-            for owned in message.topic_partitions
-            for number in owned.partitions
-        }
-        return current.epoch if current.revoking.isdisjoint(owned) else epoch
 
     def _by_topic(
         self, partitions: Partitions, hidden: Collection[TopicId]
@@ -320,12 +297,15 @@ def _group_of_ours(
     return Result([], None if has_others else machine.membership.groups.get(name))
 
 
-def _told(told: Assignment) -> tuple[int, Partitions]:
-    """Return the epoch and the partitions that a member is told."""
-    current = told.current
-    if current.revoking:
-        return current.epoch - 1, current.assigned - current.gained
-    return current.epoch, current.assigned
+def _owned(said: Any) -> Partitions | None:
+    """Return the partitions that a member says it owns; None: it does not say."""
+    if said is None:
+        return None
+    return frozenset(
+        TopicPartition(TopicId(topic.topic_id.bytes), number)
+        for topic in said
+        for number in topic.partitions
+    )
 
 
 def _state(group: Group) -> str:
