@@ -316,6 +316,25 @@ def join(hand: Hand, group: str, metadata: bytes) -> Any:
     )
 
 
+@pytest.mark.parametrize("pattern", ["(", "a)|(?:.*", "a)|(.*"])
+def test_a_pattern_of_topics_does_not_leave_its_namespace(hands: Any, pattern: str) -> None:
+    of_ours: Any = messages.ConsumerGroupHeartbeatRequest
+    told = hands().ask(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        of_ours(
+            group_id="patterns",
+            member_id=f"member-{len(pattern)}",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=None,
+            subscribed_topic_regex=pattern,
+            topic_partitions=[],
+        ),
+    )
+    assert told.error_code == Code.INVALID_GROUP_ID, told
+
+
 def test_groups_whose_members_say_much_do_not_fill_the_memory(hands: Any) -> None:
     hand = hands()
     codes = {join(hand, f"large-{number}", bytes(900_000)).error_code for number in range(400)}

@@ -36,6 +36,7 @@ from millrace.core.coordinator.groups.group import (
     Partitions,
 )
 from millrace.core.coordinator.groups.membership import Heartbeat, assignor_of
+from millrace.core.coordinator.groups.patterns import check_pattern
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import TopicId, TopicPartition, WallMs
@@ -148,7 +149,7 @@ class ConsumerGroupRequests:
         """Return what a member says of itself; None: as before.
 
         Raises:
-            MillraceError: it may not know of a topic that it names.
+            MillraceError: it may not know of a topic that it names, or its pattern is none.
         """
         message = request.message
         joins = message.member_epoch == JOINING
@@ -175,6 +176,7 @@ class ConsumerGroupRequests:
                     raise refusal
             member = replace(member, topics=tuple(full))
         if pattern is not None:
+            check_pattern(pattern)  # By itself: `a)|(?:b` would end the group that it stands in.
             prefix = re.escape(names.full(""))
             member = replace(member, pattern=f"{prefix}(?:{pattern})" if pattern else "")
         if message.server_assignor is not None:
