@@ -19,6 +19,7 @@ from millrace.broker.coordinator.transaction_joins import Writer
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups.classic_events import Committer, JoinRequest, Refused
 from millrace.core.coordinator.groups.classic_group import Protocol
+from millrace.core.coordinator.groups.classic_records import ClassicMember, Generation
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
 from millrace.core.coordinator.positions.position import Kind, Position, PositionsConfig
@@ -257,3 +258,12 @@ async def test_who_does_not_say_who_it_is_commits_with_a_transaction_all_the_sam
     assert await stage.commit_classic(-1, "") is None
     await stage.end(epoch=3, protocol=NOT_BUMPING)
     assert stage.committed == [10]
+
+
+async def test_the_next_coordinator_knows_the_members_of_a_classic_group_at_once() -> None:
+    member = ClassicMember(session_timeout_ms=60_000, rebalance_timeout_ms=60_000)
+    generation = Generation(1, "consumer", "range", "m", {"m": member})
+    stage = Stage()
+    for record in stage.machine.handle_generation("g", generation, WallMs(1)).records:
+        stage.machine.replay(record, stage.machine.next_offset)
+    assert await stage.commit_classic(generation=1) is None
