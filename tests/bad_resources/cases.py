@@ -528,6 +528,21 @@ CLUSTERS: Final = (
                  "outsideDrpc": {"brokers": [{"name": "orders-0"}]},
              }
          ), "listeners.outsideDrpc.brokers names a broker of no pool"),
+    case("clients of Kafka outside without a Service", cluster(listeners={"outsideKafka": {}}),
+         "spec.listeners", "outsideKafka goes with `outside`"),
+    case("a broker of no pool for clients of Kafka",
+         cluster(
+             listeners={
+                 "outside": {"type": "NodePort"},
+                 "outsideKafka": {"brokers": [{"name": "orders-0"}]},
+             }
+         ), "listeners.outsideKafka.brokers names a broker of no pool"),
+    case("clients of Kafka of brokers that do not know them",
+         cluster(version="0.2.0", listeners={"kafka": {"enabled": True}}),
+         "need brokers that speak Kafka's protocol: 0.1.0 and 0.2.0 do not"),
+    case("a namespace that Millrace cannot have",
+         cluster(listeners={"kafka": {"enabled": True, "namespace": "No Name"}}),
+         "spec.listeners.kafka.namespace", "should match"),
     case("a port that is none", outside(bootstrap={"nodePort": 70_000}),
          "spec.listeners.outside.bootstrap.nodePort", "less than or equal to 65535"),
     case("a port that nodes do not give", outside(bootstrap={"nodePort": 80}), "is refused",

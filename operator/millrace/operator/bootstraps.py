@@ -11,7 +11,8 @@ from millrace.core.errors import ConnectionFailedError, InvalidConfigError
 from millrace.core.guard.service_account_token import audience_of
 from millrace.operator.kube.api import Api, ApiError
 from millrace.operator.kube.kinds import CLUSTER
-from millrace.operator.model.objects import Document, bootstrap_of
+from millrace.operator.model.bootstrap import bootstrap_of
+from millrace.operator.model.objects import Document
 from millrace.operator.model.security import AccessMode, TlsMode
 from millrace.runtime.kubernetes.access import as_kubectl
 

@@ -447,6 +447,11 @@ FULL: Document = {
         "outsideDrpc": {"brokers": [{"name": f"{'c' * 30}-b-0", "nodePort": 30_003}]},
         "replicasDrpc": {"enabled": True},
         "kafka": {"enabled": True, "namespace": "n" * 63},
+        "outsideKafka": {
+            "namespace": "n",
+            "bootstrap": {"nodePort": 30_004},
+            "brokers": [{"name": f"{'c' * 30}-b-0", "nodePort": 30_005}],
+        },
     },
     "allowedTopics": {"namespaces": {"from": "Selector", "selector": _SELECTOR}},
     "volumeDeletion": "Delete",

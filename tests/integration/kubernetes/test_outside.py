@@ -23,12 +23,19 @@ class Stage:
         self.operated = operated
 
     def write(
-        self, outside: Listener | None, *, replicas: int = 2, drpc: Listener | None = None
+        self,
+        outside: Listener | None,
+        *,
+        replicas: int = 2,
+        drpc: Listener | None = None,
+        kafka: Listener | None = None,
     ) -> None:
         """Write the Cluster, as a person would, and have the operator look at it."""
         spec = cluster_spec(outside, replicas=replicas)
         if drpc is not None:
             spec["listeners"]["outsideDrpc"] = drpc
+        if kafka is not None:
+            spec["listeners"] |= {"kafka": {"enabled": True}, "outsideKafka": kafka}
         self.operated.apply("clusters", "c", spec)
         self.operated.look()
 
@@ -55,11 +62,11 @@ class Stage:
         assert config is not None
         return config.get("data") or {}
 
-    def bootstrap(self) -> str | None:
+    def bootstrap(self, of: str = "outsideBootstrap") -> str | None:
         """What the status says of it."""
         found = self.operated.get("/apis/millrace.dev/v1beta1/%s/clusters", "c")
         assert found is not None
-        bootstrap: str | None = found["status"].get("outsideBootstrap")
+        bootstrap: str | None = found["status"].get(of)
         return bootstrap
 
     def told(self) -> tuple[str, str, str]:
@@ -174,6 +181,32 @@ def test_drpc_is_added_to_the_services_and_taken_from_them(stage: Stage) -> None
     stage.write({"type": "NodePort"})
     assert (stage.ports(), stage.addresses()) == (before, told)
     assert len(stage.service("c-b-0-outside")["spec"]["ports"]) == 1
+
+
+def test_clients_of_kafka_are_added_to_the_services_and_taken_from_them(stage: Stage) -> None:
+    stage.write({"type": "NodePort"})
+    stage.operated.settle()
+    before, told = stage.ports(), stage.addresses()
+    kafka = {
+        "namespace": "shop",
+        "bootstrap": {"nodePort": 30004},
+        "brokers": [{"name": "c-b-1", "nodePort": 30005}],
+    }
+    stage.write({"type": "NodePort"}, kafka=kafka)
+    stage.operated.settle()
+    assert stage.ports() == before
+    (_, other) = stage.service("c-b-0-outside")["spec"]["ports"]
+    by_kafka = {"c-b-0.kafka": f":{other['nodePort']}", "c-b-1.kafka": ":30005"}
+    assert stage.addresses() == {**told, **by_kafka}
+    assert stage.told()[0] == "True"
+    inside = f"c-bootstrap.{stage.operated.namespace}.svc:9092"
+    assert stage.bootstrap("kafkaBootstrap") == inside
+    (first, *_) = (stage.bootstrap("outsideKafkaBootstrap") or "").split(",")
+    assert first.endswith(":30004")
+    stage.write({"type": "NodePort"})
+    assert (stage.ports(), stage.addresses()) == (before, told)
+    assert stage.bootstrap("kafkaBootstrap") is None
+    assert stage.bootstrap("outsideKafkaBootstrap") is None
 
 
 def test_a_change_that_is_refused_takes_no_address_from_clients(stage: Stage) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from millrace.cli import kubectl_plugin
 from millrace.cli.console.failures import Failure
-from millrace.operator.model import objects
+from millrace.operator.model import bootstrap, objects
 from millrace.operator.model.objects import Decided, desired_objects
 from millrace.operator.reconcile.resources import cluster_of
 
@@ -109,7 +109,7 @@ def test_it_finds_what_the_operator_makes() -> None:
     spec = {"pools": [{"name": "b", "volumes": [{"name": "data", "size": "1Gi"}]}]}
     metadata = {"namespace": "shop", "name": "logs", "uid": "u", "generation": 1}
     cluster = cluster_of({"metadata": metadata, "spec": spec})
-    assert objects.bootstrap_address(cluster) == kubectl_plugin.BOOTSTRAP.format(
+    assert bootstrap.bootstrap_address(cluster) == kubectl_plugin.BOOTSTRAP.format(
         cluster="logs", namespace="shop"
     )
     (pods,) = (
@@ -137,4 +137,4 @@ def test_it_speaks_tls_with_a_broker_that_has_both() -> None:
     )
     pod = {**template, "metadata": {"name": "logs-b-0", "namespace": "shop"}}
     arguments = kubectl_plugin.exec_arguments(pod, "logs", ["topic", "list"])
-    assert f"MILLRACE_BOOTSTRAP={objects.tls_bootstrap_address(cluster)}" in arguments
+    assert f"MILLRACE_BOOTSTRAP={bootstrap.tls_bootstrap_address(cluster)}" in arguments

@@ -252,13 +252,9 @@ def test_kafkas_clients_in_pods_begin_at_the_bootstrap_service_and_are_told_pods
     ]
 
 
-@pytest.mark.parametrize(
-    "spec", [{}, {"version": "0.2.0", "listeners": {"kafka": {"enabled": True}}}]
-)
-def test_kafkas_clients_are_served_only_where_the_cluster_says_so_and_brokers_can(
-    spec: dict[str, Any],
-) -> None:
-    for document in objects(**spec).values():
+def test_kafkas_clients_are_served_only_where_the_cluster_says_so() -> None:
+    outside = {"outside": {"type": "NodePort"}}
+    for document in [*objects().values(), *objects(listeners=outside).values()]:
         assert "kafka" not in str(document).lower()
 
 

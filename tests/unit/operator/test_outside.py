@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from millrace.broker import config as broker_config
+from millrace.core.listeners_config import KafkaListenerConfig
 from millrace.operator.model.cluster import Cluster
 from millrace.operator.model.listeners import Listeners
 from millrace.operator.model.objects import Decided, brokers_of, desired_objects
@@ -47,8 +48,13 @@ def cluster(
     )
 
 
-def listeners(given: dict[str, Any], drpc: dict[str, Any] | None = None) -> Listeners:
-    named = {"outside": given, **({} if drpc is None else {"outsideDrpc": drpc})}
+def listeners(
+    given: dict[str, Any],
+    drpc: dict[str, Any] | None = None,
+    kafka: dict[str, Any] | None = None,
+) -> Listeners:
+    chosen = {"outside": given, "outsideDrpc": drpc, "outsideKafka": kafka}
+    named = {name: value for name, value in chosen.items() if value is not None}
     return msgspec.convert(named, Listeners)
 
 
@@ -70,6 +76,7 @@ def service(
     ingress: dict[str, str] | None = None,
     *,
     drpc_node_port: int | None = None,
+    kafka_node_port: int | None = None,
     tls_node_port: int | None = None,
 ) -> dict[str, Any]:
     """A Service as the API server has it."""
@@ -78,6 +85,8 @@ def service(
         ports[0]["nodePort"] = node_port
     if drpc_node_port is not None:
         ports.insert(0, {"name": "client-drpc", "nodePort": drpc_node_port})
+    if kafka_node_port is not None:
+        ports.append({"name": "client-kafka", "port": 9092, "nodePort": kafka_node_port})
     if tls_node_port is not None:
         ports.append({"name": "client-tls", "port": CLIENT_TLS_PORT, "nodePort": tls_node_port})
     status = {"loadBalancer": {"ingress": [ingress]} if ingress else {}}
@@ -91,11 +100,13 @@ def pod(
     *,
     listens: bool = True,
     drpc: bool = False,
+    kafka: bool = False,
 ) -> dict[str, Any]:
     ports: list[dict[str, Any]] = []
     if listens:
         ports.append({"name": "outside", "containerPort": OUTSIDE_PORT})
     ports += [{"name": "outside-drpc"}] if drpc else []
+    ports += [{"name": "outside-kafka"}] if kafka else []
     spec: dict[str, Any] = {"containers": [{"name": "broker", "ports": ports}]}
     return {
         "metadata": {"name": name},
@@ -210,6 +221,45 @@ def test_by_drpc_a_broker_is_reached_at_the_same_service(tmp_path: Path) -> None
     assert (twin.host, twin.port) == ("0.0.0.0", container_ports["outside-drpc"])
     assert twin.advertised_host == "$(HOST_IP)"
     assert twin.address_file == "/etc/millrace-outside/c-b-1.drpc"
+
+
+def test_clients_of_kafka_outside_begin_at_the_same_services(tmp_path: Path) -> None:
+    kafka = {
+        "namespace": "shop",
+        "bootstrap": {"nodePort": 30004},
+        "brokers": [{"name": "c-b-1", "nodePort": 30005}],
+    }
+    made = objects(NODE_PORT, outsideKafka=kafka)
+    given = cluster(NODE_PORT, outsideKafka=kafka)
+    for service_of, node_port in (
+        (bootstrap_service(given), 30004),
+        (broker_service(given, "c-b-0"), None),
+        (broker_service(given, "c-b-1"), 30005),
+    ):
+        found = service_of["spec"]["ports"]
+        assert [
+            (port["name"], port["port"], port["targetPort"], port.get("nodePort")) for port in found
+        ] == [
+            ("client", CLIENT_PORT, OUTSIDE_PORT, None),
+            ("client-kafka", 9092, "outside-kafka", node_port),
+        ]
+    container_ports = {port["name"]: port["containerPort"] for port in container(made)["ports"]}
+    assert len(set(container_ports.values())) == len(container_ports)
+    path = tmp_path / "broker.toml"
+    path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
+    environment = {
+        variable["name"]: variable.get("value", "").replace("$(POD_NAME)", "c-b-1")
+        for variable in container(made)["env"]
+    }
+    entries = {
+        entry.name: entry.config
+        for entry in broker_config.load(path, environment).listeners.entries
+    }
+    twin = entries["outside_kafka"]
+    assert isinstance(twin, KafkaListenerConfig)
+    assert (twin.host, twin.port) == ("0.0.0.0", container_ports["outside-kafka"])
+    assert (twin.advertised_host, twin.namespace) == ("$(HOST_IP)", "shop")
+    assert twin.address_file == "/etc/millrace-outside/c-b-1.kafka"
 
 
 def test_on_the_way_to_tls_a_broker_has_both_ports_and_two_addresses(tmp_path: Path) -> None:
@@ -521,6 +571,49 @@ def test_by_drpc_a_broker_has_an_address_of_its_own(
     assert found.addresses.keys() == {"c-b-0", "c-b-0.drpc"}
     assert found.addresses["c-b-0.drpc"] == expected
     assert not found.waits
+
+
+@pytest.mark.parametrize(
+    ("given", "kafka", "expected", "first"),
+    [
+        (NODE_PORT, {}, ":30005", "10.0.0.1:30004"),
+        (NODE_PORT, {"advertisedHost": "k0.example.org"}, "k0.example.org:30005", "10.0.0.1:30004"),
+        (NODE_PORT, {"advertisedPort": 9093}, ":9093", "10.0.0.1:30004"),
+        (LOAD_BALANCER, {}, "203.0.113.5:9092", "203.0.113.6:9092"),
+    ],
+)
+def test_clients_of_kafka_outside_are_told_addresses_of_their_own(
+    given: dict[str, Any], kafka: dict[str, Any], expected: str, first: str
+) -> None:
+    services = {
+        "c-b-0": service("c-b-0-outside", 30001, {"ip": "203.0.113.5"}, kafka_node_port=30005)
+    }
+    found = outside(
+        listeners(given, kafka={"brokers": [{"name": "c-b-0", **kafka}]}),
+        service("c-outside", 30000, {"ip": "203.0.113.6"}, kafka_node_port=30004),
+        services,
+        [pod("c-b-0", "n1", "10.0.0.1", kafka=True)],
+        [],
+    )
+    assert found.addresses.keys() == {"c-b-0", "c-b-0.kafka"}
+    assert (found.addresses["c-b-0.kafka"], found.kafka_bootstrap) == (expected, first)
+    assert not found.waits
+
+
+def test_with_tls_clients_of_kafka_are_told_what_certificates_have() -> None:
+    """G9: their port speaks TLS with the others."""
+    services = {"c-b-0": service("c-b-0-outside", 30001, kafka_node_port=30005)}
+    first = service("c-outside", 30000, kafka_node_port=30004)
+    given = {**NODE_PORT, "brokers": [{"name": "c-b-0", "advertisedHost": "b0.example.org"}]}
+    kafka = {"brokers": [{"name": "c-b-0", "advertisedHost": "k0.example.org"}]}
+    pods = [pod("c-b-0", "n1", "10.0.0.1", kafka=True)]
+    found = outside(listeners(given, kafka=kafka), first, services, pods, [], tls=TlsMode.REQUIRED)
+    hosts = hosts_outside(found, ["c-b-0"], {})
+    assert hosts == {"c-b-0": {"10.0.0.1", "b0.example.org", "k0.example.org"}}
+    early = told_outside(found, ["c-b-0"], {"c-b-0": frozenset({"b0.example.org"})}, {})
+    assert "c-b-0.kafka" not in early.addresses
+    assert any("k0.example.org:30005" in wait for wait in early.waits)
+    assert told_outside(found, ["c-b-0"], hosts, {}).addresses == found.addresses
 
 
 def test_clients_outside_reach_a_broker_by_grpc_while_drpc_is_waited_for() -> None:

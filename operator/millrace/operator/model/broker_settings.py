@@ -19,6 +19,7 @@ from millrace.operator.model.ports import (
     CLIENT_PORT,
     METRICS_PORT,
     OUTSIDE_DRPC_PORT_NAME,
+    OUTSIDE_KAFKA_PORT_NAME,
     OUTSIDE_PORT,
     REPLICA_DRPC_PORT_NAME,
     REPLICA_PORT,
@@ -89,6 +90,7 @@ _TWINS: Final = {
     REPLICA_DRPC_PORT_NAME: "REPLICAS_DRPC",
     OUTSIDE_DRPC_PORT_NAME: "OUTSIDE_DRPC",
     CLIENT_KAFKA_PORT_NAME: "CLIENTS_KAFKA",
+    OUTSIDE_KAFKA_PORT_NAME: "OUTSIDE_KAFKA",
 }
 
 
@@ -160,9 +162,11 @@ def variables_if_known(cluster: Cluster) -> Iterator[tuple[str, str]]:
     for name, listener in _TWINS.items():
         if name in ports:
             yield f"{IF_KNOWN}LISTENERS__{listener}__PORT", str(ports[name])
+    inside, outside = cluster.spec.listeners.kafka, cluster.spec.listeners.outside_kafka
     if CLIENT_KAFKA_PORT_NAME in ports:
-        namespace = cluster.spec.listeners.kafka.namespace
-        yield f"{IF_KNOWN}LISTENERS__CLIENTS_KAFKA__NAMESPACE", namespace
+        yield f"{IF_KNOWN}LISTENERS__CLIENTS_KAFKA__NAMESPACE", inside.namespace
+    if outside is not None:
+        yield f"{IF_KNOWN}LISTENERS__OUTSIDE_KAFKA__NAMESPACE", outside.namespace
 
 
 def _in_toml(section: str, chosen: Mapping[str, object]) -> dict[str, object]:

@@ -255,6 +255,14 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "<cluster>-<pool>-<number>",
         ),
         Rule(
+            "!has(self.listeners) || !has(self.listeners.outsideKafka) || "
+            "!has(self.listeners.outsideKafka.brokers) || "
+            "self.listeners.outsideKafka.brokers.all(b, "
+            "self.pools.exists(p, b.name.contains('-' + p.name + '-')))",
+            "listeners.outsideKafka.brokers names a broker of no pool: they are called "
+            "<cluster>-<pool>-<number>",
+        ),
+        Rule(
             "!has(self.access) || self.access.mode != 'Enforced' || !has(self.tls) || "
             "self.tls.mode == 'Required'",
             "access.mode Enforced goes with tls.mode Required: tokens are sent over TLS only",
@@ -278,6 +286,13 @@ class ClusterSpec(Struct, frozen=True, kw_only=True, rename="camel"):
             "!has(self.tls) || self.tls.mode == 'Disabled' || !has(self.version) || "
             "!(self.version in ['0.1.0', '0.2.0'])",
             "tls needs brokers that know it: 0.1.0 and 0.2.0 do not; name a later version",
+        ),
+        Rule(
+            "!has(self.version) || !(self.version in ['0.1.0', '0.2.0']) || "
+            "!has(self.listeners) || !has(self.listeners.outsideKafka) && "
+            "(!has(self.listeners.kafka) || !self.listeners.kafka.enabled)",
+            "listeners.kafka and outsideKafka need brokers that speak Kafka's protocol: 0.1.0 and "
+            "0.2.0 do not; name a later version",
         ),
         Rule(
             "!has(self.version) || !has(self.image)",

@@ -227,6 +227,7 @@ def cluster_definition() -> Schema:
             "outsideTlsBootstrap": _text(
                 "Where they connect first by TLS, while the other address is in plain text."
             ),
+            "outsideKafkaBootstrap": _text("Where clients of Kafka outside of it connect first."),
             "authorities": _text(
                 "Certificates of the authorities that clients trust, as PEM; the ConfigMap "
                 "<cluster>-ca has them, too."

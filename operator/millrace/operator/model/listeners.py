@@ -179,6 +179,45 @@ class OutsideDrpcListener(Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
 
+class OutsideKafkaBootstrap(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The port that clients of Kafka outside connect to first, of the Service of `outside`."""
+
+    node_port: Port | None = None
+    """Its port on every node. Unset: Kubernetes chooses one."""
+
+
+class OutsideKafkaBroker(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Settings of one broker."""
+
+    name: DnsLabel
+    """Which broker: `<cluster>-<pool>-<number>`, as its pod."""
+    advertised_host: Host | None = None
+    """Host name or address that clients of Kafka outside are told instead. Unset: that of
+    `outside.brokers`."""
+    advertised_port: Port | None = None
+    """Port that clients of Kafka outside are told instead."""
+    node_port: Port | None = None
+    """Port of its Service on every node for clients of Kafka. Unset: Kubernetes chooses one."""
+
+
+class OutsideKafkaListener(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A further port of all Services for clients outside, for clients of Kafka."""
+
+    namespace: NamespaceName = DEFAULT_NAMESPACE
+    """The namespace of Millrace's topics that they see, by names without it. They see no others."""
+    bootstrap: OutsideKafkaBootstrap = field(default_factory=OutsideKafkaBootstrap)
+    """The port that they connect to first."""
+    brokers: Annotated[list[OutsideKafkaBroker], _BY_NAME] = []
+    """What is particular to single brokers."""
+
+    def broker(self, name: str) -> OutsideKafkaBroker:
+        """Return the settings of a broker."""
+        return next(
+            (broker for broker in self.brokers if broker.name == name),
+            OutsideKafkaBroker(name=name),
+        )
+
+
 class DrpcListener(Struct, frozen=True, kw_only=True, rename="camel"):
     """A port for DRPC beside that of gRPC."""
 
@@ -204,6 +243,10 @@ class Listeners(Struct, frozen=True, kw_only=True, rename="camel"):
             "!has(self.outsideDrpc) || has(self.outside)",
             "outsideDrpc goes with `outside`: clients connect there first",
         ),
+        Rule(
+            "!has(self.outsideKafka) || has(self.outside)",
+            "outsideKafka goes with `outside`, which says by which Services brokers are reached",
+        ),
     )
 
     outside: OutsideListener | None = None
@@ -216,5 +259,8 @@ class Listeners(Struct, frozen=True, kw_only=True, rename="camel"):
     `{}` suffices. Unset: none."""
     kafka: KafkaListener = field(default_factory=KafkaListener)
     """Kafka's protocol for clients in the Kubernetes cluster. Unset: not served."""
+    outside_kafka: OutsideKafkaListener | None = None
+    """Kafka's protocol for clients outside, who reach it at the Services of `outside`. `{}`
+    suffices. Unset: not served."""
     replicas_drpc: DrpcListener = field(default_factory=DrpcListener)
     """DRPC between brokers, which fall back to gRPC."""

@@ -41,9 +41,9 @@ from millrace.operator.model.ports import (
     CLIENT_TLS_PORT_NAME,
     METRICS_PORT,
     OUTSIDE_DRPC_PORT_NAME,
+    OUTSIDE_KAFKA_PORT_NAME,
     inside_ports,
     outside_ports,
-    serves_kafka,
 )
 from millrace.operator.model.security import TlsMode
 
@@ -140,27 +140,6 @@ def outside_name(name: str) -> str:
     return f"{name}-outside"
 
 
-def bootstrap_address(cluster: Cluster) -> str:
-    """Return where clients in the Kubernetes cluster connect first."""
-    return bootstrap_of(cluster.namespace, cluster.name)
-
-
-def bootstrap_of(namespace: str, name: str) -> str:
-    """Likewise, of the Cluster with this name."""
-    return f"{name}-bootstrap.{namespace}.svc:{CLIENT_PORT}"
-
-
-def tls_bootstrap_address(cluster: Cluster) -> str:
-    """Return where they do so by TLS, also while the other address is in plain text."""
-    return f"{cluster.name}-bootstrap.{cluster.namespace}.svc:{CLIENT_TLS_PORT}"
-
-
-def kafka_bootstrap_address(cluster: Cluster) -> str | None:
-    """Return where clients of Kafka connect first; None: they are not served."""
-    host = f"{cluster.name}-bootstrap.{cluster.namespace}.svc"
-    return f"{host}:{CLIENT_KAFKA_PORT}" if serves_kafka(cluster) else None
-
-
 def broker_container(pod: Document) -> Document:
     """Return the container of a pod that runs the broker; empty: the pod is no broker's.
 
@@ -175,7 +154,7 @@ def outside_file(broker: str, kind: str = "") -> str:
     """Return the name of the file with a broker's address for clients outside.
 
     Args:
-        kind: `drpc`; `tls`: by gRPC, while the address without a kind is in plain text.
+        kind: `drpc`; `kafka`; `tls`: by gRPC, while the address without a kind is in plain text.
     """
     return f"{broker}.{kind}" if kind else broker
 
@@ -293,7 +272,7 @@ def _bootstrap_ports(cluster: Cluster) -> list[Document]:
     ports = [_service_port("client", CLIENT_PORT) | {"targetPort": CLIENT_PORT}]
     if cluster.spec.tls is not None:
         ports.append(_service_port(CLIENT_TLS_PORT_NAME, CLIENT_TLS_PORT))
-    if serves_kafka(cluster):
+    if cluster.spec.listeners.kafka.enabled:
         ports.append(_service_port(CLIENT_KAFKA_PORT_NAME, CLIENT_KAFKA_PORT))
     return ports
 
@@ -582,6 +561,8 @@ def _open_outside(cluster: Cluster, pod: Document) -> None:
     others = {}
     if OUTSIDE_DRPC_PORT_NAME in outside_ports(cluster):
         others["LISTENERS__OUTSIDE_DRPC__ADDRESS_FILE"] = "drpc"
+    if OUTSIDE_KAFKA_PORT_NAME in outside_ports(cluster):
+        others["LISTENERS__OUTSIDE_KAFKA__ADDRESS_FILE"] = "kafka"
     if cluster.spec.tls is not None and cluster.spec.tls.mode is TlsMode.OPTIONAL:
         others["LISTENERS__OUTSIDE__TLS_ADDRESS_FILE"] = "tls"
     container["env"] += [

@@ -7,8 +7,8 @@ Clients connect to the leader of a partition, so each broker needs an address of
 load balancers exist only after the Services; the addresses are written into the ConfigMap, which
 brokers read while they run: no address needs a restart.
 
-A broker's Service has a port for each protocol, and the ConfigMap an address for each. The first
-connection is gRPC's.
+A broker's Service has a port for each protocol, and the ConfigMap an address for each. The Service
+for the first connection has gRPC's, and Kafka's.
 
 Where a Cluster has TLS, its Services have a further port that speaks TLS at each step on the way
 there, as the Service for clients inside has. The first one is in plain text while there is both,
@@ -35,10 +35,13 @@ from millrace.operator.model.objects import (
 from millrace.operator.model.ports import (
     CLIENT_DRPC_PORT,
     CLIENT_DRPC_PORT_NAME,
+    CLIENT_KAFKA_PORT,
+    CLIENT_KAFKA_PORT_NAME,
     CLIENT_PORT,
     CLIENT_TLS_PORT,
     CLIENT_TLS_PORT_NAME,
     OUTSIDE_DRPC_PORT_NAME,
+    OUTSIDE_KAFKA_PORT_NAME,
     OUTSIDE_PORT,
     OUTSIDE_TLS_PORT_NAME,
 )
@@ -83,7 +86,7 @@ def ways(listeners: Listeners, broker: str, tls: TlsMode) -> list[Way]:
     found = [
         way._replace(host=chosen.advertised_host, advertised_port=port, file=file)
         for way, (port, file) in zip(
-            first_ways(tls, chosen.node_port, chosen.tls_node_port), told, strict=False
+            _by_grpc(tls, chosen.node_port, chosen.tls_node_port), told, strict=False
         )
     ]
     if listeners.outside_drpc is not None:
@@ -100,10 +103,34 @@ def ways(listeners: Listeners, broker: str, tls: TlsMode) -> list[Way]:
                 file=outside_file(broker, "drpc"),
             )
         )
+    if listeners.outside_kafka is not None:
+        own = listeners.outside_kafka.broker(broker)
+        found.append(
+            _by_kafka(tls, own.node_port)._replace(
+                host=own.advertised_host or chosen.advertised_host,
+                advertised_port=own.advertised_port,
+                file=outside_file(broker, "kafka"),
+            )
+        )
     return found
 
 
-def first_ways(tls: TlsMode, node_port: int | None, tls_node_port: int | None) -> list[Way]:
+def first_ways(listeners: Listeners, tls: TlsMode) -> list[Way]:
+    """Return how clients outside connect first."""
+    assert listeners.outside is not None
+    first = listeners.outside.bootstrap
+    found = _by_grpc(tls, first.node_port, first.tls_node_port)
+    if listeners.outside_kafka is not None:
+        found.append(_by_kafka(tls, listeners.outside_kafka.bootstrap.node_port))
+    return found
+
+
+def _by_kafka(tls: TlsMode, node_port: int | None) -> Way:
+    name, port = CLIENT_KAFKA_PORT_NAME, CLIENT_KAFKA_PORT
+    return Way(name, port, OUTSIDE_KAFKA_PORT_NAME, tls is TlsMode.REQUIRED, node_port)
+
+
+def _by_grpc(tls: TlsMode, node_port: int | None, tls_node_port: int | None) -> list[Way]:
     """Return how clients outside connect by gRPC: at one port, or at two where there is TLS."""
     first = Way("client", CLIENT_PORT, OUTSIDE_PORT, tls is TlsMode.REQUIRED, node_port)
     if tls is TlsMode.DISABLED:
@@ -121,7 +148,7 @@ def bootstrap_service(cluster: Cluster) -> Document:
     """Return the Service that clients outside connect to first."""
     first = _listener(cluster).bootstrap
     spec = {"selector": selector(cluster.name)}
-    reached = first_ways(mode_of(cluster.spec.tls), first.node_port, first.tls_node_port)
+    reached = first_ways(cluster.spec.listeners, mode_of(cluster.spec.tls))
     return _service(cluster, cluster.name, reached, spec, first.annotations)
 
 

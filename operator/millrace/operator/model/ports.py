@@ -16,12 +16,14 @@ CLIENT_DRPC_PORT: Final = 7096
 REPLICA_DRPC_PORT: Final = 7097
 OUTSIDE_DRPC_PORT: Final = 7098
 CLIENT_KAFKA_PORT: Final = 9092
+OUTSIDE_KAFKA_PORT: Final = 9094
 
 CLIENT_DRPC_PORT_NAME: Final = "client-drpc"
 REPLICA_DRPC_PORT_NAME: Final = "replica-drpc"
 CLIENT_KAFKA_PORT_NAME: Final = "client-kafka"
 OUTSIDE_PORT_NAME: Final = "outside"
 OUTSIDE_DRPC_PORT_NAME: Final = "outside-drpc"
+OUTSIDE_KAFKA_PORT_NAME: Final = "outside-kafka"
 
 BROKER_PORTS: Final = {"client": CLIENT_PORT, "metrics": METRICS_PORT, "replica": REPLICA_PORT}
 """Those that each broker has."""
@@ -36,9 +38,9 @@ BESIDE_PORTS: Final = {
     REPLICA_TLS_PORT_NAME: TLS_PORTS["REPLICAS"],
 }
 """Likewise, by name, of those that each broker has."""
-_GRPC_ALONE: Final = ("0.1.0", "0.2.0")
-"""Releases without DRPC and Kafka's protocol. Pods of a Cluster that names one stay as they were: a
-newer operator does not restart them."""
+_WITHOUT_DRPC: Final = ("0.1.0", "0.2.0")
+"""Releases without DRPC. Pods of a Cluster that names one stay as they were: a newer operator does
+not restart them."""
 
 
 def broker_ports(cluster: Cluster) -> dict[str, int]:
@@ -56,11 +58,6 @@ def broker_ports(cluster: Cluster) -> dict[str, int]:
     return {CLIENT_TLS_PORT_NAME: CLIENT_PORT, **others}
 
 
-def serves_kafka(cluster: Cluster) -> bool:
-    """Whether pods are served by Kafka's protocol."""
-    return cluster.spec.listeners.kafka.enabled and cluster.spec.version not in _GRPC_ALONE
-
-
 def inside_ports(cluster: Cluster) -> dict[str, int]:
     """Return the ports for pods and brokers by all protocols, and of the page, by name."""
     return {**broker_ports(cluster), **twin_ports(cluster)}
@@ -69,13 +66,13 @@ def inside_ports(cluster: Cluster) -> dict[str, int]:
 def twin_ports(cluster: Cluster) -> dict[str, int]:
     """Return the ports by which pods and brokers are served beside gRPC, by name."""
     listeners, ports = cluster.spec.listeners, dict[str, int]()
-    if cluster.spec.version in _GRPC_ALONE:
+    if cluster.spec.version in _WITHOUT_DRPC:
         return ports
     if listeners.clients_drpc.enabled:
         ports[CLIENT_DRPC_PORT_NAME] = CLIENT_DRPC_PORT
     if listeners.replicas_drpc.enabled:
         ports[REPLICA_DRPC_PORT_NAME] = REPLICA_DRPC_PORT
-    if serves_kafka(cluster):
+    if listeners.kafka.enabled:
         ports[CLIENT_KAFKA_PORT_NAME] = CLIENT_KAFKA_PORT
     return ports
 
@@ -92,4 +89,6 @@ def outside_ports(cluster: Cluster) -> dict[str, int]:
         ports[OUTSIDE_TLS_PORT_NAME] = TLS_PORTS["OUTSIDE"] if has_both else OUTSIDE_PORT
     if listeners.outside_drpc is not None:
         ports[OUTSIDE_DRPC_PORT_NAME] = OUTSIDE_DRPC_PORT
+    if listeners.outside_kafka is not None:
+        ports[OUTSIDE_KAFKA_PORT_NAME] = OUTSIDE_KAFKA_PORT
     return ports

@@ -13,7 +13,7 @@ from millrace.operator.model.listeners import (
 )
 from millrace.operator.model.objects import Document, broker_container, outside_file
 from millrace.operator.model.outside import Way, first_ways, ways
-from millrace.operator.model.ports import CLIENT_TLS_PORT_NAME
+from millrace.operator.model.ports import CLIENT_KAFKA_PORT_NAME, CLIENT_TLS_PORT_NAME
 from millrace.operator.model.security import TlsMode
 
 
@@ -26,6 +26,7 @@ class Outside:
             it is the address of the broker's node, which the broker knows.
         bootstrap: where clients connect first; empty while unknown.
         tls_bootstrap: likewise by TLS, also while the other one is in plain text; empty: nowhere.
+        kafka_bootstrap: likewise for clients of Kafka; empty: nowhere, or unknown.
         waits: missing addresses, for people.
         away: brokers whose pods are on no node now, where that is part of an address: they most
             likely come back to the same one.
@@ -36,6 +37,7 @@ class Outside:
     waits: Sequence[str] = ()
     away: frozenset[str] = frozenset()
     tls_bootstrap: str = ""
+    kafka_bootstrap: str = ""
 
 
 def hosts_outside(
@@ -98,7 +100,7 @@ def told_outside(
 
 
 def _files(broker: str, addresses: Mapping[str, str]) -> list[str]:
-    files = (outside_file(broker, kind) for kind in ("", "tls", "drpc"))
+    files = (outside_file(broker, kind) for kind in ("", "tls", "drpc", "kafka"))
     return [file for file in files if file in addresses]
 
 
@@ -146,8 +148,8 @@ def outside(
                 waits.append(f"{broker}: {missing}")
                 if told is not None and hosts.is_away(broker) and way.file in told:
                     addresses[way.file] = told[way.file]
-    first = dict.fromkeys(("client", CLIENT_TLS_PORT_NAME), "")
-    for way in first_ways(tls, None, None):
+    first = dict.fromkeys(("client", CLIENT_TLS_PORT_NAME, CLIENT_KAFKA_PORT_NAME), "")
+    for way in first_ways(listeners, tls):
         if bootstrap is None:
             break
         try:
@@ -160,6 +162,7 @@ def outside(
         list(dict.fromkeys(waits)),
         frozenset(filter(hosts.is_away, services)),
         first[CLIENT_TLS_PORT_NAME],
+        first[CLIENT_KAFKA_PORT_NAME],
     )
 
 

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from millrace.client import Admin, ClusterDescription, TopicDescription
 from millrace.core.errors import MillraceError
 from millrace.core.metadata.model import Reluctance
+from millrace.operator.model.bootstrap import bootstrap_address, tls_bootstrap_address
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.objects import bootstrap_address, tls_bootstrap_address
 from millrace.operator.plan.rolling import PartitionHealth
 from millrace.operator.plan.scaling import Member, Placed
 from millrace.operator.plan.security import Secured

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from millrace.core.words import count, some
-from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.conditions import Condition, Reason
-from millrace.operator.model.images import version_of
-from millrace.operator.model.objects import (
+from millrace.operator.model.bootstrap import (
     bootstrap_address,
     kafka_bootstrap_address,
     tls_bootstrap_address,
 )
+from millrace.operator.model.cluster import Cluster
+from millrace.operator.model.conditions import Condition, Reason
+from millrace.operator.model.images import version_of
 from millrace.operator.model.security import AccessMode, TlsMode
 from millrace.operator.plan.growth import Growth
 from millrace.operator.plan.lost import LostBroker
@@ -81,6 +81,9 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
         "outsideTlsBootstrap": look.outside.tls_bootstrap or None
         if look.outside is not None and look.secured.has_both
         else None,
+        "outsideKafkaBootstrap": None
+        if look.outside is None
+        else look.outside.kafka_bootstrap or None,
         "authorities": look.authorities or None,
         "clusterId": None if found is None else found.cluster.cluster_id,
         "controller": None if found is None else found.controller,
