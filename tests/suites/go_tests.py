@@ -29,7 +29,7 @@ KFAKE_HASH = "h1:+VhoCwJ6sXP2wjfeoVlPkj68NQ4rzdcqH6pXlr+FY5E="
 _TEST = re.compile(r"^func (Test\w+)\(t \*testing\.T\) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
 _TALKS = re.compile(r"\b(newTestClient|testClientOpts|tmpTopic\w*|getSeedBrokers|adm)\(")
 """What a test of kgo that needs a broker calls; the others are about the client alone."""
-_ENDED = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+) \((\d+\.\d+)s\)$")
+_ENDED = re.compile(r"^(\s*)--- (PASS|FAIL|SKIP): (\S+) \((\d+\.\d+)s\)$")
 _SAYS = re.compile(r"^\s+\w+\.go:\d+: (.*)$")
 _OUTCOMES = {"PASS": Outcome.PASSED, "FAIL": Outcome.FAILED, "SKIP": Outcome.LEFT_OUT}
 
@@ -135,24 +135,27 @@ class GoTests:
             yield from leaves(list(results_of(test, ended)))
 
 
-def results_of(test: str, ended: Ended) -> Iterator[Result]:
-    """Yield what Go says of a test and of those within it."""
+def results_of(test: str, ended: Ended) -> Iterator[tuple[int, Result]]:
+    """Yield what Go says of a test and of those within it, each with its depth.
+
+    Names do not tell the depth: they may have slashes.
+    """
     lines = ended.said.splitlines()
     told = False
     for at, line in enumerate(lines):
         found = _ENDED.match(line)
         if found is None:
             continue
-        word, name, seconds = found.groups()
+        indent, word, name, seconds = found.groups()
         told = told or name == test
         outcome = _OUTCOMES[word]
         said = "" if outcome is Outcome.PASSED else _said(lines, at)
-        yield Result(test=name, outcome=outcome, seconds=float(seconds), said=said)
+        yield len(indent), Result(test=name, outcome=outcome, seconds=float(seconds), said=said)
     if not told:
         what = "took too long" if ended.code is None else f"ended with {ended.code}"
         panic = next((line for line in lines if line.startswith("panic:")), "")
         said = shortened(f"{what}: {panic or ' '.join(lines[-5:])}")
-        yield Result(test=test, outcome=Outcome.FAILED, seconds=ended.seconds, said=said)
+        yield 0, Result(test=test, outcome=Outcome.FAILED, seconds=ended.seconds, said=said)
 
 
 def _said(lines: Sequence[str], at: int) -> str:

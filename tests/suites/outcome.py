@@ -3,6 +3,7 @@
 Invariant: a test that is left out has one of four reasons; every other one has passed or failed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -44,23 +45,24 @@ class Result:
     said: str = ""
 
 
-def leaves(results: list[Result]) -> list[Result]:
+def leaves(results: Sequence[tuple[int, Result]]) -> list[Result]:
     """Return results without those of tests that only have others within them.
 
     A test that failed although all tests within it passed stays: something outside of them broke.
-    """
-    within: dict[str, list[Result]] = {}
-    for result in results:
-        parts = result.test.split("/")
-        for length in range(1, len(parts)):
-            within.setdefault("/".join(parts[:length]), []).append(result)
 
-    def stays(result: Result) -> bool:
-        inner = within.get(result.test)
-        if inner is None:
-            return True
-        return result.outcome is Outcome.FAILED and not any(
+    Args:
+        results: with the depth of each; those within a test follow it.
+    """
+    found = []
+    for at, (depth, result) in enumerate(results):
+        end = next(
+            (later for later in range(at + 1, len(results)) if results[later][0] <= depth),
+            len(results),
+        )
+        inner = [part for _, part in results[at + 1 : end]]
+        is_broken = result.outcome is Outcome.FAILED and not any(
             part.outcome is Outcome.FAILED for part in inner
         )
-
-    return [result for result in results if stays(result)]
+        if not inner or is_broken:
+            found.append(result)
+    return found

@@ -102,13 +102,18 @@ def test_every_entry_of_every_suite_is_of_a_test_that_is_known(suite: str) -> No
 
 
 def test_the_tests_within_a_test_count_and_not_the_one_around_them() -> None:
-    within = [passed("TestA/one"), passed("TestA/two")]
-    assert leaves([passed("TestA"), *within, passed("TestB")]) == [*within, passed("TestB")]
+    # A slash in a name is no depth: Go's tests have some.
+    within = [(4, passed("TestA/one")), (4, passed("TestA/one/two"))]
+    alone = passed("TestB")
+    assert leaves([(0, passed("TestA")), *within, (0, alone)]) == [
+        *(result for _, result in within),
+        alone,
+    ]
 
 
 def test_a_test_that_broke_outside_of_those_within_it_has_failed() -> None:
     failed = Result(test="TestA", outcome=Outcome.FAILED)
     within = passed("TestA/one")
-    assert leaves([failed, within]) == [failed, within]
+    assert leaves([(0, failed), (4, within)]) == [failed, within]
     inner = Result(test="TestA/one", outcome=Outcome.FAILED)
-    assert leaves([failed, inner]) == [inner]
+    assert leaves([(0, failed), (4, inner)]) == [inner]

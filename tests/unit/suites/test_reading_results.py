@@ -39,7 +39,7 @@ def ended(said: str, code: int | None = 1) -> Ended:
 
 
 def test_tests_in_go_have_their_outcomes_and_words() -> None:
-    assert list(of_go("TestA", ended(GO))) == [
+    assert [result for _, result in of_go("TestA", ended(GO))] == [
         Result(test="TestA", outcome=Outcome.FAILED, seconds=1.5, said="expected 3, got 4"),
         Result(test="TestA/one", outcome=Outcome.FAILED, seconds=1.25),
         Result(test="TestA/two", outcome=Outcome.PASSED, seconds=0.25),
@@ -48,7 +48,7 @@ def test_tests_in_go_have_their_outcomes_and_words() -> None:
 
 
 def test_a_test_in_go_that_does_not_end_has_failed() -> None:
-    (result,) = of_go("TestA", ended("=== RUN   TestA\npanic: no\n", code=None))
+    ((_, result),) = of_go("TestA", ended("=== RUN   TestA\npanic: no\n", code=None))
     assert (result.outcome, result.said) == (Outcome.FAILED, "took too long: panic: no")
 
 
