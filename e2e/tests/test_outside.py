@@ -1,4 +1,7 @@
-"""A client outside of the pods' network writes and reads by node ports, and by load balancers."""
+"""Clients outside of the pods' network write and read by node ports, and by load balancers.
+
+Those of Kafka are kafka-python's, which the image has; in pods, too.
+"""
 
 import json
 from collections.abc import Callable
@@ -10,6 +13,95 @@ from e2e.installed import Namespace, until
 pytestmark = pytest.mark.timeout(900)
 
 CLUSTER = "cluster.millrace.dev/logs"
+
+BY_KAFKA = """
+import json, sys
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+bootstrap, topic, count = sys.argv[1].split(","), sys.argv[2], int(sys.argv[3])
+producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all")
+partitions = sorted(producer.partitions_for(topic))
+sent = [
+    producer.send(topic, line.strip().encode(), partition=partitions[number % len(partitions)])
+    for number, line in enumerate(sys.stdin)
+]
+for future in sent:
+    future.get(60)
+brokers = {f"{broker.host}:{broker.port}" for broker in producer._metadata.brokers()}
+producer.close()
+consumer = KafkaConsumer(
+    bootstrap_servers=bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=60_000
+)
+consumer.assign([TopicPartition(topic, partition) for partition in partitions])
+found = []
+while len(found) < count:
+    found.append(next(consumer).value.decode())
+consumer.close()
+print(json.dumps({"values": found, "brokers": sorted(brokers)}))
+"""
+"""Writes the lines of its input in turn to all partitions, and reads: BOOTSTRAP TOPIC COUNT."""
+
+
+def by_kafka(
+    namespace: Namespace, bootstrap: str, topic: str, lines: list[str], count: int
+) -> dict[str, list[str]]:
+    """Write lines in the client's pod, and read so many; return `values`, and told `brokers`."""
+    command = ("python", "-c", BY_KAFKA, bootstrap, topic, str(count))
+    text = "".join(f"{line}\n" for line in lines)
+    printed = namespace("exec", "--stdin", "client", "--", *command, input=text)
+    found: dict[str, list[str]] = json.loads(printed)
+    return found
+
+
+def _kafka_ports(namespace: Namespace) -> dict[str, str]:
+    """Return the name of each Service by where clients of Kafka may be told that it is."""
+    found = {}
+    for address, name in _node_ports(namespace).items():
+        (service,) = [one for one in _services(namespace) if one["metadata"]["name"] == name]
+        (port,) = [one for one in service["spec"]["ports"] if one["name"] == "client-kafka"]
+        found[f"{address.rpartition(':')[0]}:{port['nodePort']}"] = name
+    return found
+
+
+def test_clients_of_kafka_write_and_read_in_pods_and_outside(namespace: Namespace) -> None:
+    """And Millrace's own see the same topics, by the names of the listener's namespace."""
+    kafka = {"namespace": namespace.name}
+    listeners = {
+        "kafka": {"enabled": True, **kafka},
+        "outside": {"type": "NodePort"},
+        "outsideKafka": kafka,
+    }
+    namespace.make_cluster(listeners=listeners)
+    namespace.wait(CLUSTER, "OutsideAddressed")
+    status = namespace.get(CLUSTER)["status"]
+    namespace.make_topic("orders", partitions=6)
+    topic = f"{namespace.name}/orders"
+    assert status["kafkaBootstrap"] == f"logs-bootstrap.{namespace.name}.svc:9092"
+
+    namespace.make_client()
+    inside = [f"inside {number}" for number in range(60)]
+    found = by_kafka(namespace, status["kafkaBootstrap"], "orders", inside, 60)
+    assert sorted(found["values"]) == sorted(inside)
+    pods = [f"logs-brokers-{number}.logs-brokers.{namespace.name}.svc" for number in range(3)]
+    assert found["brokers"] == [f"{pod}:9092" for pod in pods]
+    assert sorted(namespace.consume(topic, 60)) == sorted(inside)
+    namespace("delete", "pod", "client", "--now")
+
+    first = status["outsideKafkaBootstrap"]
+    services = _kafka_ports(namespace)
+    assert {services[address] for address in first.split(",")} == {"logs-outside"}
+    namespace.make_client(outside=status["outsideBootstrap"])
+
+    def told() -> set[str]:
+        """The Services of the brokers that clients outside are told now."""
+        return {services[each] for each in by_kafka(namespace, first, "orders", [], 0)["brokers"]}
+
+    # The kubelet brings the addresses to pods.
+    every_one = {f"logs-brokers-{number}-outside" for number in range(3)}
+    until(lambda: told() == every_one, "clients of Kafka outside are told each broker's Service")
+    outside = [f"outside {number}" for number in range(60)]
+    found = by_kafka(namespace, first, "orders", outside, 120)
+    assert sorted(found["values"]) == sorted(inside + outside)
+    assert sorted(namespace.consume(topic, 120)) == sorted(inside + outside)
 
 
 def _node_ports(namespace: Namespace) -> dict[str, str]:
