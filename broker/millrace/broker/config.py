@@ -27,6 +27,7 @@ from millrace.core.broker_config import (
     MetricsConfig,
     Origin,
 )
+from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import (
     DEFAULT_PORT,
@@ -180,6 +181,7 @@ def embedded(
         coordination=CoordinationConfig(path=str(Path(data_dir, "coordination.sqlite"))),
         # Processes of one machine notice each other's end sooner than machines do.
         cluster=ClusterConfig(broker_session_timeout_ms=2000),
+        groups=GroupsConfig(classic_rebalance_delay_ms=0),  # People start programs one by one.
         listeners=ListenersConfig(
             clients=ClientsListenerConfig(port=port),
             replicas=ReplicasListenerConfig(port=0),

@@ -578,7 +578,8 @@ class LimitsConfig:
     request_entries_max: int = setting(
         10_000,
         "Most entries of one kind in a request, such as topics, partitions or settings; those of "
-        "all its topics count together. Produced partitions, too.",
+        "all its topics count together. Produced partitions, too. By Kafka's protocol, entries of "
+        "all kinds together.",
         minimum=1,
         maximum=1_000_000,
     )

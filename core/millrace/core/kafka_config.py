@@ -25,16 +25,16 @@ class KafkaConfig:
     )
     fetch_session_partitions_max: int = setting(
         100_000,
-        "Most partitions that the fetch sessions of a listener's connections may follow together; "
-        "a session counts as 100 at the least. A client for which there is no room has no session: "
-        "it names all its partitions in each fetch, and is told of all.",
+        "Most partitions that the fetch sessions of all connections of one listener may follow "
+        "together; a session counts as 100 at the least. A client for which there is no room has "
+        "no session: it names all its partitions in each fetch, and is told of all.",
         minimum=0,
         maximum=10_000_000,
     )
     converted_bytes_max: int = setting(
         64 << 20,
-        "Bytes of batches that are kept in Kafka's format, of those that Millrace's clients have "
-        "written: several readers of a topic ask for the same. Each listener keeps as many.",
+        "Most memory of one listener for batches of Millrace's clients that it has converted to "
+        "Kafka's format, as several readers of a topic ask for the same. 0: none is kept.",
         unit=Unit.BYTES,
         minimum=0,
         maximum=1 << 40,

@@ -205,8 +205,8 @@ class KafkaListenerConfig(TwinListenerConfig):
 
     namespace: str = setting(
         DEFAULT_NAMESPACE,
-        "The namespace whose topics its clients see, by their names without it. They see no other "
-        "topics, as dots in Kafka's names are no namespaces.",
+        "The namespace whose topics, groups and transactional ids its clients see, by their names "
+        "without it. They see no others. All brokers need the same.",
     )
 
 

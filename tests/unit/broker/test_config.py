@@ -411,6 +411,7 @@ def test_the_embedded_broker_keeps_everything_in_one_directory() -> None:
     assert embedded.log_dirs == ("ssd:data/log",)
     assert embedded.coordination.path == "data/coordination.sqlite"
     assert (embedded.listeners.clients.host, embedded.listeners.clients.port) == ("127.0.0.1", 0)
+    assert embedded.groups.classic_rebalance_delay_ms == 0
 
 
 def test_no_default_breaks_a_bound_or_a_relation() -> None:

@@ -100,6 +100,8 @@ def configuration(
                 for listener, settings in listeners.items()
                 for name, value in settings.items()
             ),
+            "[groups]",
+            "classic_rebalance_delay_ms = 0",  # People start programs one by one.
             "[metrics]",
             f"port = {metrics_port + apart if metrics_port > 0 else metrics_port}",
             "",

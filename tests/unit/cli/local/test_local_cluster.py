@@ -21,3 +21,4 @@ def test_it_says_that_it_is_written_anew_and_that_variables_count_over_it(tmp_pa
     assert loaded.log_dirs == ("hdd:/large",)
     assert loaded.storage.file_handles_max == 2000
     assert loaded.cluster.initial_brokers == 3
+    assert loaded.groups.classic_rebalance_delay_ms == 0

@@ -78,7 +78,7 @@ class GroupsConfig:
         "How long a group of Kafka's classic protocol without members waits for more of them after "
         "the first one has joined, and again after each that comes meanwhile, at most for the "
         "rebalance timeout of its members. With 0 programs that start together are assigned "
-        "partitions several times.",
+        "partitions several times. `millrace up` sets 0, as Kafka's quick start does.",
         kafka="group.initial.rebalance.delay.ms",
         unit=Unit.MILLISECONDS,
         maximum=600_000,

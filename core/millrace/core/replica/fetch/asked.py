@@ -11,8 +11,8 @@ goes to the end of the queue. An answer does not move a position: the next reque
 answer may be lost. So a partition that has more leaves the queue only when it is read to its end.
 
 `ConnectionSessions` are the sessions of one connection. They end with it: Kafka's clients begin a
-new one on a new connection. All sessions of a broker share a `SessionBudget`. Where it is used up,
-or is needed by a connection that has none, a reader gets no session, and names everything each
+new one on a new connection. All sessions of a listener share a `SessionBudget`. Where it is used
+up, or is needed by a connection that has none, a reader gets no session, and names everything each
 time.
 
 Pure. Source: KIP-227; Kafka's `FetchSession`, `FetchSessionCache`.
@@ -216,7 +216,7 @@ class Session:
 
 
 class SessionBudget:
-    """How much all sessions of a broker may hold together.
+    """How much all sessions of a listener may hold together.
 
     Args:
         partitions_max: partitions of all sessions; a session counts as 100 at the least.
