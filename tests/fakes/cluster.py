@@ -16,7 +16,13 @@ from millrace.core.ids import (
 )
 from millrace.core.media import Media
 from millrace.core.metadata.cluster_config import ClusterConfig
-from millrace.core.metadata.model import BrokerLife, PartitionState, SideAddresses, Topic
+from millrace.core.metadata.model import (
+    BrokerLife,
+    KafkaAddresses,
+    PartitionState,
+    SideAddresses,
+    Topic,
+)
 from millrace.core.metadata.requests import (
     AlterPartition,
     AlterPartitions,
@@ -119,7 +125,7 @@ class Cluster:
         self.driver.drpc_addresses[BrokerId(broker_id)] = addresses
         self.driver.beat(self.life(broker_id))
 
-    def give_kafka_addresses(self, broker_id: int, addresses: SideAddresses) -> None:
+    def give_kafka_addresses(self, broker_id: int, addresses: KafkaAddresses) -> None:
         """Report where Kafka's clients reach a broker in its heartbeats from now on."""
         self.driver.kafka_addresses[BrokerId(broker_id)] = addresses
         self.driver.beat(self.life(broker_id))

@@ -28,6 +28,7 @@ from millrace.core.metadata.model import (
     NOWHERE,
     BrokerLife,
     BrokerRegistration,
+    KafkaAddresses,
     Reluctance,
     SideAddresses,
 )
@@ -100,7 +101,7 @@ class ControllerDriver:
         self.media: dict[BrokerId, tuple[Media, ...]] = {}
         self.outside_addresses: dict[BrokerId, str] = {}
         self.drpc_addresses: dict[BrokerId, SideAddresses] = {}
-        self.kafka_addresses: dict[BrokerId, SideAddresses] = {}
+        self.kafka_addresses: dict[BrokerId, KafkaAddresses] = {}
         self.levels: dict[BrokerId, int] = {}
         self.asks: list[AskLogEnds] = []
         self.lacking: list[LackingCommitted] = []
@@ -227,7 +228,7 @@ class ControllerDriver:
                 media=self.media.get(life.broker_id, ()),
                 outside_address=self.outside_addresses.get(life.broker_id, ""),
                 drpc_addresses=self.drpc_addresses.get(life.broker_id, NOWHERE),
-                kafka_addresses=self.kafka_addresses.get(life.broker_id, NOWHERE),
+                kafka_addresses=self.kafka_addresses.get(life.broker_id, KafkaAddresses()),
                 level=self.levels.get(life.broker_id, BROKER_LEVEL),
             )
         )

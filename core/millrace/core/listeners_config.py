@@ -203,6 +203,15 @@ class ReplicasDrpcListenerConfig(TwinListenerConfig):
 class KafkaListenerConfig(TwinListenerConfig):
     """A listener that speaks Kafka's protocol."""
 
+    tls_port: int = setting(
+        -1,
+        "Port that speaks TLS, while `port` stays in plain text, as that of the gRPC listener, "
+        "which has a `tls_port`, too: for clients that change to TLS one after the other. 0: one "
+        "that is free.",
+        maximum=PORT_MAX,
+        minus_one="`port` is in plain text until that of the gRPC listener speaks TLS",
+    )
+
     namespace: str = setting(
         DEFAULT_NAMESPACE,
         "The namespace whose topics, groups and transactional ids its clients see, by their names "
@@ -220,6 +229,7 @@ class OutsideKafkaListenerConfig(KafkaListenerConfig):
     """Where clients of Kafka connect that need the addresses of `[listeners.outside]`."""
 
     address_file: str = setting("", _ADDRESS_FILE)
+    tls_address_file: str = setting("", "Likewise, with the address of `tls_port`.")
 
 
 class ListenerEntry(NamedTuple):
@@ -295,7 +305,7 @@ class ListenersConfig:
         else:
             plain = replace(config, tls_certificate_file="", tls_key_file="", tls_client_ca_file="")
             yield ListenerEntry(name, protocol, side, replace(plain, tls_port=-1))
-            if protocol is ListenerProtocol.GRPC:
+            if config.has_both:
                 other = replace(config, port=config.tls_port, tls_port=-1, advertised_port=0)
                 other = replace(other, address_file=config.tls_address_file)
                 yield ListenerEntry(name, protocol, side.with_tls, other)
@@ -312,9 +322,13 @@ class ListenersConfig:
             twin = _GRPC_OF[place.side]
             if self._config(name).port >= 0 > self._config(twin).port:
                 yield f"{name}.port: {twin}.port must be set, too: clients begin there"
+            config = self._config(name)
             if name == twin:
                 yield from self._tls_problems(name)
-            config = self._config(name)
+            elif config.has_both and not (self._config(twin).has_both and config.port >= 0):
+                yield f"{name}.tls_port: it needs {twin}.tls_port, and a port"
+            elif config.has_both and 0 < config.tls_port == config.port:
+                yield f"{name}.tls_port: it must differ from port, which stays in plain text"
             if isinstance(config, KafkaListenerConfig) and not is_namespace(config.namespace):
                 yield f"{name}.namespace: {config.namespace!r} is no name of a namespace"
 

@@ -1,5 +1,7 @@
 """Listeners that speak TLS beside plain text, while clients and brokers change to it (G4)."""
 
+from dataclasses import replace
+
 import pytest
 
 from millrace.core.listeners_config import (
@@ -59,6 +61,45 @@ def test_a_listener_for_clients_of_kafka_takes_host_and_tls_of_the_one_beside_it
     assert isinstance(entry.config, KafkaListenerConfig)
     assert (entry.config.host, entry.config.port, entry.config.namespace) == ("h", 9092, "pay")
     assert entry.config.tls_certificate_file == FILES["tls_certificate_file"]
+
+
+def test_clients_of_kafka_have_a_port_with_tls_beside_plain_text_too() -> None:
+    """G4: they have no gRPC to go by meanwhile."""
+    gives = {**FILES, "tls_port": 2}
+    config = ListenersConfig(
+        outside=OutsideListenerConfig(port=1, **gives),  # type: ignore[arg-type]
+        outside_kafka=OutsideKafkaListenerConfig(
+            port=3, tls_port=4, address_file="plain", tls_address_file="tls", namespace="pay"
+        ),
+    )
+    assert list(config.validate()) == []
+    found = [one for one in config.entries if one.protocol is ListenerProtocol.KAFKA]
+    assert [
+        (one.side, one.config.port, one.config.address_file, bool(one.config.tls_certificate_file))
+        for one in found
+    ] == [(Listener.OUTSIDE, 3, "plain", False), (Listener.OUTSIDE_TLS, 4, "tls", True)]
+    assert {getattr(one.config, "namespace", "") for one in found} == {"pay"}
+    without = replace(config, outside_kafka=OutsideKafkaListenerConfig(port=3))
+    (alone,) = [one for one in without.entries if one.protocol is ListenerProtocol.KAFKA]
+    assert (alone.side, alone.config.tls_certificate_file) == (Listener.OUTSIDE, "")
+
+
+@pytest.mark.parametrize(
+    ("beside", "port", "problem"),
+    [
+        ({}, 1, "clients_kafka.tls_port: it needs clients.tls_port, and a port"),
+        ({**FILES, "tls_port": 5}, -1, "clients_kafka.tls_port: it needs clients.tls_port"),
+        ({**FILES, "tls_port": 5}, 2, "clients_kafka.tls_port: it must differ from port"),
+    ],
+)
+def test_a_port_with_tls_for_clients_of_kafka_stands_beside_those_in_plain_text(
+    beside: dict[str, object], port: int, problem: str
+) -> None:
+    config = ListenersConfig(
+        clients=ClientsListenerConfig(**beside),  # type: ignore[arg-type]
+        clients_kafka=ClientsKafkaListenerConfig(port=port, tls_port=2),
+    )
+    assert any(said.startswith(problem) for said in config.validate())
 
 
 def test_a_listener_for_clients_of_kafka_needs_one_beside_it_and_the_name_of_a_namespace() -> None:

@@ -18,7 +18,7 @@ from millrace.broker.quotas import Quotas
 from millrace.core.errors import MillraceError, NotControllerError, StaleBrokerEpochError
 from millrace.core.ids import TopicPartition
 from millrace.core.media import Media
-from millrace.core.metadata.model import BrokerLife, Reluctance, SideAddresses
+from millrace.core.metadata.model import BrokerLife, KafkaAddresses, Reluctance, SideAddresses
 from millrace.core.metadata.requests import Heartbeat, HeartbeatAnswer, LogEnd
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class BrokerLifecycle:
         outside_address: Callable[[], str],
         drpc_addresses: Callable[[], SideAddresses],
         tls_addresses: Callable[[], SideAddresses],
-        kafka_addresses: Callable[[], SideAddresses],
+        kafka_addresses: Callable[[], KafkaAddresses],
         quotas: Quotas,
     ) -> None:
         self._channel = channel

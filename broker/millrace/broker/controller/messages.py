@@ -19,7 +19,13 @@ from millrace.core.ids import (
     TopicId,
     TopicPartition,
 )
-from millrace.core.metadata.model import BrokerLife, PartitionState, Reluctance, SideAddresses
+from millrace.core.metadata.model import (
+    BrokerLife,
+    KafkaAddresses,
+    PartitionState,
+    Reluctance,
+    SideAddresses,
+)
 from millrace.core.metadata.objects.stored_object import StoredObject
 from millrace.core.metadata.requests import (
     AcceptedCopy,
@@ -125,10 +131,7 @@ def request_to_proto(request: BrokerRequest) -> pb.ControllerRequest:
                     outside_address=request.outside_address,
                     drpc_addresses=pb.DrpcAddresses(**request.drpc_addresses._asdict()),
                     tls_addresses=pb.TlsAddresses(**request.tls_addresses._asdict()),
-                    kafka_addresses=pb.KafkaAddresses(
-                        clients=request.kafka_addresses.clients,
-                        outside=request.kafka_addresses.outside,
-                    ),
+                    kafka_addresses=pb.KafkaAddresses(**request.kafka_addresses._asdict()),
                     quota_uses=[
                         pb.SharedQuotaUse(
                             bucket=bucket_to_wire(use.bucket),
@@ -228,8 +231,11 @@ def request_from_proto(message: pb.ControllerRequest) -> BrokerRequest | None:
                 outside_address=heartbeat.outside_address,
                 drpc_addresses=_side_addresses(heartbeat.drpc_addresses),
                 tls_addresses=_side_addresses(heartbeat.tls_addresses),
-                kafka_addresses=SideAddresses(
-                    heartbeat.kafka_addresses.clients, heartbeat.kafka_addresses.outside
+                kafka_addresses=KafkaAddresses(
+                    **{
+                        name: getattr(heartbeat.kafka_addresses, name)
+                        for name in KafkaAddresses._fields
+                    }
                 ),
                 quota_uses=[
                     BucketUse(bucket, quota_use.bytes_per_second, quota_use.saturated)

@@ -25,7 +25,7 @@ from millrace.core.broker_config import BrokerConfig, LimitsConfig
 from millrace.core.broker_names import BrokerName
 from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import ListenerEntry, ListenerProtocol
-from millrace.core.metadata.model import Listener, SideAddresses
+from millrace.core.metadata.model import KafkaAddresses, Listener, SideAddresses
 from millrace.core.quotas.concurrency import CallsUnderWay
 from millrace.runtime.transport.credentials import ServerCredentials
 from millrace.runtime.turns import Turns
@@ -147,10 +147,15 @@ class Addresses:
         clients, outside = (self.of(ListenerProtocol.GRPC, side) for side in sides)
         return SideAddresses(clients, outside, self._replica_tls_address)
 
-    def kafka(self) -> SideAddresses:
-        """Return those of Kafka's protocol, of the sides that have them."""
-        sides = (Listener.CLIENTS, Listener.OUTSIDE)
-        return SideAddresses(*(self.of(ListenerProtocol.KAFKA, side) for side in sides))
+    def kafka(self) -> KafkaAddresses:
+        """Return those of Kafka's protocol, of all listeners that there are."""
+        return KafkaAddresses(
+            **{
+                side.value: place.current
+                for (protocol, side), place in self._places.items()
+                if protocol is ListenerProtocol.KAFKA
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from millrace.core.errors import UnsupportedFeatureError
-from millrace.core.metadata.model import NOWHERE, ClusterState, Topic
+from millrace.core.metadata.model import ClusterState, Topic
 from millrace.core.topics import TRANSACTIONS_TOPIC
 from millrace.core.words import some
 
@@ -132,9 +132,7 @@ def refusal(
         return None
     registered = cluster.brokers.values()
     listening = sorted(
-        broker.name
-        for broker in registered
-        if broker.kafka_addresses != NOWHERE and broker.name != name
+        broker.name for broker in registered if any(broker.kafka_addresses) and broker.name != name
     )
     if listening and level < KAFKA_BATCHES <= min(broker.level for broker in registered):
         return UnsupportedFeatureError(

@@ -312,6 +312,23 @@ class SideAddresses(NamedTuple):
 NOWHERE: Final = SideAddresses()
 
 
+class KafkaAddresses(NamedTuple):
+    """Where clients of Kafka reach a broker, `host:port`, by `Listener`; empty: nowhere."""
+
+    clients: str = ""
+    outside: str = ""
+    clients_tls: str = ""
+    outside_tls: str = ""
+
+    def at(self, listener: Listener) -> str:
+        """Return the address for the callers of a listener for clients."""
+        addresses: dict[str, str] = self._asdict()
+        return addresses[listener.value]
+
+
+NOT_BY_KAFKA: Final = KafkaAddresses()
+
+
 class Reluctance(StrEnum):
     """Why a living broker is reluctant to lead (F22, F33, F53), in words for people."""
 
@@ -352,7 +369,7 @@ class BrokerRegistration:
     # Likewise, by TLS and gRPC (G4). Where that is the broker's only address, DRPC has TLS, too.
     tls_addresses: SideAddresses = NOWHERE
     # Likewise, for clients of Kafka; each side's listener has one namespace.
-    kafka_addresses: SideAddresses = NOWHERE
+    kafka_addresses: KafkaAddresses = NOT_BY_KAFKA
     # The latest life that all its log directories are known to remember; 0: unknown.
     directory_epoch: BrokerEpoch = field(default=BrokerEpoch(0))
     # Of the protocol between brokers, by its session: see `broker_levels`. A controller of an

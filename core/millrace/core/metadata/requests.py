@@ -20,7 +20,14 @@ from millrace.core.ids import (
 )
 from millrace.core.media import Media
 from millrace.core.metadata.broker_levels import BROKER_LEVEL
-from millrace.core.metadata.model import NOWHERE, BrokerLife, Reluctance, SideAddresses
+from millrace.core.metadata.model import (
+    NOT_BY_KAFKA,
+    NOWHERE,
+    BrokerLife,
+    KafkaAddresses,
+    Reluctance,
+    SideAddresses,
+)
 from millrace.core.quotas.quota import Quota
 from millrace.core.quotas.shares import BucketShare, BucketUse
 
@@ -312,7 +319,7 @@ class Heartbeat:
     outside_address: str = ""
     drpc_addresses: SideAddresses = NOWHERE
     tls_addresses: SideAddresses = NOWHERE
-    kafka_addresses: SideAddresses = NOWHERE
+    kafka_addresses: KafkaAddresses = NOT_BY_KAFKA
     quota_uses: Sequence[BucketUse] = ()
     level: int = BROKER_LEVEL
 

@@ -294,12 +294,16 @@ class TlsAddresses(_message.Message):
     def __init__(self, clients: _Optional[str] = ..., outside: _Optional[str] = ..., brokers: _Optional[str] = ...) -> None: ...
 
 class KafkaAddresses(_message.Message):
-    __slots__ = ("clients", "outside")
+    __slots__ = ("clients", "outside", "clients_tls", "outside_tls")
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     OUTSIDE_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_TLS_FIELD_NUMBER: _ClassVar[int]
+    OUTSIDE_TLS_FIELD_NUMBER: _ClassVar[int]
     clients: str
     outside: str
-    def __init__(self, clients: _Optional[str] = ..., outside: _Optional[str] = ...) -> None: ...
+    clients_tls: str
+    outside_tls: str
+    def __init__(self, clients: _Optional[str] = ..., outside: _Optional[str] = ..., clients_tls: _Optional[str] = ..., outside_tls: _Optional[str] = ...) -> None: ...
 
 class SharedQuotaUse(_message.Message):
     __slots__ = ("bucket", "bytes_per_second", "saturated")

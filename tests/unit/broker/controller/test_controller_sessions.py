@@ -47,7 +47,7 @@ from millrace.core.errors import (
 from millrace.core.ids import ControllerEpoch, MonotonicMs
 from millrace.core.metadata.cluster_config import ClusterConfig
 from millrace.core.metadata.image import MetadataImage
-from millrace.core.metadata.model import CLUSTER_KEY, NOWHERE, Listener, Reluctance
+from millrace.core.metadata.model import CLUSTER_KEY, NOWHERE, KafkaAddresses, Listener, Reluctance
 from millrace.core.metadata.objects.cache import MetadataCache
 from millrace.core.metadata.objects.store_versions import (
     NOTHING_SEEN,
@@ -195,7 +195,7 @@ async def running(
                 outside_address=lambda: "",
                 drpc_addresses=lambda: NOWHERE,
                 tls_addresses=lambda: NOWHERE,
-                kafka_addresses=lambda: NOWHERE,
+                kafka_addresses=KafkaAddresses,
                 quotas=no_quotas(),
             )
             await the.lifecycle.until_unfenced()

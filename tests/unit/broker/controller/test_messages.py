@@ -11,7 +11,13 @@ from millrace.broker.controller.messages import (
 )
 from millrace.core.ids import BrokerEpoch, BrokerId
 from millrace.core.media import Media
-from millrace.core.metadata.model import NOWHERE, BrokerLife, Reluctance, SideAddresses
+from millrace.core.metadata.model import (
+    NOWHERE,
+    BrokerLife,
+    KafkaAddresses,
+    Reluctance,
+    SideAddresses,
+)
 from millrace.core.metadata.requests import AcceptedCopy, Heartbeat, RegisterBroker
 
 LIFE = BrokerLife(BrokerId(2), BrokerEpoch(7))
@@ -56,7 +62,7 @@ def test_a_heartbeat_says_where_its_broker_is_reached_by_tls() -> None:
 
 
 def test_a_heartbeat_says_where_clients_of_kafka_reach_its_broker() -> None:
-    addresses = SideAddresses(clients="c:1", outside="o:2")
+    addresses = KafkaAddresses("c:1", "o:2", "c:3", "o:4")
     request = Heartbeat(life=LIFE, metadata_epoch=5, kafka_addresses=addresses)
     message = request_to_proto(request)
     found = request_from_proto(message)
@@ -65,7 +71,7 @@ def test_a_heartbeat_says_where_clients_of_kafka_reach_its_broker() -> None:
     message.heartbeat.ClearField("kafka_addresses")  # As a broker of an earlier release.
     found = request_from_proto(message)
     assert isinstance(found, Heartbeat)
-    assert found.kafka_addresses == NOWHERE
+    assert found.kafka_addresses == KafkaAddresses()
 
 
 def test_media_of_a_later_release_and_repeated_ones_are_left_out() -> None:

@@ -15,7 +15,7 @@ from millrace.core.metadata.broker_levels import (
     check_kafka_batches,
 )
 from millrace.core.metadata.broker_levels import TRANSACTIONS as TRANSACTIONS_LEVEL
-from millrace.core.metadata.model import BrokerRegistration, SideAddresses, Topic
+from millrace.core.metadata.model import BrokerRegistration, KafkaAddresses, Topic
 from millrace.core.metadata.requests import (
     AlterTopics,
     CreateTopics,
@@ -166,7 +166,7 @@ def test_no_earlier_broker_comes_back_to_where_kafkas_clients_may_have_written()
     transacting = replace(registration(1, "2"), level=TRANSACTIONS_LEVEL)
     cluster.driver.levels[B] = TRANSACTIONS_LEVEL
     cluster.driver.start_broker(transacting)  # Nobody listens.
-    cluster.give_kafka_addresses(0, SideAddresses(clients="a:1"))
+    cluster.give_kafka_addresses(0, KafkaAddresses(clients="a:1"))
     # It was of that release before, so nothing can have been written: it may start again.
     cluster.driver.kill(B)
     cluster.driver.start_broker(replace(transacting, incarnation_id="3"))

@@ -55,6 +55,7 @@ from millrace.core.metadata.model import (
     BrokerRegistration,
     ClusterState,
     DeletedTopic,
+    KafkaAddresses,
     PartitionState,
     Reluctance,
     SideAddresses,
@@ -259,7 +260,7 @@ def _cluster(state: Any, stored: StoredObject) -> ClusterState:
             outside_address=broker.get("outside_address", ""),
             drpc_addresses=_side_addresses(broker.get("drpc_addresses", {})),
             tls_addresses=_side_addresses(broker.get("tls_addresses", {})),
-            kafka_addresses=_side_addresses(broker.get("kafka_addresses", {})),
+            kafka_addresses=_kafka_addresses(broker.get("kafka_addresses", {})),
             directory_epoch=BrokerEpoch(broker.get("directory_epoch", 0)),
             level=broker.get("level", FIRST_LEVEL),
             # A later release may know more of them.
@@ -296,6 +297,11 @@ def _quota(state: Any) -> Quota:
         request_percent=state.get("request_percent"),
         is_per_broker=state.get("is_per_broker", False),
     )
+
+
+def _kafka_addresses(value: Any) -> KafkaAddresses:
+    known = KafkaAddresses._fields  # A later release may know more of them.
+    return KafkaAddresses(**{name: value[name] for name in known if name in value})
 
 
 def _side_addresses(value: Any) -> SideAddresses:

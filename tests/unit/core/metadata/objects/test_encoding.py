@@ -28,6 +28,7 @@ from millrace.core.metadata.model import (
     BrokerRegistration,
     ClusterState,
     DeletedTopic,
+    KafkaAddresses,
     PartitionState,
     Reluctance,
     SideAddresses,
@@ -76,7 +77,7 @@ CLUSTER = ClusterState(
             media=(Media.SSD, Media.HDD),
             outside_address="203.0.113.5:9094",
             drpc_addresses=SideAddresses(clients="[::1]:7096", brokers="r:7097"),
-            kafka_addresses=SideAddresses(clients="[::1]:9092", outside="203.0.113.5:9095"),
+            kafka_addresses=KafkaAddresses(clients="[::1]:9092", outside_tls="203.0.113.5:9095"),
             level=2,
         )
     },
