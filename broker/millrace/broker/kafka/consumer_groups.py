@@ -15,7 +15,12 @@ from functools import partial
 from typing import Any, Final
 
 from millrace.broker.kafka import consumer_group_messages as messages
-from millrace.broker.kafka.coordination import GroupNames, coordinator_code
+from millrace.broker.kafka.coordination import (
+    GroupNames,
+    client_host,
+    coordinator_code,
+    state_of_consumers,
+)
 from millrace.broker.kafka.errors import NO_ERROR, Code
 from millrace.broker.kafka.names import uuid_of
 from millrace.broker.kafka.operations import allowed_operations, as_bits
@@ -40,7 +45,6 @@ from millrace.core.coordinator.groups.patterns import check_pattern
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import TopicId, TopicPartition, WallMs
-from millrace.core.topics import parse_topic_name
 from millrace.runtime import host
 
 # kafka-python makes their attributes of the schemas.
@@ -195,13 +199,9 @@ class ConsumerGroupRequests:
         for where in sorted(partitions):
             if where.topic_id in hidden:
                 continue
-            if where.topic_id in by_topic or self._known(where.topic_id):
+            if where.topic_id in by_topic or self._parts.topics.name_of(where.topic_id):
                 by_topic.setdefault(where.topic_id, []).append(where.partition)
         return by_topic.items()
-
-    def _known(self, topic_id: TopicId) -> str | None:
-        full = self._groups.topic_name(topic_id)
-        return self._parts.names.of_topic(parse_topic_name(full)) if full else None
 
     # --- Descriptions ----------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class ConsumerGroupRequests:
         partitions = NO_PARTITIONS.union(*told, *group.target.values())
         hidden = await hidden_topics(request.caller, partitions, self._groups.topic_name)
         return {
-            "group_state": _state(group),
+            "group_state": state_of_consumers(group),
             "group_epoch": group.epochs.epoch,
             "assignment_epoch": group.epochs.target_epoch,
             "assignor_name": assignor_of(group.members.values()),
@@ -267,7 +267,7 @@ class ConsumerGroupRequests:
             rack_id=member.zone or None,
             member_epoch=current.epoch,
             client_id=member.client_id,
-            client_host=f"/{member.address.rpartition(':')[0] or member.address}",
+            client_host=client_host(member.address),
             subscribed_topic_names=[topic for topic in topics if topic is not None],
             subscribed_topic_regex=member.pattern or None,
             assignment=self._assignment(
@@ -283,7 +283,7 @@ class ConsumerGroupRequests:
             topic_partitions=[
                 kind.TopicPartitions(
                     topic_id=uuid_of(topic_id),
-                    topic_name=self._known(topic_id),
+                    topic_name=self._parts.topics.name_of(topic_id),
                     partitions=numbers,
                 )
                 for topic_id, numbers in self._by_topic(partitions, hidden)
@@ -308,20 +308,6 @@ def _owned(said: Any) -> Partitions | None:
         for topic in said
         for number in topic.partitions
     )
-
-
-def _state(group: Group) -> str:
-    """Return the word that Kafka's tools show."""
-    if group.is_empty:
-        return "Empty"
-    if group.epochs.target_epoch != group.epochs.epoch:
-        return "Assigning"
-    is_settled = all(
-        group.current.get(member_id, Current()).assigned
-        == group.target.get(member_id, NO_PARTITIONS)
-        for member_id in group.members
-    )
-    return "Stable" if is_settled else "Reconciling"
 
 
 def _refused(request: Request, code: int, why: str) -> Any:

@@ -1,20 +1,22 @@
-"""What requests to a group's coordinator share: rights, the partition of a name, and errors.
+"""What requests to a group's coordinator share: the partition of a name, words, and errors.
 
 Groups lie in the listener's namespace, as topics do (K7).
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
+from millrace.broker.kafka.operations import check
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import KafkaConnectionState, Request
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.core.coordinator.groups.classic_events import Refused
+from millrace.core.coordinator.groups.group import Group
 from millrace.core.coordinator.groups.member_checks import check_group_name
 from millrace.core.errors import BrokerShuttingDownError, MillraceError, NotLeaderError
-from millrace.core.guard.access import Demand, Operation, Resource, ResourceKind, named
+from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import TopicPartition
 
 _T = TypeVar("_T")
@@ -100,34 +102,6 @@ class GroupNames:
         return place
 
 
-async def check(
-    parts: KafkaParts, request: Request, operation: Operation, resources: Iterable[Resource]
-) -> None:
-    """Refuse a request as a whole whose caller may not do something; that is recorded.
-
-    Raises:
-        MillraceError: the caller may not.
-    """
-    access = request.caller.access
-    if access is None:
-        return
-    demands = [Demand(operation, resource) for resource in resources]
-    try:
-        await access.learn(demands)
-        for demand in demands:
-            refusal = access.refusal(demand.operation, demand.resource)
-            if refusal is not None:
-                raise refusal
-    except MillraceError as error:
-        parts.calls.refusals.on_refused(error, request.caller, method_of(request))
-        raise
-
-
-def method_of(request: Request) -> str:
-    """Return the name of a request, as records of refusals have it."""
-    return f"Kafka{type(request.message).__name__.removesuffix('Request')}"
-
-
 async def unless_draining(connection: KafkaConnectionState, answer: Awaitable[_T]) -> _T:
     """Return an answer that may take minutes, unless the connection is to end before.
 
@@ -144,3 +118,17 @@ async def unless_draining(connection: KafkaConnectionState, answer: Awaitable[_T
     finally:
         waited.cancel()
         draining.cancel()
+
+
+def state_of_consumers(group: Group) -> str:
+    """Return the state of a group whose members speak Millrace's protocol, in KIP-848's words."""
+    if group.is_empty:
+        return "Empty"
+    if group.epochs.target_epoch != group.epochs.epoch:
+        return "Assigning"
+    return "Stable" if group.has_its_target else "Reconciling"
+
+
+def client_host(address: str) -> str:
+    """Return the host of a member's address, as Kafka's tools show it."""
+    return f"/{address.rpartition(':')[0] or address}"

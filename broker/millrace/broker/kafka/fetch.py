@@ -28,7 +28,6 @@ from millrace.broker.kafka.fetch_codec import (
     encode,
 )
 from millrace.broker.kafka.fetch_turn import Client, FetchParts, FetchTurn, Following
-from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
 from millrace.broker.kafka.stored_batches import StoredBatches
@@ -61,11 +60,11 @@ _LARGE_PARTITIONS: Final = 300
 def fetch_requests(parts: KafkaParts) -> "FetchRequests":
     """Return what serves the fetches of a listener."""
     broker = parts.broker
-    kafka, partitions = broker.config.kafka, broker.partitions
+    kafka = broker.config.kafka
     return FetchRequests(
         FetchParts(
-            topics=KnownTopics(parts.names, lambda: partitions.image),
-            partitions=partitions,
+            topics=parts.topics,
+            partitions=broker.partitions,
             reader=broker.reader,
             stored=StoredBatches(broker.checkers, kafka.converted_bytes_max),
             early=broker.early,

@@ -17,9 +17,14 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import FindCoordinatorResponse
 
-from millrace.broker.kafka.coordination import GroupNames, check, coordinator_code
+from millrace.broker.kafka.coordination import (
+    GroupNames,
+    client_host,
+    coordinator_code,
+    state_of_consumers,
+)
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of_wire
-from millrace.broker.kafka.operations import allowed_operations
+from millrace.broker.kafka.operations import allowed_operations, check
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.rpc.hidden_topics import hidden_names, hidden_topics
@@ -39,8 +44,8 @@ from millrace.core.coordinator.groups.membership import assignor_of
 from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import CoordinatorLoadInProgressError, MillraceError
 from millrace.core.guard.access import Operation, Resource, ResourceKind, named
-from millrace.core.ids import BrokerId, TopicId, TopicPartition, WallMs
-from millrace.core.topics import TopicName, parse_topic_name
+from millrace.core.ids import BrokerId, TopicId, WallMs
+from millrace.core.topics import TopicName
 from millrace.proto.v1 import positions_pb2
 
 _GROUP, _TRANSACTION = 0, 1
@@ -261,7 +266,8 @@ class GroupAdministrationRequests:
             assigned = [
                 (known, where.partition)
                 for where in sorted(current.assigned)
-                if where.topic_id not in hidden and (known := self._known(where)) is not None
+                if where.topic_id not in hidden
+                and (known := self._parts.topics.name_of(where.topic_id)) is not None
             ]
             topics = [known for topic in member.topics if (known := names.known(topic)) is not None]
             members.append(
@@ -269,26 +275,17 @@ class GroupAdministrationRequests:
                     member_id=member_id,
                     group_instance_id=member.instance_id or None,
                     client_id=member.client_id,
-                    client_host=_host(member.address),
+                    client_host=client_host(member.address),
                     member_metadata=subscription_of(topics),
                     member_assignment=assignment_of(assigned),
                 )
             )
-        is_settled = all(
-            group.current.get(member_id, Current()).assigned
-            == group.target.get(member_id, NO_PARTITIONS)
-            for member_id in group.members
-        )
         return {
-            "group_state": (State.STABLE if is_settled else State.PREPARING).value,
+            "group_state": (State.STABLE if group.has_its_target else State.PREPARING).value,
             "protocol_type": PROTOCOL_TYPE,
             "protocol_data": assignor_of(group.members.values()),
             "members": members,
         }
-
-    def _known(self, where: TopicPartition) -> str | None:
-        full = self._groups.topic_name(where.topic_id)
-        return self._parts.names.of_topic(parse_topic_name(full)) if full else None
 
     # --- Deletion --------------------------------------------------------------------------------
 
@@ -325,12 +322,12 @@ def _listed(machine: GroupCoordinator, _: WallMs) -> Result[CoordinatorRecord, l
     for name in machine.names():
         ours, classic = machine.membership.groups.get(name), machine.classic.group(name)
         if ours is not None and not ours.is_empty:
-            found.append(_Listed(name, PROTOCOL_TYPE, State.STABLE.value, "consumer"))
+            found.append(_Listed(name, PROTOCOL_TYPE, state_of_consumers(ours), "consumer"))
         elif classic is not None:
             state = classic.state.value
             found.append(_Listed(name, classic.protocol_type, state, "classic"))
         elif ours is not None:
-            found.append(_Listed(name, PROTOCOL_TYPE, State.EMPTY.value, "consumer"))
+            found.append(_Listed(name, PROTOCOL_TYPE, state_of_consumers(ours), "consumer"))
         else:
             found.append(_Listed(name, "", State.EMPTY.value, "classic"))
     return Result([], found)
@@ -380,7 +377,7 @@ def _fields_of(group: ClassicGroup, *, is_told: bool) -> dict[str, Any]:
                 member_id=member.member_id,
                 group_instance_id=member.instance_id or None,
                 client_id=member.client_id,
-                client_host=_host(member.address),
+                client_host=client_host(member.address),
                 member_metadata=member.metadata(group.protocol) if is_told else b"",
                 member_assignment=member.assignment if is_told else b"",
             )
@@ -400,8 +397,3 @@ def _too_much(name: str) -> Any:
         protocol_data="",
         members=[],
     )
-
-
-def _host(address: str) -> str:
-    """Return the host of an address, as Kafka's tools show it."""
-    return f"/{address.rpartition(':')[0] or address}"

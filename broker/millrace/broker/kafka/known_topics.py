@@ -33,6 +33,11 @@ class KnownTopics:
         topic = image.topics_by_id.get(called)
         return topic if topic is not None and topic.name.namespace == self._namespace else None
 
+    def name_of(self, topic_id: TopicId) -> str | None:
+        """Return what clients call a topic; None: they do not know it."""
+        topic = self.find(topic_id)
+        return None if topic is None else topic.name.name
+
     def resource(self, called: str | TopicId) -> Resource | None:
         """Return what rules are about; None: an id of no topic."""
         if isinstance(called, str):  # There are rules about it also before there is a topic.

@@ -7,6 +7,7 @@ gRPC listener of the same side.
 from collections.abc import Callable
 
 from millrace.broker.kafka.connection import KafkaServer
+from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.local_calls import LocalCalls
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.parts import BrokerAddresses, KafkaParts
@@ -78,13 +79,14 @@ class KafkaListener(ByteListener):
         """
         made = broker.make(self.calls)
         methods = [service.methods() for service in (*made.unary, *made.streaming)]
-        channel = broker.channel
+        channel, partitions = broker.channel, broker.partitions
         parts = KafkaParts(
             broker=broker,
             services=made,
             local=LocalCalls(methods),
             calls=self.calls,
             names=self._names,
+            topics=KnownTopics(self._names, lambda: partitions.image),
             addresses=BrokerAddresses(
                 lambda: channel.metadata, broker.broker_id, own_address, self.entry.side
             ),

@@ -20,7 +20,6 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochRes
 
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of, code_of_wire
-from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.core.errors import MillraceError
@@ -76,9 +75,8 @@ class OffsetRequests:
     """
 
     def __init__(self, parts: KafkaParts) -> None:
-        partitions = parts.broker.partitions
-        self._topics = KnownTopics(parts.names, lambda: partitions.image)
-        self._partitions = partitions
+        self._topics = parts.topics
+        self._partitions = parts.broker.partitions
         self._local = parts.local
 
     def served(self) -> Mapping[int, Served]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.local_calls import LocalCalls
 from millrace.broker.kafka.names import Names
 from millrace.broker.rpc.calls import Calls
@@ -60,6 +61,7 @@ class KafkaParts:
         local: calls their methods.
         calls: of this listener.
         names: of its namespace.
+        topics: in it.
         addresses: of brokers, for its clients.
     """
 
@@ -68,4 +70,5 @@ class KafkaParts:
     local: LocalCalls
     calls: Calls
     names: Names
+    topics: KnownTopics
     addresses: BrokerAddresses

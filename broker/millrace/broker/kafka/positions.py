@@ -42,7 +42,6 @@ from millrace.core.coordinator.positions.position import REQUEST_POSITIONS_MAX, 
 from millrace.core.errors import InvalidTopicError, MillraceError
 from millrace.core.guard.access import Operation, Resource
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
-from millrace.core.metadata.image import MetadataImage
 from millrace.core.records.markers import NOT_BUMPING
 
 _FIRST_WITH_GROUPS: Final = 8
@@ -117,7 +116,7 @@ class PositionRequests:
         """Return what is wrong with partitions, by topic and number, and the other positions."""
         codes: dict[tuple[str, int], int] = {}
         positions: dict[TopicPartition, Position] = {}
-        image = self._image
+        image = self._parts.broker.partitions.image
         for topic in asked:
             found = topics[topic.name]
             for partition in topic.partitions:
@@ -341,14 +340,11 @@ class PositionRequests:
         request: Request,
     ) -> "dict[str, dict[int, tuple[Position | None, int]]]":
         """Return all positions in topics that the caller knows and may see."""
-        image = self._image
-        ids = {where.topic_id for where in positions} if image is not None else set[TopicId]()
         names = {}
-        for topic_id in sorted(ids):
-            topic = None if image is None else image.topics_by_id.get(topic_id)
-            known = None if topic is None else self._parts.names.of_topic(topic.name)
-            if topic is not None and known is not None:
-                names[topic_id] = known, topic_resource(topic.name)
+        for topic_id in sorted({where.topic_id for where in positions}):
+            topic = self._parts.topics.find(topic_id)
+            if topic is not None:
+                names[topic_id] = topic.name.name, topic_resource(topic.name)
         seen = await request.caller.seen(
             Operation.DESCRIBE, list(names), lambda topic_id: names[topic_id][1]
         )
@@ -432,15 +428,10 @@ class PositionRequests:
 
     # --- Topics --------------------------------------------------------------------------------
 
-    @property
-    def _image(self) -> MetadataImage | None:
-        return self._parts.broker.partitions.image
-
     async def _topics(
         self, asked: Iterable[Any], operation: Operation, request: Request
     ) -> "dict[str, TopicId | int]":
         """Return the id of each topic that a request names, or the error that it is answered."""
-        image = self._image
         found: dict[str, TopicId | int] = {}
         resources: dict[str, Resource] = {}
         for topic in asked:
@@ -449,7 +440,7 @@ class PositionRequests:
             except InvalidTopicError:
                 found[topic.name] = Code.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            known = None if image is None else image.topics.get(name)
+            known = self._parts.topics.find(topic.name)
             resources[topic.name] = topic_resource(name)
             found[topic.name] = Code.UNKNOWN_TOPIC_OR_PARTITION
             if known is not None:

@@ -21,8 +21,9 @@ from kafka.protocol.admin import (
 
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.administration import refusal_in
-from millrace.broker.kafka.coordination import check
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
+from millrace.broker.kafka.known_topics import KnownTopics
+from millrace.broker.kafka.operations import check
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.replica.open_directory import OpenDirectory
@@ -55,6 +56,8 @@ class ReplicaRequests:
 
     def __init__(self, parts: KafkaParts) -> None:
         self._parts = parts
+        channel = parts.broker.channel  # It may know more than what is led and followed here.
+        self._topics = KnownTopics(parts.names, lambda: channel.metadata)
 
     def served(self) -> Mapping[int, Served]:
         """Implement `RequestModule`."""
@@ -68,13 +71,6 @@ class ReplicaRequests:
 
     # --- Partitions by name ------------------------------------------------------------------
 
-    def _topic(self, name: str) -> Topic | None:
-        try:
-            found = self._parts.names.topic(name)
-        except MillraceError:
-            return None
-        return self._parts.broker.channel.metadata.topics.get(found)
-
     def _partition(self, named: _Named) -> tuple[Topic, PartitionState]:
         """Return a partition.
 
@@ -82,7 +78,7 @@ class ReplicaRequests:
             UnknownTopicOrPartitionError: there is none.
         """
         name, number = named
-        topic = self._topic(name)
+        topic = self._topics.find(name)
         if topic is None or not 0 <= number < len(topic.partitions):
             raise UnknownTopicOrPartitionError(f"there is no partition {number} of {name[:40]!r}")
         return topic, topic.partitions[number]
@@ -377,7 +373,7 @@ class ReplicaRequests:
             (
                 topic_resource(topic.name)
                 for asked in message.topics
-                if (topic := self._topic(asked.name)) is not None
+                if (topic := self._topics.find(asked.name)) is not None
             ),
         )
         work = self._parts.broker.turns.work()

@@ -25,9 +25,10 @@ from kafka.protocol.producer import (
     InitProducerIdResponse,
 )
 
-from millrace.broker.kafka.coordination import GroupNames, check, coordinator_code
+from millrace.broker.kafka.coordination import GroupNames, coordinator_code
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
 from millrace.broker.kafka.names import Names
+from millrace.broker.kafka.operations import check
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
@@ -170,7 +171,6 @@ class TransactionRequests:
         One that is wrong refuses all: so none is in the transaction that its producer does not know
         to be there.
         """
-        image = self._parts.broker.partitions.image
         codes: dict[tuple[str, int], int] = {}
         found: dict[tuple[str, int], TopicPartition] = {}
         resources: dict[tuple[str, int], Resource] = {}
@@ -181,7 +181,7 @@ class TransactionRequests:
                 codes[key] = Code.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             resources[key] = topic_resource(topic_name)
-            topic = None if image is None else image.topics.get(topic_name)
+            topic = self._parts.topics.find(key[0])
             if topic is None or not 0 <= key[1] < len(topic.partitions):
                 codes[key] = Code.UNKNOWN_TOPIC_OR_PARTITION
             else:

@@ -9,6 +9,7 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 from tests.fakes.call_context import CALLER
 
 from millrace.broker.kafka.errors import Code
+from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.offsets import OffsetRequests
 from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Request
@@ -77,7 +78,9 @@ def requests_of(local: Local, high_watermark: int = 100) -> OffsetRequests:
     leader = SimpleNamespace(check_end_offset=lambda: None, high_watermark=high_watermark)
     partitions = SimpleNamespace(image=image, get=lambda _: SimpleNamespace(leader=leader))
     parts: Any = SimpleNamespace(
-        broker=SimpleNamespace(partitions=partitions), names=Names("default"), local=local
+        broker=SimpleNamespace(partitions=partitions),
+        topics=KnownTopics(Names("default"), lambda: image),  # type: ignore[arg-type,return-value]
+        local=local,
     )
     return OffsetRequests(parts)
 

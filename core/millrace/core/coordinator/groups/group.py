@@ -259,6 +259,16 @@ class Group:
         """Whether it has no members."""
         return not self.members
 
+    @property
+    def has_its_target(self) -> bool:
+        """Whether each member owns what it should, and nothing is being revoked."""
+        return all(
+            (current := self.current.get(member_id, Current())).assigned
+            == self.target.get(member_id, NO_PARTITIONS)
+            and not current.revoking
+            for member_id in self.members
+        )
+
     def draft(self) -> "Group":
         """Return a copy, to which records can be applied before they are stored."""
         other = copy(self)
