@@ -6,6 +6,8 @@ from typing import Any
 
 from tests.integration.running_broker import RunningBroker
 
+from millrace.client import SyncConsumer
+
 KAFKA = {"listeners.clients_kafka.port": 0}
 """Settings of a broker that serves clients of Kafka."""
 
@@ -22,3 +24,15 @@ def closing(client: Any) -> Iterator[Any]:
         yield client
     finally:
         client.close()
+
+
+def read(broker: RunningBroker, topic: str, count: int) -> list[Any]:
+    """Return a topic's first records."""
+    found: list[Any] = []
+    with SyncConsumer(broker.address) as consumer:
+        consumer.subscribe([topic])
+        for record in consumer:
+            found.append(record)
+            if len(found) == count:
+                break
+    return found

@@ -1,7 +1,5 @@
 """Administration by clients of Kafka: topics, partitions, settings, replicas, quotas."""
 
-import socket
-import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
@@ -28,13 +26,12 @@ from kafka.protocol.admin import (
     ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
 )
-from tests.fakes.kafka_ends import request_frame
 from tests.integration.conftest import StartBroker
+from tests.integration.kafka.by_hand import asked
 from tests.integration.kafka.ends import KAFKA, bootstrap, closing
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.broker.kafka import codec
 from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
 from millrace.broker.kafka.topic_settings import WITHOUT_EFFECT
@@ -43,18 +40,6 @@ from millrace.core.metadata.topic_config import SETTINGS
 
 confluent = pytest.importorskip("confluent_kafka")
 confluent_admin = pytest.importorskip("confluent_kafka.admin")
-
-
-def asked(broker: RunningBroker, key: int, version: int, message: Any) -> Any:
-    """Return the answer to one request on a connection of its own."""
-    host, _, port = broker.kafka_address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        connection.sendall(request_frame(key, version, message))
-        reader = connection.makefile("rb")
-        (length,) = struct.unpack(">i", reader.read(4))
-        data = reader.read(length)
-    begin = 5 if codec.is_flexible(key, version) else 4
-    return codec.response_class(key).decode(data[begin:], version=version)
 
 
 def own_settings(broker: RunningBroker, topic: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 An honest producer and consumer work beside every test.
 """
 
-import socket
 import struct
 import threading
 import time
@@ -22,10 +21,10 @@ from kafka.protocol.consumer import (
 from kafka.protocol.producer import ProduceRequest
 from tests.fakes.kafka_batches import CODECS, Record, batch_of, compressed, of_bytes, with_fields
 from tests.fakes.kafka_ends import request_frame
+from tests.integration.kafka.by_hand import Hand
 from tests.integration.kafka.ends import KAFKA
 from tests.integration.running_broker import RunningBroker, wait_until
 
-from millrace.broker.kafka import codec
 from millrace.broker.kafka import consumer_group_messages as messages
 from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
@@ -52,33 +51,8 @@ SETTINGS: dict[str, object] = {
 }
 
 
-class Hand:
-    """A connection by hand."""
-
-    def __init__(self, broker: RunningBroker) -> None:
-        host, _, port = broker.kafka_address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=60)
-        self.reader = self.socket.makefile("rb")
-
-    def close(self) -> None:
-        """End it."""
-        self.reader.close()
-        self.socket.close()
-
-    def frame(self) -> bytes:
-        """Return the next answer without its length; empty: the connection is ended."""
-        try:
-            begin = self.reader.read(4)
-            return self.reader.read(struct.unpack(">i", begin)[0]) if len(begin) == 4 else b""
-        except ConnectionError:
-            return b""
-
-    def ask(self, key: int, version: int, message: Any) -> Any:
-        """Return the answer to a request."""
-        self.socket.sendall(request_frame(key, version, message))
-        data = self.frame()
-        begin = 5 if codec.is_flexible(key, version) else 4
-        return codec.response_class(key).decode(data[begin:], version=version)
+class Speaker(Hand):
+    """A producer by hand, honest or not."""
 
     def produce(self, topic: str, batch: bytes) -> int:
         """Return the code of the answer to a batch."""
@@ -126,7 +100,7 @@ class Honest:
     def run(self) -> None:
         """Write a batch, over and over."""
         try:
-            hand = Hand(self._broker)
+            hand = Speaker(self._broker)
             while not self._ended.wait(0.02):
                 begun = time.monotonic()
                 assert hand.produce("honest", batch_of([Record()])) == 0
@@ -148,7 +122,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     with SyncAdmin(running.address) as admin:
         admin.create_topic("honest", 1, 1)
         admin.create_topic("attacked", PARTITIONS, 1)
-    with_records = Hand(running)
+    with_records = Speaker(running)
     for _ in range(4):
         assert with_records.produce("honest", batch_of([Record(bytes(500_000))])) == 0
     with_records.close()
@@ -164,8 +138,8 @@ def hands(broker: RunningBroker) -> Iterator[Any]:
     """Opens connections, which are closed in the end."""
     with ExitStack() as opened:
 
-        def connect() -> Hand:
-            hand = Hand(broker)
+        def connect() -> Speaker:
+            hand = Speaker(broker)
             opened.callback(hand.close)
             return hand
 

@@ -1,10 +1,7 @@
 """Requests about groups that no client sends: each is answered as Kafka's clients understand it."""
 
-import socket
-import struct
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -19,11 +16,10 @@ from kafka.protocol.consumer import (
     SyncGroupRequest,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest
-from tests.fakes.kafka_ends import request_frame
+from tests.integration.kafka.by_hand import Hand
 from tests.integration.kafka.ends import KAFKA
 from tests.integration.running_broker import RunningBroker
 
-from millrace.broker.kafka import codec
 from millrace.broker.kafka.consumer_group_messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -48,35 +44,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     running.abandon()
 
 
-class Wire:
-    """One connection, on which requests follow each other."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._reader = connection.makefile("rb")
-
-    def ask(self, key: int, version: int, message: Any) -> Any:
-        """Return the answer to a request."""
-        self.send(key, version, message)
-        (length,) = struct.unpack(">i", self._reader.read(4))
-        data = self._reader.read(length)
-        begin = 5 if codec.is_flexible(key, version) else 4
-        return codec.response_class(key).decode(data[begin:], version=version)
-
-    def send(self, key: int, version: int, message: Any) -> None:
-        """Send a request, and wait for nothing."""
-        self._connection.sendall(request_frame(key, version, message))
-
-
-@contextmanager
-def wire(broker: RunningBroker) -> Iterator[Wire]:
-    host, _, port = broker.kafka_address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        made = Wire(connection)
-        with made._reader:
-            yield made
-
-
 def joining(group: str, member_id: str = "", **more: Any) -> Any:
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
     said = {
@@ -91,7 +58,7 @@ def joining(group: str, member_id: str = "", **more: Any) -> Any:
     return JoinGroupRequest(**said)
 
 
-def join(wire: Wire, group: str, version: int = 9, **more: Any) -> Any:
+def join(wire: Hand, group: str, version: int = 9, **more: Any) -> Any:
     """Let a member join with the id that it is given."""
     first = wire.ask(ApiKey.JOIN_GROUP, version, joining(group, **more))
     if first.error_code != Code.MEMBER_ID_REQUIRED:
@@ -102,7 +69,7 @@ def join(wire: Wire, group: str, version: int = 9, **more: Any) -> Any:
 @pytest.mark.parametrize("version", range(10))
 def test_every_version_of_joining_and_leaving_works(broker: RunningBroker, version: int) -> None:
     group = f"versions-{version}"
-    with wire(broker) as one:
+    with Hand(broker) as one:
         joined = join(one, group, version)
         assert (joined.error_code, joined.generation_id) == (0, 1)
         assert joined.leader == joined.member_id
@@ -143,7 +110,7 @@ def test_every_version_of_joining_and_leaving_works(broker: RunningBroker, versi
 
 @pytest.mark.parametrize("group", ["", "x" * 300, "line\nbreak", "\x00"])
 def test_what_is_no_name_of_a_group_is_refused(broker: RunningBroker, group: str) -> None:
-    with wire(broker) as one:
+    with Hand(broker) as one:
         assert one.ask(ApiKey.JOIN_GROUP, 9, joining(group)).error_code == Code.INVALID_GROUP_ID
         beat = HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
         assert one.ask(ApiKey.HEARTBEAT, 4, beat).error_code == Code.INVALID_GROUP_ID
@@ -200,12 +167,12 @@ def test_what_is_no_name_of_a_group_is_refused(broker: RunningBroker, group: str
 def test_a_member_that_says_what_cannot_be_is_refused(
     broker: RunningBroker, said: dict[str, Any], code: int
 ) -> None:
-    with wire(broker) as one:
+    with Hand(broker) as one:
         assert join(one, "strange", **said).error_code == code
 
 
 def test_a_group_is_full_of_those_that_never_come_back(broker: RunningBroker) -> None:
-    with wire(broker) as one:
+    with Hand(broker) as one:
         codes = [one.ask(ApiKey.JOIN_GROUP, 9, joining("full")).error_code for _ in range(4)]
     assert codes == [Code.MEMBER_ID_REQUIRED] * 3 + [Code.GROUP_MAX_SIZE_REACHED]
 
@@ -213,9 +180,9 @@ def test_a_group_is_full_of_those_that_never_come_back(broker: RunningBroker) ->
 def test_clients_that_vanish_while_they_wait_leave_the_group_to_others(
     broker: RunningBroker,
 ) -> None:
-    with wire(broker) as one:
+    with Hand(broker) as one:
         joined = join(one, "vanish")
-        with wire(broker) as gone:
+        with Hand(broker) as gone:
             given = gone.ask(ApiKey.JOIN_GROUP, 9, joining("vanish"))
             gone.send(ApiKey.JOIN_GROUP, 9, joining("vanish", given.member_id))
         again = one.ask(ApiKey.JOIN_GROUP, 9, joining("vanish", joined.member_id))
@@ -252,7 +219,7 @@ def test_commits_that_cannot_be_are_refused_each_by_itself(
             topic("no/name", (0, "")),
         ],
     )
-    with wire(broker) as one:
+    with Hand(broker) as one:
         answer = one.ask(ApiKey.OFFSET_COMMIT, 9, request)
         assert [
             (found.name, [partition.error_code for partition in found.partitions])
@@ -316,7 +283,7 @@ def test_commits_that_cannot_be_are_refused_each_by_itself(
 def test_groups_that_are_not_there_are_dead_or_not_found(
     broker: RunningBroker, version: int
 ) -> None:
-    with wire(broker) as one:
+    with Hand(broker) as one:
         asked = DescribeGroupsRequest(groups=["nobody"], include_authorized_operations=True)
         (described,) = one.ask(ApiKey.DESCRIBE_GROUPS, version, asked).groups
         assert described.group_state == "Dead"
@@ -328,7 +295,7 @@ def test_every_version_finds_coordinators_of_groups_and_transactions(
     broker: RunningBroker, version: int
 ) -> None:
     for kind in (0, 1) if version else (0,):
-        with wire(broker) as one:
+        with Hand(broker) as one:
             request = FindCoordinatorRequest(key="some", key_type=kind, coordinator_keys=["some"])
             answer = one.ask(ApiKey.FIND_COORDINATOR, version, request)
             found = answer.coordinators[0] if version >= 4 else answer
@@ -340,7 +307,7 @@ def test_epochs_that_nobody_was_told_are_fenced(broker: RunningBroker) -> None:
     def beat(epoch: int, **more: Any) -> Any:
         return HEARTBEAT(group_id="modern", member_id="m", member_epoch=epoch, **more)
 
-    with wire(broker) as one:
+    with Hand(broker) as one:
 
         def code(request: Any) -> int:
             found: int = one.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request).error_code

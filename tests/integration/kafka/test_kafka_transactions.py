@@ -1,7 +1,5 @@
 """Transactions of Kafka's own clients: what is read, who is fenced, and what leaders verify."""
 
-import socket
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,7 +13,7 @@ from kafka.protocol.producer import (
     TxnOffsetCommitRequest,
 )
 from tests.fakes.kafka_batches import TRANSACTIONAL, Record, batch_of
-from tests.fakes.kafka_ends import request_frame
+from tests.integration.kafka.by_hand import Hand
 from tests.integration.kafka.ends import KAFKA, bootstrap, closing
 from tests.integration.running_broker import RunningBroker, wait_until
 
@@ -305,29 +303,22 @@ def listed(admin: Any, **filters: Any) -> list[tuple[int, str, str]]:
 # What no honest client asks.
 
 
-class ByHand:
+class ByHand(Hand):
     """A transactional producer by hand."""
 
     def __init__(self, broker: RunningBroker, transactional_id: str) -> None:
-        host, _, port = broker.kafka_address.rpartition(":")
-        self._connection = socket.create_connection((host, int(port)), timeout=TIMEOUT)
-        self._reader = self._connection.makefile("rb")
+        super().__init__(broker)
         self.transactional_id = transactional_id
         begun = self.begin()
         assert begun.error_code == 0, begun
         self.producer_id, self.epoch = begun.producer_id, begun.producer_epoch
 
-    def ask(self, key: ApiKey, version: int, **fields: Any) -> Any:
-        """Return the answer to a request."""
-        message = codec.request_class(key)(version=version, **fields)
-        self._connection.sendall(request_frame(key, version, message))
-        (length,) = struct.unpack(">i", self._reader.read(4))
-        data = self._reader.read(length)
-        begin = 5 if codec.is_flexible(key, version) else 4
-        return codec.response_class(key).decode(data[begin:], version=version)
+    def call(self, key: ApiKey, version: int, **fields: Any) -> Any:
+        """Return the answer to a request with such fields."""
+        return self.ask(key, version, codec.request_class(key)(version=version, **fields))
 
     def begin(self, version: int = 4, timeout_ms: int = 60_000) -> Any:
-        return self.ask(
+        return self.call(
             ApiKey.INIT_PRODUCER_ID,
             version,
             transactional_id=self.transactional_id,
@@ -339,7 +330,7 @@ class ByHand:
     def add(self, *partitions: tuple[str, int], version: int = 3) -> list[int]:
         """Take partitions into the transaction; return the codes."""
         kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        answer = self.ask(
+        answer = self.call(
             ApiKey.ADD_PARTITIONS_TO_TXN,
             version,
             v3_and_below_transactional_id=self.transactional_id,
@@ -364,7 +355,7 @@ class ByHand:
             attributes=TRANSACTIONAL,
         )
         kind: Any = ProduceRequest.TopicProduceData
-        answer = self.ask(
+        answer = self.call(
             ApiKey.PRODUCE,
             9,
             transactional_id=self.transactional_id,
@@ -377,7 +368,7 @@ class ByHand:
         return int(answer.responses[0].partition_responses[0].error_code)
 
     def end(self, *, committed: bool, version: int = 3) -> int:
-        answer = self.ask(
+        answer = self.call(
             ApiKey.END_TXN,
             version,
             transactional_id=self.transactional_id,
@@ -392,7 +383,7 @@ class ByHand:
         position = kind.TxnOffsetCommitRequestPartition(
             partition_index=0, committed_offset=5, committed_metadata=""
         )
-        answer = self.ask(
+        answer = self.call(
             ApiKey.TXN_OFFSET_COMMIT,
             3,
             transactional_id=self.transactional_id,
@@ -405,10 +396,6 @@ class ByHand:
             topics=[kind(name=topic, partitions=[position])],
         )
         return int(answer.topics[0].partitions[0].error_code)
-
-    def close(self) -> None:
-        self._reader.close()
-        self._connection.close()
 
 
 @pytest.fixture
@@ -441,7 +428,7 @@ def test_a_group_that_is_not_in_the_transaction_commits_nothing_with_it(
 ) -> None:
     assert hand.add((topic, 0)) == [0]
     assert hand.commit_positions(topic, topic) == Code.INVALID_TXN_STATE
-    answer = hand.ask(
+    answer = hand.call(
         ApiKey.ADD_OFFSETS_TO_TXN,
         3,
         transactional_id=hand.transactional_id,

@@ -5,33 +5,13 @@ from typing import Any
 
 import pytest
 from tests.integration.conftest import StartBroker
-from tests.integration.kafka.ends import KAFKA, bootstrap
+from tests.integration.kafka.ends import KAFKA, bootstrap, read
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.client import SyncAdmin, SyncConsumer
+from millrace.client import SyncAdmin
 
 confluent = pytest.importorskip("confluent_kafka")
-
-
-def read(broker: RunningBroker, topic: str, count: int) -> list[Any]:
-    """Return a topic's first records."""
-    found: list[Any] = []
-    with SyncConsumer(broker.address) as consumer:
-        consumer.subscribe([topic])
-        for record in consumer:
-            found.append(record)
-            if len(found) == count:
-                break
-    return found
-
-
-@pytest.fixture
-def topic(kafka_broker: RunningBroker, topic_name: str) -> str:
-    """A topic with one partition."""
-    with SyncAdmin(kafka_broker.address) as admin:
-        admin.create_topic(topic_name, 1, 1)
-    return topic_name
 
 
 @pytest.mark.parametrize("codec_name", ["none", "gzip", "snappy", "lz4", "zstd"])

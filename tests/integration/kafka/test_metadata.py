@@ -1,7 +1,5 @@
 """What clients of Kafka are told of brokers and topics."""
 
-import socket
-import struct
 from typing import Any
 from uuid import UUID
 
@@ -9,31 +7,18 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaTimeoutError
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
-from tests.fakes.kafka_ends import request_frame
 from tests.integration.conftest import StartBroker
+from tests.integration.kafka.by_hand import asked
 from tests.integration.kafka.ends import KAFKA, bootstrap, closing
 from tests.integration.running_broker import RunningBroker
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.broker.kafka import codec
 from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
 from millrace.client import SyncAdmin
 
 confluent = pytest.importorskip("confluent_kafka")
 confluent_admin = pytest.importorskip("confluent_kafka.admin")
-
-
-def asked(broker: RunningBroker, key: int, version: int, message: Any = None) -> Any:
-    """Return the answer to one request on a connection of its own."""
-    host, _, port = broker.kafka_address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        connection.sendall(request_frame(key, version, message))
-        reader = connection.makefile("rb")
-        (length,) = struct.unpack(">i", reader.read(4))
-        data = reader.read(length)
-    begin = 5 if codec.is_flexible(key, version) and key != ApiKey.API_VERSIONS else 4
-    return codec.response_class(key).decode(data[begin:], version=version)
 
 
 def metadata_of(broker: RunningBroker, *names: str, version: int = 12) -> list[Any]:

@@ -1,7 +1,5 @@
 """Producers of Kafka's own world write, and Millrace's consumer reads what they wrote."""
 
-import socket
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,36 +7,15 @@ import pytest
 from kafka import KafkaProducer
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from tests.fakes.kafka_batches import Record, batch_of
-from tests.fakes.kafka_ends import request_frame
-from tests.integration.kafka.ends import bootstrap, closing
+from tests.integration.kafka.by_hand import Hand
+from tests.integration.kafka.ends import bootstrap, closing, read
 from tests.integration.running_broker import RunningBroker
 
-from millrace.broker.kafka import codec
 from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
-from millrace.client import SyncAdmin, SyncConsumer
+from millrace.client import SyncAdmin
 
 confluent = pytest.importorskip("confluent_kafka")
-
-
-def read(broker: RunningBroker, topic: str, count: int) -> list[Any]:
-    """Return a topic's first records."""
-    found: list[Any] = []
-    with SyncConsumer(broker.address) as consumer:
-        consumer.subscribe([topic])
-        for record in consumer:
-            found.append(record)
-            if len(found) == count:
-                break
-    return found
-
-
-@pytest.fixture
-def topic(kafka_broker: RunningBroker, topic_name: str) -> str:
-    """A topic with one partition."""
-    with SyncAdmin(kafka_broker.address) as admin:
-        admin.create_topic(topic_name, 1, 1)
-    return topic_name
 
 
 def test_kafka_python_writes_with_each_kind_of_acknowledgement(
@@ -61,27 +38,17 @@ def test_kafka_python_writes_with_each_kind_of_acknowledgement(
     assert [record.timestamp for record in found][1:] == [1_700_000_000_001, 1_700_000_000_002]
 
 
-class Hand:
-    """A connection by hand."""
-
-    def __init__(self, broker: RunningBroker) -> None:
-        host, _, port = broker.kafka_address.rpartition(":")
-        self.connection = socket.create_connection((host, int(port)), timeout=20)
-        self.reader = self.connection.makefile("rb")
-
-    def close(self) -> None:
-        """End it."""
-        self.reader.close()
-        self.connection.close()
+class Writer(Hand):
+    """A producer by hand."""
 
     def produce(
         self, topic: str, *records: bytes | None, version: int = 9, **more: Any
     ) -> list[tuple[int, int]]:
         """Send records, one for each partition; return code and base offset of each."""
-        self.send(topic, *records, version=version, **more)
-        return self.answer(version)
+        self.begin(topic, *records, version=version, **more)
+        return self.told(version)
 
-    def send(self, topic: str, *records: bytes | None, version: int = 9, **more: Any) -> None:
+    def begin(self, topic: str, *records: bytes | None, version: int = 9, **more: Any) -> None:
         """Send records, one for each partition."""
         kind: Any = ProduceRequest.TopicProduceData
         data = [
@@ -92,38 +59,34 @@ class Hand:
             **{"transactional_id": None, "acks": -1, "timeout_ms": 10_000, **more},
             topic_data=[kind(name=topic, partition_data=data)],
         )
-        self.connection.sendall(request_frame(ApiKey.PRODUCE, version, request))
+        self.send(ApiKey.PRODUCE, version, request)
 
-    def answer(self, version: int = 9) -> list[tuple[int, int]]:
+    def told(self, version: int = 9) -> list[tuple[int, int]]:
         """Return code and base offset of each partition."""
-        (length,) = struct.unpack(">i", self.reader.read(4))
-        data = self.reader.read(length)
-        begin = 5 if version >= 9 else 4
-        found = codec.response_class(ApiKey.PRODUCE).decode(data[begin:], version=version)
-        (topic,) = found.responses
+        (topic,) = self.answer(ApiKey.PRODUCE, version).responses
         return [(each.error_code, each.base_offset) for each in topic.partition_responses]
 
     def is_ended(self) -> bool:
         """Whether the other side ends the connection."""
-        return self.reader.read(1) == b""
+        return self.frame() == b""
 
 
 @pytest.fixture
-def hand(kafka_broker: RunningBroker) -> Iterator[Hand]:
-    opened = Hand(kafka_broker)
+def hand(kafka_broker: RunningBroker) -> Iterator[Writer]:
+    opened = Writer(kafka_broker)
     yield opened
     opened.close()
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_every_version_is_answered(hand: Hand, topic: str, version: int) -> None:
+def test_every_version_is_answered(hand: Writer, topic: str, version: int) -> None:
     batch = batch_of([Record(b"a"), Record(b"b")])
     assert hand.produce(topic, batch, version=version) == [(0, 0)]
     assert hand.produce(topic, batch, version=version, acks=1) == [(0, 2)]
 
 
 def test_what_is_wrong_with_a_batch_is_told_of_its_partition(
-    hand: Hand, topic: str, kafka_broker: RunningBroker
+    hand: Writer, topic: str, kafka_broker: RunningBroker
 ) -> None:
     good = batch_of([Record(b"a")])
     flipped = good[:-1] + bytes([good[-1] ^ 1])
@@ -144,21 +107,21 @@ def test_what_is_wrong_with_a_batch_is_told_of_its_partition(
     assert hand.produce(topic, good) == [(0, 1)]
 
 
-def test_without_acknowledgement_a_refusal_ends_the_connection(hand: Hand, topic: str) -> None:
+def test_without_acknowledgement_a_refusal_ends_the_connection(hand: Writer, topic: str) -> None:
     good = batch_of([Record(b"a")])
-    hand.send(topic, good, acks=0)
+    hand.begin(topic, good, acks=0)
     assert hand.produce(topic, good) == [(0, 1)]
-    hand.send("nowhere", good, acks=0)
+    hand.begin("nowhere", good, acks=0)
     assert hand.is_ended()
 
 
-def test_who_asks_for_other_acknowledgements_is_not_answered(hand: Hand, topic: str) -> None:
-    hand.send(topic, batch_of([Record(b"a")]), acks=2)
+def test_who_asks_for_other_acknowledgements_is_not_answered(hand: Writer, topic: str) -> None:
+    hand.begin(topic, batch_of([Record(b"a")]), acks=2)
     assert hand.is_ended()
 
 
 def test_a_topic_may_stamp_append_time(
-    hand: Hand, kafka_broker: RunningBroker, topic_name: str
+    hand: Writer, kafka_broker: RunningBroker, topic_name: str
 ) -> None:
     with SyncAdmin(kafka_broker.address) as admin:
         admin.create_topic(topic_name, 1, 1, {"message.timestamp.type": "LogAppendTime"})
@@ -167,7 +130,7 @@ def test_a_topic_may_stamp_append_time(
     assert found.timestamp > 1_700_000_000_000
 
 
-def test_an_idempotent_batch_that_is_repeated_is_written_once(hand: Hand, topic: str) -> None:
+def test_an_idempotent_batch_that_is_repeated_is_written_once(hand: Writer, topic: str) -> None:
     producer_id = new_producer_id(hand)
     first, second = (numbered(producer_id, number) for number in range(2))
     assert hand.produce(topic, first) == [(0, 0)]
@@ -177,15 +140,15 @@ def test_an_idempotent_batch_that_is_repeated_is_written_once(hand: Hand, topic:
     assert hand.produce(topic, third) == [(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
 
 
-def test_a_batch_behind_a_refused_one_does_not_begin_in_its_place(hand: Hand, topic: str) -> None:
+def test_a_batch_behind_a_refused_one_does_not_begin_in_its_place(hand: Writer, topic: str) -> None:
     """librdkafka #4438: the repeated first one would count as written, and would not be (K1)."""
     producer_id = new_producer_id(hand)
     first, second = (numbered(producer_id, number) for number in range(2))
     broken = first[:-1] + bytes([first[-1] ^ 1])
-    hand.send(topic, broken)
-    hand.send(topic, second)
-    assert hand.answer() == [(Code.CORRUPT_MESSAGE, -1)]
-    assert hand.answer() == [(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
+    hand.begin(topic, broken)
+    hand.begin(topic, second)
+    assert hand.told() == [(Code.CORRUPT_MESSAGE, -1)]
+    assert hand.told() == [(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
     assert hand.produce(topic, first) == [(0, 0)]
     assert hand.produce(topic, second) == [(0, 1)]
 
@@ -197,12 +160,9 @@ def numbered(producer_id: int, sequence: int) -> bytes:
     )
 
 
-def new_producer_id(hand: Hand) -> int:
+def new_producer_id(hand: Writer) -> int:
     """Return the id of a new producer."""
     asked = InitProducerIdRequest(transactional_id=None)
-    hand.connection.sendall(request_frame(ApiKey.INIT_PRODUCER_ID, 1, asked))
-    (length,) = struct.unpack(">i", hand.reader.read(4))
-    data = hand.reader.read(length)
-    found = codec.response_class(ApiKey.INIT_PRODUCER_ID).decode(data[4:], version=1)
+    found = hand.ask(ApiKey.INIT_PRODUCER_ID, 1, asked)
     assert found.error_code == 0
     return int(found.producer_id)
