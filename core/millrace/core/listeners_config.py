@@ -247,6 +247,12 @@ class ListenerEntry(NamedTuple):
     side: Listener
     config: ListenerConfig
 
+    @property
+    def label(self) -> str:
+        """Its name in the log and the metrics, which for Kafka says whether it speaks TLS."""
+        by_tls = self.protocol is ListenerProtocol.KAFKA and self.side.has_tls
+        return f"{self.name}_tls" if by_tls else self.name
+
 
 class _Place(NamedTuple):
     protocol: ListenerProtocol

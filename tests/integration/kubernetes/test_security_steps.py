@@ -129,7 +129,14 @@ def test_a_cluster_of_the_release_before_stays_in_plain_text(plain: Operated) ->
 
 def test_clients_outside_are_led_to_tls_and_keep_what_they_were_told(plain: Operated) -> None:
     """Ports stay, and no address that they have leads nowhere before they had time to change."""
-    outside = {"listeners": {"outside": {"type": "NodePort"}, "outsideDrpc": {}}}
+    outside = {
+        "listeners": {
+            "kafka": {"enabled": True},
+            "outside": {"type": "NodePort"},
+            "outsideDrpc": {},
+            "outsideKafka": {},
+        }
+    }
 
     def told() -> tuple[dict[str, str], dict[str, Any]]:
         config = plain.get("/api/v1/%s/configmaps", "c-outside")
@@ -140,8 +147,9 @@ def test_clients_outside_are_led_to_tls_and_keep_what_they_were_told(plain: Oper
 
     go(plain, {**STEPS["plain"], **outside})
     before, status = told()
-    first = status["outsideBootstrap"]
-    assert "outsideTlsBootstrap" not in status
+    first, by_kafka = status["outsideBootstrap"], status["outsideKafkaBootstrap"]
+    tls_only = {"outsideTlsBootstrap", "outsideKafkaTlsBootstrap", "kafkaTlsBootstrap"}
+    assert not tls_only & status.keys()
     plain.apply("clusters", "c", {"pools": [POOL], **STEPS["both"], **outside})
     for _ in range(8):
         plain.look()
@@ -150,19 +158,23 @@ def test_clients_outside_are_led_to_tls_and_keep_what_they_were_told(plain: Oper
     plain.ahead = timedelta(minutes=10)
     go(plain, {**STEPS["both"], **outside})
     between, status = told()
-    assert between.keys() == before.keys() | {f"c-b-{number}.tls" for number in range(3)}
-    assert status["outsideBootstrap"] == first
-    by_tls = status["outsideTlsBootstrap"]
+    assert between.keys() == before.keys() | {
+        f"c-b-{number}.{kind}" for number in range(3) for kind in ("tls", "kafka-tls")
+    }
+    assert (status["outsideBootstrap"], status["outsideKafkaBootstrap"]) == (first, by_kafka)
+    by_tls, kafka_tls = status["outsideTlsBootstrap"], status["outsideKafkaTlsBootstrap"]
+    assert status["kafkaTlsBootstrap"].endswith(".svc:9192")
     go(plain, {**NOTHING, **outside})
     after, status = told()
     assert after.keys() == between.keys()
     ports = {file: address.rpartition(":")[2] for file, address in between.items()}
     assert {file: address.rpartition(":")[2] for file, address in after.items()} == ports
-    assert "outsideTlsBootstrap" not in status
+    assert not tls_only & status.keys()
+    assert status["outsideKafkaBootstrap"] == by_kafka
     service = plain.get("/api/v1/%s/services", "c-outside")
     assert service is not None
     node_ports = {str(each["nodePort"]) for each in service["spec"]["ports"]}
-    connected = f"{first},{by_tls}".split(",")
+    connected = f"{first},{by_tls},{by_kafka},{kafka_tls}".split(",")
     assert {address.rpartition(":")[2] for address in connected} == node_ports
     go(plain, {**STEPS["both"], **outside})
     go(plain, {**STEPS["plain"], **outside})

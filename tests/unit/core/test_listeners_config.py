@@ -79,6 +79,7 @@ def test_clients_of_kafka_have_a_port_with_tls_beside_plain_text_too() -> None:
         for one in found
     ] == [(Listener.OUTSIDE, 3, "plain", False), (Listener.OUTSIDE_TLS, 4, "tls", True)]
     assert {getattr(one.config, "namespace", "") for one in found} == {"pay"}
+    assert [one.label for one in found] == ["outside_kafka", "outside_kafka_tls"]
     without = replace(config, outside_kafka=OutsideKafkaListenerConfig(port=3))
     (alone,) = [one for one in without.entries if one.protocol is ListenerProtocol.KAFKA]
     assert (alone.side, alone.config.tls_certificate_file) == (Listener.OUTSIDE, "")

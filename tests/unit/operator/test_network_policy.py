@@ -136,7 +136,14 @@ def test_clients_outside_come_from_any_address() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [{}, {"tls": {}}, {"tls": {}, "listeners": OUTSIDE}, {"listeners": KAFKA}]
+    "spec",
+    [
+        {},
+        {"tls": {}},
+        {"tls": {}, "listeners": OUTSIDE},
+        {"listeners": KAFKA},
+        {"tls": {}, "listeners": KAFKA},
+    ],
 )
 def test_each_port_of_a_pod_is_open_to_those_whom_it_is_for(spec: dict[str, Any]) -> None:
     judged = Judged(**spec)
@@ -150,10 +157,11 @@ def test_each_port_of_a_pod_is_open_to_those_whom_it_is_for(spec: dict[str, Any]
 
 def test_pods_that_are_a_step_behind_on_the_way_to_tls_are_open_outside_too() -> None:
     """G4: the policy is of the next step, and pods come there one after the other."""
-    both = Judged(tls={"mode": "Optional"}, listeners=OUTSIDE)
-    ends = {"outside", "outside-tls", "outside-drpc"}
+    given = {**OUTSIDE, **KAFKA}
+    both = Judged(tls={"mode": "Optional"}, listeners=given)
+    ends = {"outside", "outside-tls", "outside-drpc", "outside-kafka", "outside-kafka-s"}
     assert {name for name in both.entered(SOMEWHERE) if name.startswith("outside")} == ends
-    behind = Judged(tls={"mode": "Required"}, listeners=OUTSIDE)
+    behind = Judged(tls={"mode": "Required"}, listeners=given)
     behind.ports = both.ports
     assert behind.entered(SOMEWHERE) == both.entered(SOMEWHERE)
 

@@ -248,7 +248,7 @@ def test_kafkas_clients_in_pods_begin_at_the_bootstrap_service_and_are_told_pods
     first = made["Service", "c-bootstrap"]["spec"]["ports"]
     assert [(port["name"], port["port"], port["targetPort"]) for port in first] == [
         ("client", 7092, 7092),
-        ("client-kafka", 9092, "client-kafka"),
+        ("client-kafka", 9092, 9092),
     ]
 
 

@@ -106,7 +106,7 @@ def pod(
     if listens:
         ports.append({"name": "outside", "containerPort": OUTSIDE_PORT})
     ports += [{"name": "outside-drpc"}] if drpc else []
-    ports += [{"name": "outside-kafka"}] if kafka else []
+    ports += [{"name": "outside-kafka", "containerPort": 9094}] if kafka else []
     spec: dict[str, Any] = {"containers": [{"name": "broker", "ports": ports}]}
     return {
         "metadata": {"name": name},
@@ -241,7 +241,7 @@ def test_clients_of_kafka_outside_begin_at_the_same_services(tmp_path: Path) -> 
             (port["name"], port["port"], port["targetPort"], port.get("nodePort")) for port in found
         ] == [
             ("client", CLIENT_PORT, OUTSIDE_PORT, None),
-            ("client-kafka", 9092, "outside-kafka", node_port),
+            ("client-kafka", 9092, 9094, node_port),
         ]
     container_ports = {port["name"]: port["containerPort"] for port in container(made)["ports"]}
     assert len(set(container_ports.values())) == len(container_ports)
@@ -265,7 +265,9 @@ def test_clients_of_kafka_outside_begin_at_the_same_services(tmp_path: Path) -> 
 def test_on_the_way_to_tls_a_broker_has_both_ports_and_two_addresses(tmp_path: Path) -> None:
     """G4: and clients are told one that they can use."""
     reference = {"name": "company"}
-    made = objects({**NODE_PORT, "clientsCA": reference}, tls="Optional", outsideDrpc={})
+    made = objects(
+        {**NODE_PORT, "clientsCA": reference}, tls="Optional", outsideDrpc={}, outsideKafka={}
+    )
     path = tmp_path / "broker.toml"
     path.write_text(made["ConfigMap", "c-b"]["data"]["broker.toml"])
     environment = {
@@ -273,24 +275,46 @@ def test_on_the_way_to_tls_a_broker_has_both_ports_and_two_addresses(tmp_path: P
         for variable in container(made)["env"]
     }
     entries = broker_config.load(path, environment).listeners.entries
-    plain, with_tls, drpc = (entry.config for entry in entries if entry.name[:7] == "outside")
-    files = [each.address_file for each in (plain, with_tls, drpc)]
-    assert files == [f"/etc/millrace-outside/c-b-0{kind}" for kind in ("", ".tls", ".drpc")]
-    assert [bool(each.tls_certificate_file) for each in (plain, with_tls, drpc)] == [
-        *(False, True, False)
+    plain, with_tls, drpc, kafka, kafka_tls = (
+        entry.config for entry in entries if entry.name[:7] == "outside"
+    )
+    found = (plain, with_tls, drpc, kafka, kafka_tls)
+    kinds = ("", ".tls", ".drpc", ".kafka", ".kafka-tls")
+    assert [each.address_file for each in found] == [
+        f"/etc/millrace-outside/c-b-0{kind}" for kind in kinds
     ]
+    speak_tls = [each for each in found if each.tls_certificate_file]
+    assert speak_tls == [with_tls, kafka_tls]
+    assert kafka_tls.tls_client_ca_file == with_tls.tls_client_ca_file
     assert with_tls.tls_client_ca_file == "/etc/millrace-clients-ca/ca.crt"
     ports = {each["name"]: each["containerPort"] for each in container(made)["ports"]}
     assert (ports["outside"], ports["outside-tls"]) == (plain.port, with_tls.port)
+    assert (ports["outside-kafka"], ports["outside-kafka-s"]) == (kafka.port, kafka_tls.port)
     assert len(set(ports.values())) == len(ports)
 
 
 @pytest.mark.parametrize(
     ("tls", "reached"),
     [
-        (None, {"client": {None}}),
-        ("Optional", {"client": {None, "Optional", "Required"}, "client-tls": {"Optional"}}),
-        ("Required", {"client": {"Optional", "Required"}, "client-tls": {"Optional", "Required"}}),
+        (None, {"client": {None}, "client-kafka": {None}}),
+        (
+            "Optional",
+            {
+                "client": {None, "Optional", "Required"},
+                "client-tls": {"Optional"},
+                "client-kafka": {None, "Optional", "Required"},
+                "client-kafka-s": {"Optional"},
+            },
+        ),
+        (
+            "Required",
+            {
+                "client": {"Optional", "Required"},
+                "client-tls": {"Optional", "Required"},
+                "client-kafka": {"Optional", "Required"},
+                "client-kafka-s": {"Optional", "Required"},
+            },
+        ),
     ],
 )
 def test_at_each_step_a_service_finds_the_pods_of_it_and_of_those_beside_it(
@@ -298,13 +322,13 @@ def test_at_each_step_a_service_finds_the_pods_of_it_and_of_those_beside_it(
 ) -> None:
     """A roll takes its time: each port leads to brokers before and after their restart (G4)."""
     for made in (
-        bootstrap_service(cluster(NODE_PORT, tls=tls)),
-        broker_service(cluster(NODE_PORT, tls=tls), "c-b-0"),
+        bootstrap_service(cluster(NODE_PORT, tls=tls, outsideKafka={})),
+        broker_service(cluster(NODE_PORT, tls=tls, outsideKafka={}), "c-b-0"),
     ):
         assert [port["name"] for port in made["spec"]["ports"]] == list(reached)
         for port in made["spec"]["ports"]:
             for step in reached[port["name"]]:
-                names = container(objects(NODE_PORT, tls=step))["ports"]
+                names = container(objects(NODE_PORT, tls=step, outsideKafka={}))["ports"]
                 known = {value for each in names for value in each.values()}
                 assert port["targetPort"] in known, (port["name"], step)
 

@@ -63,8 +63,8 @@ class ByteListener:
         self.entry = entry
         self._credentials = credentials
         self._metrics = metrics
-        self._open = metrics.connections.labels(entry.name)
-        self._closed = metrics.connections_closed.labels(entry.name)
+        self._open = metrics.connections.labels(entry.label)
+        self._closed = metrics.connections_closed.labels(entry.label)
         self._quiet_until = MonotonicMs(0)
         self._closed_since = 0
 
@@ -108,7 +108,7 @@ class ByteListener:
             return
         events.CONNECTION_REFUSED.log(
             _log,
-            listener=self.entry.name,
+            listener=self.entry.label,
             address=address,
             reason=reason,
             closed=self._closed_since,

@@ -1,7 +1,12 @@
 """Where clients in the Kubernetes cluster connect first: at the Service `<cluster>-bootstrap`."""
 
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.ports import CLIENT_KAFKA_PORT, CLIENT_PORT, CLIENT_TLS_PORT
+from millrace.operator.model.ports import (
+    CLIENT_KAFKA_PORT,
+    CLIENT_KAFKA_TLS_PORT,
+    CLIENT_PORT,
+    CLIENT_TLS_PORT,
+)
 
 
 def bootstrap_of(namespace: str, name: str, port: int = CLIENT_PORT) -> str:
@@ -24,3 +29,10 @@ def kafka_bootstrap_address(cluster: Cluster) -> str | None:
     if not cluster.spec.listeners.kafka.enabled:
         return None
     return bootstrap_of(cluster.namespace, cluster.name, CLIENT_KAFKA_PORT)
+
+
+def kafka_tls_bootstrap_address(cluster: Cluster) -> str | None:
+    """Return where they do so by TLS, also while the other address is in plain text."""
+    if not cluster.spec.listeners.kafka.enabled:
+        return None
+    return bootstrap_of(cluster.namespace, cluster.name, CLIENT_KAFKA_TLS_PORT)

@@ -15,11 +15,13 @@ from millrace.core.settings import to_text
 from millrace.operator.model.cluster import Cluster, Pool, Volume
 from millrace.operator.model.ports import (
     CLIENT_DRPC_PORT_NAME,
-    CLIENT_KAFKA_PORT_NAME,
+    CLIENT_KAFKA_PORT,
+    CLIENT_KAFKA_TLS_PORT,
     CLIENT_PORT,
     METRICS_PORT,
     OUTSIDE_DRPC_PORT_NAME,
-    OUTSIDE_KAFKA_PORT_NAME,
+    OUTSIDE_KAFKA_PORT,
+    OUTSIDE_KAFKA_TLS_PORT,
     OUTSIDE_PORT,
     REPLICA_DRPC_PORT_NAME,
     REPLICA_PORT,
@@ -85,12 +87,10 @@ _ADDRESS_SETTLE_MS: Final = 30_000
 """How long CoreDNS may answer with the old address of a recreated pod, in its usual setup (`ttl 30`
 and `cache 30`).
 """
-_TWINS: Final = {
+_DRPC_LISTENERS: Final = {
     CLIENT_DRPC_PORT_NAME: "CLIENTS_DRPC",
     REPLICA_DRPC_PORT_NAME: "REPLICAS_DRPC",
     OUTSIDE_DRPC_PORT_NAME: "OUTSIDE_DRPC",
-    CLIENT_KAFKA_PORT_NAME: "CLIENTS_KAFKA",
-    OUTSIDE_KAFKA_PORT_NAME: "OUTSIDE_KAFKA",
 }
 
 
@@ -159,14 +159,26 @@ def variables_if_known(cluster: Cluster) -> Iterator[tuple[str, str]]:
         yield f"{IF_KNOWN}INSECURE", "true"
     # All else of these listeners is as of those of gRPC.
     ports = {**twin_ports(cluster), **outside_ports(cluster)}
-    for name, listener in _TWINS.items():
+    for name, listener in _DRPC_LISTENERS.items():
         if name in ports:
             yield f"{IF_KNOWN}LISTENERS__{listener}__PORT", str(ports[name])
+    for side, (namespace, port, tls_port) in _for_kafka(cluster).items():
+        settings = {"PORT": str(port), "NAMESPACE": namespace}
+        if tls is not None and tls.mode is TlsMode.OPTIONAL:
+            settings["TLS_PORT"] = str(tls_port)
+        for setting, value in settings.items():
+            yield f"{IF_KNOWN}LISTENERS__{side}_KAFKA__{setting}", value
+
+
+def _for_kafka(cluster: Cluster) -> dict[str, tuple[str, int, int]]:
+    """Return namespace, port, and port with TLS of the listeners for clients of Kafka, by side."""
     inside, outside = cluster.spec.listeners.kafka, cluster.spec.listeners.outside_kafka
-    if CLIENT_KAFKA_PORT_NAME in ports:
-        yield f"{IF_KNOWN}LISTENERS__CLIENTS_KAFKA__NAMESPACE", inside.namespace
+    found = {}
+    if inside.enabled:
+        found["CLIENTS"] = (inside.namespace, CLIENT_KAFKA_PORT, CLIENT_KAFKA_TLS_PORT)
     if outside is not None:
-        yield f"{IF_KNOWN}LISTENERS__OUTSIDE_KAFKA__NAMESPACE", outside.namespace
+        found["OUTSIDE"] = (outside.namespace, OUTSIDE_KAFKA_PORT, OUTSIDE_KAFKA_TLS_PORT)
+    return found
 
 
 def _in_toml(section: str, chosen: Mapping[str, object]) -> dict[str, object]:

@@ -223,11 +223,17 @@ def cluster_definition() -> Schema:
             "kafkaBootstrap": _text(
                 "Where clients of Kafka in this Kubernetes cluster connect first."
             ),
+            "kafkaTlsBootstrap": _text(
+                "Where they connect first by TLS, while the other address is in plain text."
+            ),
             "outsideBootstrap": _text("Where clients outside of it connect first."),
             "outsideTlsBootstrap": _text(
                 "Where they connect first by TLS, while the other address is in plain text."
             ),
             "outsideKafkaBootstrap": _text("Where clients of Kafka outside of it connect first."),
+            "outsideKafkaTlsBootstrap": _text(
+                "Where they connect first by TLS, while the other address is in plain text."
+            ),
             "authorities": _text(
                 "Certificates of the authorities that clients trust, as PEM; the ConfigMap "
                 "<cluster>-ca has them, too."

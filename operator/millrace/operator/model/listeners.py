@@ -184,6 +184,8 @@ class OutsideKafkaBootstrap(Struct, frozen=True, kw_only=True, rename="camel"):
 
     node_port: Port | None = None
     """Its port on every node. Unset: Kubernetes chooses one."""
+    tls_node_port: Port | None = None
+    """Likewise, of the port that speaks TLS also while the other one is in plain text."""
 
 
 class OutsideKafkaBroker(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -196,8 +198,12 @@ class OutsideKafkaBroker(Struct, frozen=True, kw_only=True, rename="camel"):
     `outside.brokers`."""
     advertised_port: Port | None = None
     """Port that clients of Kafka outside are told instead."""
+    tls_advertised_port: Port | None = None
+    """Port that those with TLS are told instead, while others have plain text."""
     node_port: Port | None = None
     """Port of its Service on every node for clients of Kafka. Unset: Kubernetes chooses one."""
+    tls_node_port: Port | None = None
+    """Likewise, of the port that speaks TLS also while the other one is in plain text."""
 
 
 class OutsideKafkaListener(Struct, frozen=True, kw_only=True, rename="camel"):

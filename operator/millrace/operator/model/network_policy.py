@@ -24,6 +24,12 @@ from millrace.operator.model.network import NetworkPeer
 from millrace.operator.model.ports import (
     BESIDE_PORTS,
     BROKER_PORTS,
+    CLIENT_KAFKA_PORT,
+    CLIENT_KAFKA_PORT_NAME,
+    CLIENT_KAFKA_TLS_PORT,
+    CLIENT_KAFKA_TLS_PORT_NAME,
+    OUTSIDE_KAFKA_PORT,
+    OUTSIDE_KAFKA_PORT_NAME,
     OUTSIDE_PORT,
     OUTSIDE_PORT_NAME,
     outside_ports,
@@ -58,8 +64,15 @@ def policy_spec(
     numbers = {**BROKER_PORTS, **twin_ports(cluster), **outside_ports(cluster)}
     if cluster.spec.tls is not None:  # Pods may be a step behind.
         numbers |= BESIDE_PORTS
+        if cluster.spec.listeners.kafka.enabled:
+            numbers |= {
+                CLIENT_KAFKA_PORT_NAME: CLIENT_KAFKA_PORT,
+                CLIENT_KAFKA_TLS_PORT_NAME: CLIENT_KAFKA_TLS_PORT,
+            }
         if cluster.spec.listeners.outside is not None:
             numbers.setdefault(OUTSIDE_PORT_NAME, OUTSIDE_PORT)
+        if cluster.spec.listeners.outside_kafka is not None:
+            numbers.setdefault(OUTSIDE_KAFKA_PORT_NAME, OUTSIDE_KAFKA_PORT)
 
     def of(side: str) -> list[str]:
         """Return the ports of a side, which their names begin with."""

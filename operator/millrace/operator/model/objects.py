@@ -36,12 +36,13 @@ from millrace.operator.model.pod_tls import secure
 from millrace.operator.model.ports import (
     CLIENT_KAFKA_PORT,
     CLIENT_KAFKA_PORT_NAME,
+    CLIENT_KAFKA_TLS_PORT,
+    CLIENT_KAFKA_TLS_PORT_NAME,
     CLIENT_PORT,
     CLIENT_TLS_PORT,
     CLIENT_TLS_PORT_NAME,
     METRICS_PORT,
     OUTSIDE_DRPC_PORT_NAME,
-    OUTSIDE_KAFKA_PORT_NAME,
     inside_ports,
     outside_ports,
 )
@@ -154,7 +155,8 @@ def outside_file(broker: str, kind: str = "") -> str:
     """Return the name of the file with a broker's address for clients outside.
 
     Args:
-        kind: `drpc`; `kafka`; `tls`: by gRPC, while the address without a kind is in plain text.
+        kind: `drpc`; `kafka`; `tls` and `kafka-tls`: of gRPC and Kafka by TLS, while the addresses
+            without it are in plain text.
     """
     return f"{broker}.{kind}" if kind else broker
 
@@ -273,7 +275,10 @@ def _bootstrap_ports(cluster: Cluster) -> list[Document]:
     if cluster.spec.tls is not None:
         ports.append(_service_port(CLIENT_TLS_PORT_NAME, CLIENT_TLS_PORT))
     if cluster.spec.listeners.kafka.enabled:
-        ports.append(_service_port(CLIENT_KAFKA_PORT_NAME, CLIENT_KAFKA_PORT))
+        name, port = CLIENT_KAFKA_PORT_NAME, CLIENT_KAFKA_PORT
+        ports.append(_service_port(name, port) | {"targetPort": port})
+        if cluster.spec.tls is not None:
+            ports.append(_service_port(CLIENT_KAFKA_TLS_PORT_NAME, CLIENT_KAFKA_TLS_PORT))
     return ports
 
 
@@ -561,10 +566,13 @@ def _open_outside(cluster: Cluster, pod: Document) -> None:
     others = {}
     if OUTSIDE_DRPC_PORT_NAME in outside_ports(cluster):
         others["LISTENERS__OUTSIDE_DRPC__ADDRESS_FILE"] = "drpc"
-    if OUTSIDE_KAFKA_PORT_NAME in outside_ports(cluster):
+    has_kafka = cluster.spec.listeners.outside_kafka is not None
+    if has_kafka:
         others["LISTENERS__OUTSIDE_KAFKA__ADDRESS_FILE"] = "kafka"
     if cluster.spec.tls is not None and cluster.spec.tls.mode is TlsMode.OPTIONAL:
         others["LISTENERS__OUTSIDE__TLS_ADDRESS_FILE"] = "tls"
+        if has_kafka:
+            others["LISTENERS__OUTSIDE_KAFKA__TLS_ADDRESS_FILE"] = "kafka-tls"
     container["env"] += [
         {"name": f"{IF_KNOWN}{setting}", "value": f"{_OUTSIDE}/{outside_file('$(POD_NAME)', kind)}"}
         for setting, kind in others.items()

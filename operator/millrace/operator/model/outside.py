@@ -37,11 +37,14 @@ from millrace.operator.model.ports import (
     CLIENT_DRPC_PORT_NAME,
     CLIENT_KAFKA_PORT,
     CLIENT_KAFKA_PORT_NAME,
+    CLIENT_KAFKA_TLS_PORT,
+    CLIENT_KAFKA_TLS_PORT_NAME,
     CLIENT_PORT,
     CLIENT_TLS_PORT,
     CLIENT_TLS_PORT_NAME,
     OUTSIDE_DRPC_PORT_NAME,
-    OUTSIDE_KAFKA_PORT_NAME,
+    OUTSIDE_KAFKA_PORT,
+    OUTSIDE_KAFKA_TLS_PORT_NAME,
     OUTSIDE_PORT,
     OUTSIDE_TLS_PORT_NAME,
 )
@@ -105,13 +108,17 @@ def ways(listeners: Listeners, broker: str, tls: TlsMode) -> list[Way]:
         )
     if listeners.outside_kafka is not None:
         own = listeners.outside_kafka.broker(broker)
-        found.append(
-            _by_kafka(tls, own.node_port)._replace(
-                host=own.advertised_host or chosen.advertised_host,
-                advertised_port=own.advertised_port,
-                file=outside_file(broker, "kafka"),
-            )
+        host = own.advertised_host or chosen.advertised_host
+        told = (
+            (own.advertised_port, outside_file(broker, "kafka")),
+            (own.tls_advertised_port, outside_file(broker, "kafka-tls")),
         )
+        found += [
+            way._replace(host=host, advertised_port=port, file=file)
+            for way, (port, file) in zip(
+                _by_kafka(tls, own.node_port, own.tls_node_port), told, strict=False
+            )
+        ]
     return found
 
 
@@ -121,13 +128,9 @@ def first_ways(listeners: Listeners, tls: TlsMode) -> list[Way]:
     first = listeners.outside.bootstrap
     found = _by_grpc(tls, first.node_port, first.tls_node_port)
     if listeners.outside_kafka is not None:
-        found.append(_by_kafka(tls, listeners.outside_kafka.bootstrap.node_port))
+        by_kafka = listeners.outside_kafka.bootstrap
+        found += _by_kafka(tls, by_kafka.node_port, by_kafka.tls_node_port)
     return found
-
-
-def _by_kafka(tls: TlsMode, node_port: int | None) -> Way:
-    name, port = CLIENT_KAFKA_PORT_NAME, CLIENT_KAFKA_PORT
-    return Way(name, port, OUTSIDE_KAFKA_PORT_NAME, tls is TlsMode.REQUIRED, node_port)
 
 
 def _by_grpc(tls: TlsMode, node_port: int | None, tls_node_port: int | None) -> list[Way]:
@@ -137,6 +140,16 @@ def _by_grpc(tls: TlsMode, node_port: int | None, tls_node_port: int | None) -> 
         return [first]
     name = CLIENT_TLS_PORT_NAME
     return [first, Way(name, CLIENT_TLS_PORT, OUTSIDE_TLS_PORT_NAME, True, tls_node_port)]
+
+
+def _by_kafka(tls: TlsMode, node_port: int | None, tls_node_port: int | None) -> list[Way]:
+    """Return how clients of Kafka outside connect: likewise."""
+    name, port, target = CLIENT_KAFKA_PORT_NAME, CLIENT_KAFKA_PORT, OUTSIDE_KAFKA_PORT
+    first = Way(name, port, target, tls is TlsMode.REQUIRED, node_port)
+    if tls is TlsMode.DISABLED:
+        return [first]
+    name, port = CLIENT_KAFKA_TLS_PORT_NAME, CLIENT_KAFKA_TLS_PORT
+    return [first, Way(name, port, OUTSIDE_KAFKA_TLS_PORT_NAME, True, tls_node_port)]
 
 
 def outside_selector(cluster_name: str) -> dict[str, str]:

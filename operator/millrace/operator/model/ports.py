@@ -6,7 +6,7 @@ Pods, Services, the NetworkPolicy and the brokers' settings all go by these name
 from typing import Final
 
 from millrace.operator.model.cluster import Cluster
-from millrace.operator.model.security import TlsMode
+from millrace.operator.model.security import TlsMode, mode_of
 
 CLIENT_PORT: Final = 7092
 METRICS_PORT: Final = 7093
@@ -16,7 +16,9 @@ CLIENT_DRPC_PORT: Final = 7096
 REPLICA_DRPC_PORT: Final = 7097
 OUTSIDE_DRPC_PORT: Final = 7098
 CLIENT_KAFKA_PORT: Final = 9092
+CLIENT_KAFKA_TLS_PORT: Final = 9192
 OUTSIDE_KAFKA_PORT: Final = 9094
+OUTSIDE_KAFKA_TLS_PORT: Final = 9194
 
 CLIENT_DRPC_PORT_NAME: Final = "client-drpc"
 REPLICA_DRPC_PORT_NAME: Final = "replica-drpc"
@@ -24,6 +26,9 @@ CLIENT_KAFKA_PORT_NAME: Final = "client-kafka"
 OUTSIDE_PORT_NAME: Final = "outside"
 OUTSIDE_DRPC_PORT_NAME: Final = "outside-drpc"
 OUTSIDE_KAFKA_PORT_NAME: Final = "outside-kafka"
+CLIENT_KAFKA_TLS_PORT_NAME: Final = "client-kafka-s"
+OUTSIDE_KAFKA_TLS_PORT_NAME: Final = "outside-kafka-s"
+"""A pod's port has a name of at most 15 characters."""
 
 BROKER_PORTS: Final = {"client": CLIENT_PORT, "metrics": METRICS_PORT, "replica": REPLICA_PORT}
 """Those that each broker has."""
@@ -73,7 +78,8 @@ def twin_ports(cluster: Cluster) -> dict[str, int]:
     if listeners.replicas_drpc.enabled:
         ports[REPLICA_DRPC_PORT_NAME] = REPLICA_DRPC_PORT
     if listeners.kafka.enabled:
-        ports[CLIENT_KAFKA_PORT_NAME] = CLIENT_KAFKA_PORT
+        plain = (CLIENT_KAFKA_PORT_NAME, CLIENT_KAFKA_PORT)
+        ports |= _at_step(cluster, plain, (CLIENT_KAFKA_TLS_PORT_NAME, CLIENT_KAFKA_TLS_PORT))
     return ports
 
 
@@ -90,5 +96,17 @@ def outside_ports(cluster: Cluster) -> dict[str, int]:
     if listeners.outside_drpc is not None:
         ports[OUTSIDE_DRPC_PORT_NAME] = OUTSIDE_DRPC_PORT
     if listeners.outside_kafka is not None:
-        ports[OUTSIDE_KAFKA_PORT_NAME] = OUTSIDE_KAFKA_PORT
+        plain = (OUTSIDE_KAFKA_PORT_NAME, OUTSIDE_KAFKA_PORT)
+        ports |= _at_step(cluster, plain, (OUTSIDE_KAFKA_TLS_PORT_NAME, OUTSIDE_KAFKA_TLS_PORT))
     return ports
+
+
+def _at_step(cluster: Cluster, plain: tuple[str, int], by_tls: tuple[str, int]) -> dict[str, int]:
+    """Return a listener's port, or both while there are; that with TLS has one name, as above."""
+    match mode_of(cluster.spec.tls):
+        case TlsMode.DISABLED:
+            return dict([plain])
+        case TlsMode.OPTIONAL:
+            return dict([plain, by_tls])
+        case TlsMode.REQUIRED:
+            return {by_tls[0]: plain[1]}

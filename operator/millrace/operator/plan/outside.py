@@ -13,7 +13,11 @@ from millrace.operator.model.listeners import (
 )
 from millrace.operator.model.objects import Document, broker_container, outside_file
 from millrace.operator.model.outside import Way, first_ways, ways
-from millrace.operator.model.ports import CLIENT_KAFKA_PORT_NAME, CLIENT_TLS_PORT_NAME
+from millrace.operator.model.ports import (
+    CLIENT_KAFKA_PORT_NAME,
+    CLIENT_KAFKA_TLS_PORT_NAME,
+    CLIENT_TLS_PORT_NAME,
+)
 from millrace.operator.model.security import TlsMode
 
 
@@ -26,7 +30,7 @@ class Outside:
             it is the address of the broker's node, which the broker knows.
         bootstrap: where clients connect first; empty while unknown.
         tls_bootstrap: likewise by TLS, also while the other one is in plain text; empty: nowhere.
-        kafka_bootstrap: likewise for clients of Kafka; empty: nowhere, or unknown.
+        kafka_bootstrap, kafka_tls_bootstrap: likewise for clients of Kafka.
         waits: missing addresses, for people.
         away: brokers whose pods are on no node now, where that is part of an address: they most
             likely come back to the same one.
@@ -38,6 +42,7 @@ class Outside:
     away: frozenset[str] = frozenset()
     tls_bootstrap: str = ""
     kafka_bootstrap: str = ""
+    kafka_tls_bootstrap: str = ""
 
 
 def hosts_outside(
@@ -86,10 +91,11 @@ def told_outside(
     is_first_certified = True
     for broker in brokers:
         known = certified.get(broker, frozenset())
+        by_tls = [outside_file(broker, kind) for kind in ("tls", "kafka-tls")]
         is_first_certified &= first <= known
         for file in _files(broker, found.addresses):
             address = found.addresses[file]
-            is_plain = tls is TlsMode.OPTIONAL and file != outside_file(broker, "tls")
+            is_plain = tls is TlsMode.OPTIONAL and file not in by_tls
             if is_plain or told.get(file) == address or host_of(address) in known:
                 addresses[file] = address
             else:
@@ -100,7 +106,7 @@ def told_outside(
 
 
 def _files(broker: str, addresses: Mapping[str, str]) -> list[str]:
-    files = (outside_file(broker, kind) for kind in ("", "tls", "drpc", "kafka"))
+    files = (outside_file(broker, kind) for kind in ("", "tls", "drpc", "kafka", "kafka-tls"))
     return [file for file in files if file in addresses]
 
 
@@ -148,7 +154,7 @@ def outside(
                 waits.append(f"{broker}: {missing}")
                 if told is not None and hosts.is_away(broker) and way.file in told:
                     addresses[way.file] = told[way.file]
-    first = dict.fromkeys(("client", CLIENT_TLS_PORT_NAME, CLIENT_KAFKA_PORT_NAME), "")
+    first = dict[str, str]()
     for way in first_ways(listeners, tls):
         if bootstrap is None:
             break
@@ -158,11 +164,12 @@ def outside(
             waits.append(str(missing))
     return Outside(
         addresses,
-        first["client"],
+        first.get("client", ""),
         list(dict.fromkeys(waits)),
         frozenset(filter(hosts.is_away, services)),
-        first[CLIENT_TLS_PORT_NAME],
-        first[CLIENT_KAFKA_PORT_NAME],
+        first.get(CLIENT_TLS_PORT_NAME, ""),
+        first.get(CLIENT_KAFKA_PORT_NAME, ""),
+        first.get(CLIENT_KAFKA_TLS_PORT_NAME, ""),
     )
 
 

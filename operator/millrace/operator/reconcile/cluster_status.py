@@ -8,6 +8,7 @@ from millrace.core.words import count, some
 from millrace.operator.model.bootstrap import (
     bootstrap_address,
     kafka_bootstrap_address,
+    kafka_tls_bootstrap_address,
     tls_bootstrap_address,
 )
 from millrace.operator.model.cluster import Cluster
@@ -76,6 +77,9 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
         "bootstrap": bootstrap_address(cluster),
         "tlsBootstrap": tls_bootstrap_address(cluster) if look.secured.has_both else None,
         "kafkaBootstrap": kafka_bootstrap_address(cluster),
+        "kafkaTlsBootstrap": kafka_tls_bootstrap_address(cluster)
+        if look.secured.has_both
+        else None,
         "security": look.secured.slowest._asdict(),
         "outsideBootstrap": None if look.outside is None else look.outside.bootstrap or None,
         "outsideTlsBootstrap": look.outside.tls_bootstrap or None
@@ -84,6 +88,9 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
         "outsideKafkaBootstrap": None
         if look.outside is None
         else look.outside.kafka_bootstrap or None,
+        "outsideKafkaTlsBootstrap": look.outside.kafka_tls_bootstrap or None
+        if look.outside is not None and look.secured.has_both
+        else None,
         "authorities": look.authorities or None,
         "clusterId": None if found is None else found.cluster.cluster_id,
         "controller": None if found is None else found.controller,
