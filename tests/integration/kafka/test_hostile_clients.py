@@ -31,6 +31,8 @@ from millrace.broker.kafka.requests import ApiKey
 from millrace.client import SyncAdmin
 
 MIB = 1 << 20
+HEARTBEAT: Any = messages.ConsumerGroupHeartbeatRequest
+DESCRIBE: Any = messages.ConsumerGroupDescribeRequest
 GROWTH_MAX = 128 * MIB
 SLOWEST_MAX_SECONDS = 15.0
 """As of the clients by gRPC: far below the time for which the attackers hold on."""
@@ -307,6 +309,27 @@ def test_a_pattern_of_topics_does_not_leave_its_namespace(hands: Any, pattern: s
         ),
     )
     assert told.error_code == Code.INVALID_GROUP_ID, told
+
+
+def test_descriptions_of_groups_of_kip_848_are_bounded(hands: Any) -> None:
+    hand = hands()
+    names = [f"wordy-{number}" for number in range(8)]
+    for name in names:
+        joining = HEARTBEAT(
+            group_id=name,
+            member_id="member",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=[f"{number:0240}" for number in range(1000)],
+            topic_partitions=[],
+        )
+        told = hand.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining)
+        assert told.error_code == 0, told
+    groups = hand.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, DESCRIBE(group_ids=names)).groups
+    codes = [group.error_code for group in groups]
+    assert codes == sorted(codes)
+    assert 0 < codes.count(0) < len(names)
+    assert codes[-1] == Code.INVALID_REQUEST
 
 
 def test_groups_whose_members_say_much_do_not_fill_the_memory(hands: Any) -> None:

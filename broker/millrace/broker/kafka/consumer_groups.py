@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from millrace.broker.kafka import consumer_group_messages as messages
+from millrace.broker.kafka.codec import ListEncoder
 from millrace.broker.kafka.coordination import (
     GroupNames,
     client_host,
@@ -25,7 +26,7 @@ from millrace.broker.kafka.errors import NO_ERROR, Code
 from millrace.broker.kafka.names import uuid_of
 from millrace.broker.kafka.operations import allowed_operations, as_bits
 from millrace.broker.kafka.parts import KafkaParts
-from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
 from millrace.broker.rpc.hidden_topics import hidden_topics
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups import owned_reports
@@ -208,19 +209,16 @@ class ConsumerGroupRequests:
     async def _describe(self, request: Request) -> Any:
         # Each once, however often it is named: an answer is much longer than a name.
         names = dict.fromkeys(request.message.group_ids[:_KEYS_MAX])
-        groups = [await self._described(name, request) for name in names]
-        return ConsumerGroupDescribeResponse(version=request.version, groups=groups)
+        bytes_max = self._parts.broker.config.limits.message_bytes_max
+        answer = ListEncoder(ConsumerGroupDescribeResponse(), "groups", request.version)
+        for name in names:
+            is_full = answer.size > bytes_max
+            answer.add(_too_much(name) if is_full else await self._described(name, request))
+        return Encoded(answer.parts())
 
     async def _described(self, name: str, request: Request) -> Any:
         kind = ConsumerGroupDescribeResponse.DescribedGroup
-        empty: dict[str, Any] = {
-            "group_id": name,
-            "group_state": "",
-            "group_epoch": 0,
-            "assignment_epoch": 0,
-            "assignor_name": "",
-            "members": [],
-        }
+        empty = _nothing_of(name)
         try:
             full = await self._names.full(name, Operation.DESCRIBE, request)
             place = self._names.partitions.find(full)
@@ -289,6 +287,27 @@ class ConsumerGroupRequests:
                 for topic_id, numbers in self._by_topic(partitions, hidden)
             ]
         )
+
+
+def _nothing_of(name: str) -> dict[str, Any]:
+    """Return the fields of a group of which nothing is told."""
+    return {
+        "group_id": name,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": [],
+    }
+
+
+def _too_much(name: str) -> Any:
+    return ConsumerGroupDescribeResponse.DescribedGroup(
+        **_nothing_of(name),
+        error_code=Code.INVALID_REQUEST,
+        error_message="the answer would be larger than the setting limits.message_bytes_max "
+        "allows: ask for fewer groups at a time",
+    )
 
 
 def _group_of_ours(
