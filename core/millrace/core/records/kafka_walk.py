@@ -10,7 +10,7 @@ A record; each number is a zigzag varint of at most 32 bits, of the timestamp 64
 | field           | meaning                                         |
 |-----------------|-------------------------------------------------|
 | length          | bytes of the rest                               |
-| attributes      | one byte, of no meaning                         |
+| attributes      | one byte, 0                                     |
 | timestamp delta | to the batch's base timestamp, ms               |
 | offset delta    | to the batch's base offset                      |
 | key length      | -1: null                                        |
