@@ -115,6 +115,23 @@ def test_without_acknowledgement_a_refusal_ends_the_connection(hand: Writer, top
     assert hand.is_ended()
 
 
+def test_what_was_sent_without_acknowledgement_before_the_end_is_taken(
+    kafka_broker: RunningBroker, topic: str
+) -> None:
+    """`kcat -P -X acks=0` ends once it has sent: Kafka's broker takes what has come."""
+    for _ in range(5):
+        hand = Writer(kafka_broker)
+        for _ in range(60):  # So many that the last ones wait for their turn.
+            hand.begin(topic, batch_of([Record(bytes(30_000))]), acks=0)
+        hand.close()
+    with SyncConsumer(kafka_broker.address) as consumer:
+        consumer.assign([topic], start="beginning")
+        found = 0
+        while polled := consumer.poll(timeout_ms=3000):
+            found += len(polled)
+    assert found == 300
+
+
 def test_who_asks_for_other_acknowledgements_is_not_answered(hand: Writer, topic: str) -> None:
     hand.begin(topic, batch_of([Record(b"a")]), acks=2)
     assert hand.is_ended()

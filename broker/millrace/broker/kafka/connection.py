@@ -40,8 +40,10 @@ from millrace.core.records.header import Buffer
 from millrace.proto.callers import client_id_to_metadata
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
+from millrace.runtime.transport.calls import do_nothing
 from millrace.runtime.transport.framed_connection import FramedConnection
 from millrace.runtime.transport.frames import Frame, FrameError, Hold
+from millrace.runtime.transport.receive_memory import Holder
 from millrace.runtime.transport.served_connections import (
     ConnectionServer,
     ServedConnection,
@@ -99,6 +101,7 @@ class KafkaConnection(ServedConnection):
         self._kept_bytes = 0  # Of answers that wait for an earlier one.
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
+        self._serving = -1  # The number of the request that was begun last.
         self._caller: GuardedCaller | None = None
         self._credential: Credential | None = None  # With which the caller was found out.
         self._checked_ms = 0  # When it counted.
@@ -132,12 +135,66 @@ class KafkaConnection(ServedConnection):
         self.state.close = self.close
         self.state.is_encrypted = transport.get_extra_info("ssl_object") is not None
 
+    def close(self) -> None:
+        """Close the connection after what was sent; take nothing more of what has come."""
+        self._drop_requests()
+        super().close()
+
+    def abort(self, reason: str) -> None:
+        """End the connection at once, likewise."""
+        self._drop_requests()
+        super().abort(reason)
+
+    def _drop_requests(self) -> None:
+        while self._requests:
+            self._released(len(self._requests.popleft()))
+
     def on_lost(self, reason: str) -> None:
-        """Forget what it was doing."""
-        if self._running is not None:
+        """Forget what it was doing, but for records that have come.
+
+        A producer that awaits no answers (`acks=0`) closes its connection once it has sent all
+        records. They are taken, as by Kafka's broker.
+        """
+        self._answers.clear()
+        self.state.draining.set()
+        # They still count: so the memory of connections that are gone has a bound.
+        self.holder = Holder(self._server.memory, do_nothing)
+        self.holder.belong_to(self.host)
+        self.holder.charge_message(self._waiting_bytes)
+        self._news.set()
+        if self._running is not None and self._serving != ApiKey.PRODUCE:
             self._running.cancel()
+            self._running = None
+        if self._running is not None:
+            return  # It takes the rest when it has taken that.
+        if self._requests:
+            self._running = asyncio.get_running_loop().create_task(self._take_rest())
+        else:
+            self._forget()
+
+    async def _take_rest(self) -> None:
+        """Take the records that had come when the connection was lost."""
+        try:
+            async with AsyncExitStack() as counted:
+                while self._requests:
+                    payload = self._requests.popleft()
+                    if frames.parse_request_header(memoryview(payload)).key != ApiKey.PRODUCE:
+                        self._released(len(payload))
+                        continue
+                    await self._serve(payload, counted)
+                    await self._server.turns.next_slice()
+        except MillraceError as error:
+            self._server.on_broken_rules(self, error)
+        except Exception as error:
+            self._server.on_failure(error)
+        finally:
+            self._running = None
+            self._forget()
+
+    def _forget(self) -> None:
         self._requests.clear()
         self._answers.clear()
+        self.holder.close()
         for tell in self.state.on_closed:
             tell()
         self._server.on_closed(self)
@@ -195,7 +252,7 @@ class KafkaConnection(ServedConnection):
         taken = 0
         try:
             async with AsyncExitStack() as counted:
-                while not self.state.is_refused and not (self.is_draining and not self.is_busy):
+                while not self._is_over:
                     if not self._requests or not self.is_writable or self._is_keeping_much:
                         self._news.clear()
                         await self._news.wait()
@@ -210,8 +267,16 @@ class KafkaConnection(ServedConnection):
             self._server.on_broken_rules(self, error)
         except Exception as error:
             self._server.on_failure(error)
+        if self.is_closed:
+            await self._take_rest()
+            return
         self._running = None
         self.close()
+
+    @property
+    def _is_over(self) -> bool:
+        is_drained = self.is_draining and not self.is_busy
+        return self.is_closed or self.state.is_refused or is_drained
 
     def resume_writing(self) -> None:
         """What was sent has left."""
@@ -234,6 +299,7 @@ class KafkaConnection(ServedConnection):
             self.transport.writelines(frames.framed(await take_raw(bytes(frame))))
             return
         header = frames.parse_request_header(frame)
+        self._serving = header.key
         answer = _Answer(header)
         self._answers.append(answer)
         served = self._server.table.find(header.key, header.version)
@@ -337,7 +403,9 @@ class KafkaConnection(ServedConnection):
     def _released(self, size: int) -> None:
         """A request's bytes count as received no longer."""
         self._waiting_bytes -= size
-        if not self.is_closed:
+        if self.is_closed:
+            self.holder.release(size)
+        else:
             self.release(size)
 
     # --- Answers -----------------------------------------------------------------------------

@@ -158,7 +158,9 @@ class ServedConnection(FramedConnection):
         return self.is_draining and not self.is_busy and now_ms - since_ms >= _LINGER_MS
 
     def reason_to_close(self, now_ms: int, limits: ServerLimits) -> str:
-        """Return why this connection has to end now; empty: it may go on."""
+        """Return why this connection has to end now; empty: it may go on, or has ended."""
+        if self.is_closed:
+            return ""
         if self.transport.is_closing():
             self._closing_ms = self._closing_ms or now_ms
             return "it does not read the last bytes" if self._is_late(now_ms) else ""
