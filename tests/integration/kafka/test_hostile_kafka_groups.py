@@ -2,10 +2,15 @@
 
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    DescribeTransactionsRequest,
+    ListGroupsRequest,
+)
 from kafka.protocol.consumer import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -16,7 +21,7 @@ from kafka.protocol.consumer import (
     SyncGroupRequest,
 )
 from kafka.protocol.metadata import FindCoordinatorRequest
-from tests.integration.kafka.by_hand import Hand
+from tests.integration.kafka.by_hand import Hand, asked
 from tests.integration.kafka.ends import KAFKA
 from tests.integration.running_broker import RunningBroker
 
@@ -30,6 +35,7 @@ from millrace.client import SyncAdmin
 
 HEARTBEAT: Any = ConsumerGroupHeartbeatRequest
 DESCRIBE: Any = ConsumerGroupDescribeRequest
+MANY: Final = [f"many-{number}" for number in range(1500)]
 
 
 @pytest.fixture(scope="module")
@@ -333,3 +339,40 @@ def test_epochs_that_nobody_was_told_are_fenced(broker: RunningBroker) -> None:
         assert code(beat(0, instance_id="only", **joins)) == 0
         second = HEARTBEAT(group_id="modern", member_id="o", member_epoch=1, instance_id="only")
         assert code(second) == Code.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "message", "answers"),
+    [
+        (
+            ApiKey.FIND_COORDINATOR,
+            4,
+            FindCoordinatorRequest(key_type=0, coordinator_keys=MANY),
+            lambda told: [each.key for each in told.coordinators],
+        ),
+        (
+            ApiKey.DESCRIBE_GROUPS,
+            5,
+            DescribeGroupsRequest(groups=MANY, include_authorized_operations=False),
+            lambda told: [each.group_id for each in told.groups],
+        ),
+        (
+            ApiKey.DELETE_GROUPS,
+            2,
+            DeleteGroupsRequest(groups_names=MANY),
+            lambda told: [each.group_id for each in told.results],
+        ),
+        (
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            0,
+            DescribeTransactionsRequest(transactional_ids=MANY),
+            lambda told: [each.transactional_id for each in told.transaction_states],
+        ),
+    ],
+    ids=["FindCoordinator", "DescribeGroups", "DeleteGroups", "DescribeTransactions"],
+)
+def test_of_many_names_each_is_answered(
+    broker: RunningBroker, key: int, version: int, message: Any, answers: Any
+) -> None:
+    """A client that names more than it hears of would wait for the rest."""
+    assert answers(asked(broker, key, version, message)) == MANY

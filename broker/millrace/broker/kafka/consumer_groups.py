@@ -53,7 +53,6 @@ ConsumerGroupHeartbeatResponse: Final[Any] = messages.ConsumerGroupHeartbeatResp
 ConsumerGroupDescribeResponse: Final[Any] = messages.ConsumerGroupDescribeResponse
 _LEAVES, _GOES_AWAY = -1, -2
 """Epochs with which a member says that it leaves for good, or for a restart."""
-_KEYS_MAX: Final = 1000
 
 
 class ConsumerGroupRequests:
@@ -208,10 +207,12 @@ class ConsumerGroupRequests:
 
     async def _describe(self, request: Request) -> Any:
         # Each once, however often it is named: an answer is much longer than a name.
-        names = dict.fromkeys(request.message.group_ids[:_KEYS_MAX])
+        names = dict.fromkeys(request.message.group_ids)
         bytes_max = self._parts.broker.config.limits.message_bytes_max
         answer = ListEncoder(ConsumerGroupDescribeResponse(), "groups", request.version)
+        work = self._parts.broker.turns.work()
         for name in names:
+            await work.give_way()
             is_full = answer.size > bytes_max
             answer.add(_too_much(name) if is_full else await self._described(name, request))
         return Encoded(answer.parts())

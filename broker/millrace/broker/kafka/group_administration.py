@@ -53,7 +53,6 @@ _GROUP, _TRANSACTION = 0, 1
 _FIRST_WITH_KEYS: Final = 4
 _FIRST_WITH_NOT_FOUND: Final = 6
 """From here on a group that is not there is an error, and no dead group."""
-_KEYS_MAX: Final = 1000
 _DEAD: Final = "Dead"
 
 
@@ -116,7 +115,9 @@ class GroupAdministrationRequests:
                 port=port,
             )
         found = []
-        for key in message.coordinator_keys[:_KEYS_MAX]:
+        work = self._parts.broker.turns.work()
+        for key in message.coordinator_keys:
+            await work.give_way()
             code, why, node, (host, port) = await self._coordinator(key, message.key_type, request)
             found.append(
                 FindCoordinatorResponse.Coordinator(
@@ -195,8 +196,10 @@ class GroupAdministrationRequests:
     async def _describe(self, request: Request) -> Any:
         described: list[Any] = []
         room = self._parts.broker.config.limits.message_bytes_max
+        work = self._parts.broker.turns.work()
         # Each once, however often it is named: an answer is a thousand times as long as a name.
-        for name in dict.fromkeys(request.message.groups[:_KEYS_MAX]):
+        for name in dict.fromkeys(request.message.groups):
+            await work.give_way()
             if room < 0:
                 described.append(_too_much(name))
                 continue
@@ -291,7 +294,9 @@ class GroupAdministrationRequests:
 
     async def _delete(self, request: Request) -> Any:
         results = []
-        for name in request.message.groups_names[:_KEYS_MAX]:
+        work = self._parts.broker.turns.work()
+        for name in request.message.groups_names:
+            await work.give_way()
             results.append(
                 DeleteGroupsResponse.DeletableGroupResult(
                     group_id=name, error_code=await self._deleted(name, request)

@@ -56,8 +56,6 @@ _FIRST_WITH_FENCED: Final = {
 }
 """The version from which on clients know PRODUCER_FENCED; before, an epoch is invalid."""
 _FIRST_WITH_DURATION: Final = 1
-_IDS_MAX: Final = 1000
-"""Transactional ids in one request."""
 
 _STATES: Final = {
     pb.TRANSACTION_STATE_EMPTY: "Empty",
@@ -245,11 +243,12 @@ class TransactionRequests:
 
     async def _describe(self, request: Request) -> Any:
         # Each once, however often it is named: an answer is much longer than a name.
-        ids = dict.fromkeys(request.message.transactional_ids[:_IDS_MAX])
-        return DescribeTransactionsResponse(
-            version=request.version,
-            transaction_states=[await self._described(each, request) for each in ids],
-        )
+        states = []
+        work = self._parts.broker.turns.work()
+        for each in dict.fromkeys(request.message.transactional_ids):
+            await work.give_way()
+            states.append(await self._described(each, request))
+        return DescribeTransactionsResponse(version=request.version, transaction_states=states)
 
     async def _described(self, transactional_id: str, request: Request) -> Any:
         kind = DescribeTransactionsResponse.TransactionState
