@@ -196,7 +196,20 @@ def test_go_reads_what_is_left_of_a_compacted_topic(
         assert partition != following or offset < after
 
 
-@pytest.mark.parametrize("name", vectors.NAMES)
+OF_COLUMNS = [name for name in vectors.NAMES if parse_header(vectors.binary(name)).format == 1]
+OF_KAFKA = [name for name in vectors.NAMES if name not in OF_COLUMNS]
+
+
+@pytest.mark.parametrize("name", OF_KAFKA)
+def test_go_which_knows_one_format_names_the_other_one(go_client: Path, name: str) -> None:
+    done = subprocess.run(
+        [go_client, "open", "00" * 16, "0"],
+        input=vectors.binary(name), capture_output=True, timeout=SECONDS_MAX, check=False,
+    )  # fmt: skip
+    assert (done.returncode, b"is no batch of version 1" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("name", OF_COLUMNS)
 def test_go_opens_every_golden_batch(go_client: Path, name: str) -> None:
     described = vectors.description(name)
     lines = run(

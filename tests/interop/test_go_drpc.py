@@ -186,9 +186,11 @@ async def serving(keepalive_ms: int) -> AsyncIterator[tuple[DrpcServer, str]]:
     server.methods[LIST_OFFSETS] = offsets
     address = f"127.0.0.1:{server.bind('127.0.0.1:0')}"
     await server.serve()
+    watching = asyncio.create_task(server.watch())
     try:
         yield server, address
     finally:
+        watching.cancel()
         await server.stop(0)
 
 

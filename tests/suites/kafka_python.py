@@ -109,7 +109,7 @@ def _build(folder: Path) -> None:
     subprocess.run([*pip, "download", *source, *hashed, folder / "source.txt"], check=True)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+        packed.extractall(folder)
     (unpacked,) = folder.glob("kafka_python-*/")
     unpacked.rename(folder / "source")
     # The client is that of the virtual environment.

@@ -238,27 +238,28 @@ def test_a_list_that_the_bytes_do_not_hold_ends_the_connection(
 def test_a_group_that_is_named_often_is_told_once(hands: Any, honest: Honest) -> None:
     hand = hands()
     committed: Any = OffsetCommitRequest.OffsetCommitRequestTopic
-    found = hand.ask(
-        ApiKey.OFFSET_COMMIT,
-        8,
-        OffsetCommitRequest(
-            group_id="told",
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            topics=[
-                committed(
-                    name="attacked",
-                    partitions=[
-                        committed.OffsetCommitRequestPartition(
-                            partition_index=number, committed_offset=1, committed_metadata="x" * 500
-                        )
-                        for number in range(PARTITIONS)
-                    ],
-                )
-            ],
-        ),
+    commit = OffsetCommitRequest(
+        group_id="told",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[
+            committed(
+                name="attacked",
+                partitions=[
+                    committed.OffsetCommitRequestPartition(
+                        partition_index=number, committed_offset=1, committed_metadata="x" * 500
+                    )
+                    for number in range(PARTITIONS)
+                ],
+            )
+        ],
     )
-    assert {each.error_code for each in found.topics[0].partitions} == {0}
+
+    def is_committed() -> bool:
+        (told,) = hand.ask(ApiKey.OFFSET_COMMIT, 8, commit).topics
+        return {each.error_code for each in told.partitions} == {0}
+
+    wait_until(is_committed, "the coordinator's topic is there")
     kind: Any = OffsetFetchRequest.OffsetFetchRequestGroup
     asked = OffsetFetchRequest(groups=[kind(group_id="told", topics=None)] * 9000)
     (group,) = hand.ask(ApiKey.OFFSET_FETCH, 8, asked).groups

@@ -11,6 +11,7 @@ from tests.integration.guarded import GuardedBroker
 from tests.integration.kafka.ends import KAFKA
 from tests.integration.kafka.test_authentication import Connection
 from tests.integration.kafka.test_hostile_requests import NUMBERS, Sample
+from tests.integration.running_broker import wait_until
 
 from millrace.broker.kafka import codec
 from millrace.broker.kafka.requests import ApiKey
@@ -52,13 +53,23 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
         admin.create_topic(THERE, PARTITIONS, 1)
     with Connection(found) as root:
         root.log_in("root", mechanism="SCRAM-SHA-256")
+        # Of no member, as by a consumer that assigns itself.
+        numbers = NUMBERS | {"generation_id_or_member_epoch": -1, "partition_index": 0}
         commit = Sample(
-            ApiKey.OFFSET_COMMIT, 8, THERE, bytes(16), texts={"member_id": ""}, numbers=NUMBERS
+            ApiKey.OFFSET_COMMIT, 8, THERE, bytes(16), texts={"member_id": ""}, numbers=numbers
         ).body
-        root.send(request_frame(ApiKey.OFFSET_COMMIT, 8, commit))
-        assert root.frame()
         begun = InitProducerIdRequest(transactional_id=THERE, transaction_timeout_ms=1000)
-        assert root.ask(ApiKey.INIT_PRODUCER_ID, 1, begun).error_code == 0
+
+        def is_committed() -> bool:
+            (topic,) = root.ask(ApiKey.OFFSET_COMMIT, 8, commit).topics
+            return {each.error_code for each in topic.partitions} == {0}
+
+        def has_begun() -> bool:
+            return bool(root.ask(ApiKey.INIT_PRODUCER_ID, 1, begun).error_code == 0)
+
+        # The coordinators' topics are made by the first question for them.
+        wait_until(is_committed, "the group has a position")
+        wait_until(has_begun, "the transactional id has a producer")
     yield found
     found.abandon()
 

@@ -293,6 +293,7 @@ class ConnectionServer(Generic[_ConnectionT]):
             await asyncio.wait(tasks)
         for connection in list(self.connections):
             connection.close()
+        await asyncio.sleep(0)  # In which those are forgotten that had nothing to send.
         if self._listening is not None:
             self._listening.close()
 

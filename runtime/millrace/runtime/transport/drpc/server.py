@@ -232,8 +232,8 @@ class _ServedConnection(ServedConnection, Connection):
             self._end_stranger()
         elif self._next is not None:
             self._begin_next()
-        elif self.is_draining or self._server.is_stopping:
-            self.close()
+        # A connection that drains stays for a moment (`is_drained`): the caller closes it when it
+        # has the answer. Go's client may lose one that is followed by the end.
 
     def _end_stranger(self) -> None:
         """Take nothing more, as nobody is known by the first call, and have the caller go.
