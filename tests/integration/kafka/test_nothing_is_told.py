@@ -47,31 +47,33 @@ KEYS = [
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
     """A guarded broker with a topic, a group and a transactional id of the same name."""
     found = GuardedBroker(tmp_path_factory.mktemp("silent"), SETTINGS)
-    found.start()
-    token: Path = found.token_file("root")
-    with SyncAdmin(found.address, token_file=str(token)) as admin:
-        admin.create_topic(THERE, PARTITIONS, 1)
-    with Connection(found) as root:
-        root.log_in("root", mechanism="SCRAM-SHA-256")
-        # Of no member, as by a consumer that assigns itself.
-        numbers = NUMBERS | {"generation_id_or_member_epoch": -1, "partition_index": 0}
-        commit = Sample(
-            ApiKey.OFFSET_COMMIT, 8, THERE, bytes(16), texts={"member_id": ""}, numbers=numbers
-        ).body
-        begun = InitProducerIdRequest(transactional_id=THERE, transaction_timeout_ms=1000)
+    try:
+        found.start()
+        token: Path = found.token_file("root")
+        with SyncAdmin(found.address, token_file=str(token)) as admin:
+            admin.create_topic(THERE, PARTITIONS, 1)
+        with Connection(found) as root:
+            root.log_in("root", mechanism="SCRAM-SHA-256")
+            # Of no member, as by a consumer that assigns itself.
+            numbers = NUMBERS | {"generation_id_or_member_epoch": -1, "partition_index": 0}
+            commit = Sample(
+                ApiKey.OFFSET_COMMIT, 8, THERE, bytes(16), texts={"member_id": ""}, numbers=numbers
+            ).body
+            begun = InitProducerIdRequest(transactional_id=THERE, transaction_timeout_ms=1000)
 
-        def is_committed() -> bool:
-            (topic,) = root.ask(ApiKey.OFFSET_COMMIT, 8, commit).topics
-            return {each.error_code for each in topic.partitions} == {0}
+            def is_committed() -> bool:
+                (topic,) = root.ask(ApiKey.OFFSET_COMMIT, 8, commit).topics
+                return {each.error_code for each in topic.partitions} == {0}
 
-        def has_begun() -> bool:
-            return bool(root.ask(ApiKey.INIT_PRODUCER_ID, 1, begun).error_code == 0)
+            def has_begun() -> bool:
+                return bool(root.ask(ApiKey.INIT_PRODUCER_ID, 1, begun).error_code == 0)
 
-        # The coordinators' topics are made by the first question for them.
-        wait_until(is_committed, "the group has a position")
-        wait_until(has_begun, "the transactional id has a producer")
-    yield found
-    found.abandon()
+            # The coordinators' topics are made by the first question for them.
+            wait_until(is_committed, "the group has a position")
+            wait_until(has_begun, "the transactional id has a producer")
+        yield found
+    finally:
+        found.abandon()
 
 
 class Stranger:
