@@ -307,8 +307,8 @@ GROUP_REBALANCES: Final = Event(
     level=Level.INFO,
     text="the members of a group join again: %(reason)s",
     meaning="A member of a group of Kafka's classic protocol came, went, or said something else. "
-    "Its leader assigns partitions anew; many of these lines in a row say that members are too "
-    "slow for their session or rebalance timeouts.",
+    "Its leader assigns the partitions again. Many of these lines in a row say that members are "
+    "too slow for their session or rebalance timeouts.",
     fields=("group", "generation", "reason"),
 )
 TRANSACTION_TIMED_OUT: Final = Event(

@@ -105,7 +105,7 @@ class Guard(ABC):
     def tokens_of(self, principal: str) -> Sequence[TokenEntry] | None:
         """Return the tokens by which a principal can log in with a password, the newest one last.
 
-        None: this guard knows nobody's, whoever it is.
+        None: this guard has no tokens.
         """
         del principal
         return None

@@ -1,6 +1,6 @@
 """ApiVersions: what a client may ask for, in which versions.
 
-It is the first request of every client, and is answered whoever asks. A client may know a later
+It is the first request of every client. Strangers are answered, too. A client may know a later
 version of it than this broker; it is answered in the first one, which all clients read, with the
 versions of ApiVersions alone (KIP-511).
 

@@ -10,8 +10,8 @@ There is no SCRAM-SHA-512: the file of tokens has no verifiers of it, and they c
 what it has. Of ServiceAccounts nobody has any.
 
 What is proved is the same credential as that of a call over gRPC, and it is checked again while the
-connection lasts. Its end is told the client, which proves itself anew before (KIP-368); it stays
-the same principal then. A client that is refused is told nothing of the reason, and its connection
+connection lasts. The broker tells the client when the credential ends. The client logs in again
+before that time, as the same principal (KIP-368). A client that is refused is told nothing of the reason, and its connection
 ends; the audit log is told.
 
 Version 0 of SaslHandshake is followed by the mechanism's own messages, each behind its length,

@@ -121,7 +121,7 @@ class ListEncoder:
         self._version = version
         self._is_flexible = bool(type(message).flexible_version_q(version))
         setattr(message, field, [])
-        # Empty, the list is its length, and behind it may be the number of tagged fields.
+        # An empty list is encoded as its length. The number of tagged fields may follow.
         empty = bytes(message.encode(version=version))
         self._head = empty[:-2] if self._is_flexible else empty[: -_INT32.size]
         self._begin = len(empty) - 1 if self._is_flexible else len(empty)

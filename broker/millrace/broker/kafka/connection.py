@@ -320,7 +320,7 @@ class KafkaConnection(ServedConnection):
         self._complete(answer, response)
 
     async def _become_known(self, header: RequestHeader, counted: AsyncExitStack) -> None:
-        """Find out who asks as soon as that can be: a stranger's next request may be too large.
+        """Find out who asks, as early as possible: a stranger may send small requests alone.
 
         Raises:
             MillraceError: nobody may ask with what was shown.

@@ -166,7 +166,8 @@ CODES: Final[dict[type[MillraceError], Code]] = {
     errors.PositionsFullError: Code.INVALID_COMMIT_OFFSET_SIZE,
     errors.InconsistentClusterIdError: Code.INCONSISTENT_CLUSTER_ID,
     # It has not heard of an id yet that another broker gave out. Kafka's UNKNOWN_PRODUCER_ID says
-    # that the records of a producer are gone, and has it begin anew. This one only tries again.
+    # that a producer's records are gone: the producer then begins with sequence 0. With this code
+    # it sends the same batch again.
     errors.UnknownProducerIdError: Code.NOT_ENOUGH_REPLICAS,
     errors.ControllerNotAvailableError: Code.NOT_CONTROLLER,
     errors.InvalidGroupError: Code.INVALID_GROUP_ID,

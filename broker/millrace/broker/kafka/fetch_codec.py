@@ -93,7 +93,7 @@ class PartitionAnswer:
     Attributes:
         diverging: where the reader's log and this one part.
         leader: of the partition, for a reader that asked another broker.
-        aborted: transactions, for a reader of committed records; None: for another one.
+        aborted: transactions that were aborted; None: the reader reads uncommitted records, too.
         preferred_replica: where to read from instead; -1: here.
         records: batches in Kafka's form, in pieces.
     """

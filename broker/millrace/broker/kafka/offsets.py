@@ -221,7 +221,7 @@ class OffsetRequests:
     def _has(
         self, topic: Topic, partition: int, answer: Any, operation: Operation, request: Request
     ) -> bool:
-        """Return whether a topic has a partition; the answer tells who asks for another one."""
+        """Return whether a topic has a partition; if not, set the error in the answer."""
         if 0 <= partition < len(topic.partitions):
             return True
         answer.error_code = self._unknown(topic.name.name, operation, request.caller)

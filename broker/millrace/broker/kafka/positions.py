@@ -54,7 +54,7 @@ _OF_STAGED: Final[dict[int, int]] = {
 }
 """What clients know of TxnOffsetCommit."""
 _TOLD_MAX: Final = 100_000
-"""Positions in an answer, beside those of its last group: whoever asks for more asks again."""
+"""Positions in an answer, not counting its last group. A client asks again for the rest."""
 _NOT_THERE: Final = -1
 """The offset where no position is stored."""
 

@@ -201,7 +201,7 @@ class Appends:
         self._pending: dict[AppendRequest, None] = {}
 
     def go_on_as(self, caller: GuardedCaller, throttle: Throttle) -> None:
-        """Take the next requests from the same client, as it has proved itself anew."""
+        """Take the next requests from the same client, which has logged in again."""
         self._caller = caller
         self._throttle = throttle
         self._topics = caller.on_topics(Operation.PRODUCE, self._shared.topics.of)
