@@ -13,8 +13,8 @@ ends, and the log says why.
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -175,7 +175,7 @@ class KafkaConnection(ServedConnection):
     async def _take_rest(self) -> None:
         """Take the records that had come when the connection was lost."""
         try:
-            async with AsyncExitStack() as counted:
+            async with self._handling() as counted:
                 while self._requests:
                     payload = self._requests.popleft()
                     if frames.parse_request_header(memoryview(payload)).key != ApiKey.PRODUCE:
@@ -183,10 +183,6 @@ class KafkaConnection(ServedConnection):
                         continue
                     await self._serve(payload, counted)
                     await self._server.turns.next_slice()
-        except MillraceError as error:
-            self._server.on_broken_rules(self, error)
-        except Exception as error:
-            self._server.on_failure(error)
         finally:
             self._running = None
             self._forget()
@@ -247,26 +243,32 @@ class KafkaConnection(ServedConnection):
     def _is_keeping_much(self) -> bool:
         return self._kept_bytes >= _KEPT_BYTES_MAX
 
-    async def _run(self) -> None:
-        """Handle requests until the connection ends."""
-        taken = 0
+    @asynccontextmanager
+    async def _handling(self) -> AsyncIterator[AsyncExitStack]:
+        """Provide what counts the caller; the server is told which error ends the block."""
         try:
             async with AsyncExitStack() as counted:
-                while not self._is_over:
-                    if not self._requests or not self.is_writable or self._is_keeping_much:
-                        self._news.clear()
-                        await self._news.wait()
-                        continue
-                    payload = self._requests.popleft()
-                    await self._serve(payload, counted)
-                    taken += 1
-                    if not taken % _TAKEN_AT_ONCE:
-                        await self._server.turns.next_slice()
-                    self._go_on_reading()
+                yield counted
         except MillraceError as error:
             self._server.on_broken_rules(self, error)
         except Exception as error:
             self._server.on_failure(error)
+
+    async def _run(self) -> None:
+        """Handle requests until the connection ends."""
+        taken = 0
+        async with self._handling() as counted:
+            while not self._is_over:
+                if not self._requests or not self.is_writable or self._is_keeping_much:
+                    self._news.clear()
+                    await self._news.wait()
+                    continue
+                payload = self._requests.popleft()
+                await self._serve(payload, counted)
+                taken += 1
+                if not taken % _TAKEN_AT_ONCE:
+                    await self._server.turns.next_slice()
+                self._go_on_reading()
         if self.is_closed:
             await self._take_rest()
             return
