@@ -294,7 +294,7 @@ async def _ask_each_once(
             continue
         if isinstance(answers, BaseException):
             raise answers
-        for place, answer in zip(places, answers, strict=True):
+        for place, answer in wire.paired(places, answers):
             if isinstance(answer, MillraceError):
                 errors[place] = answer
             else:
