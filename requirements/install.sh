@@ -140,10 +140,10 @@ ensure_prometheus() {
     systemctl disable --now --quiet prometheus >/dev/null 2>&1 || true
 }
 
-# Tests of Kafka's clients that nobody here wrote: kcat, and what librdkafka and its tests are built with.
+# Tests of Kafka's clients: kcat, what librdkafka and its tests are built with, and a compiler for checks in Java.
 ensure_suite_tools() {
     [ "$(id -u)" = 0 ] || return 0
-    missing=$(list_missing kcat:kcat cmake:cmake make:make cc:gcc c++:g++ cargo:cargo | sort -u | xargs)
+    missing=$(list_missing kcat:kcat cmake:cmake make:make cc:gcc c++:g++ cargo:cargo javac:default-jdk-headless | sort -u | xargs)
     [ -e /usr/include/openssl/ssl.h ] || missing="$missing libssl-dev"
     [ -e /usr/include/zlib.h ] || missing="$missing zlib1g-dev"
     [ -z "$missing" ] && return

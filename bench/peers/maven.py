@@ -57,7 +57,7 @@ def class_path() -> str:
     Raises:
         PeerMissingError: no JDK or Maven and no right to install them, or the fetch failed.
     """
-    libraries = _fetched(f"kafka-{KAFKA_VERSION}", KAFKA_ARTIFACTS, with_dependencies=True)
+    libraries = fetched(f"kafka-{KAFKA_VERSION}", KAFKA_ARTIFACTS)
     return f"{libraries}/*"
 
 
@@ -68,14 +68,22 @@ def spark_kafka_jars() -> list[Path]:
     Raises:
         PeerMissingError: as `class_path`.
     """
-    libraries = _fetched(
+    libraries = fetched(
         f"spark-kafka-{SPARK_VERSION}", SPARK_KAFKA_ARTIFACTS, with_dependencies=False
     )
     return sorted(libraries.glob("*.jar"))
 
 
-def _fetched(name: str, artifacts: Sequence[str], *, with_dependencies: bool) -> Path:
-    """Return the directory of the jars of artifacts, `group:artifact:version` each."""
+def fetched(name: str, artifacts: Sequence[str], *, with_dependencies: bool = True) -> Path:
+    """Return the directory of the jars of artifacts, `group:artifact:version` each.
+
+    Args:
+        name: of their directory, in the cache.
+        with_dependencies: whether the jars that they need are there, too.
+
+    Raises:
+        PeerMissingError: as `class_path`.
+    """
     java()
     directory = cache_directory() / name
     complete = directory / "complete"

@@ -1,4 +1,4 @@
-"""`python -m tests.suites`: suites that nobody here wrote, against any cluster that speaks Kafka.
+"""`python -m tests.suites`: suites of Kafka's clients, against any cluster that speaks Kafka.
 
     python -m tests.suites run franz-go kcat --bootstrap 127.0.0.1:9092
     python -m tests.suites run --tests TestGroupETL franz-go      starts `millrace up --kafka`

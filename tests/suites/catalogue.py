@@ -1,5 +1,6 @@
 """All suites by name."""
 
+from tests.suites.aiokafka import AIOKAFKA
 from tests.suites.go_tests import FRANZ_GO_CHAOS_TESTS, FRANZ_GO_TESTS, KFAKE_TESTS
 from tests.suites.kafka_python import KAFKA_PYTHON_TESTS
 from tests.suites.kafka_tools import KAFKA_TOOLS
@@ -14,6 +15,7 @@ SUITES: dict[str, Suite] = {
         FRANZ_GO_CHAOS_TESTS,
         KFAKE_TESTS,
         KAFKA_PYTHON_TESTS,
+        AIOKAFKA,
         KAFKA_TOOLS,
         KCAT,
         LIBRDKAFKA_TESTS,

@@ -1,4 +1,7 @@
-"""A suite of tests that nobody here wrote: what a module of it offers.
+"""A suite of tests of a client of Kafka: what a module of it offers.
+
+Nobody here wrote the tests; those of clients that come without any are what their documentation
+shows.
 
 Invariants: the sources come by a registry's ordinary client, with the version and the hash that are
 pinned here, and are kept in the user's cache; every run of one of its programs has a bound, and
