@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from millrace.core.errors import CorruptBatchError, InvalidRecordError
 from millrace.core.records import kafka_batch, kafka_compression
-from millrace.core.records.arrow_views import int64s_of
+from millrace.core.records.arrow_views import Int64s, int64s_of, slices
 from millrace.core.records.columns import HEADERS_TYPE, SCHEMA
 from millrace.core.records.few_records import FEW_BYTES, FewRecords
 from millrace.core.records.header import KAFKA_HEADER_BYTES, BatchHeader, Buffer
-from millrace.core.records.kafka_walk import FEW_MAX, Int64s, Walked, WalkedHeaders, slices, walk
+from millrace.core.records.kafka_walk import FEW_MAX, Walked, WalkedHeaders, walk
 
 _NO_HEADERS: Final = WalkedHeaders(*(np.empty(0, kind) for kind in "qiiii"))
 

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from millrace.core.ids import NO_SEQUENCE, NO_TIMESTAMP, Offset, WallMs
 from millrace.core.records import column_reader, kafka_compression
-from millrace.core.records.arrow_views import numbers_of, scalar_of, validity_of
+from millrace.core.records.arrow_views import Int64s, numbers_of, scalar_of, validity_of
 from millrace.core.records.column_reader import Body
 from millrace.core.records.columns import RECORDS_MAX
 from millrace.core.records.compression import inflate
@@ -38,7 +38,6 @@ from millrace.core.records.header import (
     Buffer,
 )
 from millrace.core.records.kafka_batch import KafkaAttributes, write_header
-from millrace.core.records.kafka_walk import Int64s
 from millrace.core.records.markers import markers_of
 
 _MARKER_KEY: Final = struct.Struct(">hh")  # Version 0; 0: aborted, 1: committed.

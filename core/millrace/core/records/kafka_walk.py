@@ -1,9 +1,10 @@
 """Where the fields of records lie in a record batch of Kafka's (version 2), once it is inflated.
 
 Records lie one after another, and each begins with its own length. So one has to be passed to find
-the next, and that alone is a loop over all of them. Everything else is read from all records at
-once: the first field of each, then the second. For a few records that costs several times what
-plain Python does, so these are read one by one.
+the next: that is a loop over all of them, but for those of one size in a row. Everything else is
+read from all records at once: eight bytes of each, which hold several fields where records are laid
+out as most are, else the first field of each, then the second. For a few records that costs several
+times what plain Python does, so these are read one by one.
 
 A record; each number is a zigzag varint of at most 32 bits, of the timestamp 64:
 
@@ -28,6 +29,7 @@ Source: Kafka's message format, "Record" and "Record Header" (KIP-98, KIP-82).
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -35,11 +37,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.core.errors import InvalidRecordError, MessageTooLargeError
+from millrace.core.records.arrow_views import Int32s, Int64s, slices
 from millrace.core.records.columns import RECORDS_MAX
 from millrace.core.records.header import Buffer
 
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
 RECORD_BYTES_MIN: Final = 7
@@ -54,6 +55,12 @@ _FIELDS: Final = 8
 """Of a record: those of `Walked`, and the count of its headers."""
 FEW_MAX: Final = 40
 """Records up to which they are read one by one."""
+_ROW_MIN: Final = 64
+_ROW_MAX: Final = 2048
+"""Records of one size in a row that are found at once. Fewer of them are found faster one by one,
+and of more the bytes would be read in vain where rows are short."""
+_USUAL_BYTES_MIN: Final = 17
+"""What is looked at of a record begins in its first nine bytes, and has eight."""
 _INT_BYTES: Final = 5
 _LONG_BYTES: Final = 10
 _LAST_BYTE_MAX: Final = {_INT_BYTES: 0b1111, _LONG_BYTES: 0b1}
@@ -131,6 +138,9 @@ _NEGATIVE: Final = "a length or count is negative"
 _LEFT_OVER: Final = "bytes are left over"
 
 
+_NO_ROW: Final = np.empty(0, np.int64)
+
+
 def _check_end(count: int, at: int, data: Buffer) -> None:
     if at != len(data):
         raise InvalidRecordError(f"{count} records end at byte {at}, but {len(data)} bytes came")
@@ -151,12 +161,222 @@ def _check_names(data: Buffer, headers: WalkedHeaders) -> None:
         raise InvalidRecordError(f"a header's name is not UTF-8: {error}") from error
 
 
-# Many records, a field at a time.
+# Many records: where each begins.
 
 
 def _walk_many(records: Buffer, count: int) -> Walked:
     data = np.frombuffer(records, np.uint8)
-    at = np.array(_boundaries(records, count), np.int64)
+    at = _boundaries(records, data, count)
+    return _walk_usual(data, at) or _walk_any(records, data, at)
+
+
+def _boundaries(records: Buffer, data: Bytes, count: int) -> Int64s:
+    """Return where each record's length begins, and where the last record ends.
+
+    Often many records in a row have one size, and that is tried first. Where it was in vain, the
+    next records are passed one by one, and more of them each time.
+
+    A negative length is taken as a positive one, and so the way goes forward always; the caller
+    checks the signs.
+    """
+    parts: list[Int64s] = []
+    number = at = 0
+    one_by_one = _ROW_MIN
+    while number < count:
+        row = _row_of_one_size(records, data, at, count - number)
+        if len(row) <= _ROW_MIN:
+            row = _passed(records, at, number, min(one_by_one, count - number))
+            one_by_one *= 4
+        parts.append(row[:-1])
+        number += len(row) - 1
+        at = int(row[-1])
+    _check_end(count, at, records)
+    parts.append(np.array([at]))
+    return np.concatenate(parts)
+
+
+def _row_of_one_size(records: Buffer, data: Bytes, at: int, count: int) -> Int64s:
+    """Return where records begin that have the length of the one at `at`, and where the last ends.
+
+    Args:
+        records, data: all bytes.
+        at: where the first one begins.
+        count: how many there may be.
+
+    Returns:
+        Nothing, where the bytes have no room for a row that is worth it.
+    """
+    try:
+        size = _long_length(records, at)
+    except IndexError:
+        return _NO_ROW
+    most = min(count, _ROW_MAX, (len(records) - at) // size)
+    if most <= _ROW_MIN:
+        return _NO_ROW
+    rows = data[at : at + most * size].reshape(most, size)
+    place, is_equal = 0, rows[:, 0] == rows[0, 0]
+    while rows[0, place] > 127:
+        place += 1
+        is_equal &= rows[:, place] == rows[0, place]
+    number = most if is_equal.all() else int(is_equal.argmin())
+    return np.arange(at, at + (number + 1) * size, size)
+
+
+def _passed(records: Buffer, at: int, number: int, count: int) -> Int64s:
+    """Return where records begin, passing one after another, and where the last one ends.
+
+    This is the one loop over records, so it is made to be short: a length of up to 8191 bytes
+    takes two look-ups and no masks.
+
+    Args:
+        records: all bytes.
+        at: where the first one begins.
+        number: of that one.
+        count: how many.
+    """
+    found: list[int] = []
+    append = found.append
+    try:
+        for _ in range(count):
+            append(at)
+            low = records[at]
+            if low < 128:
+                at += (low >> 1) + 1
+            else:
+                high = records[at + 1]
+                if high < 128:
+                    at += (low >> 1) + (high << 6) - 62
+                else:
+                    at += _long_length(records, at)
+    except IndexError:
+        raise _WrongRecordError(number + len(found) - 1, _OUTSIDE) from None
+    append(at)
+    return np.array(found)
+
+
+def _long_length(data: Buffer, at: int) -> int:
+    """Return the bytes of a record and its length, which has three bytes or more."""
+    number = 0
+    for place in range(_INT_BYTES):
+        byte = data[at + place]
+        number |= (byte & 127) << 7 * place
+        if byte < 128:
+            return place + 1 + (number >> 1)
+    raise IndexError
+
+
+# The fields of many records, several at a time.
+
+
+def _walk_usual(data: Bytes, at: Int64s) -> Walked | None:
+    """Find the fields of records that are laid out as most producers' are; None: these are not.
+
+    Those have dense offsets, no headers, keys that are all null or all short ones, no null value,
+    and numbers of at most two bytes otherwise. So the eight bytes at the beginning of a record hold
+    its first numbers, and those after these its key's length, and without a key its value's.
+
+    Args:
+        data: all bytes.
+        at: where records begin, and where the last one ends.
+    """
+    begins, ends = at[:-1], at[1:]
+    count = len(begins)
+    if ends[-1] - begins[-1] < _USUAL_BYTES_MIN:  # Else there are eight bytes wherever it looks.
+        return None
+    words = np.ndarray((len(data) - 7,), np.int64, data, strides=(1,))
+    first = words[begins]
+    lengths, length_bytes = _short(first)
+    if lengths is None or (lengths & 1).any():
+        return None
+    first >>= 8 * length_bytes + 8  # With the attributes.
+    times, time_bytes = _short(first)
+    if times is None:
+        return None
+    first >>= 8 * time_bytes
+    encoded, masks, offset_bytes = (column[:count] for column in _dense_offsets())
+    first ^= encoded
+    first &= masks
+    if first.any():
+        return None
+    starts = begins + length_bytes
+    keys_at = starts + offset_bytes
+    keys_at += time_bytes
+    keys_at += 1
+    second = words[keys_at]
+    keys = second & 0xFF
+    if (keys == 1).all():
+        key_lengths, values_at = -keys, keys_at + 1
+        second >>= 8
+    elif (keys & 0x81).any():
+        return None
+    else:
+        key_lengths = keys >> 1
+        values_at = keys_at + key_lengths
+        values_at += 1
+        if (values_at > ends - 2).any():
+            return None
+        pairs = np.ndarray((len(data) - 1,), np.uint16, data, strides=(1,))
+        second = pairs[values_at].astype(np.int64)
+    values, value_bytes = _short(second)
+    if values is None or (values & 1).any():
+        return None
+    values >>= 1
+    value_starts = values_at + value_bytes
+    after = value_starts + values
+    after += 1
+    if (after != ends).any() or data[ends - 1].any():
+        return None  # Bytes are left over, or there are headers.
+    return Walked(
+        starts,
+        _signed(times),
+        np.arange(count),
+        keys_at + 1,
+        key_lengths,
+        value_starts,
+        values,
+        None,
+    )
+
+
+def _short(words: Int64s) -> tuple[Int64s | None, Int64s | int]:
+    """Return the varints that words begin with, and how many bytes each has, which are one or two.
+
+    They are not decoded from zigzag yet. None: a number has more bytes.
+    """
+    more = words & 0x80
+    if not more.any():
+        return words & 0x7F, 1
+    if (more << 8 & words).any():
+        return None, 0
+    more >>= 7
+    high = words >> 1
+    high &= 0x3F80
+    if more.all():
+        return (words & 0x7F) | high, 2
+    high *= more
+    high |= words & 0x7F
+    more += 1
+    return high, more
+
+
+def _signed(raw: Int64s) -> Int64s:
+    return (raw >> 1) ^ -(raw & 1)
+
+
+@cache
+def _dense_offsets() -> tuple[Int64s, Int64s, Int64s]:
+    """Return the varints of dense offsets, the bits of each, and its bytes."""
+    raw = 2 * np.arange(RECORDS_MAX)
+    low, middle, high = raw & 127, raw >> 7 & 127, raw >> 14
+    sizes = 1 + (raw > 127) + (raw >> 14 > 0)
+    encoded = low | (sizes > 1) << 7 | middle << 8 | (sizes > 2) << 15 | high << 16
+    return encoded, (1 << 8 * sizes) - 1, sizes
+
+
+# The fields of many records, one of all after another.
+
+
+def _walk_any(records: Buffer, data: Bytes, at: Int64s) -> Walked:
     ends = at[1:]
     lengths, starts = _varints(data, at[:-1], ends)
     _check(lengths >= 0, _NEGATIVE)
@@ -180,46 +400,6 @@ def _walk_many(records: Buffer, count: int) -> Walked:
         value_lengths,
         headers,
     )
-
-
-def _boundaries(data: Buffer, count: int) -> list[int]:
-    """Return where each record's length begins, and where the last record ends.
-
-    This is the one loop over records, so it is made to be short: a length of up to 8191 bytes
-    takes two look-ups and no masks. It takes a negative length as a positive one, and so goes
-    forward always; the caller checks the signs.
-    """
-    found: list[int] = []
-    append = found.append
-    at = 0
-    try:
-        for _ in range(count):
-            append(at)
-            low = data[at]
-            if low < 128:
-                at += (low >> 1) + 1
-            else:
-                high = data[at + 1]
-                if high < 128:
-                    at += (low >> 1) + (high << 6) - 62
-                else:
-                    at += _long_length(data, at)
-    except IndexError:
-        raise _WrongRecordError(len(found) - 1, _OUTSIDE) from None
-    _check_end(count, at, data)
-    append(at)
-    return found
-
-
-def _long_length(data: Buffer, at: int) -> int:
-    """Return the bytes of a record and its length, which has three bytes or more."""
-    number = 0
-    for place in range(_INT_BYTES):
-        byte = data[at + place]
-        number |= (byte & 127) << 7 * place
-        if byte < 128:
-            return place + 1 + (number >> 1)
-    raise IndexError
 
 
 def _check(are_right: npt.NDArray[np.bool_], why: str) -> None:
@@ -384,40 +564,3 @@ def _cell_end(start: int, length: int, end: int, *, length_min: int = -1) -> int
     if after > end:
         raise ValueError(_OUTSIDE)
     return after
-
-
-_BINARY: Final = pa.binary()
-
-
-def slices(
-    data: Buffer,
-    starts: Int64s | Int32s,
-    lengths: Int64s | Int32s,
-    kind: pa.DataType = _BINARY,
-) -> pa.Array:
-    """Return pieces of `data` as a column of their own memory.
-
-    Args:
-        data: bytes; fewer than 2^31.
-        starts, lengths: of pieces that lie within `data` one after another; a length of -1 is null.
-        kind: `binary` or `string`.
-    """
-    count = len(starts)
-    # Every second cell is a piece, and those between are what lies between two pieces.
-    offsets = np.zeros(2 * count + 1, np.int32)
-    offsets[0:-1:2] = starts
-    offsets[1::2] = starts + np.maximum(lengths, 0)
-    offsets[-1] = starts[-1] + max(lengths[-1], 0) if count else 0
-    bits, nulls = None, 0
-    present = lengths >= 0
-    if not present.all():
-        nulls = count - int(np.count_nonzero(present))
-        both = np.ones(2 * count, np.bool_)
-        both[0::2] = present
-        bits = pa.py_buffer(np.packbits(both, bitorder="little"))
-    pieces = pa.Array.from_buffers(
-        kind, 2 * count, [bits, pa.py_buffer(offsets), pa.py_buffer(data)], nulls
-    )
-    every_second = np.arange(0, 2 * count, 2, dtype=np.int32)
-    indices = pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(every_second)], 0)
-    return pieces.take(indices)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -12,8 +13,9 @@ from tests.fakes.kafka_batches import cell, varint
 
 from millrace.core.errors import InvalidRecordError, MessageTooLargeError
 from millrace.core.records import kafka_walk
+from millrace.core.records.arrow_views import slices
 from millrace.core.records.columns import RECORDS_MAX
-from millrace.core.records.kafka_walk import FEW_MAX, Walked, slices, walk
+from millrace.core.records.kafka_walk import FEW_MAX, Walked, walk
 
 
 class Record(NamedTuple):
@@ -113,15 +115,69 @@ def test_one_by_one_and_all_at_once_take_the_same_bytes(
         data[drawn.draw(st.integers(0, len(data) - 1))] = drawn.draw(st.integers(0, 255))
     count = len(records) + drawn.draw(st.integers(-1, 1))
 
-    def outcome(way: Callable[[bytes, int], Walked]) -> list[Record] | None:
-        try:
-            return read(bytes(data), way(bytes(data), count))
-        except (kafka_walk._WrongRecordError, InvalidRecordError, MessageTooLargeError):
-            return None
+    assert _outcome(kafka_walk._walk_few, bytes(data), count) == _outcome(
+        kafka_walk._walk_many, bytes(data), count
+    )
 
-    few = outcome(kafka_walk._walk_few)
-    many = outcome(kafka_walk._walk_many)
-    assert few == many
+
+def _outcome(
+    way: Callable[[bytes, int], Walked], data: bytes, count: int
+) -> tuple[list[Record], list[int]] | None:
+    """Return the records that a way of the walk finds, and where they begin; None: it refuses."""
+    try:
+        walked = way(data, count)
+    except (kafka_walk._WrongRecordError, InvalidRecordError, MessageTooLargeError):
+        return None
+    return read(data, walked), walked.starts.tolist()
+
+
+@st.composite
+def usual_records(draw: st.DrawFn) -> list[Record]:
+    """Records as most producers lay them out: some sizes, each several times in a row."""
+    rows = draw(
+        st.lists(
+            st.tuples(st.integers(10, 200) | st.integers(8000, 8100), st.integers(1, 150)),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    key = draw(st.none() | st.binary(max_size=63))
+    times = draw(st.lists(st.integers(-4096, 4095) | st.integers(0, 63), min_size=1, max_size=5))
+    sizes = [size for size, count in rows for _ in range(count)]
+    return [
+        Record(times[number % len(times)], number, key, b"v" * size)
+        for number, size in enumerate(sizes)
+    ]
+
+
+@given(usual_records(), st.data())
+def test_usual_records_are_found_as_all_others(records: list[Record], drawn: st.DataObject) -> None:
+    data = bytearray(b"".join(map(encoded, records)))
+    begins = np.array([0, *accumulate(len(encoded(record)) for record in records)])
+    found = kafka_walk._walk_usual(np.frombuffer(data, np.uint8), begins)
+    assert found is not None
+    assert read(bytes(data), found) == [record._replace(headers=[]) for record in records]
+    for _ in range(drawn.draw(st.integers(0, 2))):
+        # Where numbers are, in all likelihood.
+        begin = drawn.draw(st.sampled_from(begins[:-1].tolist()))
+        place = min(begin + drawn.draw(st.integers(-2, 12)), len(data) - 1)
+        data[place] = drawn.draw(st.integers(0, 255))
+    assert _outcome(kafka_walk._walk_few, bytes(data), len(records)) == _outcome(
+        kafka_walk._walk_many, bytes(data), len(records)
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9) | st.integers(50, 300), st.integers(1, 300)), max_size=9)
+)
+@example([(1, 5000), (100, 64), (101, 65), (9000, 66), (2, 3)])
+def test_records_of_one_size_in_a_row_are_passed_as_single_ones(
+    rows: list[tuple[int, int]],
+) -> None:
+    pieces = [sized(bytes(size)) for size, count in rows for _ in range(count)]
+    data = b"".join(pieces)
+    found = kafka_walk._boundaries(data, np.frombuffer(data, np.uint8), len(pieces))
+    assert found.tolist() == [0, *accumulate(map(len, pieces))]
 
 
 @given(st.binary(max_size=200), st.integers(0, 40))
