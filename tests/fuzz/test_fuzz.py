@@ -2,13 +2,17 @@
 
 import importlib.util
 import os
+from inspect import getmembers, iscoroutinefunction
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fuzz.clients import CALLS
 from tests.fuzz.running import Fuzzed, fuzz, read_statistics
 from tests.fuzz.targets import TARGETS, load
+
+from millrace.client import Admin
 
 CORPUS = Path(__file__).parent / "corpus"
 SECONDS = int(os.environ.get("FUZZ_SECONDS", "3"))
@@ -42,6 +46,11 @@ def test_bytes_at_random_break_nothing(target: str, data: st.DataObject) -> None
 @pytest.mark.parametrize("target", TARGETS)
 def test_seconds_of_fuzzing_break_nothing(target: str) -> None:
     assert fuzz(target, SECONDS).executions
+
+
+def test_the_answers_to_every_call_of_admin_are_fuzzed() -> None:
+    calls = {name for name, call in getmembers(Admin, iscoroutinefunction) if name[0] != "_"}
+    assert set(CALLS) == calls - {"close"}
 
 
 def test_memory_that_grows_is_noticed() -> None:

@@ -10,8 +10,9 @@ from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.coordinators import Coordinators, _pause_s
 from millrace.client._cluster.positions import KeptPositions
 from millrace.core.coordinator.positions.position import Position
-from millrace.core.errors import Appended, ConnectionFailedError, MillraceError
+from millrace.core.errors import Appended, ConnectionFailedError, MillraceError, UnknownServerError
 from millrace.core.ids import BrokerId, KnownLeader, Leader, LeaderEpoch
+from millrace.proto.v1 import positions_pb2 as pb
 
 KEEPER = KnownLeader(Leader(BrokerId(1), LeaderEpoch(0)), "keeper:1")
 
@@ -47,6 +48,25 @@ def test_positions_may_be_kept_where_a_broker_was_asked_and_did_not_answer(
     with pytest.raises(MillraceError) as raised:
         asyncio.run(positions.commit("reader", {("orders", 0): Position(7)}))
     assert raised.value.appended is (Appended.MAYBE if is_reached else Appended.NO)
+
+
+class EmptyPages:
+    """Coordinators that say again and again that more positions follow, and give none."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ask(self, name: str, method: object) -> pb.FetchPositionsResponse:
+        self.asked += 1
+        return pb.FetchPositionsResponse(has_more=self.asked < 10)
+
+
+def test_a_page_without_positions_that_more_follow_ends_the_look_up() -> None:
+    pages = EmptyPages()
+    positions = KeptPositions(cast(Cluster, None), cast(Coordinators, pages))
+    with pytest.raises(UnknownServerError):
+        asyncio.run(positions.fetch("reader", pb.POSITION_KIND_COMMITTED))
+    assert pages.asked == 1
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from millrace.core.ids import (
 )
 from millrace.core.media import Media, TopicMedia
 from millrace.core.metadata.topic_config import TopicConfig
+from millrace.core.numbers import parse_whole_number
+from millrace.core.settings import INT32_MAX
 from millrace.core.topics import parse_topic_name
 from millrace.proto.media import media_from_wire
 from millrace.proto.v1 import cluster_pb2
@@ -104,8 +106,8 @@ class PartitionDescription:
 
     @property
     def preferred_leader(self) -> BrokerId:
-        """Return the broker that should lead it."""
-        return self.target_replicas[0]
+        """Return the broker that should lead it; -1: no replicas of it are named."""
+        return next(iter(self.target_replicas), NO_BROKER)
 
     @property
     def replication_factor(self) -> int:
@@ -152,13 +154,8 @@ class TopicDescription:
 
     def min_insync_replicas(self, partition: PartitionDescription) -> int:
         """Return how many replicas must be in sync for a write with `acks="all"`."""
-        setting = self.config.get(_MIN_INSYNC_REPLICAS)
-        config = TopicConfig() if setting is None else _with_min_insync_replicas(setting.value)
+        config = TopicConfig(min_insync_replicas=number_in(self.config, _MIN_INSYNC_REPLICAS))
         return config.effective_min_insync_replicas(partition.replication_factor)
-
-
-def _with_min_insync_replicas(value: str) -> TopicConfig:
-    return TopicConfig(min_insync_replicas=int(value))
 
 
 @dataclass(slots=True, frozen=True)
@@ -291,6 +288,16 @@ def config_from_wire(entries: Iterable[cluster_pb2.ConfigEntry]) -> dict[str, Co
         )
         for entry in entries
     }
+
+
+def number_in(config: Mapping[str, ConfigValue], name: str) -> int:
+    """Return a setting that is a number of something, or -1: as many as is usual.
+
+    That is so, too, where the broker names no number, as one of another release may.
+    """
+    setting = config.get(name)
+    number = None if setting is None else parse_whole_number(setting.value, INT32_MAX)
+    return -1 if number is None else number
 
 
 def _partition_from_wire(partition: cluster_pb2.PartitionMetadata) -> PartitionDescription:

@@ -12,6 +12,7 @@ from millrace.client._admin.descriptions import (
     PartitionDescription,
     TopicDescription,
     config_from_wire,
+    number_in,
     topic_from_wire,
 )
 from millrace.client._admin.replicas import ReplicaAdministration
@@ -281,9 +282,8 @@ class HealthAdministration(BrokerAdministration, ReplicaAdministration):
         if answer is None:
             return None
         config = config_from_wire(answer.config)
-        of_transactions = "cluster.transactions_replication_factor"  # Earlier releases have none.
         return ReplicationDefaults(
-            topics=int(config["cluster.default_replication_factor"].value),
-            positions=int(config["cluster.positions_replication_factor"].value),
-            transactions=int(config[of_transactions].value) if of_transactions in config else -1,
+            topics=number_in(config, "cluster.default_replication_factor"),
+            positions=number_in(config, "cluster.positions_replication_factor"),
+            transactions=number_in(config, "cluster.transactions_replication_factor"),
         )

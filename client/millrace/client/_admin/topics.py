@@ -230,8 +230,8 @@ class TopicAdministration(Administration):
         Raises:
             UnknownTopicOrPartitionError: it does not exist.
         """
-        (topic,) = (await self._describe_topics([name], with_documentation=True)).values()
-        return topic
+        described = await self._describe_topics([name], with_documentation=True)
+        return described[str(parse_topic_name(name))]
 
     async def _change_topic(
         self, method: Callable[[Connection], Awaitable[cluster_pb2.CreateTopicsResponse]]

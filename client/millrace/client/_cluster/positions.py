@@ -145,13 +145,12 @@ class KeptPositions:
         """See `Admin.fetch_positions`."""
         found = await self.fetch_by_id(name, kind)
         names = await self._cluster.names_of({place.topic_id for place in found})
-        return dict(
-            sorted(
-                ((names[where.topic_id], where.partition), position)
-                for where, position in found.items()
-                if where.topic_id in names
-            )
-        )
+        named = {
+            (names[where.topic_id], where.partition): position
+            for where, position in found.items()
+            if where.topic_id in names
+        }
+        return dict(sorted(named.items()))
 
     async def fetch_by_id(
         self,
@@ -189,8 +188,9 @@ class KeptPositions:
                 found[TopicPartition(TopicId(where.topic_id), where.partition)] = _position(
                     position
                 )
-                request.after.CopyFrom(where)
             has_more = response.has_more
+            if has_more:
+                request.after.CopyFrom(wire.last_of(response.positions).topic_partition)
         return found
 
     async def names_before(self) -> dict[TopicId, str]:
