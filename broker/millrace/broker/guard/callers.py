@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from millrace.broker.guard.credentials import Credential
 from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
 from millrace.core.callers import Caller
-from millrace.core.errors import AuthenticationFailedError, MillraceError
+from millrace.core.errors import AccessUndecidedError, AuthenticationFailedError, MillraceError
 from millrace.core.guard.access import Demand, Operation, Resource
 from millrace.core.guard.decisions import Decision
 from millrace.core.guard.identity import Identity, RefusedCredentialError
@@ -154,6 +154,17 @@ class TopicAccess:
         if until is not None and now < until and self._generation == self._access.guard.generation:
             return None
         return self._ask(topic_id, now)
+
+    async def learn(self, topic_ids: Iterable[TopicId]) -> None:
+        """Wait until it is known of topics, for a client that might not try again."""
+        demands = []
+        for topic_id in topic_ids:
+            if isinstance(self.refusal(topic_id), AccessUndecidedError):
+                resource = self._topic_of(topic_id)
+                assert resource is not None, "there is nothing to refuse then"
+                demands.append(Demand(self._operation, resource))
+        if demands:
+            await self._access.learn(demands)
 
     def _ask(self, topic_id: TopicId, now: MonotonicMs) -> MillraceError | None:
         guard = self._access.guard

@@ -258,6 +258,12 @@ class _Connection:
     async def take(self, produced: _Produced, begun: float) -> None:
         """Take a request: its bytes count here, and it is checked in its turn."""
         service, throttle, size = self._service, self._throttle, produced.size
+        # Some of Kafka's clients never try again, and without acknowledgements none could.
+        await self._appends.learn(
+            part.topic_partition.topic_id
+            for part in produced.parts
+            if part.topic_partition is not None
+        )
         if throttle.delay_ms():
             await throttle.wait()
         throttle.charge(size)

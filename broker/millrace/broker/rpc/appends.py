@@ -8,7 +8,7 @@ its coordinator (`Joining`). A request is answered once: when all of its batches
 refused, or when its time is up. Its bytes are held until all are judged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -31,7 +31,7 @@ from millrace.core.errors import (
 )
 from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.guard.producer_owners import Owner
-from millrace.core.ids import MonotonicMs, ProducerId, TopicPartition
+from millrace.core.ids import MonotonicMs, ProducerId, TopicId, TopicPartition
 from millrace.core.metadata.broker_levels import check_kafka_batches
 from millrace.core.records.header import KAFKA_FORMAT, BatchHeader
 from millrace.core.records.markers import BUMPING
@@ -205,6 +205,11 @@ class Appends:
         self._caller = caller
         self._throttle = throttle
         self._topics = caller.on_topics(Operation.PRODUCE, self._shared.topics.of)
+
+    async def learn(self, topic_ids: Iterable[TopicId]) -> None:
+        """Find out whether the client may write to topics, where that takes time."""
+        if self._topics is not None:
+            await self._topics.learn(topic_ids)
 
     @property
     def count(self) -> int:

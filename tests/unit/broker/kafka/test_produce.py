@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
+from tests.fakes.authority import FakeAuthority
 from tests.fakes.call_context import CALLER
 from tests.fakes.kafka_batches import Record, batch_of
 from tests.fakes.quotas import follow, limit
@@ -17,8 +18,11 @@ from tests.fakes.two_replicas import HERE
 from tests.fakes.until import until
 from tests.unit.broker.rpc.test_produce_stream import Served as ServedPartition
 
+from millrace.broker.guard.access_reviews import AccessReviews
 from millrace.broker.guard.callers import Access, GuardedCaller
 from millrace.broker.guard.file_guard import FileGuard
+from millrace.broker.guard.kubernetes_guard import KubernetesGuard
+from millrace.broker.guard.service_accounts import ServiceAccountTokens
 from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.produce import ProduceRequests
@@ -212,6 +216,24 @@ async def test_a_batch_behind_one_for_an_unknown_topic_does_not_begin_in_its_pla
         assert (await one.produce(second))[0] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert (await one.produce(first))[:2] == (0, 0)
         assert (await one.produce(second))[:2] == (0, 1)
+
+
+async def test_a_first_write_waits_until_the_api_server_has_said_who_may() -> None:
+    """A client without acknowledgements is told nothing, and others may not try again."""
+    authority = FakeAuthority()
+    authority.allowed.add(("produce", "topics", "", ""))
+    authority.delay_s = 0.05
+    tokens = ServiceAccountTokens(authority, "audience")
+    guard = KubernetesGuard(tokens, AccessReviews(authority, "default", "logs"))
+    for acks in (0, 1):
+        writer = replace(CALLER, access=Access(guard, Identity(f"writer-{acks}"), None))
+        async with producing(writer) as one:
+            await one.send(acks=acks)
+            assert (await one.produce())[:2] == (0, 1)
+    authority.allowed.clear()
+    stranger = replace(CALLER, access=Access(guard, Identity("stranger"), None))
+    async with producing(stranger) as one:
+        assert (await one.produce())[0] == Code.TOPIC_AUTHORIZATION_FAILED
 
 
 async def test_who_proves_itself_anew_writes_with_what_it_may_now() -> None:
