@@ -115,6 +115,8 @@ class Namespace:
         self,
         cluster: str = "logs",
         *,
+        name: str = "client",
+        image: str = PRODUCT,
         outside: str = "",
         change: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
@@ -122,6 +124,8 @@ class Namespace:
 
         Args:
             cluster: the name of the cluster to which it connects first.
+            name: of the pod. `millrace` and others that run something run it in `client`.
+            image: of its only container.
             change: is given the pod's spec, and may change it.
             outside: another address to connect to first. The pod is then like a program on a node:
                 outside of the pods' network, and without the names of the cluster's DNS.
@@ -130,17 +134,15 @@ class Namespace:
         bootstrap = outside or f"{cluster}-bootstrap.{self.name}.svc:7092"
         container = {
             "name": "client",
-            "image": PRODUCT,
+            "image": image,
             "imagePullPolicy": "IfNotPresent",
             "command": ["sleep", "infinity"],
             "env": [{"name": "MILLRACE_BOOTSTRAP", "value": bootstrap}],
         }
         spec = {**host, "terminationGracePeriodSeconds": 0, "containers": [container]}
         change(spec)
-        self.apply(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "client"}, "spec": spec}
-        )
-        self.wait("pod/client", "Ready")
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+        self.wait(f"pod/{name}", "Ready")
 
     def millrace(self, *arguments: str, input: str | None = None) -> str:
         """Run the command line in the client's pod."""

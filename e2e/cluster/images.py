@@ -36,8 +36,10 @@ PRODUCT = f"{REPOSITORY}:dev"
 VERSION = importlib.metadata.version("millrace")
 """Of this checkout."""
 SPARK = f"{REPOSITORY}-spark:dev"
+KAFKA_CLIENTS = f"{REPOSITORY}-kafka-clients:dev"
 DOCKERFILE = ROOT / "images" / "Dockerfile"
 SPARK_DOCKERFILE = ROOT / "spark-on-k8s" / "image" / "Dockerfile"
+_KAFKA_DOCKERFILE = ROOT / "e2e" / "kafka_clients" / "Dockerfile"
 
 SUITE = "bookworm"
 """The Debian of the product's image."""
@@ -186,6 +188,11 @@ def build_spark() -> str:
     """Build the image of Spark's pods, as `build_product` does; nodes know it as `SPARK`."""
     bases = {"BASE_IMAGE": build_base(), "MILLRACE_IMAGE": build_product()}
     return _build(SPARK, SPARK_DOCKERFILE, **bases)
+
+
+def build_kafka_clients() -> str:
+    """Build the image with clients of Kafka; nodes know it as `KAFKA_CLIENTS`."""
+    return _build(KAFKA_CLIENTS, _KAFKA_DOCKERFILE, MILLRACE_IMAGE=build_product())
 
 
 def _build(name: str, dockerfile: Path, **bases: str) -> str:

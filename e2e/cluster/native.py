@@ -158,6 +158,10 @@ class NativeCluster:
         """The same for the image of Spark's pods."""
         self._load(images.build_spark(), images.SPARK)
 
+    def load_kafka_clients_image(self) -> None:
+        """The same for the image with clients of Kafka."""
+        self._load(images.build_kafka_clients(), images.KAFKA_CLIENTS)
+
     def load_prometheus_image(self) -> str:
         """The same for the image of Prometheus; return its name."""
         image = images.build_prometheus()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from e2e.cluster.commands import CommandError
 from e2e.cluster.kubectl import Kubectl
 from e2e.installed import Namespace
 
@@ -39,6 +40,23 @@ class Account:
         """Return a token for a cluster."""
         asked = (self.name, f"--namespace={self.namespace}", f"--audience={audience}")
         return kubectl("create", "token", *asked).strip()
+
+    def may(self, kubectl: Kubectl, verb: str, resource: str, namespace: str = "") -> bool:
+        """Return what `kubectl auth can-i` says.
+
+        Args:
+            kubectl: of an administrator.
+            verb: what.
+            resource: on what, as `topics.millrace.dev/orders`.
+            namespace: of the resource; empty: the account's.
+        """
+        who = (f"--namespace={namespace or self.namespace}", f"--as={self.principal}")
+        try:
+            return kubectl("auth", "can-i", verb, resource, *who).strip() == "yes"
+        except CommandError as error:
+            if str(error).splitlines()[-1] == "no":
+                return False
+            raise
 
 
 def audience_of(cluster: str, namespace: str) -> str:
