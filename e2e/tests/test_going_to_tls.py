@@ -1,10 +1,10 @@
-"""A running Cluster goes to TLS and access control under load, a step at a time (G4)."""
+"""A running Cluster goes to TLS and access control under load, and back, a step at a time (G4)."""
 
 import json
 import sys
 
 import pytest
-from e2e.guard.accounts import Account, allow
+from e2e.guard.accounts import GUARDED, Account, allow
 from e2e.installed import Namespace
 from e2e.load.pod import LoadPod
 from e2e.load.program import Settings
@@ -45,6 +45,24 @@ def test_a_running_cluster_goes_to_tls_and_access_control_and_no_write_fails(
     go_to(namespace, "Required", "Enforced", *conditions)
     changed.wait_for_all()
     judge(changed)
+
+
+def test_a_running_cluster_goes_back_to_plain_text_and_no_write_fails(namespace: Namespace) -> None:
+    """Clients that have a token go on until all are in plain text; those without begin between."""
+    namespace.make_cluster(**GUARDED)
+    account = Account(namespace.name, "load")
+    account.make(namespace.kubectl)
+    allow(namespace, account, ["*"], ["topics", "groups", "transactions"])
+    # The Service's port that has TLS at each step but the last one, and is there already.
+    address = f"logs-bootstrap.{namespace.name}.svc:7192"
+    guarded = load_of(namespace, "guarded", address, account.name)
+    go_to(namespace, "Optional", "Logged")
+    guarded.wait_for_all()
+    plain = load_of(namespace, "plain", namespace.get(CLUSTER)["status"]["bootstrap"])
+    judge(guarded)
+    go_to(namespace, "Disabled", "Disabled")
+    plain.wait_for_all()
+    judge(plain)
 
 
 def load_of(namespace: Namespace, name: str, bootstrap: str, account: str = "") -> LoadPod:
