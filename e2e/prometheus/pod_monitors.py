@@ -5,16 +5,27 @@ labels of prometheus-operator's `generatePodMonitorConfig`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _META = "__meta_kubernetes"
 
 Document = dict[str, Any]
+Contents = Callable[[str, str, str], str]
+"""Returns what a key has of an object of the PodMonitor's namespace: `configmap` or `secret`, its
+name, the key."""
 
 
-def scrape_configs(monitor: Document) -> Iterator[Document]:
+def _nothing(kind: str, name: str, key: str) -> str:
+    raise ValueError(f"the {kind} {name} with the key {key} is not known here")
+
+
+def scrape_configs(monitor: Document, contents: Contents = _nothing) -> Iterator[Document]:
     """Yield Prometheus's scrape configuration for each endpoint of a PodMonitor.
+
+    Args:
+        monitor: as in the chart.
+        contents: of what it names. The operator mounts authorities; here they are in the file.
 
     Raises:
         ValueError: it has a field that this does not know.
@@ -57,8 +68,39 @@ def scrape_configs(monitor: Document) -> Iterator[Document]:
         }
         if interval := endpoint.pop("interval", ""):
             config["scrape_interval"] = interval
+        if scheme := endpoint.pop("scheme", ""):
+            config["scheme"] = scheme
+        if tls := endpoint.pop("tlsConfig", {}):
+            config["tls_config"] = _tls(tls, contents)
+        if authorization := endpoint.pop("authorization", {}):
+            config["authorization"] = {"credentials": _credentials(authorization, contents)}
         endpoint.must_be_empty()
         yield config
+
+
+def _tls(written: Document, contents: Contents) -> Document:
+    fields = _Fields("tlsConfig", written)
+    config = {"ca": _selected("ca", fields.pop("ca"), contents)}
+    if name := fields.pop("serverName", ""):
+        config["server_name"] = name
+    fields.must_be_empty()
+    return config
+
+
+def _credentials(written: Document, contents: Contents) -> str:
+    fields = _Fields("authorization", written)
+    found = _selected("credentials", {"secret": fields.pop("credentials")}, contents)
+    fields.must_be_empty()
+    return found
+
+
+def _selected(what: str, written: Document, contents: Contents) -> str:
+    """Return the content of a key of a Secret or a ConfigMap."""
+    ((kind, selector),) = written.items()
+    fields = _Fields(f"{kind} of {what}", selector)
+    found = contents(kind.lower(), fields.pop("name"), fields.pop("key"))
+    fields.must_be_empty()
+    return found
 
 
 class _Fields:

@@ -1,20 +1,25 @@
 """Prometheus finds brokers and operators by itself, and its alerts tell when a broker goes.
 
 One Prometheus follows the annotations of pods, by the job of `charts/prometheus.yaml`; a second one
-follows the PodMonitors of the chart. Both have the rules of the chart's PrometheusRule.
+follows the PodMonitors of the chart. Both have the rules of the chart's PrometheusRule. Where pages
+ask for a token, it is the second one that has it.
 """
 
+import base64
+import secrets
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 from dashboards.alerts import ALERTS
+from e2e.cluster.commands import CommandError
 from e2e.cluster.directories import ROOT
 from e2e.cluster.kubectl import Kubectl
 from e2e.cluster.native import NativeCluster
 from e2e.cluster.providers import Cluster, ExistingCluster
+from e2e.guard.accounts import GUARDED, Account, allow
 from e2e.installed import SYSTEM, Namespace, install_operator
 from e2e.load.pod import LoadPod
 from e2e.load.program import Settings
@@ -27,6 +32,7 @@ pytestmark = pytest.mark.timeout(900)
 
 WAYS = ("annotations", "pod-monitors")
 TOPIC = "orders"
+BROKER = "logs-brokers-0"
 WAITING = {"MillraceBrokerDown", "MillraceUnderReplicated"}
 """These alerts wait for minutes before they fire, for the case that a broker comes back."""
 NO_SPARK = "Millrace: Spark pipelines"
@@ -43,8 +49,24 @@ NOT_CAUSED_HERE = {
 }
 """These panels are empty here, where nothing is refused, delayed, tiered, or has certificates;
 `tests/integration/test_dashboards.py` has data for them."""
+PAGE = "prometheus"
+"""The Secret with the token of the guarded pages."""
 _DEFINITIONS = ROOT / "tests" / "data" / "monitoring"
 _SECONDS = 180.0
+_MONITORED = (
+    "monitoring.podMonitors.enabled=true",
+    "monitoring.podMonitors.interval=1s",
+    "monitoring.rules.enabled=true",
+)
+_PAGE_WITHOUT_TOKEN = """
+import ssl, sys, urllib.error, urllib.request
+trusted = ssl.create_default_context(cafile=sys.argv[2])
+try:
+    print(urllib.request.urlopen(sys.argv[1], context=trusted, timeout=30).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+"""Prints the status: ADDRESS AUTHORITIES."""
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +81,7 @@ def watched(operator: Cluster) -> Iterator[Cluster]:
     definitions = [f"crd/{path.stem}" for path in _DEFINITIONS.glob("*.yaml")]
     try:
         operator.kubectl("wait", "--for=condition=Established", "--timeout=60s", *definitions)
-        install_operator(
-            operator,
-            "monitoring.podMonitors.enabled=true",
-            "monitoring.podMonitors.interval=1s",
-            "monitoring.rules.enabled=true",
-        )
+        install_operator(operator, *_MONITORED)
         yield operator
     finally:
         install_operator(operator)
@@ -75,28 +92,61 @@ def watched(operator: Cluster) -> Iterator[Cluster]:
 def cluster(watched: Cluster, namespace: Namespace) -> Namespace:
     """A namespace with three brokers that are written to and read from, also by a group."""
     namespace.make_cluster()
+    work_on(namespace)
+    return namespace
+
+
+@pytest.fixture
+def guarded(watched: Cluster, namespace: Namespace) -> Iterator[Namespace]:
+    """Likewise, with brokers that speak TLS, ask who calls, and whose page asks for a token."""
+    namespace("create", "secret", "generic", PAGE, f"--from-literal=token={secrets.token_hex(32)}")
+    namespace.make_cluster(**GUARDED, metricsPage={"tokenSecret": PAGE})
+    account = Account(namespace.name, "load")
+    account.make(namespace.kubectl)
+    allow(namespace, account, ["*"])
+    # The load's transactional ids and groups are of that namespace.
+    default = Namespace(namespace.kubectl, "default")
+    allow(default, account, ["*"], ["groups", "transactions"])
+    each = "monitoring.podMonitors.guarded[0]"
+    of_it = (f"namespace={namespace.name}", "cluster=logs", f"tokenSecret={PAGE}")
+    install_operator(watched, *_MONITORED, *(f"{each}.{value}" for value in of_it))
+    try:
+        work_on(namespace, account.name)
+        yield namespace
+    finally:
+        install_operator(watched, *_MONITORED)
+        role = f"{namespace.name}-{account.name}-groups-transactions"
+        default("delete", f"role/{role}", f"rolebinding/{role}")
+
+
+def work_on(namespace: Namespace, account: str = "") -> LoadPod:
+    """Start a load, and a group that has read all of it; return it."""
     namespace.make_topic(TOPIC, partitions=3, replicas=3, config={"min.insync.replicas": 2})
     topic = f"{namespace.name}/{TOPIC}"
     bootstrap = f"logs-bootstrap.{namespace.name}.svc:7092"
     settings = Settings(
         bootstrap=bootstrap, topics=(topic,), partitions=3, transactions_in=namespace.name
     )
-    load = LoadPod(namespace, settings)
+    load = LoadPod(namespace, settings, account=account)
     load.start()
     load.millrace("consume", topic, "--group", "billing", "--max", "10", "--timeout", "60")
     # Where it has stored no position, all records count as unread, and an alert may say so.
     load.millrace("group", "reset", "billing", "--to", "end", "--topic", topic, "--yes")
-    return namespace
+    return load
 
 
-@pytest.fixture
-def prometheuses(watched: Cluster, cluster: Namespace) -> Iterator[dict[str, PrometheusPod]]:
+@contextmanager
+def watching(watched: Cluster, cluster: Namespace) -> Iterator[dict[str, PrometheusPod]]:
     """Two that scrape the cluster, each in a namespace of its own; by the way in which they do."""
     image = watched.load_prometheus_image() if isinstance(watched, NativeCluster) else ""
-    objects = f"--namespace={SYSTEM}"
-    (rules,) = watched.kubectl.get("prometheusrules", objects)["items"]
-    monitors = watched.kubectl.get("podmonitors", objects)["items"]
-    jobs = [job for monitor in monitors for job in scrape_configs(monitor)]
+    (rules,) = watched.kubectl.get("prometheusrules", f"--namespace={SYSTEM}")["items"]
+    monitors = watched.kubectl.get("podmonitors", "--all-namespaces")["items"]
+
+    def contents(kind: str, name: str, key: str) -> str:
+        found: str = cluster.get(kind, name)["data"][key]
+        return base64.b64decode(found).decode() if kind == "secret" else found
+
+    jobs = [job for monitor in monitors for job in scrape_configs(monitor, contents)]
     with ExitStack() as endings:
         found = {}
         for way, configs in zip(WAYS, (None, jobs), strict=True):
@@ -206,23 +256,51 @@ def has_calmed_down(asked: PrometheusPod, expected: list[str]) -> None:
 
 
 def test_prometheus_finds_every_broker_and_operator_once_and_tells_when_one_goes(
-    watched: Cluster, cluster: Namespace, prometheuses: dict[str, PrometheusPod]
+    watched: Cluster, cluster: Namespace
 ) -> None:
     began = time.time()
     brokers = pods(watched.kubectl, "broker")
     expected = sorted(brokers + pods(watched.kubectl, "operator"))
-    for asked in prometheuses.values():
-        scrapes_all(asked, expected)
-        shows_all(asked, cluster, brokers, began)
+    with watching(watched, cluster) as prometheuses:
+        for asked in prometheuses.values():
+            scrapes_all(asked, expected)
+            shows_all(asked, cluster, brokers, began)
+        with broker_away(watched, cluster):
+            for asked in prometheuses.values():
+                misses_one(asked, [name for name in expected if name != BROKER])
+        for asked in prometheuses.values():
+            has_calmed_down(asked, expected)
 
-    gone = cluster.get("pod", "logs-brokers-0")
-    node = gone["spec"]["nodeName"]
+
+def test_prometheus_shows_its_token_to_pages_that_ask_for_one(
+    watched: Cluster, guarded: Namespace
+) -> None:
+    """Whoever has none sees nothing: neither a pod, nor a Prometheus that follows annotations."""
+    began = time.time()
+    brokers = pods(watched.kubectl, "broker")
+    operators = pods(watched.kubectl, "operator")
+    page = f"https://{BROKER}.logs-brokers.{guarded.name}.svc:7093/metrics"
+    script = ("python", "-c", _PAGE_WITHOUT_TOKEN, page, "/etc/cluster-ca/ca.crt")
+    assert guarded("exec", "load", "--", *script).strip() == "401"
+    with pytest.raises(CommandError):  # In plain text it is not there.
+        guarded("exec", "load", "--", *script[:-2], page.replace("https", "http"), script[-1])
+    with watching(watched, guarded) as prometheuses:
+        asked = prometheuses["pod-monitors"]
+        scrapes_all(asked, sorted(brokers + operators))
+        shows_all(asked, guarded, brokers, began)
+        scrapes_all(prometheuses["annotations"], operators)
+        with broker_away(watched, guarded):
+            misses_one(asked, sorted({*brokers, *operators} - {BROKER}))
+        has_calmed_down(asked, sorted(brokers + operators))
+
+
+@contextmanager
+def broker_away(watched: Cluster, cluster: Namespace) -> Iterator[None]:
+    """Kill a broker's pod, which comes back after the block."""
+    node = cluster.get("pod", BROKER)["spec"]["nodeName"]
     watched.kubectl("cordon", node)  # Its volume is there: it cannot start elsewhere.
     try:
-        cluster("delete", "pod", "logs-brokers-0", "--grace-period=0", "--force")
-        for asked in prometheuses.values():
-            misses_one(asked, [name for name in expected if name != "logs-brokers-0"])
+        cluster("delete", "pod", BROKER, "--grace-period=0", "--force")
+        yield
     finally:
         watched.kubectl("uncordon", node)
-    for asked in prometheuses.values():
-        has_calmed_down(asked, expected)

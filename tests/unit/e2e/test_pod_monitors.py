@@ -54,6 +54,24 @@ def test_operators_are_found_in_their_own_namespace_and_their_labels_are_kept() 
     assert instance == {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "instance"}
 
 
+def test_a_page_that_asks_for_a_token_is_asked_by_tls_and_shown_what_the_secret_has() -> None:
+    guarded = monitor("millrace-operator")
+    (endpoint,) = guarded["spec"]["podMetricsEndpoints"]
+    authorities = {"configMap": {"name": "logs-ca", "key": "ca.crt"}}
+    endpoint |= {
+        "scheme": "https",
+        "tlsConfig": {"ca": authorities, "serverName": "logs-bootstrap.shop.svc"},
+        "authorization": {"credentials": {"name": "prometheus", "key": "token"}},
+    }
+    there = {("configmap", "logs-ca", "ca.crt"): "PEM", ("secret", "prometheus", "token"): "word"}
+    (found,) = scrape_configs(guarded, lambda *asked: there[asked])
+    assert found["scheme"] == "https"
+    assert found["tls_config"] == {"ca": "PEM", "server_name": "logs-bootstrap.shop.svc"}
+    assert found["authorization"] == {"credentials": "word"}
+    with pytest.raises(ValueError, match=r"the configmap logs-ca with the key ca\.crt"):
+        list(scrape_configs(guarded))
+
+
 @pytest.mark.parametrize(
     ("where", "said"),
     [
