@@ -87,7 +87,7 @@ sim: setup ## Simulate a cluster under faults: make sim SEED=8231 (ARGS='--seeds
 	@$(PYTHON_RUN) -m tests.sim --seed $(or $(SEED),1) $(ARGS)
 
 faults: setup ## Break real brokers under load: make faults (ARGS='--count 10', '--faults F02,F11', '--seconds 600')
-	$(INSTALL) faults
+	$(INSTALL) faults bench
 	@$(PYTHON_RUN) -m tests.faults --seed $(or $(SEED),1) $(ARGS)
 
 abuse: setup ## Attack a real broker in all ways that are known, a table of what others notice: make abuse (ARGS='--attacks h2_pings,tokens_drpc')

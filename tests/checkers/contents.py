@@ -32,6 +32,8 @@ class Contents:
         self.shown: dict[int, Coverage] = {}
         """Offsets of all operations."""
         self.final: dict[int, Coverage] = {}
+        self.finals: dict[str, dict[int, Coverage]] = {}
+        """What each process has read last."""
         self.dumped: dict[int, Coverage] = {}
         self.others: list[tuple[int, int, int, Op]] = []
         """(key, offset, value, op) of values that were not the first at their offset."""
@@ -70,7 +72,8 @@ class Contents:
         elif op.type != OK:
             into = [self.shown]
         elif op.f == "final":
-            into = [self.shown, self.read, self.final]
+            own = self.finals.setdefault(op.process, {})
+            into = [self.shown, self.read, self.final, own]
         else:
             into = [self.shown, self.read]
         for polled in op.polls:
@@ -156,7 +159,7 @@ def _judge_writes(
     contents: Contents, key: int, places: Mapping[int, Places], log_start: int
 ) -> Iterator[Anomaly]:
     bound = contents.read[key].highest if key in contents.read else -1
-    final = contents.final.get(key)
+    finals = [final[key] for final in contents.finals.values() if key in final]
     own = places.get(key, {})
     for value, write in contents.writes.get(key, {}).items():
         if write.outcome != OK and not any(
@@ -167,11 +170,11 @@ def _judge_writes(
         if offsets and max(offsets) < log_start:
             continue
         if _is_read(contents, places, key, value):
-            if final is not None and not any(offset in final for offset in offsets):
+            if not all(any(offset in final for offset in offsets) for final in finals):
                 yield Anomaly("unseen", f"key {key}: {value} at {offsets}", (write.op,))
         elif offsets and max(offsets) <= bound:
             yield Anomaly("lost-write", f"key {key}: {value} at {offsets}", (write.op,))
-        elif final is not None:
+        elif finals:
             yield Anomaly("unseen", f"key {key}: {value}", (write.op,))
 
 

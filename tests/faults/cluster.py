@@ -46,6 +46,9 @@ SETTINGS: Final[dict[str, object]] = {
     "cluster.transactions_partitions": 4,
     "groups.session_timeout_ms": SESSION_MS,
     "groups.heartbeat_interval_ms": SESSION_MS // 4,
+    "groups.classic_session_timeout_ms_min": SESSION_MS,
+    "groups.classic_rebalance_delay_ms": 100,
+    "listeners.clients_kafka.port": 0,
     "logging.format": "json",
     "shutdown.grace_ms": 2000,
 }
@@ -256,6 +259,11 @@ class Cluster(Seeing):
     @property
     def bootstrap(self) -> str:
         return ",".join(node.address for node in self.nodes)
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        """Where clients of Kafka begin; a broker of the last release has nothing for them."""
+        return ",".join(node.kafka_address for node in self.nodes if node.kafka_address)
 
     @property
     def view(self) -> View:

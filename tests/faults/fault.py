@@ -9,6 +9,7 @@ from typing import Final
 
 from tests.faults.catalogue import SEEN_SECONDS_MAX, Catalogue, NotSeenError
 from tests.faults.cluster import Cluster, Node
+from tests.faults.kafka_side import KafkaSide
 from tests.faults.latest import Latest
 from tests.faults.load import Load
 from tests.faults.members import Members
@@ -23,7 +24,7 @@ UPGRADE: Final = "F79"
 @dataclass(slots=True)
 class Scene:
     """The setting of faults: the cluster, its load and the group that reads it, the dice, the check
-    of a reader's zone, the compacted topic, and the transactions."""
+    of a reader's zone, the compacted topic, the transactions, and the clients of Kafka."""
 
     cluster: Cluster
     load: Load
@@ -32,6 +33,7 @@ class Scene:
     nearby: Nearby
     latest: Latest
     transactional: Transactional
+    kafka: KafkaSide
 
     @property
     def view(self) -> View:

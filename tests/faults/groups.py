@@ -1,4 +1,7 @@
-"""Faults of consumer groups and of their coordinator, and quotas that change during a fault."""
+"""Faults of consumer groups and of their coordinator, and quotas that change during a fault.
+
+Groups are those of both protocols: Millrace's, and Kafka's classic one.
+"""
 
 import threading
 import time
@@ -9,7 +12,7 @@ from tests.faults.catalogue import SEEN_SECONDS_MAX, NotSeenError
 from tests.faults.cluster import SESSION_MS, Node
 from tests.faults.fault import Scene, fault
 from tests.faults.load import text_of, value_of
-from tests.faults.members import GROUP, MemberProcess
+from tests.faults.members import MemberProcess, Members
 from tests.integration.running_broker import wait_until
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
@@ -27,82 +30,114 @@ _SLACK_BYTES: Final = 24_000
 _RATE_SECONDS_MAX: Final = 60.0
 
 
-def _owner(scene: Scene) -> MemberProcess:
+def _owner(scene: Scene, members: Members) -> MemberProcess:
     """Any member that owns something."""
-    owners = [member for member in scene.members.running if member.owned()]
+    owners = [member for member in members.running if member.owned()]
     if not owners:
         raise NotSeenError("no member owns anything")
     return scene.dice.choice(owners)
 
 
-def _wait_for_others(scene: Scene, member: MemberProcess, keys: set[int]) -> str:
+def _wait_for_others(members: Members, member: MemberProcess, keys: set[int]) -> str:
     """Wait until the other members own what a member had; return a description."""
 
     def have_all() -> bool:
-        others = [other for other in scene.members.running if other is not member]
+        others = [other for other in members.running if other is not member]
         return keys <= set().union(*(other.owned() for other in others))
 
     wait_until(have_all, f"others own {keys} of {member.name}", SEEN_SECONDS_MAX)
     return f"others took keys {sorted(keys)} of {member.name}"
 
 
-def _coordinator(scene: Scene) -> tuple[Node, int]:
-    """The broker that coordinates the group, and its leader epoch."""
+def _coordinator(scene: Scene, group: str) -> tuple[Node, int]:
+    """The broker that coordinates a group, and its leader epoch."""
     topic = scene.cluster.look().topics.get(str(POSITIONS_TOPIC))
     if topic is None:
         raise NotSeenError("there is no coordinator")
-    state = topic.partitions[partition_of(GROUP.encode(), len(topic.partitions))]
+    state = topic.partitions[partition_of(group.encode(), len(topic.partitions))]
     return scene.cluster.node(state.leader), state.leader_epoch
 
 
 @fault("F66", "SIGSTOP of a group's member beyond its session, then SIGCONT")
 def pause_a_member(scene: Scene) -> str:
-    member = _owner(scene)
-    keys = member.owned()
-    member.pause()
-    try:
-        seen = _wait_for_others(scene, member, keys)
-        time.sleep(scene.dice.uniform(0, SESSION_MS / 1000))  # How long it goes on is any time.
-    finally:
-        member.resume()
-    scene.members.wait_until_shared()
-    return f"{seen}; then it went on, and got others"
+    return _pause_a_member(scene, scene.members)
 
 
 @fault("F67", "SIGKILL of a group's coordinator while members come and go")
 def kill_a_coordinator(scene: Scene) -> str:
-    coordinator, before = _coordinator(scene)
-    stored = scene.members.stored()
-    joining = scene.members.join()
+    return _kill_a_coordinator(scene, scene.members)
+
+
+@fault("F68", "SIGKILL of a group's members, one after the other")
+def kill_members(scene: Scene) -> str:
+    return _kill_members(scene, scene.members)
+
+
+@fault("F88", "SIGSTOP of a member of Kafka's classic protocol beyond its session, then SIGCONT")
+def pause_a_member_of_kafka(scene: Scene) -> str:
+    return _pause_a_member(scene, scene.kafka.members)
+
+
+@fault("F89", "SIGKILL of the coordinator of a group of Kafka's while members come and go")
+def kill_a_coordinator_of_kafka(scene: Scene) -> str:
+    return _kill_a_coordinator(scene, scene.kafka.members)
+
+
+@fault("F90", "SIGKILL of members of Kafka's classic protocol, one after the other")
+def kill_members_of_kafka(scene: Scene) -> str:
+    return _kill_members(scene, scene.kafka.members)
+
+
+def _pause_a_member(scene: Scene, members: Members) -> str:
+    member = _owner(scene, members)
+    keys = member.owned()
+    member.pause()
+    try:
+        seen = _wait_for_others(members, member, keys)
+        time.sleep(scene.dice.uniform(0, SESSION_MS / 1000))  # How long it goes on is any time.
+    finally:
+        member.resume()
+    members.wait_until_shared()
+    return f"{seen}; then it went on, and got others"
+
+
+def _kill_a_coordinator(scene: Scene, members: Members) -> str:
+    coordinator, before = _coordinator(scene, members.group)
+    stored = members.stored()
+    joining = members.join()
     time.sleep(scene.dice.uniform(0, 1))  # Until it dies at any step of that.
     coordinator.kill()
-    wait_until(lambda: _coordinator(scene)[1] > before, "another coordinator", SEEN_SECONDS_MAX)
+    wait_until(
+        lambda: _coordinator(scene, members.group)[1] > before,
+        "another coordinator",
+        SEEN_SECONDS_MAX,
+    )
 
     def goes_on() -> bool:
         try:
-            now = scene.members.stored()
+            now = members.stored()
         except MillraceError:
             return False
         return all(now[key] > at for key, at in stored.items())
 
     wait_until(goes_on, "the group commits on", 2 * SEEN_SECONDS_MAX)
-    scene.members.wait_until_shared()
+    members.wait_until_shared()
     keys = joining.owned()
-    scene.members.kill(joining)
-    seen = _wait_for_others(scene, joining, keys)
-    return f"{coordinator.name} in epoch {before}, then {_coordinator(scene)[1]}; {seen}"
+    members.kill(joining)
+    seen = _wait_for_others(members, joining, keys)
+    now = _coordinator(scene, members.group)[1]
+    return f"{coordinator.name} in epoch {before}, then {now}; {seen}"
 
 
-@fault("F68", "SIGKILL of a group's members, one after the other")
-def kill_members(scene: Scene) -> str:
+def _kill_members(scene: Scene, members: Members) -> str:
     seen = []
     for _ in range(2):
-        member = _owner(scene)
+        member = _owner(scene, members)
         keys = member.owned()
-        scene.members.kill(member)
-        seen.append(_wait_for_others(scene, member, keys))
-        scene.members.join()
-    scene.members.wait_until_shared()
+        members.kill(member)
+        seen.append(_wait_for_others(members, member, keys))
+        members.join()
+    members.wait_until_shared()
     return "; ".join(seen)
 
 

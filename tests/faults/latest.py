@@ -1,14 +1,16 @@
 """A compacted topic under load, beside the others: brokers compact it all the time.
 
 A writer for each partition sends records of few keys, again and again, and now and then a
-tombstone; a reader follows from the beginning. At the end the topic is read once more, and every
-replica's files are opened: `tests.checkers.compacted` judges all of it.
+tombstone; a reader follows from the beginning. Other clients may do the same (`note`). At the end
+the topic is read once more, and every replica's files are opened: `tests.checkers.compacted` judges
+all of it.
 """
 
 import asyncio
 import itertools
 import operator
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -61,6 +63,8 @@ class Latest(Clients):
         self._sends: list[list[Sent]] = [[] for _ in range(PARTITIONS)]
         self._followed: list[list[list[Read]]] = []  # By life of the reader, and partition.
         self._final: list[list[Read]] = [[] for _ in range(PARTITIONS)]
+        self._others: list[tuple[str, list[list[Read]], bool]] = []
+        self._lock = threading.Lock()
         self._ends: list[int] = []
 
     # --- From other threads ------------------------------------------------------------------
@@ -85,6 +89,27 @@ class Latest(Clients):
         if self.failure is not None:
             raise self.failure
 
+    def new_number(self) -> int:
+        """Return the number of another record."""
+        return next(self._numbers)
+
+    def note(self, partition: int, sent: Sent) -> None:
+        """Note what has become of a record; those of a key come in the order of their sends."""
+        with self._lock:
+            self._sends[partition].append(sent)
+            self.acknowledged += sent.outcome == OK
+
+    def reader(self, name: str, *, is_whole: bool) -> list[list[Read]]:
+        """Return where another reader leaves what it gets, by partition.
+
+        Args:
+            name: of it.
+            is_whole: whether it reads all after all sends.
+        """
+        found: list[list[Read]] = [[] for _ in range(PARTITIONS)]
+        self._others.append((name, found, is_whole))
+        return found
+
     def read_all(self) -> None:
         """Stop all clients, then read the topic from its beginning to its end."""
         self.stop_clients()
@@ -104,6 +129,7 @@ class Latest(Clients):
                 (f"read by {life}", read[partition], False)
                 for life, read in enumerate(self._followed)
             ]
+            readers += [(name, read[partition], is_whole) for name, read, is_whole in self._others]
             for name, log_dir in log_dirs.items():
                 kept = list(_kept(log_dir, topic_id, partition, self._ends[partition]))
                 readers.append((f"kept by {name}", kept, True))
@@ -145,22 +171,19 @@ class Latest(Clients):
         """Send some records and wait for all; return whether all were acknowledged."""
         handles = []
         for _ in range(dice.randint(1, _SENDS_MAX)):
-            number = next(self._numbers)
             key = b"key-%d" % dice.randrange(_KEYS)
-            is_tombstone = dice.random() < _TOMBSTONE_SHARE
-            value = None if is_tombstone else b"%d" % number + bytes(_VALUE_BYTES)
-            headers = [(_NUMBER, b"%d" % number)]
+            sent = Sent(key, self.new_number(), dice.random() < _TOMBSTONE_SHARE, INFO)
+            value, headers = value_for(sent)
             handle = producer.send(TOPIC, value, key, partition=partition, headers=headers)
-            handles.append((handle, Sent(key, number, is_tombstone, INFO)))
+            handles.append((handle, sent))
         is_all = True
         for handle, sent in handles:
             try:
                 done = sent._replace(outcome=OK, offset=(await handle).offset)
-                self.acknowledged += 1
             except MillraceError as error:
                 done = sent._replace(outcome=FAIL if error.appended is Appended.NO else INFO)
                 is_all = False
-            self._sends[partition].append(done)
+            self.note(partition, done)
         return is_all
 
     async def _follow(self) -> None:
@@ -188,7 +211,7 @@ class Latest(Clients):
             at = [0] * PARTITIONS
             while not is_done(at):
                 for record in await consumer.poll(_POLL_MS):
-                    read = _read_of(record.offset, record.key, record.value, record.headers)
+                    read = read_of(record.offset, record.key, record.value, record.headers)
                     found[record.partition].append(read)
                 at = [await consumer.position((TOPIC, number)) for number in range(PARTITIONS)]
 
@@ -207,12 +230,19 @@ def _kept(log_dir: Path, topic_id: TopicId, number: int, end: int) -> Iterator[R
             for row in opened.to_pylist():
                 if row["offset"] < end:
                     headers = [(header["key"], header["value"]) for header in row["headers"]]
-                    yield _read_of(row["offset"], row["key"], row["value"], headers)
+                    yield read_of(row["offset"], row["key"], row["value"], headers)
 
 
-def _read_of(
+def value_for(sent: Sent) -> tuple[bytes | None, list[tuple[str, bytes]]]:
+    """Return the value and the headers of a record."""
+    number = b"%d" % sent.number
+    return None if sent.is_tombstone else number + bytes(_VALUE_BYTES), [(_NUMBER, number)]
+
+
+def read_of(
     offset: int, key: bytes, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
 ) -> Read:
+    """Return what was read."""
     number = dict(headers)[_NUMBER]
     assert number is not None
     return Read(offset, key, int(number), value is None)

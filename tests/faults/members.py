@@ -40,24 +40,24 @@ Event = tuple[int, str, str, str, Any]
 class MemberProcess:
     """One member.
 
+    Args:
+        name: of this life.
+        folder: for its file and what it says.
+        words: its module and arguments, without the file.
+
     Attributes:
         name: of this life.
         ended_at_ns: when it was killed; 0: it was not.
     """
 
-    def __init__(self, name: str, folder: Path, bootstrap: str, places: Places) -> None:
+    def __init__(self, name: str, folder: Path, words: Sequence[str]) -> None:
         self.name = name
         self.ended_at_ns = 0
         self._file = folder / f"{name}.jsonl"
         self._log = folder / f"{name}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tests.faults.member", bootstrap, GROUP),
-                    *(",".join(places.topics), str(places.partitions), str(self._file)),
-                ],
-                stdout=log,
-                stderr=log,
+                [sys.executable, "-m", *words, str(self._file)], stdout=log, stderr=log
             )
 
     @property
@@ -130,16 +130,28 @@ class Members:
         folder: for the members' files.
         bootstrap: addresses of the brokers.
         places: what they read.
+        group: its name.
+        modes: of the checkers; see `check`.
 
     Attributes:
         running: the members that should run, some of them perhaps paused.
     """
 
-    def __init__(self, folder: Path, bootstrap: str, places: Places) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap: str,
+        places: Places,
+        *,
+        group: str = GROUP,
+        modes: Sequence[str] = ("assign",),
+    ) -> None:
         self.running: list[MemberProcess] = []
+        self.group = group
         self._folder = folder
         self._bootstrap = bootstrap
         self._places = places
+        self._modes = modes
         self._lives = itertools.count()
         self._ended: list[MemberProcess] = []
         self._observed: list[Event] = []
@@ -156,9 +168,17 @@ class Members:
     def join(self) -> MemberProcess:
         """Start another member."""
         name = f"member-{next(self._lives)}"
-        member = MemberProcess(name, self._folder, self._bootstrap, self._places)
+        member = MemberProcess(name, self._folder, self.words())
         self.running.append(member)
         return member
+
+    def words(self) -> list[str]:
+        """Return the module of a member and its arguments, without its file."""
+        places = self._places
+        return [
+            *("tests.faults.member", self._bootstrap, self.group),
+            *(",".join(places.topics), str(places.partitions)),
+        ]
 
     def kill(self, member: MemberProcess) -> None:
         """Kill a member."""
@@ -189,7 +209,7 @@ class Members:
             MillraceError: no broker tells them.
         """
         with SyncAdmin(self._bootstrap, request_timeout_ms=5_000) as admin:
-            return self._by_key(admin.fetch_positions(GROUP))
+            return self._by_key(admin.fetch_positions(self.group))
 
     def wait_until_caught_up(self, ends: Mapping[int, int]) -> None:
         """Return once the group has committed all partitions up to their ends.
@@ -262,6 +282,7 @@ class Members:
                 recorder.record(Op(at_ns, name, type, f, details=content))
         report = check(
             recorder.ops,
+            modes=self._modes,
             expectations=Expectations(
                 ok_shares={"poll": 0.9, "commit": 0.8, "positions": 0.5}, final_polls=False
             ),
@@ -273,16 +294,17 @@ class Members:
     def _observe(self) -> None:
         with SyncAdmin(self._bootstrap, request_timeout_ms=5_000) as admin:
             while not self._is_over.wait(_OBSERVE_SECONDS):
-                self._note(INVOKE, None)
+                self.note(INVOKE, None)
                 try:
-                    stored = admin.fetch_positions(GROUP)
+                    stored = admin.fetch_positions(self.group)
                 except MillraceError as error:
-                    self._note(INFO, repr(error))
+                    self.note(INFO, repr(error))
                 else:
-                    self._note(OK, self._by_key(stored))
+                    self.note(OK, self._by_key(stored))
 
-    def _note(self, type: str, content: object) -> None:
-        self._observed.append((time.monotonic_ns(), "observer", type, "positions", content))
+    def note(self, type: str, content: object, observer: str = "observer") -> None:
+        """Note what an observer asked, or was told of the stored positions."""
+        self._observed.append((time.monotonic_ns(), observer, type, "positions", content))
 
     def _by_key(self, stored: Mapping[tuple[str, int], Any]) -> dict[int, int]:
         return {self._places.key_of(*place): position.offset for place, position in stored.items()}

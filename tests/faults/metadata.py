@@ -87,7 +87,7 @@ class View:
             if registration.is_fenced:
                 return f"{registration.name} is fenced"
         states = [(f"key {key}", state) for key, state in self.partitions()]
-        for topic in (TOPIC, *transactional.TOPICS):
+        for topic in (TOPIC, *transactional.TOPICS, transactional.KAFKA_COPY):
             if topic in self.topics:
                 states += [(topic, state) for state in self.topics[topic].partitions]
         for what, state in states:

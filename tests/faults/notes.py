@@ -4,6 +4,7 @@ A line of a file is that of a history (`tests.checkers.history`). The clock is t
 processes of a machine, so the time says the order.
 """
 
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from tests.checkers.history import Op, Recorder, Seen, Send, from_json, to_json
 
 
 class Notes:
-    """Takes operations of this process.
+    """Takes operations of this process, from any thread.
 
     Args:
         file: gets a line for each; None keeps them in `ops`.
@@ -23,6 +24,7 @@ class Notes:
     def __init__(self, file: TextIO | None = None) -> None:
         self.ops: list[Op] = []
         self._file = file
+        self._lock = threading.Lock()
 
     def add(
         self,
@@ -39,10 +41,11 @@ class Notes:
         op = Op(time.monotonic_ns(), process, type, f, sends=sends, details=details, error=error)
         if polled is not None:
             op.polls = [{key: [Seen(*pair) for pair in pairs] for key, pairs in polled.items()}]
-        if self._file is None:
-            self.ops.append(op)
-        else:
-            print(to_json(op), file=self._file, flush=True)
+        with self._lock:
+            if self._file is None:
+                self.ops.append(op)
+            else:
+                print(to_json(op), file=self._file, flush=True)
 
 
 def noted(path: Path) -> Iterator[Op]:

@@ -159,6 +159,8 @@ def upgrade_in_turn(scene: Scene) -> str:
     wait_until(lambda: _begins_transactions(scene), "transactions can begin", SEEN_SECONDS_MAX)
     scene.transactional.begin()
     scene.transactional.wait_for_more()
+    scene.kafka.begin()
+    scene.kafka.wait_for_more()
     if {*versions} != {last.version}:
         raise AssertionError(f"the brokers of {last.version} were of {versions}")
     return f"{versions} became {[_version(node) for node in scene.cluster.nodes]}"

@@ -21,6 +21,7 @@ from tests.faults.catalogue import Done, NotSeenError, Outcome
 from tests.faults.cluster import Cluster, zone_of
 from tests.faults.fault import FAULTS, UPGRADE, Scene
 from tests.faults.history import History
+from tests.faults.kafka_side import KafkaSide
 from tests.faults.latest import TOPIC, Latest
 from tests.faults.load import Load
 from tests.faults.machine import Need
@@ -82,21 +83,25 @@ def play(
         members = Members(folder / "members", cluster.bootstrap, SURE_PLACES)
         latest = Latest(cluster.bootstrap, seed)
         transactional = Transactional(folder / "transactions", cluster.bootstrap)
+        kafka = KafkaSide(
+            folder, cluster, history, seed, transactional=transactional, latest=latest
+        )
         load.start()
         try:
             load.fill(_FILL_BYTES)
             load.begin()
             latest.begin()
             members.start()
-            if release is None:  # Else F79 begins it: the last release knows no transactions.
+            if release is None:  # Else F79 begins them: the last release knows neither.
                 transactional.begin()
+                kafka.begin()
             nearby = Nearby(cluster)
-            scene = Scene(
-                cluster, load, members, random.Random(seed), nearby, latest, transactional
-            )
+            dice = random.Random(seed)
+            scene = Scene(cluster, load, members, dice, nearby, latest, transactional, kafka)
             history.window("open")
             load.wait_for_more(_QUIET_WRITES)
             transactional.wait_for_more()
+            kafka.wait_for_more()
             nearby.look()
             _report_resources(cluster, history)
             for fault_id in plan:
@@ -105,12 +110,15 @@ def play(
                 _do(fault_id, scene, history, outcome, say)
             say(str(nearby))
             history.window("close")
+            kafka.stop_writers()
             ends = load.read_all()
             members.wait_until_caught_up(ends)
             members.stop()
             latest.read_all()
             say(str(latest))
             transactional.read_all()
+            kafka.read_all(ends)
+            say(str(kafka))
             _report_resources(cluster, history)
         except Exception:
             outcome.failures.append(traceback.format_exc())
@@ -120,6 +128,7 @@ def play(
             latest.stop()
             members.close()
             transactional.close()
+            kafka.close()
         for node in cluster.nodes:
             node.kill()
         log_dirs = {node.name: node.log_dirs[0] for node in cluster.nodes}
@@ -129,6 +138,9 @@ def play(
         outcome.failures.append("nothing was read from a follower in its zone")
     outcome.failures += _judge_the_unsure(history)
     outcome.failures += _judge_the_group(members, history, say)
+    if kafka.is_begun:
+        outcome.failures += _judge_the_group(kafka.members, history, say)
+        outcome.failures += kafka.judge_copy(say)
     if transactional.is_begun:
         judged = judge(transactional.original, transactional.copied, KEYS)
         outcome.failures += judged.failures
@@ -169,8 +181,8 @@ def _judge_the_group(members: Members, history: History, say: Callable[[str], No
     """Hold what the members of the group did against what is promised to groups."""
     sends = [op for op in of_keys(history.ops, SURE_KEYS) if op.sends]
     report = members.judge(sends)
-    say(f"read by the group: {report.measures['handed_out']:.0f} records")
-    return [] if report.is_good else [f"of the group: {report.text()}"]
+    say(f"read by the group {members.group}: {report.measures['handed_out']:.0f} records")
+    return [] if report.is_good else [f"of the group {members.group}: {report.text()}"]
 
 
 def _report_resources(cluster: Cluster, history: History) -> None:
@@ -210,12 +222,13 @@ def _do(
             seen = str(error)
             outcome.failures.append(f"{fault_id}: {error}")
         scene.cluster.heal()
-        if scene.load.failure is not None:
-            raise scene.load.failure
+        if failure := scene.load.failure or scene.kafka.failure:
+            raise failure
         history.window("open")
         scene.load.wait_for_all()
         scene.latest.wait_for_more()
         scene.transactional.wait_for_more()
+        scene.kafka.wait_for_more()
         scene.members.wait_until_shared()
         scene.nearby.look()
         _report_resources(scene.cluster, history)

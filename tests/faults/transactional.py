@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ from millrace.core.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 
 SOURCE: Final = "transactional"
 COPY: Final = "copy"
+KAFKA_COPY: Final = "kafka-copy"
+"""What clients of Kafka copy, if there are any."""
 TOPICS: Final = (SOURCE, COPY)
 PARTITIONS: Final = 3
 GROUP: Final = "copiers"
@@ -111,6 +114,8 @@ class Transactional(Clients):
         is_begun: brokers of the last release know no transactions; so it may begin late.
         copiers: the members that run, by their transactional ids.
         seen: how many records readers of committed records have seen, of each topic.
+        files: of processes that write the first topic, as `notes` has them.
+        notes: what is known of each topic beside that. Others may add to both.
     """
 
     def __init__(
@@ -126,8 +131,8 @@ class Transactional(Clients):
         self._names = {topic: f"{namespace}/{topic}" if namespace else topic for topic in TOPICS}
         self._lives = itertools.count()
         self._writer: ClientProcess | None = None
-        self._files: list[Path] = []
-        self._notes = {SOURCE: Notes(), COPY: Notes()}
+        self.files: list[Path] = []
+        self.notes: defaultdict[str, Notes] = defaultdict(Notes)
         folder.mkdir()
 
     # --- From other threads ------------------------------------------------------------------
@@ -155,7 +160,7 @@ class Transactional(Clients):
         """Start the writer, or another one with the same ids after it was killed."""
         life = next(self._lives)
         file = self._folder / f"transactor-{life}.jsonl"
-        self._files.append(file)
+        self.files.append(file)
         self._writer = ClientProcess(
             f"transactor-{life}",
             self._folder,
@@ -195,7 +200,7 @@ class Transactional(Clients):
 
     def window(self, what: str) -> None:
         """Note that all should be available from now on ("open"), or may be broken ("close")."""
-        self._notes[SOURCE].add(NEMESIS, INFO, "window", details=what)
+        self.notes[SOURCE].add(NEMESIS, INFO, "window", details=what)
 
     @property
     def problem(self) -> str:
@@ -214,22 +219,39 @@ class Transactional(Clients):
         if not self.is_begun:
             return
         self.writer.stop()
-        count = self.call(self._read_all(SOURCE, 0), 2 * _FINAL_SECONDS_MAX)
-        self.call(self._read_all(COPY, count), 2 * _FINAL_SECONDS_MAX)
+        count = self.read_to_end(SOURCE, 0)
+        self.read_to_end(COPY, count)
         for copier in self.copiers.values():
             copier.stop()
         self.stop_clients()
 
+    def read_to_end(self, topic: str, least: int) -> int:
+        """Read a topic to its end; return the number of its committed records.
+
+        Args:
+            topic: to be read.
+            least: how many records must be there.
+
+        Raises:
+            AssertionError: they do not come, or a transaction stays open.
+        """
+        count: int = self.call(self._read_all(topic, least), 2 * _FINAL_SECONDS_MAX)
+        return count
+
     @property
     def original(self) -> Sequence[Op]:
         """The history of the topic that is written."""
-        written = (op for file in self._files for op in noted(file))
-        return merged([*self._notes[SOURCE].ops, *written])
+        written = (op for file in self.files for op in noted(file))
+        return merged([*self.notes[SOURCE].ops, *written])
 
     @property
     def copied(self) -> Sequence[Op]:
         """The history of its copy."""
-        return merged(self._notes[COPY].ops)
+        return self.history_of(COPY)
+
+    def history_of(self, topic: str) -> Sequence[Op]:
+        """The history of a topic that is a copy."""
+        return merged(self.notes[topic].ops)
 
     def close(self) -> None:
         """Leave nothing running."""
@@ -241,7 +263,7 @@ class Transactional(Clients):
     # --- On the loop -------------------------------------------------------------------------
 
     async def _follow(self, topic: str, isolation: Isolation) -> None:
-        notes = self._notes[topic]
+        notes = self.notes[topic]
         f = "poll" if isolation == READ_COMMITTED else UNCOMMITTED
         while not self.is_over.is_set():
             name = f"{isolation}.{next(self._lives)}"
@@ -276,9 +298,9 @@ class Transactional(Clients):
         Returns:
             The number of committed records.
         """
-        name = self._names[topic]
+        name = self._names.get(topic, topic)
         places = [(name, number) for number in KEYS]
-        notes, read = self._notes[topic], 0
+        notes, read = self.notes[topic], 0
         deadline = time.monotonic() + _FINAL_SECONDS_MAX
         async with Admin(self._addresses) as admin, self._consumer() as consumer:
             await consumer.assign([name], start="beginning")

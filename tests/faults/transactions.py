@@ -10,7 +10,7 @@ from tests.faults.catalogue import SEEN_SECONDS_MAX, NotSeenError
 from tests.faults.cluster import Node
 from tests.faults.fault import Scene, fault
 from tests.faults.machine import Need
-from tests.faults.transactional import COPY
+from tests.faults.transactional import COPY, ClientProcess
 from tests.integration.running_broker import wait_until
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer, TransactionInDoubtError
@@ -213,15 +213,50 @@ def kill_copiers(scene: Scene) -> str:
     return "each was killed, and the copy went on"
 
 
+@fault("F91", "SIGKILL of Kafka's clients that copy exactly once, one after the other")
+def kill_copiers_of_kafka(scene: Scene) -> str:
+    _need_transactions(scene)
+    transactional = scene.kafka.transactional
+    for name in list(transactional.copiers):
+        transactional.wait_for_more()
+        time.sleep(scene.dice.uniform(0, 0.3))  # Within a transaction, or between two.
+        transactional.copiers[name].kill()
+        transactional.start_copier(name)
+        transactional.wait_for_more()
+    return "each was killed, and the copy went on"
+
+
 @fault("F85", "SIGSTOP of a writer beyond its transaction's time-out, then SIGCONT; then SIGKILL")
 def pause_a_writer(scene: Scene) -> str:
     _need_transactions(scene)
-    writer = scene.transactional.writer
+    transactional = scene.transactional
+    endings = _pause_within_a_transaction(scene, transactional.writer, "writer-")
+    transactional.wait_for_more()
+    transactional.writer.kill()
+    transactional.start_writer()
+    transactional.wait_for_more()
+    return f"transactions of {endings} were aborted by time; then its ids had another"
+
+
+@fault("F92", "SIGSTOP of a writer of Kafka's beyond its transaction's time-out; then SIGKILL")
+def pause_a_writer_of_kafka(scene: Scene) -> str:
+    _need_transactions(scene)
+    transactional = scene.kafka.transactional
+    endings = _pause_within_a_transaction(scene, transactional.writer, "kafka-writer-")
+    transactional.wait_for_more()
+    transactional.writer.kill()
+    transactional.start_writer()
+    transactional.wait_for_more()
+    return f"transactions of {endings} were aborted by time; then its ids had another"
+
+
+def _pause_within_a_transaction(scene: Scene, writer: ClientProcess, prefix: str) -> str:
+    """Pause a writer until its open transactions are aborted by time; return their ids."""
     with SyncAdmin(scene.cluster.bootstrap) as admin:
         for _ in range(_PAUSES_MAX):
             writer.pause()
             time.sleep(_DOUBT_SECONDS)  # What is under way arrives.
-            if ids := _open_ids(admin):
+            if ids := _open_ids(admin, prefix):
                 break
             writer.resume()
             time.sleep(scene.dice.uniform(0, _DOUBT_SECONDS))
@@ -229,23 +264,21 @@ def pause_a_writer(scene: Scene) -> str:
             raise NotSeenError("no transaction was open")
         try:
             wait_until(
-                lambda: not ids & _open_ids(admin), "it is aborted by time", SEEN_SECONDS_MAX
+                lambda: not ids & _open_ids(admin, prefix),
+                "it is aborted by time",
+                SEEN_SECONDS_MAX,
             )
             endings = {name: _ending(admin, name) for name in sorted(ids)}
         finally:
             writer.resume()
         if set(endings.values()) != {"timeout"}:
             raise AssertionError(f"the transactions of a paused writer ended so: {endings}")
-    scene.transactional.wait_for_more()
-    writer.kill()
-    scene.transactional.start_writer()
-    scene.transactional.wait_for_more()
-    return f"transactions of {', '.join(endings)} were aborted by time; then its ids had another"
+    return ", ".join(endings)
 
 
-def _open_ids(admin: SyncAdmin) -> set[str]:
+def _open_ids(admin: SyncAdmin, prefix: str) -> set[str]:
     listed = admin.list_transactions(["ongoing"])
-    return {one.transactional_id for one in listed if one.transactional_id.startswith("writer-")}
+    return {one.transactional_id for one in listed if one.transactional_id.startswith(prefix)}
 
 
 def _ending(admin: SyncAdmin, name: str) -> str | None:

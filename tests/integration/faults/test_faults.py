@@ -23,6 +23,7 @@ KINDS = {
     "groups and quotas": "F66,F67,F68,F72b",
     "compaction": "F76,F77,F78",
     "transactions": "F83,F84,F85,F86,F87",
+    "clients of Kafka": "F88,F89,F90,F91,F92",
 }
 SECONDS_MAX = 300
 LINES_SHOWN = 40

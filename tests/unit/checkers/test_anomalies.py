@@ -322,6 +322,18 @@ def test_a_planted_anomaly_is_found_and_nothing_else(kind: str) -> None:
     assert ANOMALIES[kind][1] in report.text()
 
 
+def test_each_reader_of_the_end_sees_all_that_was_acknowledged() -> None:
+    """As when clients of two protocols read it, and one leaves out what the other has read."""
+    cluster = PerfectCluster()
+    cluster.run(100)
+    whole = cluster.records(0)
+    for process, read in (("other", whole), ("short", whole[:-1])):
+        cluster.record(process, INVOKE, "final")
+        cluster.record(process, OK, "final", polled=[{0: read}])
+    report = judge(cluster)
+    assert list(report.counts) == ["unseen"], report.text()
+
+
 def test_a_send_may_begin_before_and_end_after_an_unclean_election() -> None:
     """A part of it was acknowledged and is gone; the rest goes on where the new log ends."""
     cluster = PerfectCluster()
