@@ -11,10 +11,13 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal, cast
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Op, Recorder, Send
+from tests.sim.kafka_connections import KafkaBrokers
+from tests.sim.kafka_consumer import KafkaConsumer
+from tests.sim.kafka_producer import KafkaProducer, ProducerParts
 from tests.sim.machine import ClientMachine
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
@@ -33,7 +36,7 @@ from millrace.core.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
-from millrace.core.ids import LeaderEpoch, Offset, TopicPartition
+from millrace.core.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 from millrace.core.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 
 Acks = Literal["all", 0, 1]
@@ -42,6 +45,7 @@ _VALUES_OF_EACH: Final = 10_000_000
 _PATIENCE_MS: Final = 3_600_000
 _IMPATIENCE_MS: Final = 2_000
 _POLL_MS: Final = 500
+_KAFKA_REQUEST_S: Final = 10
 _NAMES: Final = 6
 
 
@@ -95,6 +99,8 @@ class Site:
         has_damage: whether a fault damaged a file; a leader sends batches without verifying them.
         marks: of a compacted topic; None: it is not compacted.
         is_transactional: whether its log has markers, and records of aborted transactions.
+        untimed: values that clients of Kafka sent without a time.
+        has_append_time: whether its records have the times of their leaders.
     """
 
     world: World
@@ -113,11 +119,17 @@ class Site:
     has_damage: Callable[[], bool]
     marks: "Marks | None" = None
     is_transactional: bool = False
+    untimed: set[int] = field(default_factory=set)
+    has_append_time: bool = False
 
     @property
     def has_holes(self) -> bool:
         """Whether offsets have no record for a reader, also the last ones."""
         return self.marks is not None or self.is_transactional
+
+    def on_untimed(self, values: Sequence[bytes | None]) -> None:
+        """Records are sent without a time."""
+        self.untimed.update(int.from_bytes(value, "big") for value in values if value)
 
     @property
     def has_been_cut(self) -> bool:
@@ -277,7 +289,25 @@ class Writer(Client):
             await asyncio.gather(*writing)
 
     def _producer(self) -> Producer:
+        if self._machine.kafka:
+            return self._kafka_producer()
         return Producer(self._site.bootstrap, **self._settings())
+
+    def _kafka_producer(self) -> Producer:
+        """Return a producer that speaks Kafka's protocol: what is used here of both is alike."""
+        settings: dict[str, Any] = {**self._settings()}
+        acks = settings["acks"]
+        patience_s = settings["request_timeout_ms"] / 1000
+        client_id = settings.get("client_id", self.name)
+        parts = ProducerParts(
+            brokers=KafkaBrokers(self._machine.kafka, client_id, self._dice, patience_s),
+            acks=-1 if acks == "all" else acks,
+            delivery_timeout_s=settings["delivery_timeout_ms"] / 1000,
+            is_apart=not settings["batch_size"],
+            dice=self._dice,
+            on_untimed=self._site.on_untimed,
+        )
+        return cast(Producer, KafkaProducer(parts))
 
     def _settings(self) -> ProducerSettings:
         load = self.load
@@ -411,6 +441,8 @@ class Reader(Client):
             await self._pause(self._every_us)
 
     def _consumer(self) -> Consumer:
+        if self._machine.kafka:
+            return self._kafka_consumer()
         return Consumer(
             self._site.bootstrap,
             request_timeout_ms=10_000,
@@ -420,6 +452,12 @@ class Reader(Client):
             isolation=self.isolation,
             transport=self._machine.transport,
         )
+
+    def _kafka_consumer(self) -> Consumer:
+        """Return a consumer that speaks Kafka's protocol: what is used here of both is alike."""
+        brokers = KafkaBrokers(self._machine.kafka, self.name, self._dice, _KAFKA_REQUEST_S)
+        made = KafkaConsumer(brokers, isolation=self.isolation, zone=self._zone, dice=self._dice)
+        return cast(Consumer, made)
 
     async def _read(self, consumer: Consumer, process: str) -> None:
         await self._assign(consumer)
@@ -456,11 +494,19 @@ class Reader(Client):
                 self.marks.setdefault(record.partition, {})[record.key] = record.value
                 continue
             value = int.from_bytes(record.value, "big")
+            self._judge_time(value, record.timestamp)
             found.setdefault(keys[record.partition], []).append((record.offset, value))
         if self._site.has_holes:
             for number in range(len(keys)):
                 self.next_offsets[number] = await consumer.position((self._site.topic, number))
         return found
+
+    def _judge_time(self, value: int, timestamp: int) -> None:
+        """Check that a time that nobody gave stays none, and that a leader's is there (K3)."""
+        site = self._site
+        has_none = value in site.untimed and not site.has_append_time
+        if has_none != (timestamp == NO_TIMESTAMP):
+            raise Violation(f"{self.name} gets {value} with the time {timestamp} (K3)")
 
     def _on_refused(self, error: MillraceError) -> None:
         site = self._site

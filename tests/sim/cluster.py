@@ -42,6 +42,7 @@ from tests.sim.coordination import BlockingStore, SimulatedStore, StoreWeather
 from tests.sim.explorers import AdminExplorer, ConsumerExplorer, WriterExplorer
 from tests.sim.faults import FAMILIES, MOVE_CUT, TIER_CHANGE, Family
 from tests.sim.invariants import Invariants
+from tests.sim.kafka_members import KafkaMember
 from tests.sim.log_witness import LogWitness
 from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
 from tests.sim.members import GroupMember, GroupPlan, Observer
@@ -50,7 +51,7 @@ from tests.sim.operator import Operator
 from tests.sim.ownership import GROUP, Ownership
 from tests.sim.probes import Probes
 from tests.sim.replica_witness import ReplicaWitness
-from tests.sim.settings import REPLICATION, TRANSACTIONS, Drpc, DrpcShares, Settings
+from tests.sim.settings import NOBODY, REPLICATION, TRANSACTIONS, Drpc, DrpcShares, Kafka, Settings
 from tests.sim.shared_clients import Application, ApplicationPlan, Board, Executor
 from tests.sim.state_witness import StateWitness
 from tests.sim.telling import state as told_state
@@ -120,6 +121,9 @@ _FLUSHED_US: Final = 5 * SECOND
 _DELETED_US: Final = 10 * SECOND
 """Brokers have deleted the files of a topic that is gone for good within this time."""
 _PORT: Final = 7092
+_KAFKA_PORT: Final = 9092
+_KAFKA_TOO: Final = (Reader, UncommittedReader, KafkaMember)
+"""Readers that may speak Kafka's protocol."""
 _COPIERS: Final = 2
 _COPIED_OF: Final = 50
 """Some of so many new offsets are copied in quiet."""
@@ -212,6 +216,7 @@ class _RunningTopic:
         self.transacting: list[Transacting] = []
         self.final: FinalReader | None = None
         self.marks = Marks() if plan.is_compacted else None
+        self.untimed: set[int] = set()
         self.is_gone = False
 
 
@@ -236,6 +241,8 @@ class SimulatedCluster:
     new_store: Callable[[SimulatedStore, str], CoordinationStore] = BlockingStore
     drpc_shares: DrpcShares | None = None
     """Who uses DRPC; None: the seed draws it."""
+    kafka_share: float | None = NOBODY
+    """Which share of writers and readers speaks Kafka's protocol; None: the seed draws it."""
 
     def __init__(self, world: World) -> None:
         self.network = Network(world)
@@ -248,6 +255,7 @@ class SimulatedCluster:
         self.deleted: dict[TopicId, None] = {}
         self._world = world
         self._drpc = Drpc(world, self.drpc_shares)
+        self._kafka = Kafka(world, self.kafka_share)
         self._processes: dict[str, str] = {}
         logs = LogWitness()
         replicas = ReplicaWitness(logs)
@@ -264,6 +272,9 @@ class SimulatedCluster:
             for number in range(self.brokers)
         }
         self._bootstrap = ",".join(f"{machine.host}:{_PORT}" for machine in self.machines.values())
+        self._kafka_bootstrap = ",".join(
+            f"{machine.host}:{_KAFKA_PORT}" for machine in self.machines.values()
+        )
         self._clients: dict[str, ClientMachine] = {}
         self.invariants = Invariants(self)
         self._administration = Administration(
@@ -304,7 +315,13 @@ class SimulatedCluster:
         return BrokerProcess(
             machine,
             name,
-            self.settings.of(machine.name, machine.host, _PORT, self._drpc),
+            self.settings.of(
+                machine.name,
+                machine.host,
+                _PORT,
+                self._drpc,
+                kafka_port=_KAFKA_PORT if self._kafka.is_served else -1,
+            ),
             lambda: self.new_store(self.store, machine.name),
             self._on_unexpected,
         )
@@ -328,9 +345,16 @@ class SimulatedCluster:
             for name, node in self.nodes().items()
         )
 
-    def _new_client(self, name: str) -> ClientMachine:
+    def _new_client(self, name: str, *, may_speak_kafka: bool = False) -> ClientMachine:
         transport = self._drpc.transport(name)
-        self._clients[name] = ClientMachine(self._world, name, self.network, transport)
+        speaks_kafka = may_speak_kafka and self._kafka.is_spoken_by(name)
+        self._clients[name] = ClientMachine(
+            self._world,
+            name,
+            self.network,
+            transport,
+            kafka=self._kafka_bootstrap if speaks_kafka else "",
+        )
         return self._clients[name]
 
     # --- Cluster -----------------------------------------------------------------------------
@@ -664,8 +688,8 @@ class SimulatedCluster:
         topics = [topic for topic in topics if not self._may_hang(topic)]
         for topic in topics:
             name = f"final-{topic.plan.name}-{topic.plan.incarnation}"
-            job = Job(name, self._site(topic), self._new_client(name), MILLISECOND)
-            topic.final = FinalReader(job)
+            machine = self._new_client(name, may_speak_kafka=True)
+            topic.final = FinalReader(Job(name, self._site(topic), machine, MILLISECOND))
             topic.final.start()
         self._run_until(
             end, lambda: all(topic.final is not None and topic.final.is_over for topic in topics)
@@ -831,12 +855,14 @@ class SimulatedCluster:
         for load in plan.loads:
             number, self._writers_made = self._writers_made, self._writers_made + 1
             name = f"producer-{number}"
-            job = Job(name, site, self._new_client(name), load.every_us)
+            machine = self._new_client(name, may_speak_kafka=not plan.is_explored)
+            job = Job(name, site, machine, load.every_us)
             topic.writers.append(writer(job, number=number, load=load))
 
         def add(kind: str, client: Callable[..., Client], **arguments: object) -> None:
             name = f"{kind}-{suffix}"
-            job = Job(name, site, self._new_client(name), plan.polls_every_us)
+            machine = self._new_client(name, may_speak_kafka=client in _KAFKA_TOO)
+            job = Job(name, site, machine, plan.polls_every_us)
             topic.readers.append(client(job, **arguments))
 
         add("consumer", Reader)
@@ -850,10 +876,13 @@ class SimulatedCluster:
         if plan.group is not None or self._is_read_by_pattern(plan.name):
             self.ownership.sites[plan.name] = site
         if plan.group is not None:
-            for number in range(plan.group.members):
+            kinds = (KafkaMember, GroupMember)
+            kind, other = kinds if self._kafka.is_spoken_by_groups else reversed(kinds)
+            for number in range(plan.group.members + plan.group.others):
+                is_other = number >= plan.group.members
                 add(
-                    f"member-{number}",
-                    GroupMember,
+                    f"other-{number}" if is_other else f"member-{number}",
+                    other if is_other else kind,
                     number=number,
                     plan=plan.group,
                     ownership=self.ownership,
@@ -889,7 +918,7 @@ class SimulatedCluster:
             for _ in range(plan.transactions.writers):
                 number, self._writers_made = self._writers_made, self._writers_made + 1
                 name = f"transactions-{number}"
-                job = Job(name, site, self._new_client(name), every_us)
+                job = Job(name, site, self._new_client(name, may_speak_kafka=True), every_us)
                 topic.transacting.append(
                     TransactionalWriter(
                         job, number=number, plan=plan.transactions, may_be_lost=may_be_lost
@@ -956,6 +985,8 @@ class SimulatedCluster:
             lambda: any(machine.disk.is_damaged for machine in self.machines.values()),
             topic.marks,
             topic.plan.is_transactional,
+            topic.untimed,
+            topic.plan.config.get("message.timestamp.type") == "LogAppendTime",
         )
 
     def _on_deleted(self, topic: _RunningTopic) -> None:
@@ -1129,6 +1160,7 @@ class BrokerCluster(SimulatedCluster):
     """A cluster of random shape under all of these faults, as the swarm draws them."""
 
     families = ALL_FAMILIES
+    kafka_share = None
 
     def __init__(self, world: World) -> None:
         self.shape(world)

@@ -33,20 +33,20 @@ _STAYERS: Final = ("member-0-t-0", "member-1-t-0")
 """Those that stay, of a group where two do."""
 
 
-def _topic(group: GroupPlan) -> TopicPlan:
+def grouped_topic(group: GroupPlan) -> TopicPlan:
     return TopicPlan(partitions=4, loads=_LOAD, polls_every_us=3 * _SOON, group=group)
 
 
 class Grouped(ScenarioCluster):
     """Three members share four partitions."""
 
-    topics = (_topic(GroupPlan()),)
+    topics = (grouped_topic(GroupPlan()),)
 
 
 class Steady(ScenarioCluster):
     """They stay for minutes."""
 
-    topics = (_topic(GroupPlan(polls=400)),)
+    topics = (grouped_topic(GroupPlan(polls=400)),)
 
 
 class SlowlyGrouped(ScenarioCluster):
@@ -65,31 +65,35 @@ class SlowlyGrouped(ScenarioCluster):
 class Working(ScenarioCluster):
     """They often work for longer than a heartbeat waits, commit after that, and come and go."""
 
-    topics = (_topic(GroupPlan(polls=8, works_us=6 * SECOND, commits=1.0)),)
+    topics = (grouped_topic(GroupPlan(polls=8, works_us=6 * SECOND, commits=1.0)),)
 
 
 class Interrupted(ScenarioCluster):
     """They are often at work, and commit after that."""
 
-    topics = (_topic(GroupPlan(polls=40, works_us=3 * SECOND, works=0.8, commits=1.0)),)
+    topics = (grouped_topic(GroupPlan(polls=40, works_us=3 * SECOND, works=0.8, commits=1.0)),)
 
 
 class AtWork(ScenarioCluster):
     """They are often at work, and leave it to the client to commit what is done."""
 
-    topics = (_topic(GroupPlan(polls=40, works_us=3 * SECOND, works=0.8, commits=0.0)),)
+    topics = (grouped_topic(GroupPlan(polls=40, works_us=3 * SECOND, works=0.8, commits=0.0)),)
 
 
 class TooSlow(ScenarioCluster):
     """They work for longer than they promised, so that they leave the group meanwhile."""
 
-    topics = (_topic(GroupPlan(polls=20, works_us=5 * SECOND, max_poll_ms=3_000, commits=1.0)),)
+    topics = (
+        grouped_topic(GroupPlan(polls=20, works_us=5 * SECOND, max_poll_ms=3_000, commits=1.0)),
+    )
 
 
 class Flapping(ScenarioCluster):
     """Some members stay, others come and go all the time, and each commits after each poll."""
 
-    topics = (_topic(GroupPlan(members=4, polls=10, away_us=4 * SECOND, stays=2, commits=1.0)),)
+    topics = (
+        grouped_topic(GroupPlan(members=4, polls=10, away_us=4 * SECOND, stays=2, commits=1.0)),
+    )
 
 
 class Overtaken(ScenarioCluster):
@@ -127,7 +131,7 @@ class Unchanged(Undisturbed):
     """Members stay, so that their heartbeats wait to the end. Times are those of the default."""
 
     settings = Settings(cluster=ClusterConfig(positions_partitions=3))
-    topics = (_topic(GroupPlan(members=3, stays=3, commits=0.0, request_ms=30_000)),)
+    topics = (grouped_topic(GroupPlan(members=3, stays=3, commits=0.0, request_ms=30_000)),)
 
     def finish(self) -> Mapping[str, float]:
         """Check that members found each coordinator within a session (P61)."""
@@ -140,13 +144,13 @@ class Unchanged(Undisturbed):
 class Shrinking(ScenarioCluster):
     """All members but one leave for good, or die."""
 
-    topics = (_topic(GroupPlan(members=4, polls=15, stays=1, returns=False)),)
+    topics = (grouped_topic(GroupPlan(members=4, polls=15, stays=1, returns=False)),)
 
 
 class Abandoned(ScenarioCluster):
     """One member dies while coordinators come and go."""
 
-    topics = (_topic(GroupPlan(polls=15, stays=2, returns=False, dies=1.0)),)
+    topics = (grouped_topic(GroupPlan(polls=15, stays=2, returns=False, dies=1.0)),)
 
     def finish(self) -> Mapping[str, float]:
         """Check that others soon have what it had (P61)."""
@@ -160,13 +164,13 @@ class Abandoned(ScenarioCluster):
 class Twins(ScenarioCluster):
     """Two members have one instance id: one of them waits for the other."""
 
-    topics = (_topic(GroupPlan(polls=15, instances=2, dies=0.0)),)
+    topics = (grouped_topic(GroupPlan(polls=15, instances=2, dies=0.0)),)
 
 
 class Static(ScenarioCluster):
     """Members return under their instance ids before their sessions end."""
 
-    topics = (_topic(GroupPlan(polls=15, instances=3, dies=0.0)),)
+    topics = (grouped_topic(GroupPlan(polls=15, instances=3, dies=0.0)),)
 
     def finish(self) -> Mapping[str, float]:
         """Check that nothing moved while members were away (KIP-345)."""
@@ -181,7 +185,7 @@ class Patterned(ScenarioCluster):
     """Members subscribe to a regular expression, and a second topic comes that it matches."""
 
     topics = (
-        _topic(GroupPlan(polls=200, pattern="t.*")),
+        grouped_topic(GroupPlan(polls=200, pattern="t.*")),
         TopicPlan(name="t-later", partitions=2, loads=_LOAD, made_at_us=15 * SECOND),
     )
 

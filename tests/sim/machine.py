@@ -36,19 +36,28 @@ class ClientMachine:
     Args:
         transport: the setting of its clients.
         host: its address, if anything listens there.
+        kafka: where its clients begin that speak Kafka's protocol; empty: they do not.
 
     Attributes:
         is_frozen: the process is paused (SIGSTOP); its clock and the network go on.
-        transport: the setting of its clients.
+        transport, kafka: as given.
     """
 
     is_powered = True
 
     def __init__(
-        self, world: World, name: str, network: Network, transport: str = "auto", host: str = ""
+        self,
+        world: World,
+        name: str,
+        network: Network,
+        transport: str = "auto",
+        *,
+        host: str = "",
+        kafka: str = "",
     ) -> None:
         self.is_frozen = False
         self.transport = transport
+        self.kafka = kafka
         self.world = world
         self.name = name
         self.network = network

@@ -5,16 +5,18 @@ Each member is a shipped consumer. `ownership` judges what all of them are told.
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from tests.sim.clients import Client, Job
-from tests.sim.ownership import GROUP, Life, Ownership
+from tests.sim.ownership import GROUP, Life, Ownership, Session
 from tests.sim.world import SECOND
 
 from millrace.client import Admin, Consumer, Records
 from millrace.core.errors import (
     FencedMemberEpochError,
     InstanceIdInUseError,
+    InvalidGroupError,
     LogTruncatedError,
     MillraceError,
     OffsetOutOfRangeError,
@@ -53,6 +55,8 @@ class GroupPlan:
         request_ms: the members' `request_timeout_ms`.
         stayers_wait: whether members that never leave wait for their commits; else they commit each
             partition by itself, and go on.
+        others: how many processes speak the other protocol, Kafka's or Millrace's: they get nothing
+            while the group has members (K11).
     """
 
     members: int = 3
@@ -70,6 +74,7 @@ class GroupPlan:
     commits: float = _COMMITS
     request_ms: int = 5_000
     stayers_wait: bool = True
+    others: int = 0
 
 
 class GroupMember(Client):
@@ -97,7 +102,12 @@ class GroupMember(Client):
                 auto_offset_reset="earliest",
                 transport=self._machine.transport,
             )
-            life = Life(self.name, next(self._lives), consumer, self._machine.clock)
+            life = Life(
+                self.name,
+                next(self._lives),
+                partial(_session, consumer),
+                self._machine.clock,
+            )
             try:
                 await self._subscribe(consumer, life)
                 await self._read(consumer, life, commits=commits)
@@ -191,6 +201,8 @@ class GroupMember(Client):
         may_be_gone = self._site.has_been_cut or self._site.has_given_up
         if isinstance(error, LogTruncatedError | OffsetOutOfRangeError) and may_be_gone:
             return
+        if isinstance(error, InvalidGroupError) and self._plan.others:
+            return  # Members of the group speak the other protocol.
         if isinstance(error, InstanceIdInUseError) and self._instance:
             return  # Its twin lives.
         if not isinstance(error, fenced):
@@ -216,6 +228,14 @@ class Observer(Client):
                     found = {place: position.offset for place, position in stored.items()}
                     self._ownership.on_observed(floors, found)
                 await self._pause(self._every_us)
+
+
+def _session(consumer: Consumer) -> Session | None:
+    membership = consumer._core.membership
+    if membership is None:
+        return None
+    heartbeats = membership.heartbeats
+    return Session(heartbeats.is_lost, heartbeats.heard_at, heartbeats.session_s)
 
 
 def _forget(consumer: Consumer) -> None:

@@ -23,14 +23,34 @@ from tests.sim.clients import Site
 from tests.sim.clocks import MachineClock
 from tests.sim.world import SECOND, Violation
 
-from millrace.client import Consumer, Record
+from millrace.client import Record
 from millrace.core.topics import PartitionName
 
 GROUP: Final = "shared"
 
 
+class Session(NamedTuple):
+    """What a member knows of its session.
+
+    Attributes:
+        is_lost: it has heard that it is over.
+        heard_at: when it asked what was answered last, by its clock in seconds.
+        lasts_s: how long it lives from then on.
+    """
+
+    is_lost: bool
+    heard_at: float
+    lasts_s: float
+
+
 class Life:
     """One consumer of the group, from its start to its end.
+
+    Args:
+        member: the name of the member.
+        number: of its consumer.
+        session: returns its session; None: it has none.
+        clock: of its machine.
 
     Attributes:
         member: the name of the member.
@@ -38,27 +58,32 @@ class Life:
         tenures: of the partitions that it was given, the latest of each.
     """
 
-    def __init__(self, member: str, number: int, consumer: Consumer, clock: MachineClock) -> None:
+    def __init__(
+        self,
+        member: str,
+        number: int,
+        session: Callable[[], Session | None],
+        clock: MachineClock,
+    ) -> None:
         self.member = member
         self.name = f"{member}.{number}"
         self.tenures: dict[PartitionName, int] = {}
-        self._consumer = consumer
+        self._session = session
         self._clock = clock
 
     @property
     def may_read(self) -> bool:
         """Whether its session lives, by its own clock, and it knows of nothing else."""
-        membership = self._consumer._core.membership
-        return membership is not None and not membership.heartbeats.is_lost and not self.is_silent
+        session = self._session()
+        return session is not None and not session.is_lost and not self.is_silent
 
     @property
     def is_silent(self) -> bool:
         """Whether it has heard nothing of the group for a session."""
-        membership = self._consumer._core.membership
-        if membership is None:
+        session = self._session()
+        if session is None:
             return True
-        silent_s = self._clock.monotonic() / SECOND - membership.heartbeats.heard_at
-        return silent_s > membership.heartbeats.session_s
+        return self._clock.monotonic() / SECOND - session.heard_at > session.lasts_s
 
 
 class Attempt(NamedTuple):

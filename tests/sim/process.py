@@ -181,7 +181,7 @@ class Process:
         """Start a coroutine in the process."""
 
         def start() -> None:
-            self.loop.create_task(work()).add_done_callback(_raise_failure)
+            self.loop.create_task(work()).add_done_callback(raise_failure)
 
         self.loop.call_soon(start)
 
@@ -192,7 +192,8 @@ class Process:
         _graveyard.append((self.loop, self._threads, self._executors, self._held))
 
 
-def _raise_failure(task: "asyncio.Task[Any]") -> None:
+def raise_failure(task: "asyncio.Task[Any]") -> None:
+    """End the run with what a task has raised: a callback of tasks that nobody awaits."""
     if not task.cancelled():
         error = task.exception()
         if error is not None:

@@ -29,7 +29,7 @@ CLUSTER: Final = ClusterConfig(
     deleted_topic_retention_ms=120_000,
 )
 COORDINATION: Final = CoordinationConfig()
-GROUPS: Final = GroupsConfig()
+GROUPS: Final = GroupsConfig(classic_rebalance_delay_ms=500)
 POSITIONS: Final = PositionsConfig()
 TRANSACTIONS: Final = TransactionsConfig(lease_ms=2_000)
 _DEFAULT: Final = BrokerConfig(log_dirs=(DIRECTORY,))
@@ -84,6 +84,36 @@ class Drpc:
         return "auto" if self._is_drawn(client, self._of_clients) else "grpc"
 
 
+NOBODY: Final = 0.0
+_KAFKA: Final = {NOBODY: 6, 0.3: 2, 0.7: 1, 1.0: 1}
+"""The shares of clients that speak Kafka's protocol, and how often each is drawn."""
+
+
+class Kafka:
+    """Who speaks Kafka's protocol in a cluster, of the clients that can.
+
+    Args:
+        share: of them; None: the seed draws it.
+
+    Attributes:
+        is_served: whether brokers have a listener for it.
+        is_spoken_by_groups: whether members of the group speak it, all of them (K11).
+    """
+
+    def __init__(self, world: World, share: float | None) -> None:
+        self._world = world
+        [drawn] = world.random("kafka").choices(list(_KAFKA), list(_KAFKA.values()))
+        self._share = drawn if share is None else share
+        self.is_served = self._share > NOBODY
+        self.is_spoken_by_groups = world.random("kafka groups").random() < self._share
+
+    def is_spoken_by(self, client: str) -> bool:
+        """Whether a client speaks it."""
+        if client.startswith(("member-", "other-")):
+            return client.startswith("member-") == self.is_spoken_by_groups
+        return self._world.random(f"kafka {client}").random() < self._share
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The differences between simulated clusters."""
@@ -100,8 +130,18 @@ class Settings:
     cleaner_io_max_bytes_per_second: int = -1
     has_hdd: bool = False
 
-    def of(self, name: str, host: str, port: int, drpc: "Drpc") -> BrokerConfig:
-        """Return those of one broker, whose name is its zone, too."""
+    def of(
+        self, name: str, host: str, port: int, drpc: "Drpc", kafka_port: int = -1
+    ) -> BrokerConfig:
+        """Return those of one broker, whose name is its zone, too.
+
+        Args:
+            name: of its machine.
+            host: of its machine.
+            port: for clients.
+            drpc: who uses it.
+            kafka_port: for clients of Kafka; -1: it does not serve them.
+        """
         listeners = _DEFAULT.listeners
         clients_drpc, replicas_drpc = listeners.clients_drpc, listeners.replicas_drpc
         return replace(
@@ -135,6 +175,7 @@ class Settings:
                 listeners,
                 clients=replace(listeners.clients, host=host, port=port),
                 replicas=replace(listeners.replicas, host=host),
+                clients_kafka=replace(listeners.clients_kafka, host=host, port=kafka_port),
                 clients_drpc=clients_drpc
                 if drpc.is_for_clients(name)
                 else replace(clients_drpc, port=-1),

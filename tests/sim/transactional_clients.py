@@ -18,10 +18,13 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, UNCOMMITTED, Send
 from tests.sim.clients import VALUE_BYTES, Client, Job, Reader
+from tests.sim.kafka_connections import KafkaBrokers
+from tests.sim.kafka_producer import ProducerParts
+from tests.sim.kafka_transactions import KafkaTransactionalProducer
 from tests.sim.world import MILLISECOND, SECOND, Violation
 
 from millrace.client import Consumer, FetchedRecords, OutputRecords, Producer, RecordHandle
@@ -30,6 +33,7 @@ from millrace.core.errors import (
     Appended,
     FencedError,
     FencedMemberEpochError,
+    InvalidTransactionStateError,
     LogTruncatedError,
     MillraceError,
     StaleMemberEpochError,
@@ -47,6 +51,8 @@ _PATIENCE_MS: Final = 3_600_000
 _DOUBT_US: Final = 300 * MILLISECOND
 _DELIVERED: Final = 0.4
 """The share of commits that begin when the records have been delivered."""
+_SETTLED: Final = 5
+"""Transactions in quiet, after which none is open from before it."""
 _REPEATS_MAX: Final = 5
 """Attempts of a commit that could not be asked for, before the transaction is aborted."""
 _FIRST_MARK: Final = 1_000
@@ -96,6 +102,16 @@ class _Life:
         self.producer = producer
         self.is_replaced = False
 
+    @property
+    def forgets(self) -> bool:
+        """Whether a producer of Kafka's protocol has left out what it has to ask first (T14)."""
+        return bool(getattr(self.producer, "forgets", False))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a producer that speaks Kafka's protocol can do nothing more."""
+        return bool(getattr(self.producer, "is_fenced", False))
+
 
 @dataclass(slots=True)
 class _Transaction:
@@ -141,6 +157,8 @@ class TransactionalWriter(Reader):
         self._zombies: set[asyncio.Task[None]] = set()
         self._consumer_now: Consumer | None = None
         self._reads_as = ""
+        self._forgets = False
+        self._in_quiet = 0  # Transactions since all is quiet.
 
     async def _work(self) -> None:
         before: _Life | None = None
@@ -160,6 +178,8 @@ class TransactionalWriter(Reader):
         await self._stop_reading()
 
     def _producer(self) -> Producer:
+        if self._machine.kafka:
+            return self._kafka_producer()
         return Producer(
             self._site.bootstrap,
             transactional_id=self.name,
@@ -170,6 +190,19 @@ class TransactionalWriter(Reader):
             delivery_timeout_ms=_PATIENCE_MS,
             topic_wait_ms=_PATIENCE_MS,
         )
+
+    def _kafka_producer(self) -> Producer:
+        """Return a producer that speaks Kafka's protocol: what is used here of both is alike."""
+        parts = ProducerParts(
+            brokers=KafkaBrokers(self._machine.kafka, self.name, self._dice, _REQUEST_MS / 1000),
+            delivery_timeout_s=_PATIENCE_MS / 1000,
+            dice=self._dice,
+            on_untimed=self._site.on_untimed,
+        )
+        made = KafkaTransactionalProducer(
+            parts, transactional_id=self.name, timeout_ms=self._plan.timeout_ms
+        )
+        return cast(Producer, made)
 
     async def _begin(self, life: _Life, before: _Life | None) -> None:
         """Initialise; a producer that still stood is replaced, and tries to go on."""
@@ -194,7 +227,7 @@ class TransactionalWriter(Reader):
         dice, plan = self._dice, self._plan
         while not self._is_done:
             is_left = await self._transact(life)
-            if is_left:
+            if is_left or life.is_over:
                 return
             await self._pause(plan.every_us)
             if dice.random() < plan.closes:
@@ -213,6 +246,8 @@ class TransactionalWriter(Reader):
             self._judge(error)
             await self._pause(_DOUBT_US)
             return False
+        self._forgets = life.forgets
+        self._in_quiet = self._in_quiet + 1 if self._site.is_quiet() else 0
         transaction = _Transaction(process, producer, self._draw_sends())
         is_reading = dice.random() < plan.reads
         if is_reading:
@@ -413,8 +448,13 @@ class TransactionalWriter(Reader):
     def _judge(self, error: MillraceError) -> None:
         if isinstance(error, AbortedError | TransactionInDoubtError):
             return  # By time, as a broker was away.
+        if isinstance(error, InvalidTransactionStateError) and self._forgets:
+            return
         if isinstance(error, FencedError) and self._may_be_lost():
             return
+        may_be_over = self._in_quiet < _SETTLED or self._plan.has_operator
+        if isinstance(error, FencedError) and self._machine.kafka and may_be_over:
+            return  # A producer of Kafka is done by time, or when a person ends its transaction.
         super()._judge(error)
 
 

@@ -14,13 +14,13 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | deletion of what metadata does not name | P39, P70 | no code does that: only tombstones are looked up | `tests/unit/broker/storage/test_log_directory.py`: `test_directories_that_nobody_knows_are_left_alone`; `Invariants.on_deleting` after every deletion |
 | no data plane without the store | P40 | only the controller speaks to the store | F42 and F43 of the simulator; `tests/integration/kubernetes/test_faults.py` |
 | SQLite's NORMAL | P41 | SQLite itself is not simulated | `tests/integration/coordination/test_sqlite_store.py`: `test_objects_are_flushed_and_the_lease_is_not` |
-| by Kafka's protocol no batch is a successor | P43 | no client of the simulator speaks it | `tests/model/test_kafka_succession.py`: `test_without_that_rule_batches_are_lost_or_out_of_order` |
 | six batches in flight | P44 | writers of the simulator wait for each burst, which has fewer batches | `tests/unit/core/client/producer/test_sender.py`: `test_at_most_five_batches_of_a_partition_are_in_flight` |
 | a copy takes its name before the replaced segments are removed for good | P57, P69 | power has to go between two calls, and the disk to lose one name and not the other | `tests/unit/broker/storage/test_cleaner.py`: `test_names_that_reach_the_disk_in_any_order_lose_nothing` |
 | a reader goes on in the file that took the name of its segment | P57 | threads of the simulator rarely meet in that moment | `tests/integration/storage/test_compaction_threads.py` |
 | a stored position is acknowledged before its commit | P60 | the mutant of P55 covers it | the mutant of P55 |
-| a stamp in Kafka's header that nobody compares with ours (K2) | P66 | no client of the simulator speaks Kafka's protocol | `tests/unit/core/records/test_kafka_batch.py`: `test_a_stamp_that_differs_from_our_header_is_damage`, `test_every_byte_of_a_stored_batch_is_covered` |
+| a stamp in Kafka's header that nobody compares with ours (K2) | P66 | damage there is found by the producer's checksum or by ours, too, but for the stamp itself, which few bit flips of a run hit | `tests/unit/core/records/test_kafka_batch.py`: `test_a_stamp_that_differs_from_our_header_is_damage`, `test_every_byte_of_a_stored_batch_is_covered` |
 | Kafka's batches beside brokers that do not know them (K4) | P66 | all brokers of the simulator are of this release | `tests/unit/core/controller/test_broker_levels.py`: `test_kafka_batches_wait_for_the_last_upgrade`, `test_no_earlier_broker_comes_back_to_where_kafkas_clients_may_have_written`; `tests/unit/broker/rpc/test_appends.py` |
+| a batch of Kafka's with more records than the limit is taken (K4) | P66 | clients of the simulator send small batches | `tests/unit/core/records/test_kafka_batch.py`: `test_more_records_than_a_batch_holds_are_too_many` |
 | no digests between replicas | P67 | the product has none, see docs/design/choices.md | the mutants of P66 and P68; `tests/integration/faults`: F28 |
 | what is not committed moves to another disk | P76 | as of P57: no closed segment is uncommitted for long | `tests/unit/core/replica/test_tiers.py`: `test_what_is_not_committed_stays_at_home` |
 | a log that is cut within its tier keeps the tier's end | P76 | a cut has to reach back into a segment that was committed | `tests/unit/broker/storage/test_tiering.py`: `test_a_log_that_is_cut_goes_on` |
@@ -41,7 +41,6 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | hanging transactions that nobody shows | P54 | what is shown to people is not simulated | `tests/unit/broker/replica/test_partition_transactions.py`: `test_metrics_show_what_readers_wait_for_and_that_it_hangs`; `tests/integration/test_transactions.py`: `test_an_open_transaction_of_one_partition_is_listed_and_ended_by_hand` |
 | an older pending position that replaces a later commit | T10 | groups of the simulator commit either with transactions or without | `tests/model/test_pending_positions.py` |
 | a partition count that changes | T11 | no code does that: clients cannot alter the topic | `tests/unit/core/controller/test_positions_topic.py`: `test_transactions_have_a_topic_of_their_own_that_grows_likewise` |
-| the protocol before KIP-890 | T14 | no client of the simulator speaks it | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_the_earlier_protocol_does_not_bump_at_an_end`, `test_a_transaction_keeps_its_protocol`; `tests/integration/kafka/test_kafka_transactions.py`: `test_a_leader_takes_no_batch_of_a_partition_that_is_not_in_the_transaction` |
 | an end that contradicts the one before | P48 | no client of the simulator does that | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_an_end_that_contradicts_its_own_decision_is_refused` |
 | markers are told of decisions that may be lost | T9 | a client whose end is lost asks for the same end again | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_only_committed_decisions_are_told` |
 | a marker's answer that completes a later transaction | T9 | a coordinator tells one decision of an id at a time | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_a_late_answer_about_markers_completes_no_later_transaction` |
@@ -60,6 +59,7 @@ from tests.sim.mutants import (
     compaction,
     drpc,
     groups,
+    kafka,
     metadata,
     quotas,
     replication,
@@ -81,6 +81,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *storage.MUTANTS,
             *shells.MUTANTS,
             *groups.MUTANTS,
+            *kafka.MUTANTS,
             *quotas.MUTANTS,
             *compaction.MUTANTS,
             *tiers.MUTANTS,

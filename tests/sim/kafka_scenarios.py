@@ -1,0 +1,145 @@
+"""Scenarios of clients of Kafka, alone and beside Millrace's own, in the same topics and groups.
+
+Writers and readers of both kinds are the same classes with the same judges; only what they speak
+differs. So records of either are read by both, and one history has all of them.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.sim.clients import Load
+from tests.sim.cluster import TopicPlan
+from tests.sim.group_scenarios import COORDINATOR, STANDS_STILL, grouped_topic
+from tests.sim.members import GroupPlan
+from tests.sim.scenarios import Scenario, ScenarioCluster, again
+from tests.sim.transactional_clients import TransactionPlan
+from tests.sim.world import MILLISECOND, SECOND, Violation
+
+_SOON: Final = 100 * MILLISECOND
+
+
+class Mixed(ScenarioCluster):
+    """Half of all writers and readers speak Kafka's protocol."""
+
+    kafka_share = 0.5
+    topics = (
+        TopicPlan(
+            partitions=3,
+            loads=(
+                Load(every_us=_SOON, burst_max=5),
+                Load(every_us=_SOON, burst_max=5),
+                Load(every_us=3 * _SOON, is_patient=False),
+            ),
+            polls_every_us=_SOON,
+            reads_followers=True,
+        ),
+    )
+
+
+class Stamped(Mixed):
+    """Leaders give the times."""
+
+    topics = (
+        TopicPlan(
+            partitions=2,
+            config={"message.timestamp.type": "LogAppendTime"},
+            loads=(Load(every_us=_SOON, burst_max=5), Load(every_us=_SOON, burst_max=5)),
+            polls_every_us=_SOON,
+        ),
+    )
+
+
+class Unknown(ScenarioCluster):
+    """Each burst of all producers, of Kafka alone, comes from one that no broker knows."""
+
+    kafka_share = 1.0
+    topics = (
+        TopicPlan(
+            partitions=2,
+            loads=3 * (Load(every_us=2 * _SOON, burst_max=5, is_new=True),),
+            polls_every_us=_SOON,
+        ),
+    )
+
+
+class Transacting(ScenarioCluster):
+    """Writers of transactions by Kafka's first protocol, and readers of both."""
+
+    kafka_share = 0.7
+    topics = (
+        TopicPlan(
+            partitions=3,
+            loads=(Load(every_us=5 * _SOON),),
+            polls_every_us=_SOON,
+            transactions=TransactionPlan(writers=2, every_us=2 * _SOON, timeout_ms=3_000),
+        ),
+    )
+
+
+class Classic(ScenarioCluster):
+    """A group of Kafka's classic protocol, whose members come and go."""
+
+    kafka_share = 1.0
+    topics = (grouped_topic(GroupPlan(members=4, polls=20, away_us=SECOND, commits=0.8)),)
+
+
+class Contested(ScenarioCluster):
+    """Members of both protocols want the same group."""
+
+    kafka_share = 0.5
+    topics = (grouped_topic(GroupPlan(members=2, others=2, polls=10, away_us=2 * SECOND)),)
+
+
+class Staying(ScenarioCluster):
+    """The same, of members that stay: none may lose its place."""
+
+    kafka_share = 1.0
+    topics = (grouped_topic(GroupPlan(members=3, stays=3, commits=0.8)),)
+
+    def finish(self) -> Mapping[str, float]:
+        """Check that no member lost its place."""
+        measures = super().finish()
+        if self.ownership.losses:
+            raise Violation(f"members lose their places: {self.ownership.losses}")
+        return measures
+
+
+# fmt: off
+KAFKA_SCENARIOS: Final[tuple[Scenario, ...]] = (
+    Scenario("P66: both formats", "leaders are killed, and clients of both kinds write and read",
+             Mixed, again("F02", 4, 5, 4, 2), by_day=True, seeds=3, quiet_s=15,
+             mutants=["what the leader stamps in Kafka's header is in the producer's checksum",
+                      "the offset is not stamped in Kafka's header",
+                      "the leader's epoch is not stamped in Kafka's header",
+                      "a client of Kafka hears of what is written, and not of what is committed"]),
+    Scenario("P66: append time", "leaders give times to batches of Kafka", Stamped,
+             again("F02", 4, 6, 2, 2), seeds=2, quiet_s=15,
+             mutants=["Kafka's checksum does not know the leader's time"]),
+    Scenario("P43: clients of Kafka", "leaders change, and producers of Kafka are new to them",
+             Unknown, again("F02", 4, 3, 8, 1.5), seeds=4, quiet_s=15,
+             mutants=["by Kafka's protocol no batch is a successor",
+                      "a batch that was refused holds up no successor"]),
+    Scenario("T14", "coordinators die, and clients of Kafka write transactions", Transacting,
+             again("F02", 5, 6, 3, 3), seeds=3, quiet_s=15,
+             mutants=["readers of Kafka are not told what was aborted",
+                      "readers of Kafka get what is not decided",
+                      "a leader does not ask whether a client of Kafka has taken a partition in",
+                      "an end by Kafka's protocol raises the epoch, as one of Millrace's"]),
+    Scenario("P61: classic groups", "members come, go and stand still, by Kafka's protocol",
+             Classic, again(STANDS_STILL, 8, 16, 2, 10), by_day=True, seeds=3, quiet_s=30,
+             mutants=["a classic group begins a generation before all have joined again",
+                      "a heartbeat of a classic member does not prolong its session",
+                      "a classic member that is not heard stays for ever",
+                      "a commit of an earlier generation counts",
+                      "members of a classic group do not hear that others join",
+                      "a member that leaves a classic group keeps what it had"]),
+    Scenario("P61: one protocol", "members of both protocols want the same group", Contested,
+             [(20, "F17", 1)], seeds=3, quiet_s=30,
+             mutants=["members of Kafka's protocol join a group of Millrace's",
+                      "members of Millrace's protocol join a group of Kafka's"]),
+    Scenario("P59: classic groups", "coordinators of a classic group are killed at any step",
+             Staying, again(COORDINATOR, 6, 7, 5, 4), seeds=3, quiet_s=30,
+             mutants=["a classic group's assignment is told before it is stored",
+                      "a new coordinator forgets the members of classic groups"]),
+)
+# fmt: on
