@@ -22,10 +22,10 @@ from kafka.protocol.admin import (
     ListConfigResourcesResponse,
 )
 
-from millrace.broker.kafka.administration import answers_of_each, refusal_in
 from millrace.broker.kafka.codec import ListEncoder
 from millrace.broker.kafka.coordination import GroupNames
 from millrace.broker.kafka.errors import NO_ERROR, code_of
+from millrace.broker.kafka.own_calls import answers_of_each, refusal_in
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
 from millrace.broker.kafka.topic_settings import (
@@ -249,13 +249,12 @@ class ConfigRequests:
 
     async def _list(self, request: Request) -> Any:
         """Answer ListConfigResources: the topics that the caller sees, and the brokers."""
-        caller, names = request.caller, self._parts.names
+        caller = request.caller
         # The first version is about metrics of clients, of which there are no settings here.
         wanted = set(request.message.resource_types or ResourceType) if request.version else set()
         found: list[tuple[int, str]] = []
         if ResourceType.TOPIC in wanted:
-            known = sorted(self._parts.broker.channel.metadata.topics)
-            here = [name for name in known if names.of_topic(name) is not None]
+            here = sorted(topic.name for topic in self._parts.topics.all())
             seen = await caller.seen(Operation.DESCRIBE, here, topic_resource)
             found += [(ResourceType.TOPIC, name.name) for name in seen]
         if ResourceType.BROKER in wanted:
@@ -314,8 +313,8 @@ class ConfigRequests:
                 if resource.resource_type != ResourceType.TOPIC:
                     raise _no_settings(resource.resource_type)
                 _check_entries(resource.configs)
-                name = self._parts.names.topic(resource.resource_name)
-                topic = self._parts.broker.channel.metadata.topics.get(name)
+                self._parts.names.topic(resource.resource_name)
+                topic = self._parts.topics.find(resource.resource_name)
                 changes.append(change(resource, topic))
             except MillraceError as error:
                 changes.append(error)

@@ -149,8 +149,7 @@ class GroupAdministrationRequests:
                 return Code.INVALID_REQUEST, f"nothing has type {kind}", *nowhere
         except MillraceError as error:
             return coordinator_code(error), error.message, *nowhere
-        image = self._parts.broker.partitions.image
-        state = None if image is None else image.partition(place)
+        state = self._parts.image.partition(place)
         address = None if state is None else self._parts.addresses.of(BrokerId(state.leader))
         if state is None or address is None:
             return Code.COORDINATOR_NOT_AVAILABLE, "its partition has no leader now", *nowhere

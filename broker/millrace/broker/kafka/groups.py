@@ -120,9 +120,7 @@ class GroupRequests:
 
     def _check_level(self) -> None:
         """Refuse a cluster in which a broker could not read what would be stored."""
-        image = self._parts.broker.partitions.image
-        if image is not None:
-            check_kafka_groups(image.cluster)
+        check_kafka_groups(self._parts.image.cluster)
 
     async def _sync(self, request: Request) -> Any:
         message = request.message

@@ -1,10 +1,13 @@
 """The topics of a listener's namespace that this broker knows, by what its clients call them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
+from millrace.broker.guard.callers import GuardedCaller
+from millrace.broker.kafka.errors import Code, code_of
 from millrace.broker.kafka.names import Names
 from millrace.broker.rpc.resources import topic_resource
-from millrace.core.guard.access import Resource, ResourceKind
+from millrace.core.errors import InvalidTopicError
+from millrace.core.guard.access import Operation, Resource, ResourceKind
 from millrace.core.ids import TopicId
 from millrace.core.metadata.image import MetadataImage
 from millrace.core.metadata.model import Topic
@@ -16,22 +19,27 @@ class KnownTopics:
 
     Args:
         names: of the listener.
-        image: returns the metadata; None: they are not known yet.
+        image: returns the latest metadata; what this broker leads and follows may be behind.
     """
 
-    def __init__(self, names: Names, image: Callable[[], MetadataImage | None]) -> None:
+    def __init__(self, names: Names, image: Callable[[], MetadataImage]) -> None:
+        self._names = names
         self._namespace = names.namespace
         self._image = image
 
     def find(self, called: str | TopicId) -> Topic | None:
         """Return a topic; None: there is none, or it is in another namespace (K7)."""
         image = self._image()
-        if image is None:
-            return None
         if isinstance(called, str):
             return image.topics.get(TopicName(self._namespace, called))
         topic = image.topics_by_id.get(called)
         return topic if topic is not None and topic.name.namespace == self._namespace else None
+
+    def all(self) -> Iterator[Topic]:
+        """Yield all of them, in no order."""
+        for topic in self._image().topics.values():
+            if topic.name.namespace == self._namespace:
+                yield topic
 
     def name_of(self, topic_id: TopicId) -> str | None:
         """Return what clients call a topic; None: they do not know it."""
@@ -44,3 +52,43 @@ class KnownTopics:
             return Resource(ResourceKind.TOPICS, self._namespace, called)
         topic = self.find(called)
         return None if topic is None else topic_resource(topic.name)
+
+    async def found(
+        self, called: Iterable[str | TopicId], operation: Operation, caller: GuardedCaller
+    ) -> dict[str | TopicId, Topic | int]:
+        """Return each topic that a request names, or the code of its error.
+
+        Who may not do something with a topic is not told whether there is one of that name.
+
+        Args:
+            called: names and ids.
+            operation: what the request does.
+            caller: who asks.
+        """
+        answers: dict[str | TopicId, Topic | int] = {}
+        resources: dict[str | TopicId, Resource] = {}
+        for each in called:
+            by_name = isinstance(each, str)
+            unknown = Code.UNKNOWN_TOPIC_OR_PARTITION if by_name else Code.UNKNOWN_TOPIC_ID
+            answers[each] = self.find(each) or unknown
+            if (resource := self._named(each)) is not None:
+                resources[each] = resource
+        await caller.learn(operation, resources.values())
+        for each, resource in resources.items():
+            if (refusal := caller.refusal(operation, resource)) is not None:
+                answers[each] = code_of(refusal)
+        return answers
+
+    def _named(self, called: str | TopicId) -> Resource | None:
+        """Return what rules are about; None: no topic can be called so, or an id of none."""
+        try:
+            if isinstance(called, str):
+                self._names.topic(called)
+            return self.resource(called)
+        except InvalidTopicError:
+            return None
+
+
+def has_partition(topic: Topic, number: int) -> bool:
+    """Return whether a topic has a partition."""
+    return 0 <= number < len(topic.partitions)

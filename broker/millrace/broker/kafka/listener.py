@@ -79,14 +79,14 @@ class KafkaListener(ByteListener):
         """
         made = broker.make(self.calls)
         methods = [service.methods() for service in (*made.unary, *made.streaming)]
-        channel, partitions = broker.channel, broker.partitions
+        channel = broker.channel
         parts = KafkaParts(
             broker=broker,
             services=made,
             local=LocalCalls(methods),
             calls=self.calls,
             names=self._names,
-            topics=KnownTopics(self._names, lambda: partitions.image),
+            topics=KnownTopics(self._names, lambda: channel.metadata),
             addresses=BrokerAddresses(
                 lambda: channel.metadata, broker.broker_id, own_address, self.entry.side
             ),

@@ -12,19 +12,19 @@ Source: KIP-79, 107, 207, 320, 405, 734, 1005, 1023.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kafka.protocol.admin import DeleteRecordsResponse
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
 
-from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of, code_of_wire
+from millrace.broker.kafka.known_topics import has_partition
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.core.errors import MillraceError
 from millrace.core.guard.access import Operation
-from millrace.core.ids import NO_LEADER_EPOCH, TopicPartition
+from millrace.core.ids import NO_LEADER_EPOCH, TopicId, TopicPartition
 from millrace.core.metadata.model import Topic
 from millrace.proto.v1 import cluster_pb2
 from millrace.proto.v1 import fetch_pb2 as pb
@@ -95,25 +95,20 @@ class OffsetRequests:
         found = pb.ListOffsetsRequest()
         if message.isolation_level:
             found.isolation_level = pb.ISOLATION_LEVEL_READ_COMMITTED
+        known = await self._known((topic.name for topic in message.topics), request)
         topics, asked = [], []
         for wanted in message.topics:
-            topic, code = self._find(wanted.name, Operation.DESCRIBE, request.caller)
+            topic = known[wanted.name]
             answers = []
             for each in wanted.partitions:
-                answer = _ListedPartition(partition_index=each.partition_index, error_code=code)
+                answer = _ListedPartition(partition_index=each.partition_index)
                 answers.append(answer)
-                if topic is None or not self._has(
-                    topic, each.partition_index, answer, Operation.DESCRIBE, request
-                ):
+                answer.error_code = _missing(topic, each.partition_index)
+                if isinstance(topic, int) or answer.error_code:
                     continue
                 if each.timestamp < 0 and version < _SINCE.get(each.timestamp, version + 1):
-                    denied = self._denied(wanted.name, Operation.DESCRIBE, request.caller)
-                    answer.error_code = denied or Code.UNSUPPORTED_VERSION
-                elif each.timestamp in (_LATEST_ELSEWHERE, _EARLIEST_TO_MOVE):
-                    answer.error_code = self._denied(
-                        wanted.name, Operation.DESCRIBE, request.caller
-                    )
-                else:
+                    answer.error_code = Code.UNSUPPORTED_VERSION
+                elif each.timestamp not in (_LATEST_ELSEWHERE, _EARLIEST_TO_MOVE):
                     _add_query(found, topic, each)
                     asked.append(answer)
             topics.append(_ListedTopic(name=wanted.name, partitions=answers))
@@ -131,18 +126,18 @@ class OffsetRequests:
     async def offsets_for_leader_epoch(self, request: Request) -> OffsetForLeaderEpochResponse:
         """Answer where leader epochs end."""
         found = pb.OffsetsForLeaderEpochRequest()
+        known = await self._known((topic.topic for topic in request.message.topics), request)
         topics, asked = [], []
         for wanted in request.message.topics:
-            topic, code = self._find(wanted.topic, Operation.DESCRIBE, request.caller)
+            topic = known[wanted.topic]
             answers = []
             for each in wanted.partitions:
+                code = _missing(topic, each.partition)
                 answer = _EpochPartition(
                     partition=each.partition, error_code=code, leader_epoch=-1, end_offset=-1
                 )
                 answers.append(answer)
-                if topic is not None and self._has(
-                    topic, each.partition, answer, Operation.DESCRIBE, request
-                ):
+                if not isinstance(topic, int) and not code:
                     found.partitions.add(
                         topic_partition=_named(topic, each.partition),
                         current_leader_epoch=each.current_leader_epoch,
@@ -167,29 +162,30 @@ class OffsetRequests:
 
     async def _delete_from(self, wanted: Any, request: Request) -> Any:
         """Delete the oldest records of one topic's partitions."""
-        topic, code = self._find(wanted.name, Operation.DELETE, request.caller)
+        known = await self._topics.found([wanted.name], Operation.DELETE, request.caller)
+        allowed, topic = known[wanted.name], self._topics.find(wanted.name)
         found = cluster_pb2.DeleteRecordsRequest(
             request_timeout_ms=max(request.message.timeout_ms, _OWN_PART_MS)
         )
         answers, asked = [], []
         for each in wanted.partitions:
+            code = _missing(allowed, each.partition_index)
             answer = _DeletedPartition(
                 partition_index=each.partition_index, low_watermark=-1, error_code=code
             )
             answers.append(answer)
+            if topic is None or not has_partition(topic, each.partition_index):
+                continue
             try:
-                if topic is not None and self._has(
-                    topic, each.partition_index, answer, Operation.DELETE, request
-                ):
-                    found.partitions.add(
-                        topic_partition=_named(topic, each.partition_index),
-                        current_leader_epoch=NO_LEADER_EPOCH,
-                        before_offset=self._end_of(topic, each),
-                    )
-                    asked.append(answer)
+                # Also of a caller that may not: so that is in the audit log.
+                found.partitions.add(
+                    topic_partition=_named(topic, each.partition_index),
+                    current_leader_epoch=NO_LEADER_EPOCH,
+                    before_offset=self._end_of(topic, each),
+                )
+                asked.append(answer)
             except MillraceError as error:
-                denied = self._denied(wanted.name, Operation.DELETE, request.caller)
-                answer.error_code = denied or _code(code_of(error))
+                answer.error_code = code or _code(code_of(error))
         for answer, result in await self._answered("DeleteRecords", asked, found, request):
             answer.low_watermark = result.low_watermark
         return _DeletedTopic(name=wanted.name, partitions=answers)
@@ -209,33 +205,10 @@ class OffsetRequests:
 
     # --- All of them -------------------------------------------------------------------------
 
-    def _find(
-        self, name: str, operation: Operation, caller: GuardedCaller
-    ) -> tuple[Topic | None, int]:
-        """Return a topic; None, with the code of an error: there is none."""
-        topic = self._topics.find(name)
-        if topic is not None:
-            return topic, NO_ERROR
-        return None, self._unknown(name, operation, caller)
-
-    def _has(
-        self, topic: Topic, partition: int, answer: Any, operation: Operation, request: Request
-    ) -> bool:
-        """Return whether a topic has a partition; if not, set the error in the answer."""
-        if 0 <= partition < len(topic.partitions):
-            return True
-        answer.error_code = self._unknown(topic.name.name, operation, request.caller)
-        return False
-
-    def _unknown(self, name: str, operation: Operation, caller: GuardedCaller) -> int:
-        """Return the code for what there is not: who may not ask is not told whether there is."""
-        return self._denied(name, operation, caller) or Code.UNKNOWN_TOPIC_OR_PARTITION
-
-    def _denied(self, name: str, operation: Operation, caller: GuardedCaller) -> int:
-        """Return the code for who may not do something with a topic; 0: the caller may."""
-        resource = self._topics.resource(name)
-        refused = None if resource is None else caller.refusal(operation, resource)
-        return NO_ERROR if refused is None else code_of(refused)
+    async def _known(
+        self, names: Iterable[str], request: Request
+    ) -> dict[str | TopicId, Topic | int]:
+        return await self._topics.found(names, Operation.DESCRIBE, request.caller)
 
     async def _answered(
         self, method: str, asked: Sequence[Any], found: Any, request: Request
@@ -263,6 +236,13 @@ class OffsetRequests:
             if answer.error_code == NO_ERROR:
                 answered.append((answer, result))
         return answered
+
+
+def _missing(topic: Topic | int, partition: int) -> int:
+    """Return the code for a partition that there is not; 0: there is."""
+    if isinstance(topic, int):
+        return topic
+    return NO_ERROR if has_partition(topic, partition) else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _code(code: int) -> int:

@@ -72,3 +72,8 @@ class KafkaParts:
     names: Names
     topics: KnownTopics
     addresses: BrokerAddresses
+
+    @property
+    def image(self) -> MetadataImage:
+        """The latest metadata; what this broker leads and follows may be behind."""
+        return self.broker.channel.metadata

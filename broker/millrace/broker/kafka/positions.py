@@ -4,12 +4,12 @@ A commit is one of a member of a classic group, or of a reader without a group a
 of its name has no members. The positions are the same that Millrace's own readers store: `millrace
 group describe` shows them, and a group may go on where another client has stopped.
 
-Source: KIP-211, KIP-447, KIP-496, KIP-709.
+Source: KIP-211, KIP-447, KIP-496, KIP-709, KIP-848 for topics by id.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kafka.protocol.consumer import (
     OffsetCommitResponse,
@@ -25,7 +25,9 @@ from millrace.broker.kafka.coordination import (
     code_of_refused,
     coordinator_code,
 )
-from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
+from millrace.broker.kafka.errors import NO_ERROR, Code
+from millrace.broker.kafka.known_topics import has_partition
+from millrace.broker.kafka.names import uuid_of
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.kafka.transactions import writable_id
@@ -39,11 +41,13 @@ from millrace.core.coordinator.groups.coordinator import (
     NameKind,
 )
 from millrace.core.coordinator.positions.position import REQUEST_POSITIONS_MAX, Kind, Position
-from millrace.core.errors import InvalidTopicError, MillraceError
-from millrace.core.guard.access import Operation, Resource
+from millrace.core.errors import MillraceError
+from millrace.core.guard.access import Operation
 from millrace.core.ids import ProducerEpoch, ProducerId, TopicId, TopicPartition, WallMs
 from millrace.core.records.markers import NOT_BUMPING
 
+_FIRST_WITH_IDS: Final = 10
+"""From here on topics are called by their ids (KIP-848)."""
 _FIRST_WITH_GROUPS: Final = 8
 _FIRST_WITH_ERROR: Final = 2
 """From here on an answer has an error of the whole request."""
@@ -57,6 +61,11 @@ _TOLD_MAX: Final = 100_000
 """Positions in an answer, not counting its last group. A client asks again for the rest."""
 _NOT_THERE: Final = -1
 """The offset where no position is stored."""
+
+
+_Partition: TypeAlias = tuple[str | TopicId, int]
+_Told: TypeAlias = "dict[str | TopicId, dict[int, tuple[Position | None, int]]]"
+"""By topic and number of a partition the position and its error."""
 
 
 class PositionRequests:
@@ -88,8 +97,7 @@ class PositionRequests:
         try:
             group = await self._names.full(message.group_id, Operation.CONSUME, request)
             place = await self._names.place(group, request)
-            topics = await self._topics(message.topics, Operation.CONSUME, request)
-            codes, positions = self._positions(message.topics, topics)
+            codes, positions = await self._positions(request)
             code = await self._store(place, group, positions, request)
         except MillraceError as error:
             code, codes = coordinator_code(error), {}
@@ -98,10 +106,11 @@ class PositionRequests:
             topics=[
                 OffsetCommitResponse.OffsetCommitResponseTopic(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=[
                         _committed(
                             partition.partition_index,
-                            codes.get((topic.name, partition.partition_index), code),
+                            codes.get((_called(topic, request), partition.partition_index), code),
                         )
                         for partition in topic.partitions
                     ],
@@ -110,28 +119,28 @@ class PositionRequests:
             ],
         )
 
-    def _positions(
-        self, asked: Iterable[Any], topics: "Mapping[str, TopicId | int]"
-    ) -> tuple[dict[tuple[str, int], int], dict[TopicPartition, Position]]:
-        """Return what is wrong with partitions, by topic and number, and the other positions."""
-        codes: dict[tuple[str, int], int] = {}
+    async def _positions(
+        self, request: Request
+    ) -> tuple[dict[_Partition, int], dict[TopicPartition, Position]]:
+        """Return what is wrong with partitions of a commit, and the other positions."""
+        asked = request.message.topics
+        called = [_called(topic, request) for topic in asked]
+        topics = await self._parts.topics.found(called, Operation.CONSUME, request.caller)
+        codes: dict[_Partition, int] = {}
         positions: dict[TopicPartition, Position] = {}
-        image = self._parts.broker.partitions.image
-        for topic in asked:
-            found = topics[topic.name]
+        for each, topic in zip(called, asked, strict=True):
+            found = topics[each]
             for partition in topic.partitions:
-                key = topic.name, partition.partition_index
+                number = partition.partition_index
                 metadata = partition.committed_metadata or ""
-                if not isinstance(found, bytes):
-                    codes[key] = found
-                    continue
-                where = TopicPartition(found, partition.partition_index)
-                if image is None or image.partition(where) is None:
-                    codes[key] = Code.UNKNOWN_TOPIC_OR_PARTITION
+                if isinstance(found, int):
+                    codes[each, number] = found
+                elif not has_partition(found, number):
+                    codes[each, number] = Code.UNKNOWN_TOPIC_OR_PARTITION
                 elif len(metadata.encode()) > self._metadata_max:
-                    codes[key] = Code.OFFSET_METADATA_TOO_LARGE
+                    codes[each, number] = Code.OFFSET_METADATA_TOO_LARGE
                 else:
-                    positions[where] = Position(
+                    positions[TopicPartition(found.topic_id, number)] = Position(
                         partition.committed_offset, partition.committed_leader_epoch, metadata
                     )
         return codes, positions
@@ -184,8 +193,7 @@ class PositionRequests:
             name = await writable_id(self._parts, message.transactional_id, request)
             group = await self._names.full(message.group_id, Operation.CONSUME, request)
             place = await self._names.place(group, request)
-            topics = await self._topics(message.topics, Operation.CONSUME, request)
-            codes, positions = self._positions(message.topics, topics)
+            codes, positions = await self._positions(request)
             writer = Writer(
                 name,
                 ProducerId(message.producer_id),
@@ -252,13 +260,13 @@ class PositionRequests:
             error_code=code,
             topics=[
                 kind(
-                    name=name,
+                    **_named(called),
                     partitions=[
                         _fetched(kind.OffsetFetchResponsePartition, number, *found)
                         for number, found in partitions.items()
                     ],
                 )
-                for name, partitions in topics.items()
+                for called, partitions in topics.items()
             ],
         )
 
@@ -287,20 +295,20 @@ class PositionRequests:
             error_code=code,
             topics=[
                 topic_kind(
-                    name=name,
+                    **_named(called),
                     partitions=[
                         _fetched(topic_kind.OffsetFetchResponsePartitions, number, *found)
                         for number, found in partitions.items()
                     ],
                 )
-                for name, partitions in topics.items()
+                for called, partitions in topics.items()
             ],
         )
 
     async def _found(
         self, name: str, asked: Sequence[Any] | None, request: Request
-    ) -> tuple[int, "dict[str, dict[int, tuple[Position | None, int]]]"]:
-        """Return the error of a group, and by topic and partition the position and its error."""
+    ) -> tuple[int, _Told]:
+        """Return the error of a group, and what is told of each partition."""
         try:
             group = await self._names.full(name, Operation.DESCRIBE, request)
             place = await self._names.place(group, request)
@@ -317,16 +325,18 @@ class PositionRequests:
             positions, unstable = await self._groups.runtime.ask(place, look)
             if asked is None:
                 return NO_ERROR, await self._all(positions, unstable, request)
-            topics = await self._topics(asked, Operation.DESCRIBE, request)
+            called = [_called(topic, request) for topic in asked]
+            topics = await self._parts.topics.found(called, Operation.DESCRIBE, request.caller)
         except MillraceError as error:
             return coordinator_code(error), {}
-        told: dict[str, dict[int, tuple[Position | None, int]]] = {}
-        for topic in asked:
-            found = topics[topic.name]
-            partitions = told.setdefault(topic.name, {})
+        told: _Told = {}
+        for each, topic in zip(called, asked, strict=True):
+            found = topics[each]
+            partitions = told.setdefault(each, {})
             for number in topic.partition_indexes:
-                if isinstance(found, bytes):
-                    partitions[number] = _told(TopicPartition(found, number), positions, unstable)
+                if not isinstance(found, int):
+                    where = TopicPartition(found.topic_id, number)
+                    partitions[number] = _told(where, positions, unstable)
                 elif found == Code.UNKNOWN_TOPIC_OR_PARTITION:
                     partitions[number] = None, NO_ERROR  # As in Kafka: nothing is stored for it.
                 else:
@@ -338,7 +348,7 @@ class PositionRequests:
         positions: Mapping[TopicPartition, Position],
         unstable: set[object],
         request: Request,
-    ) -> "dict[str, dict[int, tuple[Position | None, int]]]":
+    ) -> _Told:
         """Return all positions in topics that the caller knows and may see."""
         names = {}
         for topic_id in sorted({where.topic_id for where in positions}):
@@ -348,10 +358,12 @@ class PositionRequests:
         seen = await request.caller.seen(
             Operation.DESCRIBE, list(names), lambda topic_id: names[topic_id][1]
         )
-        told: dict[str, dict[int, tuple[Position | None, int]]] = {}
+        by_id = request.version >= _FIRST_WITH_IDS
+        told: _Told = {}
         for where in sorted(positions):
             if where.topic_id in seen:
-                partitions = told.setdefault(names[where.topic_id][0], {})
+                called = where.topic_id if by_id else names[where.topic_id][0]
+                partitions = told.setdefault(called, {})
                 partitions[where.partition] = _told(where, positions, unstable)
         return told
 
@@ -363,14 +375,15 @@ class PositionRequests:
         try:
             group = await self._names.full(message.group_id, Operation.DELETE, request)
             place = self._names.known_place(group)
-            topics = await self._topics(message.topics, Operation.CONSUME, request)
+            topics = await self._parts.topics.found(
+                (topic.name for topic in message.topics), Operation.CONSUME, request.caller
+            )
             code = NO_ERROR
             for topic in message.topics:
                 numbers = [partition.partition_index for partition in topic.partitions]
-                found = topics[topic.name]
-                outcome = found if not isinstance(found, bytes) else NO_ERROR
-                if isinstance(found, bytes):
-                    outcome = await self._forget(place, group, found, numbers, request)
+                outcome = topics[topic.name]
+                if not isinstance(outcome, int):
+                    outcome = await self._forget(place, group, outcome.topic_id, numbers, request)
                 if outcome in (Code.GROUP_ID_NOT_FOUND, Code.NON_EMPTY_GROUP):
                     code = outcome
                     break
@@ -426,31 +439,17 @@ class PositionRequests:
         line.on_answered([None])
         return NO_ERROR if was_there else Code.GROUP_ID_NOT_FOUND
 
-    # --- Topics --------------------------------------------------------------------------------
 
-    async def _topics(
-        self, asked: Iterable[Any], operation: Operation, request: Request
-    ) -> "dict[str, TopicId | int]":
-        """Return the id of each topic that a request names, or the error that it is answered."""
-        found: dict[str, TopicId | int] = {}
-        resources: dict[str, Resource] = {}
-        for topic in asked:
-            try:
-                name = self._parts.names.topic(topic.name)
-            except InvalidTopicError:
-                found[topic.name] = Code.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            known = self._parts.topics.find(topic.name)
-            resources[topic.name] = topic_resource(name)
-            found[topic.name] = Code.UNKNOWN_TOPIC_OR_PARTITION
-            if known is not None:
-                found[topic.name] = known.topic_id
-        await request.caller.learn(operation, resources.values())
-        for named, resource in resources.items():
-            refusal = request.caller.refusal(operation, resource)
-            if refusal is not None:
-                found[named] = code_of(refusal)
-        return found
+def _called(topic: Any, request: Request) -> str | TopicId:
+    """Return what a request calls a topic, by which its answer calls it, too."""
+    if request.key != ApiKey.TXN_OFFSET_COMMIT and request.version >= _FIRST_WITH_IDS:
+        return TopicId(topic.topic_id.bytes)
+    name: str = topic.name
+    return name
+
+
+def _named(called: str | TopicId) -> dict[str, Any]:
+    return {"name": called} if isinstance(called, str) else {"topic_id": uuid_of(called)}
 
 
 def _committed(number: int, code: int) -> Any:

@@ -183,15 +183,13 @@ class ProduceRequests:
         return part
 
     def _topic(self, asked: ProducePartition) -> Topic:
-        image = self._parts.broker.channel.metadata
-        if isinstance(asked.topic, bytes):
-            topic = image.topics_by_id.get(TopicId(asked.topic))
-            if topic is None or self._parts.names.of_topic(topic.name) is None:
-                raise UnknownTopicOrPartitionError(f"there is no topic with id {asked.topic.hex()}")
-            return topic
-        topic = image.topics.get(self._parts.names.topic(asked.topic))
+        called = asked.topic
+        if isinstance(called, str):
+            self._parts.names.topic(called)
+        topic = self._parts.topics.find(called if isinstance(called, str) else TopicId(called))
         if topic is None:
-            raise UnknownTopicOrPartitionError(f"there is no topic {asked.topic}")
+            what = called if isinstance(called, str) else f"with id {called.hex()}"
+            raise UnknownTopicOrPartitionError(f"there is no topic {what}")
         return topic
 
 
@@ -200,8 +198,8 @@ def _denied(
 ) -> MillraceError | None:
     """Return why a caller may not write to a topic, by what it calls it; None: it may."""
     if isinstance(asked.topic, bytes):
-        topic = parts.broker.channel.metadata.topics_by_id.get(TopicId(asked.topic))
-        if topic is None or parts.names.of_topic(topic.name) is None:
+        topic = parts.topics.find(TopicId(asked.topic))
+        if topic is None:
             return None
         return caller.refusal_by_id(Operation.PRODUCE, topic_resource(topic.name))
     try:
@@ -427,7 +425,7 @@ class _Connection:
             error = _denied(self._parts, part.asked, self._caller) or error
         leader = None
         place = part.topic_partition
-        image = self._parts.broker.channel.metadata
+        image = self._parts.image
         if isinstance(error, NotLeaderError) and place is not None:
             state = image.partition(place)
             reached = None if state is None else self._parts.addresses.of(state.leader)

@@ -20,10 +20,10 @@ from kafka.protocol.admin import (
 )
 
 from millrace.broker.guard.callers import GuardedCaller
-from millrace.broker.kafka.administration import refusal_in
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
-from millrace.broker.kafka.known_topics import KnownTopics
+from millrace.broker.kafka.known_topics import has_partition
 from millrace.broker.kafka.operations import check
+from millrace.broker.kafka.own_calls import refusal_in
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.replica.open_directory import OpenDirectory
@@ -56,8 +56,7 @@ class ReplicaRequests:
 
     def __init__(self, parts: KafkaParts) -> None:
         self._parts = parts
-        channel = parts.broker.channel  # It may know more than what is led and followed here.
-        self._topics = KnownTopics(parts.names, lambda: channel.metadata)
+        self._topics = parts.topics
 
     def served(self) -> Mapping[int, Served]:
         """Implement `RequestModule`."""
@@ -79,16 +78,15 @@ class ReplicaRequests:
         """
         name, number = named
         topic = self._topics.find(name)
-        if topic is None or not 0 <= number < len(topic.partitions):
+        if topic is None or not has_partition(topic, number):
             raise UnknownTopicOrPartitionError(f"there is no partition {number} of {name[:40]!r}")
         return topic, topic.partitions[number]
 
     def _all(self) -> Iterator[tuple[_Named, PartitionState]]:
         """Yield the partitions of all topics that clients of the listener know."""
-        for name, topic in self._parts.broker.channel.metadata.topics.items():
-            if (known := self._parts.names.of_topic(name)) is not None:
-                for number, state in enumerate(topic.partitions):
-                    yield (known, number), state
+        for topic in self._topics.all():
+            for number, state in enumerate(topic.partitions):
+                yield (topic.name.name, number), state
 
     async def _ask(
         self,
@@ -312,13 +310,11 @@ class ReplicaRequests:
                 version=request.version, error_code=code_of(error), results=[]
             )
         by_directory: dict[str, dict[str, list[Any]]] = {}
-        image = self._parts.broker.channel.metadata
         work = self._parts.broker.turns.work()
         kind = DescribeLogDirsResponse.DescribeLogDirsResult
         for log in found.logs:
             await work.give_way()
-            topic = image.topics_by_id.get(TopicId(log.topic_partition.topic_id))
-            name = None if topic is None else self._parts.names.of_topic(topic.name)
+            name = self._topics.name_of(TopicId(log.topic_partition.topic_id))
             number = log.topic_partition.partition
             if (
                 name is None

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from millrace.broker.kafka.administration import TopicRequests
 from millrace.broker.kafka.api_versions import ApiVersionsRequests
 from millrace.broker.kafka.authentication import AuthenticationRequests
-from millrace.broker.kafka.client_quotas import QuotaAndAclRequests
 from millrace.broker.kafka.configs import ConfigRequests
 from millrace.broker.kafka.consumer_groups import ConsumerGroupRequests
 from millrace.broker.kafka.fetch import fetch_requests
@@ -16,8 +14,10 @@ from millrace.broker.kafka.offsets import OffsetRequests
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.positions import PositionRequests
 from millrace.broker.kafka.produce import ProduceRequests
+from millrace.broker.kafka.quotas_and_acls import QuotaAndAclRequests
 from millrace.broker.kafka.replicas import ReplicaRequests
 from millrace.broker.kafka.requests import RequestModule, RequestTable
+from millrace.broker.kafka.topics import TopicRequests
 from millrace.broker.kafka.transactions import TransactionRequests
 
 

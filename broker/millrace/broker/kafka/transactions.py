@@ -14,7 +14,7 @@ there, as Millrace's clients take in nothing by themselves.
 Source: KIP-98, KIP-360, KIP-447, KIP-588 (errors of fenced producers), KIP-664, KIP-890.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kafka.protocol.admin import DescribeTransactionsResponse, ListTransactionsResponse
@@ -26,21 +26,17 @@ from kafka.protocol.producer import (
 )
 
 from millrace.broker.kafka.coordination import GroupNames, coordinator_code
-from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
+from millrace.broker.kafka.errors import NO_ERROR, Code
+from millrace.broker.kafka.known_topics import has_partition
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.operations import check
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
-from millrace.broker.rpc.resources import topic_resource
 from millrace.core.coordinator.transactions.config import REQUEST_PARTITIONS_MAX
 from millrace.core.coordinator.transactions.transaction import Producer, full_id
-from millrace.core.errors import (
-    InvalidTopicError,
-    InvalidTransactionTimeoutError,
-    MillraceError,
-)
-from millrace.core.guard.access import Operation, Resource, ResourceKind, named
+from millrace.core.errors import InvalidTransactionTimeoutError, MillraceError
+from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 from millrace.core.records.markers import NOT_BUMPING
 from millrace.proto.errors import error_from_wire
@@ -162,34 +158,26 @@ class TransactionRequests:
         )
 
     async def _places(
-        self, asked: Iterable[tuple[str, int]], request: Request
+        self, asked: Sequence[tuple[str, int]], request: Request
     ) -> tuple[dict[tuple[str, int], int], list[TopicPartition]]:
         """Return what is wrong with partitions, and those where nothing is.
 
         One that is wrong refuses all: so none is in the transaction that its producer does not know
         to be there.
         """
+        names = (name for name, _ in asked)
+        topics = await self._parts.topics.found(names, Operation.PRODUCE, request.caller)
         codes: dict[tuple[str, int], int] = {}
-        found: dict[tuple[str, int], TopicPartition] = {}
-        resources: dict[tuple[str, int], Resource] = {}
-        for key in asked:
-            try:
-                topic_name = self._parts.names.topic(key[0])
-            except InvalidTopicError:
-                codes[key] = Code.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            resources[key] = topic_resource(topic_name)
-            topic = self._parts.topics.find(key[0])
-            if topic is None or not 0 <= key[1] < len(topic.partitions):
-                codes[key] = Code.UNKNOWN_TOPIC_OR_PARTITION
+        found: dict[TopicPartition, None] = {}
+        for name, number in asked:
+            topic = topics[name]
+            if isinstance(topic, int):
+                codes[name, number] = topic
+            elif not has_partition(topic, number):
+                codes[name, number] = Code.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                found[key] = TopicPartition(topic.topic_id, key[1])
-        await request.caller.learn(Operation.PRODUCE, set(resources.values()))
-        for key, resource in resources.items():
-            refusal = request.caller.refusal(Operation.PRODUCE, resource)
-            if refusal is not None:
-                codes[key] = code_of(refusal)
-        return codes, [*dict.fromkeys(found.values())]
+                found[TopicPartition(topic.topic_id, number)] = None
+        return codes, [*found]
 
     async def _add_group(self, request: Request) -> Any:
         message = request.message

@@ -24,6 +24,7 @@ from millrace.broker.guard.file_guard import FileGuard
 from millrace.broker.guard.kubernetes_guard import KubernetesGuard
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
 from millrace.broker.kafka.errors import Code
+from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.produce import ProduceRequests
 from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Later, Request
@@ -67,6 +68,8 @@ class Producing:
             ),
             services=SimpleNamespace(produce=the.service),
             names=Names("default"),
+            topics=KnownTopics(Names("default"), lambda: self.image),
+            image=self.image,
             addresses=SimpleNamespace(of=lambda _: ("there", 9092)),
         )
         self.requests = ProduceRequests(parts)

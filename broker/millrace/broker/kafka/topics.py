@@ -1,8 +1,6 @@
 """CreateTopics, DeleteTopics, CreatePartitions and DescribeTopicPartitions.
 
-Each is one of Millrace's own calls, with its rules and its line in the audit log. Kafka answers
-each topic by itself, also where the caller may not touch some of them; a call of ours is then
-refused as a whole, and is made again for each topic.
+Each is one of Millrace's own calls, with its rules and its line in the audit log (`own_calls`).
 
 Whatever Kafka's own controller refuses and ours would not see is refused here: a name that is there
 twice, a number that means nothing, a number beside an assignment by hand.
@@ -13,8 +11,8 @@ for topic ids, KIP-525 for the settings in the answer, KIP-966 for DescribeTopic
 
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from kafka.protocol.admin import (
     CreatePartitionsResponse,
@@ -27,12 +25,12 @@ from millrace.broker.kafka.codec import ListEncoder
 from millrace.broker.kafka.errors import NO_ERROR, Code, code_of, code_of_wire
 from millrace.broker.kafka.names import topic_id_of, uuid_of
 from millrace.broker.kafka.operations import allowed_operations, as_bits
+from millrace.broker.kafka.own_calls import answers_of_each, refusal_in
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
 from millrace.broker.kafka.topic_settings import ShownSetting, shown, to_ours
 from millrace.broker.rpc.resources import topic_resource
 from millrace.core.errors import (
-    AccessDeniedError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
@@ -45,7 +43,6 @@ from millrace.core.guard.access import Operation, ResourceKind, named
 from millrace.core.ids import NO_BROKER, TopicId
 from millrace.core.metadata.topic_config import SETTINGS
 from millrace.core.words import count
-from millrace.proto.errors import error_from_wire
 from millrace.proto.v1 import cluster_pb2 as pb
 
 BY_DEFAULT: Final = -1
@@ -54,41 +51,6 @@ _NO_ID: Final = uuid.UUID(int=0)
 _PARTITIONS_MAX: Final = 2_000
 """Partitions in an answer to DescribeTopicPartitions, as in Kafka
 (`max.request.partition.size.limit`)."""
-
-_EntryT = TypeVar("_EntryT")
-
-
-async def answers_of_each(
-    entries: Sequence[_EntryT], ask: Callable[[Sequence[_EntryT]], Awaitable[Sequence[Any]]]
-) -> list[Any]:
-    """Return the answer to each entry: a message, or a `MillraceError`.
-
-    Args:
-        entries: of a request.
-        ask: makes a call with some of them; returns its results in their order.
-    """
-    if not entries:
-        return []
-    try:
-        return list(await ask(entries))
-    except (AccessDeniedError, UnknownTopicOrPartitionError) as error:
-        # One entry has the whole refused. The others are answered, as Kafka's are.
-        if len(entries) == 1:
-            return [error]
-    except MillraceError as error:
-        return [error] * len(entries)
-    return [answer for entry in entries for answer in await answers_of_each([entry], ask)]
-
-
-def refusal_in(result: Any) -> MillraceError | None:
-    """Return why an entry was refused; None: it was not.
-
-    Args:
-        result: a message with an `error`, or the error itself.
-    """
-    if isinstance(result, MillraceError):
-        return result
-    return error_from_wire(result.error) if result.error.code else None
 
 
 class TopicRequests:
@@ -178,8 +140,7 @@ class TopicRequests:
         if name is not None:
             return pb.TopicRef(name=self._parts.names.full(name))
         assert topic_id is not None
-        topic = self._parts.broker.channel.metadata.topics_by_id.get(topic_id)
-        if topic is not None and self._parts.names.of_topic(topic.name) is None:
+        if self._parts.topics.find(topic_id) is None and topic_id in self._parts.image.topics_by_id:
             raise UnknownTopicOrPartitionError("there is no topic of this id")
         return pb.TopicRef(topic_id=topic_id)
 
@@ -210,9 +171,7 @@ class TopicRequests:
                 continue
             try:
                 asked[topic.name] = _more_partitions(self._parts.names.full(topic.name), topic)
-                found = self._parts.names.topic(topic.name)
-                image = self._parts.broker.channel.metadata
-                if (known := image.topics.get(found)) is not None:
+                if (known := self._parts.topics.find(topic.name)) is not None:
                     before[topic.name] = len(known.partitions)
             except MillraceError as error:
                 asked.pop(topic.name, None)
@@ -278,17 +237,13 @@ class TopicRequests:
 
     async def _seen(self, request: Request) -> dict[str, int]:
         """Return the partitions of each topic that the caller sees, of those that it asks for."""
-        names, known = self._parts.names, self._parts.broker.channel.metadata.topics
         asked = {topic.name for topic in request.message.topics}
-        found = [
-            (name, topic)
-            for full, topic in known.items()
-            if (name := names.of_topic(full)) is not None and (not asked or name in asked)
-        ]
+        known = self._parts.topics.all()
+        found = [topic for topic in known if not asked or topic.name.name in asked]
         seen = await request.caller.seen(
-            Operation.DESCRIBE, found, lambda entry: topic_resource(entry[1].name)
+            Operation.DESCRIBE, found, lambda topic: topic_resource(topic.name)
         )
-        return {name: len(topic.partitions) for name, topic in seen}
+        return {topic.name.name: len(topic.partitions) for topic in seen}
 
     def _page(self, message: Any, seen: Mapping[str, int]) -> tuple[list["_Piece"], Any]:
         """Return what an answer is to have, and where the next one begins; None: there is none."""
