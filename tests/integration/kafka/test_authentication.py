@@ -1,11 +1,5 @@
 """Who a client of Kafka is: PLAIN, SCRAM-SHA-256 and OAUTHBEARER, with tokens of the file."""
 
-import base64
-import contextlib
-import hashlib
-import hmac
-import socket
-import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -17,20 +11,17 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, TopicAuthorizationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.admin import (
-    CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeTopicPartitionsRequest,
     ListConfigResourcesRequest,
 )
 from kafka.protocol.metadata import MetadataRequest
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.fakes.certificate_files import CertificateFiles
-from tests.fakes.kafka_ends import request_frame
 from tests.integration.guarded import ROLES, GuardedBroker, replace_file, token_of
 from tests.integration.kafka.ends import KAFKA, bootstrap, closing
+from tests.integration.kafka.logging_in import Connection, proof
 
-from millrace.broker.kafka import codec
 from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
 from millrace.core.guard.token_file import new_entry, tokens_to_text
@@ -75,110 +66,6 @@ def plain_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBr
     found.start()
     yield found
     found.abandon()
-
-
-class Connection:
-    """A connection whose requests the test writes.
-
-    Args:
-        broker: to connect to.
-        ca: of its certificate; None: it has none.
-        certificate: files of a client's certificate and key.
-    """
-
-    def __init__(
-        self,
-        broker: GuardedBroker,
-        ca: Path | None = None,
-        certificate: tuple[str, str] | None = None,
-    ) -> None:
-        host, _, port = broker.kafka_address.rpartition(":")
-        self._socket: socket.socket = socket.create_connection((host, int(port)), timeout=20)
-        if ca is not None:
-            context = ssl.create_default_context(cafile=str(ca))
-            if certificate is not None:
-                context.load_cert_chain(*certificate)
-            self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
-        self._reader = self._socket.makefile("rb")
-
-    def __enter__(self) -> "Connection":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._reader.close()
-        self._socket.close()
-
-    def send(self, data: bytes) -> None:
-        """Send bytes; a connection that has ended takes them, too."""
-        with contextlib.suppress(OSError):
-            self._socket.sendall(data)
-
-    def frame(self) -> bytes | None:
-        """Return the next answer; None: the connection has ended."""
-        with contextlib.suppress(OSError):
-            length = self._reader.read(4)
-            if len(length) == 4:
-                return self._reader.read(struct.unpack(">i", length)[0])
-        return None
-
-    def ask(self, key: int, version: int, message: Any = None) -> Any:
-        """Return the answer to a request; None: the connection has ended."""
-        self.send(request_frame(key, version, message))
-        data = self.frame()
-        if data is None:
-            return None
-        begin = 5 if codec.is_flexible(key, version) and key != ApiKey.API_VERSIONS else 4
-        return codec.response_class(key).decode(data[begin:], version=version)
-
-    def shake(self, mechanism: str, version: int = 1) -> Any:
-        """Choose a mechanism."""
-        return self.ask(ApiKey.SASL_HANDSHAKE, version, SaslHandshakeRequest(mechanism=mechanism))
-
-    def step(self, sent: bytes, version: int = 2) -> Any:
-        """Take a step of the mechanism."""
-        message = SaslAuthenticateRequest(auth_bytes=sent)
-        return self.ask(ApiKey.SASL_AUTHENTICATE, version, message)
-
-    def log_in(self, name: str, token: str = "", mechanism: str = "PLAIN", version: int = 2) -> Any:
-        """Log in; return the last answer."""
-        assert self.shake(mechanism).error_code == 0
-        token = token or token_of(name)
-        if mechanism == "PLAIN":
-            return self.step(f"\0{name}\0{token}".encode(), version)
-        if mechanism == "OAUTHBEARER":
-            return self.step(f"n,,\1auth=Bearer {token}\1\1".encode(), version)
-        challenge = self.step(f"n,,n={name},r=abc".encode(), version)
-        if challenge is None or challenge.error_code:
-            return challenge
-        return self.step(proof(token, challenge.auth_bytes, name), version)
-
-    def topics(self) -> list[str] | None:
-        """Return the topics that it sees; None: the connection has ended."""
-        found = self.ask(ApiKey.METADATA, 12, MetadataRequest(topics=None))
-        return None if found is None else [topic.name for topic in found.topics]
-
-    def create(self, *names: str) -> list[int]:
-        """Create topics; return the numbers of the errors."""
-        kind = CreateTopicsRequest.CreatableTopic
-        topics = [
-            kind(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
-            for name in names
-        ]
-        found = self.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics))
-        return [topic.error_code for topic in found.topics]
-
-
-def proof(token: str, challenge: bytes, name: str) -> bytes:
-    """Return the end of a log-in by SCRAM-SHA-256."""
-    said = dict(part.split("=", 1) for part in challenge.decode().split(","))
-    salt, iterations = base64.b64decode(said["s"]), int(said["i"])
-    salted = hashlib.pbkdf2_hmac("sha256", token.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    unproved = f"c=biws,r={said['r']}"
-    signed = f"n={name},r=abc,{challenge.decode()},{unproved}".encode()
-    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
-    xored = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    return f"{unproved},p={base64.b64encode(xored).decode()}".encode()
 
 
 class Tokens(AbstractTokenProvider):
@@ -321,7 +208,7 @@ def test_messages_without_a_frame_of_kafka_log_in_too(
     """Version 0 of SaslHandshake."""
 
     def step(connection: Connection, sent: bytes) -> bytes | None:
-        connection.send(struct.pack(">i", len(sent)) + sent)
+        connection.send_bytes(struct.pack(">i", len(sent)) + sent)
         return connection.frame()
 
     token = token_of("describer")
@@ -366,7 +253,7 @@ def test_a_stranger_sends_no_large_request(
     broker: GuardedBroker, certificates: CertificateFiles, size: int
 ) -> None:
     with Connection(broker, certificates.ca) as connection:
-        connection.send(struct.pack(">i", size) + b"\0\x24\0\2" + bytes(64 << 10))
+        connection.send_bytes(struct.pack(">i", size) + b"\0\x24\0\2" + bytes(64 << 10))
         assert connection.frame() is None
 
 

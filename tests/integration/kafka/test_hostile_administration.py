@@ -3,7 +3,6 @@
 Each is answered, or its connection ends; no handler fails, and the broker goes on.
 """
 
-import socket
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -30,6 +29,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.fakes.kafka_ends import request_frame
 from tests.integration.guarded import GuardedBroker
+from tests.integration.kafka.by_hand import Hand
 from tests.integration.kafka.ends import KAFKA
 from tests.integration.running_broker import RunningBroker
 
@@ -241,16 +241,14 @@ def answered(broker: RunningBroker, frames: Iterator[bytes], patience_s: float =
         patience_s: for how long an answer is waited for; 0: every one comes.
     """
     count = 0
-    host, _, port = broker.kafka_address.rpartition(":")
-    connection: socket.socket | None = None
+    connection: Hand | None = None
     for frame in frames:
         if connection is None:
-            connection = socket.create_connection((host, int(port)), timeout=patience_s or 20)
+            connection = Hand(broker)
+            connection.socket.settimeout(patience_s or 20)
         try:
-            connection.sendall(frame)
-            length = connection.recv(4, socket.MSG_WAITALL)
-            if len(length) == 4:
-                connection.recv(struct.unpack(">i", length)[0], socket.MSG_WAITALL)
+            connection.send_bytes(frame)
+            if connection.frame() is not None:
                 count += 1
                 continue
         except ConnectionError:

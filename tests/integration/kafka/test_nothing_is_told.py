@@ -9,7 +9,7 @@ from kafka.protocol.producer import InitProducerIdRequest
 from tests.fakes.kafka_ends import request_frame
 from tests.integration.guarded import GuardedBroker
 from tests.integration.kafka.ends import KAFKA
-from tests.integration.kafka.test_authentication import Connection
+from tests.integration.kafka.logging_in import Connection
 from tests.integration.kafka.test_hostile_requests import NUMBERS, Sample
 from tests.integration.running_broker import wait_until
 
@@ -88,7 +88,7 @@ class Stranger:
         if self._connection is None:
             self._connection = Connection(self._broker)
             assert self._connection.log_in("owner", mechanism="SCRAM-SHA-256").error_code == 0
-        self._connection.send(frame)
+        self._connection.send_bytes(frame)
         told = self._connection.frame()
         if told is None:
             self.close()
@@ -97,7 +97,7 @@ class Stranger:
     def close(self) -> None:
         """End its connection."""
         if self._connection is not None:
-            self._connection.__exit__()
+            self._connection.close()
             self._connection = None
 
 

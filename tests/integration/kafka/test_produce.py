@@ -68,7 +68,7 @@ class Writer(Hand):
 
     def is_ended(self) -> bool:
         """Whether the other side ends the connection."""
-        return self.frame() == b""
+        return self.frame() is None
 
 
 @pytest.fixture
