@@ -285,6 +285,52 @@ def test_commits_that_cannot_be_are_refused_each_by_itself(
         assert one.ask(ApiKey.OFFSET_DELETE, 0, forget).error_code == Code.GROUP_ID_NOT_FOUND
 
 
+def test_positions_are_stored_and_found_by_the_ids_of_topics(
+    broker: RunningBroker, topic_name: str
+) -> None:
+    kind = OffsetCommitRequest.OffsetCommitRequestTopic
+    nobodys = uuid.uuid4()
+    with SyncAdmin(broker.address) as admin:
+        names = [topic_name, f"team/{topic_name}"]
+        for name in names:
+            admin.create_topic(name, 1, 1)
+        described = admin.describe_topics(names)
+        here, elsewhere = (uuid.UUID(bytes=described[name].topic_id) for name in names)
+    places = [here, elsewhere, nobodys]
+    position = kind.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=5, committed_leader_epoch=0, committed_metadata="m"
+    )
+    commit = OffsetCommitRequest(
+        group_id=topic_name,
+        topics=[kind(topic_id=topic_id, partitions=[position]) for topic_id in places],
+    )
+    group_kind = OffsetFetchRequest.OffsetFetchRequestGroup
+    fetches = [
+        group_kind.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0, 1])
+        for topic_id in places
+    ]
+    with Hand(broker) as one:
+        stored = one.ask(ApiKey.OFFSET_COMMIT, 10, commit)
+        assert [(topic.topic_id, topic.partitions[0].error_code) for topic in stored.topics] == [
+            (here, 0),
+            (elsewhere, Code.UNKNOWN_TOPIC_ID),
+            (nobodys, Code.UNKNOWN_TOPIC_ID),
+        ]
+        for asked in (fetches, None):
+            groups = [group_kind(group_id=topic_name, topics=asked)]
+            request = OffsetFetchRequest(groups=groups)
+            (group,) = one.ask(ApiKey.OFFSET_FETCH, 10, request).groups
+            found = {
+                (topic.topic_id, each.partition_index): (each.committed_offset, each.error_code)
+                for topic in group.topics
+                for each in topic.partitions
+            }
+            assert found.pop((here, 0)) == (5, 0)
+            if asked is not None:
+                assert found.pop((here, 1)) == (-1, 0)
+            assert set(found.values()) == ({(-1, Code.UNKNOWN_TOPIC_ID)} if asked else set())
+
+
 @pytest.mark.parametrize("version", range(7))
 def test_groups_that_are_not_there_are_dead_or_not_found(
     broker: RunningBroker, version: int

@@ -84,8 +84,8 @@ class PositionRequests:
     def served(self) -> Mapping[int, Served]:
         """Implement `RequestModule`."""
         return {
-            ApiKey.OFFSET_COMMIT: Served(range(2, 10), self._commit),
-            ApiKey.OFFSET_FETCH: Served(range(1, 10), self._fetch),
+            ApiKey.OFFSET_COMMIT: Served(range(2, 11), self._commit),
+            ApiKey.OFFSET_FETCH: Served(range(1, 11), self._fetch),
             ApiKey.OFFSET_DELETE: Served(range(1), self._delete),
             ApiKey.TXN_OFFSET_COMMIT: Served(range(5), self._commit_with_transaction),
         }
