@@ -387,6 +387,32 @@ def test_epochs_that_nobody_was_told_are_fenced(broker: RunningBroker) -> None:
         assert code(second) == Code.FENCED_INSTANCE_ID
 
 
+def test_a_pattern_matches_topics_of_the_listeners_namespace_alone(
+    broker: RunningBroker, topic_name: str
+) -> None:
+    with SyncAdmin(broker.address) as admin:
+        for name in (topic_name, f"team/{topic_name}"):
+            admin.create_topic(name, 1, 1)
+        with Hand(broker) as one:
+            joining = HEARTBEAT(
+                group_id=topic_name,
+                member_id="m",
+                member_epoch=0,
+                rebalance_timeout_ms=10_000,
+                topic_partitions=[],
+                subscribed_topic_regex=f".*{topic_name}",
+            )
+            told = one.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joining)
+            assert told.error_code == 0
+            assert len(told.assignment.topic_partitions) == 1
+            described = admin.describe_group(topic_name)
+            assert described is not None
+            asked = DESCRIBE(group_ids=[topic_name])
+            (group,) = one.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, asked).groups
+    assert [*described.owners] == [(topic_name, 0)]
+    assert group.members[0].subscribed_topic_regex == f".*{topic_name}"
+
+
 @pytest.mark.parametrize(
     ("key", "version", "message", "answers"),
     [

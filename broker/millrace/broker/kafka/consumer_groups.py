@@ -7,7 +7,6 @@ waits for news; Kafka's is answered at once, as its connection would have to wai
 Source: KIP-848; KIP-1082 for member ids that members choose.
 """
 
-import re
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -181,8 +180,7 @@ class ConsumerGroupRequests:
             member = replace(member, topics=tuple(full))
         if pattern is not None:
             check_pattern(pattern)  # By itself: `a)|(?:b` would end the group that it stands in.
-            prefix = re.escape(names.full(""))
-            member = replace(member, pattern=f"{prefix}(?:{pattern})" if pattern else "")
+            member = replace(member, pattern=names.full_pattern(pattern))
         if message.server_assignor is not None:
             member = replace(member, assignor=message.server_assignor)
         if message.rebalance_timeout_ms > 0:
@@ -268,7 +266,7 @@ class ConsumerGroupRequests:
             client_id=member.client_id,
             client_host=client_host(member.address),
             subscribed_topic_names=[topic for topic in topics if topic is not None],
-            subscribed_topic_regex=member.pattern or None,
+            subscribed_topic_regex=self._parts.names.known_pattern(member.pattern) or None,
             assignment=self._assignment(
                 kind.Assignment, current.assigned | current.revoking, hidden
             ),

@@ -5,6 +5,7 @@ common in Kafka's names, so a namespace is no part of them. Groups and transacti
 namespaces, too.
 """
 
+import re
 import uuid
 
 from millrace.core.errors import InvalidTopicError
@@ -22,6 +23,7 @@ class Names:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self._prefix = "" if namespace == DEFAULT_NAMESPACE else f"{namespace}/"
+        self._pattern_begin = f"{re.escape(namespace)}/(?:"
 
     def full(self, name: str) -> str:
         """Return the name of a topic, group or transactional id as Millrace's requests have it.
@@ -39,6 +41,20 @@ class Names:
             return None
         name = full[len(self._prefix) :]
         return None if "/" in name else name
+
+    def full_pattern(self, pattern: str) -> str:
+        """Return a regular expression that matches full names of this namespace alone.
+
+        Args:
+            pattern: of names as clients know them; empty: of none.
+        """
+        return f"{self._pattern_begin}{pattern})" if pattern else ""
+
+    def known_pattern(self, full: str) -> str:
+        """Return a regular expression as clients know it; empty: it is of other names, too."""
+        if not full.startswith(self._pattern_begin):
+            return ""
+        return full.removeprefix(self._pattern_begin).removesuffix(")")
 
     def topic(self, name: str) -> TopicName:
         """Return the topic that clients know by a name.

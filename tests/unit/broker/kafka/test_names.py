@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from millrace.broker.kafka.names import Names, topic_id_of, uuid_of
+from millrace.core.coordinator.groups.patterns import matching
 from millrace.core.errors import InvalidTopicError
 from millrace.core.ids import TopicId
 from millrace.core.topics import TopicName, parse_topic_name
@@ -33,6 +34,18 @@ def test_a_name_with_a_slash_reaches_no_other_namespace(namespace: str) -> None:
         parse_topic_name(names.full("other/a"))
     with pytest.raises(InvalidTopicError):
         names.topic("other/a")
+
+
+@pytest.mark.parametrize("namespace", ["default", "pay", "pay-ments"])
+@pytest.mark.parametrize("pattern", [".*", "a|other/a", ".*/a|a"])
+def test_a_pattern_matches_names_of_its_namespace_alone(namespace: str, pattern: str) -> None:
+    names = Names(namespace)
+    full = names.full_pattern(pattern)
+    everywhere = [str(TopicName(other, "a")) for other in ("other", "default", "pay", "pay-ments")]
+    assert matching(full, everywhere) == [names.full("a")]
+    assert names.known_pattern(full) == pattern
+    assert Names("other").known_pattern(full) == ""
+    assert names.full_pattern("") == names.known_pattern("") == ""
 
 
 def test_a_topics_id_is_the_same_number() -> None:
