@@ -73,7 +73,6 @@ class ClassicMembers:
         self._serving: dict[TopicPartition, _Service] = {}
         self._tokens: Iterator[int] = count(1)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
-        self._looking: set[TopicPartition] = set()
         self._looked_at = monotonic_now()
 
     # --- Requests ------------------------------------------------------------------------------
@@ -186,16 +185,12 @@ class ClassicMembers:
             self._begin(place, machine)
             if stalled_ms > _STALL_MS:  # Members may have been heard, and wait to be handled.
                 machine.classic.prolong(stalled_ms)
-            if place not in self._looking and machine.classic.is_due(now):
-                self._looking.add(place)
+            if machine.classic.is_due(now):  # Also while what an earlier look did is committed.
                 self._tasks.begin(self._look_at(place))
 
     async def _look_at(self, place: TopicPartition) -> None:
-        try:
-            with suppress(MillraceError):  # The next look does it, or the next leader.
-                await self._event(place, ClassicGroups.tick)
-        finally:
-            self._looking.discard(place)
+        with suppress(MillraceError):  # The next look does it, or the next leader.
+            await self._event(place, ClassicGroups.tick)
 
     async def close(self) -> None:
         """End what is under way."""

@@ -1,6 +1,7 @@
 """Members of classic groups at a broker: answers after commits, clocks, and the end of service."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,6 +121,34 @@ async def test_a_silent_member_is_removed_and_the_empty_generation_stored() -> N
         await until(look)
         assert not machine.classic.stored["g"].members
         await the.written(2)
+        the.replicate()
+
+
+async def test_a_commit_that_waits_holds_up_the_end_of_no_other_session() -> None:
+    """Of two groups in one partition: a slow disk keeps no member alive."""
+    async with stage(groups=CONFIG) as the:
+        the.lead()
+        await the.loaded()
+        for group, session_ms in (("g", 100), ("h", 300)):
+            said = replace(joining("a", session_ms=session_ms), group=group)
+            assert isinstance(await classic(the).join(TOPIC_PARTITION, said), Joined)
+            end = the.log.log_end_offset
+            request = SyncRequest(group=group, member_id="a", generation=1, assignments={})
+            told = asyncio.create_task(classic(the).sync(TOPIC_PARTITION, request))
+            await the.written(end + 1)
+            the.replicate()
+            await told
+        machine = the.positions.runtime.machine(TOPIC_PARTITION)
+        assert machine is not None
+        for group in ("g", "h"):
+
+            def is_empty(group: str = group) -> bool:
+                classic(the).look()
+                return not machine.classic.members(group)
+
+            await until(is_empty)
+        await the.written(4)
+        assert the.partition.replica.high_watermark == 2, "nothing of that is committed"
         the.replicate()
 
 
