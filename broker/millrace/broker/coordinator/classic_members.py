@@ -3,7 +3,7 @@
 The machine (`coordinator/groups/classic.py`) says who is answered when; a request to join may wait
 for minutes. Each event runs as a request of the coordinator's runtime, so that its answers are told
 after the commit of what they rest on. It runs in a task of its own: a caller that goes away takes
-nothing of it along.
+nothing of it along. How much of the processor's time it took is told, as the caller's client pays.
 
 When this broker stops to serve a partition, all that waits there is refused, so that clients look
 for the next coordinator at once.
@@ -11,11 +11,11 @@ for the next coordinator at once.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from millrace.broker import events
 from millrace.broker.coordinator.coordinators import CoordinatorRuntime
@@ -39,6 +39,7 @@ from millrace.core.coordinator.positions.position import REQUEST_POSITIONS_MAX, 
 from millrace.core.errors import MillraceError
 from millrace.core.ids import MonotonicMs, TopicPartition, WallMs
 from millrace.runtime.clock import monotonic_now
+from millrace.runtime.loop_time import LoopTime
 from millrace.runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
@@ -47,7 +48,13 @@ _STALL_MS: Final = 1250
 """So long after the last look, the broker stood still."""
 
 Runtime: TypeAlias = CoordinatorRuntime[GroupCoordinator, CoordinatorRecord]
+Spent: TypeAlias = Callable[[int], None]
+"""Called with the nanoseconds of the loop's thread that a request took beside its caller."""
 _Act: TypeAlias = Callable[[ClassicGroups, MonotonicMs], list[Effect]]
+
+
+def _for_nobody(nanoseconds: int) -> None:
+    """Nobody pays."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,24 +84,28 @@ class ClassicMembers:
 
     # --- Requests ------------------------------------------------------------------------------
 
-    async def join(self, place: TopicPartition, request: JoinRequest) -> Reply:
+    async def join(
+        self, place: TopicPartition, request: JoinRequest, spent: Spent = _for_nobody
+    ) -> Reply:
         """Let a member join; return when the others have joined as well.
 
         Raises:
             MillraceError: this broker does not lead the partition, or is too busy.
         """
         return await self._ask(
-            place, lambda token: lambda groups, now: groups.join(request, token, now)
+            place, lambda token: lambda groups, now: groups.join(request, token, now), spent
         )
 
-    async def sync(self, place: TopicPartition, request: SyncRequest) -> Reply:
+    async def sync(
+        self, place: TopicPartition, request: SyncRequest, spent: Spent = _for_nobody
+    ) -> Reply:
         """Return the assignment of a member, as soon as the leader has brought it.
 
         Raises:
             MillraceError: as `join`.
         """
         return await self._ask(
-            place, lambda token: lambda groups, now: groups.sync(request, token, now)
+            place, lambda token: lambda groups, now: groups.sync(request, token, now), spent
         )
 
     async def heartbeat(
@@ -118,7 +129,11 @@ class ClassicMembers:
         return await self._runtime().ask(place, handle)
 
     async def leave(
-        self, place: TopicPartition, name: str, leaving: Sequence[Leaving]
+        self,
+        place: TopicPartition,
+        name: str,
+        leaving: Sequence[Leaving],
+        spent: Spent = _for_nobody,
     ) -> list[Refused | None]:
         """Let members leave; return for each why it is none, or None.
 
@@ -132,7 +147,7 @@ class ClassicMembers:
             return effects
 
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._tasks.begin(self._leave(place, leave, done))
+        self._tasks.begin(_timed(self._leave(place, leave, done), spent))
         await done
         return told
 
@@ -212,11 +227,11 @@ class ClassicMembers:
             machine.classic.restart(monotonic_now())
         return service
 
-    async def _ask(self, place: TopicPartition, act: Callable[[int], _Act]) -> Reply:
+    async def _ask(self, place: TopicPartition, act: Callable[[int], _Act], spent: Spent) -> Reply:
         token = next(self._tokens)
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[token] = answer
-        self._tasks.begin(self._event_of(place, act(token), token))
+        self._tasks.begin(_timed(self._event_of(place, act(token), token), spent))
         try:
             return await answer
         finally:
@@ -311,3 +326,11 @@ class ClassicMembers:
     async def _follow(self, place: TopicPartition, effects: list[Effect]) -> None:
         with suppress(MillraceError):  # It has happened in memory; `look` goes on from there.
             await self._event(place, lambda groups, now: effects)
+
+
+async def _timed(event: Coroutine[Any, Any, None], spent: Spent) -> None:
+    timed = LoopTime(event)
+    try:
+        await timed
+    finally:
+        spent(timed.nanoseconds)

@@ -2,13 +2,15 @@
 
 The coordinator is Millrace's own (`coordinator/classic_members.py`): what members say is opaque to
 it. A request to join, or to get an assignment, waits for other members, and its connection for it,
-as in Kafka: a client has a connection of its own for its coordinator.
+as in Kafka: a client has a connection of its own for its coordinator. Its client pays, within its
+quota of time, for what the event itself takes, and not for the wait.
 
 Source: KIP-62, KIP-345, KIP-394, KIP-559, KIP-800, KIP-814.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from kafka.protocol.consumer import (
@@ -107,6 +109,7 @@ class GroupRequests:
                         needs_id=request.version >= _FIRST_WITH_ID,
                         can_skip=request.version >= _FIRST_WITH_SKIPPING,
                     ),
+                    self._charged(request),
                 ),
             )
         except MillraceError as error:
@@ -117,6 +120,10 @@ class GroupRequests:
         keeps_id = reply.why is Refused.MEMBER_ID_REQUIRED
         member_id = reply.member_id if keeps_id else message.member_id
         return _not_joined(request, code_of_refused(reply.why), member_id)
+
+    def _charged(self, request: Request) -> Callable[[int], None]:
+        """Return what charges a client for time that is taken for its request by another task."""
+        return partial(self._parts.calls.charge, request.caller)
 
     def _check_level(self) -> None:
         """Refuse a cluster in which a broker could not read what would be stored."""
@@ -145,6 +152,7 @@ class GroupRequests:
                             for assigned in message.assignments
                         },
                     ),
+                    self._charged(request),
                 ),
             )
         except MillraceError as error:
@@ -189,7 +197,8 @@ class GroupRequests:
             group = await self._names.full(message.group_id, Operation.CONSUME, request)
             if len(leaving) > _LEAVING_MAX:
                 raise InvalidGroupError(f"at most {_LEAVING_MAX} members leave in one request")
-            told = await self._members.leave(self._names.known_place(group), group, leaving)
+            place = self._names.known_place(group)
+            told = await self._members.leave(place, group, leaving, self._charged(request))
         except MillraceError as error:
             code = coordinator_code(error)
             return LeaveGroupResponse(version=version, error_code=code, members=[])

@@ -297,6 +297,14 @@ class Calls:
         """
         return await self._limited(answer, caller, 0)
 
+    def charge(self, caller: Caller, nanoseconds: int) -> None:
+        """Charge a client for time that another task takes for its call."""
+        if self._quotas is None or not self._quotas.limits_requests:
+            return
+        throttle = self._quotas.throttle(QuotaKind.REQUEST, caller, lambda: None)
+        throttle.charge_time(nanoseconds)
+        throttle.close()
+
     @contextmanager
     def _held(self, throttle: Throttle, caller: Caller, size: int) -> Iterator[None]:
         """Count the bytes of a large call if it is under a quota.

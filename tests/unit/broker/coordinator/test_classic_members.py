@@ -201,3 +201,29 @@ async def test_more_positions_than_one_record_batch_takes_are_committed() -> Non
         the.replicate()
         assert await committed is None
         assert the.positions.kept() == 1500
+
+
+async def test_the_time_that_each_request_takes_is_told_when_it_has_happened() -> None:
+    """Also that of one whose answer comes later."""
+    async with stage(groups=CONFIG) as the:
+        the.lead()
+        await the.loaded()
+        spent: list[int] = []
+        members = classic(the)
+        await members.join(TOPIC_PARTITION, joining("a"), spent.append)
+        assert len(spent) == 1
+        assignments = {"a": b"1"}
+        request = SyncRequest(group="g", member_id="a", generation=1, assignments=assignments)
+        synced = asyncio.create_task(members.sync(TOPIC_PARTITION, request, spent.append))
+        await the.written(1)
+        the.replicate()
+        await synced
+        joins = members.join(TOPIC_PARTITION, joining("b"), spent.append)
+        waiting = asyncio.create_task(joins)
+        assert await is_waiting(waiting)
+        assert len(spent) == 3
+        left = members.leave(TOPIC_PARTITION, "g", [Leaving("a")], spent.append)
+        assert await left == [None]
+        assert len(spent) == 4
+        assert min(spent) > 0
+        assert isinstance(await waiting, Joined)

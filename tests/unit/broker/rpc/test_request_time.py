@@ -165,3 +165,16 @@ async def test_a_refused_call_costs_its_time_too() -> None:
     await call(handlers(quotas), "busy", HelloRequest(cluster_id="bad"))
     (state,) = quotas.states()
     assert state.bucket.client_id == "busy"
+
+
+async def test_a_client_pays_for_time_that_another_task_takes_for_its_call() -> None:
+    quotas = no_quotas()
+    refusals = Refusals(BrokerMetrics(), AuditLog(lines_max=100))
+    calls = Calls(Listener.CLIENTS, LimitsConfig(), refusals, Turns(), quotas=quotas)
+    calls.charge(BUSY, WORK_MS * 1_000_000)
+    assert not quotas.states()
+    follow(quotas, percent(20))
+    calls.charge(replace(CALLER, client_id="other"), WORK_MS * 1_000_000)
+    calls.charge(BUSY, WORK_MS * 1_000_000)
+    (state,) = quotas.states()
+    assert state.delay_ms >= WORK_MS
