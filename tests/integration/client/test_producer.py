@@ -38,6 +38,7 @@ from millrace.core.client.producer.batch import ProducerBatch
 from millrace.core.client.producer.intake import Intake
 from millrace.core.client.producer.murmur2 import partition_of
 from millrace.core.errors import NotEnoughReplicasError, NotLeaderError, UnknownServerError
+from millrace.core.records.batch import open_batch, walk
 
 
 async def test_a_record_is_acknowledged_with_its_place() -> None:
@@ -292,6 +293,25 @@ async def test_settings_out_of_bounds_are_refused(settings: dict[str, Any]) -> N
 async def test_a_bootstrap_address_must_be_one(bootstrap: str) -> None:
     with pytest.raises(InvalidConfigError, match="host:port"):
         Producer(bootstrap)
+
+
+async def test_a_record_that_has_no_time_where_it_comes_from_gets_that_of_its_sending() -> None:
+    begun = time.time() * 1000 - 1
+    async with FakeBroker(orders=1) as broker, Producer(broker.address) as producer:
+        await producer.send("orders", b"0", timestamp=-1)
+        await producer.send_batch("orders", [b"1", b"2"], timestamps=-1)
+        await producer.send_batch("orders", [b"3", b"4", b"5"], timestamps=[7, -1, 9])
+        times = pa.array([-1, 8], pa.int64())
+        await producer.send_batch("orders", pa.table({"value": [b"6", b"7"], "timestamp": times}))
+        log = broker.log("orders")
+        opened = [
+            open_batch(log.topic_partition, header, data, 1 << 20)
+            for _, _, batch in log.batches
+            for header, data in walk(batch)
+        ]
+    found = [time for records in opened for time in records.column("timestamp").to_pylist()]
+    assert [found[at] for at in (3, 5, 7)] == [7, 9, 8]
+    assert all(begun <= found[at] <= time.time() * 1000 for at in (0, 1, 2, 4, 6))
 
 
 async def test_misuse_is_refused_at_the_call() -> None:

@@ -2,16 +2,20 @@
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import pytest
+from tests.fakes.kafka_batches import Record, batch_of
 from tests.integration.cli.command_line import CommandLine
-from tests.integration.kafka.ends import bootstrap
+from tests.integration.kafka.by_hand import Hand, produce_request
+from tests.integration.kafka.ends import bootstrap, read
 from tests.integration.running_broker import RunningBroker
 from tests.integration.web.conftest import WebPage
 
+from millrace.broker.kafka.requests import ApiKey
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
 
 confluent = pytest.importorskip("confluent_kafka")
@@ -162,3 +166,26 @@ def test_a_record_is_found_by_its_time(broker: RunningBroker) -> None:
     with SyncAdmin(broker.address) as admin:
         for offset in range(0, COUNT, 37):
             assert admin.list_offsets(TOPIC, NOON + offset)[PLACE].offset == offset
+
+
+def test_records_without_a_time_are_copied_and_have_that_of_their_copy(
+    broker: RunningBroker, topic_name: str
+) -> None:
+    copied = f"{topic_name}.copy"
+    command_line = CommandLine(broker.address)
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(topic_name, 1, 1)
+    batch = batch_of([Record(b"0", timestamp=-1), Record(b"1", timestamp=NOON + 1)])
+    bare = batch_of([Record(b"2", timestamp=-1)])
+    with Hand(broker) as hand:
+        for each in (batch, bare):
+            answer = hand.ask(ApiKey.PRODUCE, 9, produce_request(topic_name, each))
+            assert answer.responses[0].partition_responses[0].error_code == 0
+    begun = time.time() * 1000 - 1
+    result = command_line.run("copy", topic_name, copied, "--create")
+    assert result.exit_code == 0, result.output
+    assert "warning" in result.stderr, "the one that has a time is old"
+    found = {record.value: record.timestamp for record in read(broker, copied, 3)}
+    assert found.pop(b"1") == NOON + 1
+    assert found.keys() == {b"0", b"2"}
+    assert all(begun <= at <= time.time() * 1000 for at in found.values())

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -390,11 +389,10 @@ class _Copier:
 
     def write(self, topic: str, partition: int, records: "pa.RecordBatch") -> None:
         """Send records; wait if too many are on their way."""
-        sent = _with_times(records)
-        self._old.look(sent.column("timestamp"))
-        handle = self._producer.send_batch(
+        self._old.look(records.column("timestamp"))
+        handle = self._producer.send_batch(  # Those without a time get that of their sending.
             self._destination,
-            sent,
+            records,
             partition=None if self._partitions is None else partition,
         )
         self._in_flight.append(_Sent((topic, partition), records, handle))
@@ -492,17 +490,3 @@ class _Keeper:
                 {place: Position(offset, metadata=self._mark) for place, offset in changed.items()},
             )
             self._stored |= changed
-
-
-def _with_times(records: "pa.RecordBatch") -> "pa.RecordBatch":
-    """Give the present time to records without one, which a producer may not leave out."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    times = records.column("timestamp")
-    lacking = pc.less(times, 0)
-    if not pc.any(lacking).as_py():
-        return records
-    now = pa.scalar(int(datetime.now(UTC).timestamp() * 1000), pa.int64())
-    at = records.schema.get_field_index("timestamp")
-    return records.set_column(at, records.schema.field(at), pc.if_else(lacking, now, times))

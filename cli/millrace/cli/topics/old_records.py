@@ -29,10 +29,12 @@ class OldRecords:
         """-1: no more warning, as there was one or none is needed; None: not known yet."""
 
     def look(self, timestamps: "pa.Array | None") -> None:
-        """Look at some times, in ms UTC; None: these records are of now."""
+        """Look at some times, in ms UTC; below 0, or None: these records are of now."""
         if timestamps is None or not len(timestamps) or self._retention_ms == -1:
             return
         import pyarrow.compute as pc
+
+        timestamps = timestamps.filter(pc.greater_equal(timestamps, 0))
 
         if self._retention_ms is None:
             self._retention_ms = self._asked()
@@ -40,7 +42,7 @@ class OldRecords:
         now_ms = time.time_ns() // 1_000_000
         if self._retention_ms < 0:
             return
-        if oldest is not None and 0 <= oldest < now_ms - self._retention_ms:
+        if oldest is not None and oldest < now_ms - self._retention_ms:
             say(
                 f"warning: {self._topic} keeps records for {duration(self._retention_ms)}, and "
                 f"deletes soon what is older, as of {show_time(oldest)}: `millrace topic alter "

@@ -12,16 +12,17 @@ from millrace.client.serialization import Serializer
 from millrace.core import words
 from millrace.core.client.producer.sent_columns import Cells, SentColumns, taken
 from millrace.core.errors import InvalidRecordError, MillraceError, SerializationError
-from millrace.core.ids import WallMs
+from millrace.core.ids import NO_TIMESTAMP, WallMs
 from millrace.core.records.cells import cells_of
 from millrace.core.records.columns import HEADERS_TYPE
 from millrace.core.records.header import TIMESTAMP_MAX
 from millrace.core.settings import INT32_MAX
+from millrace.runtime.clock import wall_now
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """Headers of one record: pairs of name and value, or a mapping."""
 
-_TIMES: Final = "milliseconds since 1970, up to the year 9999"
+_TIMES: Final = "milliseconds since 1970, up to the year 9999, or -1 for the time of sending"
 _LONG_CELL_BYTES: Final = 200
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "partition")
 
@@ -61,11 +62,17 @@ def checked_partition(partition: object) -> int:
     return number
 
 
-def checked_timestamp(timestamp: object) -> WallMs:
-    """Return the timestamp of a record; raises `InvalidRecordError` for what is none."""
+def checked_timestamp(timestamp: object) -> WallMs | None:
+    """Return the timestamp of a record; None: that of its sending.
+
+    Raises:
+        InvalidRecordError: it is none.
+    """
     number = whole_number(timestamp)
     if number is None and isinstance(timestamp, np.datetime64):
         number = whole_number(timestamp.astype("datetime64[ms]").astype(np.int64))
+    if number == NO_TIMESTAMP:  # As a consumer tells of a record of Kafka's without a time.
+        return None
     if number is None or not 0 <= number <= TIMESTAMP_MAX:
         raise InvalidRecordError(f"timestamp={timestamp!r}: it must be {_TIMES}")
     return WallMs(number)
@@ -317,7 +324,8 @@ def _timestamps(timestamps: Any, count: int) -> Any:
     if timestamps is None:
         return None
     if isinstance(timestamps, int | float | str | np.generic):
-        return np.full(count, checked_timestamp(timestamps), np.int64)
+        time = checked_timestamp(timestamps)
+        return None if time is None else np.full(count, time, np.int64)
     try:
         times = _whole_numbers(timestamps)
     except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
@@ -326,6 +334,9 @@ def _timestamps(timestamps: Any, count: int) -> Any:
         raise InvalidRecordError(
             f"timestamps of shape {times.shape} for {words.count(count, 'record')}"
         )
+    lacking = times == NO_TIMESTAMP
+    if lacking.any():
+        times = np.where(lacking, wall_now(), times)
     if count and not 0 <= int(times.min()) <= int(times.max()) <= TIMESTAMP_MAX:
         raise InvalidRecordError(
             f"timestamps from {times.min()} to {times.max()}: they must be {_TIMES}"

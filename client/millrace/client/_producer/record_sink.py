@@ -92,12 +92,13 @@ class RecordSink:
             key: bytes, or what `key_serializer` takes. Records of one key stay in order.
             partition: wins over the partitioner.
             headers: pairs of name and value.
-            timestamp: ms UTC; the time of sending, to within `linger_ms`, when not given.
+            timestamp: ms UTC; the time of sending, to within `linger_ms`, when not given, or -1 as
+                of a record that Kafka's clients gave no time.
 
         Raises:
             BufferExhaustedError: `buffer_memory` is full (and stayed so for `max_block_ms`).
             SerializationError: a serializer raised, or there is none for this type.
-            InvalidRecordError: a negative partition, a timestamp that is negative or beyond the
+            InvalidRecordError: a negative partition, a timestamp that is below -1 or beyond the
                 year 9999, a header's name that is not text.
             InvalidTopicError: not a topic's name.
             MessageTooLargeError: larger than `buffer_memory`.
@@ -168,8 +169,8 @@ class RecordSink:
             keys: a sequence or an Arrow array, as long as `values`.
             partition: of all records; wins over the partitioner.
             headers: of each record.
-            timestamps: ms UTC of each record, or one for all; the time of sending when not given.
-                Whole numbers, or times of Arrow or numpy.
+            timestamps: ms UTC of each record, or one for all; the time of sending when not given,
+                or -1. Whole numbers, or times of Arrow or numpy.
 
         Raises:
             BufferExhaustedError: `buffer_memory` is full. With `appended=MAYBE` the first part of
