@@ -66,6 +66,7 @@ Environment variables override the file: `{ENVIRONMENT_PREFIX}METRICS__PORT=7193
 A variable that begins with `{IF_KNOWN_PREFIX}` does the same, but a broker that does not
 know its setting ignores it: so brokers of several releases can be given the same variables.
 `millrace up` needs no file: it takes the defaults below, with everything in one directory.
+Variables count over its options, too.
 
 Release 0.2.0 had `[listener]`, `[outside_listener]` and `[replica_listener]` for
 `[listeners.clients]`, `[listeners.outside]` and `[listeners.replicas]`. A broker still takes the

@@ -1,12 +1,12 @@
 """Clusters to run suites against: Apache Kafka, which says what a suite expects, and ours."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.millrace_broker import running_millrace
-from bench.millrace_cluster import running_millrace_cluster
 from bench.peers.kafka import running_kafka
+from bench.processes import announced, start, stop
 from tests.suites.suite import Target
 
 KAFKA_PROPERTIES = """\
@@ -25,6 +25,20 @@ log.cleaner.backoff.ms=1000
 
 LOOKS_LIKE = "4.3"
 """The version that clients take our brokers for, by the requests that they list."""
+SETTINGS = {
+    "MILLRACE_BROKER__GROUPS__CLASSIC_SESSION_TIMEOUT_MS_MIN": "1000",
+    # Some tests write records of years ago.
+    "MILLRACE_BROKER__STORAGE__RETENTION_CHECK_INTERVAL_MS": "300000",
+    "MILLRACE_BROKER__STORAGE__TRASH_DELAY_MS": "1000",
+    "MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITIONS": "4",
+    "MILLRACE_BROKER__CLUSTER__DELETED_TOPIC_RETENTION_MS": "0",
+    "MILLRACE_BROKER__CLUSTER__POSITIONS_DURABILITY": "replicated",
+    "MILLRACE_BROKER__CLUSTER__TRANSACTIONS_DURABILITY": "replicated",
+}
+"""As with Kafka, files of deleted topics disappear, and what coordinators keep is acknowledged from
+the page cache."""
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 90
 
 
 @contextmanager
@@ -43,21 +57,25 @@ def kafka(folder: Path, *, nodes: int = 1, creates: bool = True) -> Iterator[Tar
 
 @contextmanager
 def millrace(folder: Path, *, nodes: int = 1, creates: bool = True) -> Iterator[Target]:
-    """Start brokers, several with `millrace up --kafka`, and stop them at the end of the block.
+    """Start brokers with `millrace up --kafka`, and stop them at the end of the block.
 
     Raises:
         LoadFailedError: they did not start; the message has the end of their log.
     """
-    settings = {
-        "MILLRACE_BROKER__KAFKA__AUTO_CREATE_TOPICS": str(creates).lower(),
-        "MILLRACE_BROKER__GROUPS__CLASSIC_REBALANCE_DELAY_MS": "0",
-        "MILLRACE_BROKER__GROUPS__CLASSIC_SESSION_TIMEOUT_MS_MIN": "1000",
-        # Some tests write records of years ago.
-        "MILLRACE_BROKER__STORAGE__RETENTION_CHECK_INTERVAL_MS": "300000",
-        "MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITIONS": "4",
-    }
-    running = running_millrace if nodes == 1 else running_millrace_cluster
-    with running(folder / "millrace", settings=settings, kafka_listener=True) as started:
+    settings = {**SETTINGS, "MILLRACE_BROKER__KAFKA__AUTO_CREATE_TOPICS": str(creates).lower()}
+    log = folder / "up.log"
+    command = [
+        *(sys.executable, "-m", "millrace.cli", "up", "--brokers", str(nodes), "--output", "json"),
+        *("--data-dir", str(folder / "millrace"), "--port", "0", "--kafka", "0"),
+        *("--metrics-port", "0", "--web-port", "-1"),
+    ]
+    # It ends its brokers on SIGTERM, and would leave them behind on SIGKILL.
+    process = start(command, log, ends_by="TERM", settings=settings)
+    try:
+        said = announced(process, log, "data", START_TIMEOUT_S)
+        addresses = [broker["kafka_address"] for broker in said.get("brokers", [said])]
         yield Target(
-            bootstrap=started.kafka_address, folder=folder, replication=nodes, version=LOOKS_LIKE
+            bootstrap=",".join(addresses), folder=folder, replication=nodes, version=LOOKS_LIKE
         )
+    finally:
+        stop(process, STOP_TIMEOUT_S)

@@ -17,30 +17,18 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from millrace.core import settings
 from millrace.core.broker_config import (
     DEFAULT_METRICS_PORT,
     BrokerConfig,
-    CoordinationConfig,
-    MetricsConfig,
     Origin,
 )
-from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.errors import InvalidConfigError
-from millrace.core.listeners_config import (
-    DEFAULT_PORT,
-    ClientsDrpcListenerConfig,
-    ClientsKafkaListenerConfig,
-    ClientsListenerConfig,
-    ListenersConfig,
-    ReplicasDrpcListenerConfig,
-    ReplicasListenerConfig,
-    drpc_twin_of,
-)
+from millrace.core.listeners_config import DEFAULT_PORT, drpc_twin_of
 from millrace.core.media import DEFAULT_MEDIA
-from millrace.core.metadata.cluster_config import ClusterConfig
 
 ENVIRONMENT_PREFIX: Final = "MILLRACE_BROKER__"
 IF_KNOWN_PREFIX: Final = "MILLRACE_BROKER_IF_KNOWN__"
@@ -86,19 +74,31 @@ def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> Broke
     given = _Given(values)
     _rename(given, path)
     _override(given, environment)
-    if given.problems:
-        raise InvalidConfigError("\n".join(given.problems))
     origins = tuple(
         (name, Origin.ENVIRONMENT if name in given.variables else Origin.FILE)
         for name in _names(given.values)
     )
     _leave_out_later_listeners(given)
+    return replace(_parsed(given, path), origins=origins)
+
+
+def _parsed(given: _Given, place: str | Path) -> BrokerConfig:
+    """Return the configuration of what is given.
+
+    Args:
+        place: where that is, but for variables; for people.
+
+    Raises:
+        InvalidConfigError: lists every problem.
+    """
+    if given.problems:
+        raise InvalidConfigError("\n".join(given.problems))
     try:
         config = settings.parse(BrokerConfig, given.values)
         _check_directories(config)
     except InvalidConfigError as error:
-        raise InvalidConfigError(_by_origin(error.message, path, given)) from error
-    return replace(config, origins=origins)
+        raise InvalidConfigError(_by_origin(error.message, place, given)) from error
+    return config
 
 
 def _rename(given: _Given, path: str | Path) -> None:
@@ -169,28 +169,47 @@ def embedded(
     port: int = DEFAULT_PORT,
     metrics_port: int = DEFAULT_METRICS_PORT,
     kafka_port: int = -1,
+    others: Mapping[str, Any] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> BrokerConfig:
     """Return the configuration of `millrace up`: everything in one directory, on loopback.
 
     Args:
         log_dirs: directories of the logs; by default in that directory, too.
         kafka_port: where clients of Kafka connect; -1: nowhere.
+        others: more settings, as in a file.
+        environment: its `MILLRACE_BROKER__...` variables count over all these.
+
+    Raises:
+        InvalidConfigError: lists every problem.
     """
-    return BrokerConfig(
-        log_dirs=tuple(log_dirs) or (f"{DEFAULT_MEDIA}:{Path(data_dir, 'log')}",),
-        coordination=CoordinationConfig(path=str(Path(data_dir, "coordination.sqlite"))),
+    values: dict[str, Any] = {
+        "log_dirs": [*log_dirs] or [f"{DEFAULT_MEDIA}:{Path(data_dir, 'log')}"],
+        "coordination": {"path": str(Path(data_dir, "coordination.sqlite"))},
         # Processes of one machine notice each other's end sooner than machines do.
-        cluster=ClusterConfig(broker_session_timeout_ms=2000),
-        groups=GroupsConfig(classic_rebalance_delay_ms=0),  # People start programs one by one.
-        listeners=ListenersConfig(
-            clients=ClientsListenerConfig(port=port),
-            replicas=ReplicasListenerConfig(port=0),
-            clients_drpc=ClientsDrpcListenerConfig(port=0),
-            replicas_drpc=ReplicasDrpcListenerConfig(port=0),
-            clients_kafka=ClientsKafkaListenerConfig(port=kafka_port),
-        ),
-        metrics=MetricsConfig(port=metrics_port),
-    )
+        "cluster": {"broker_session_timeout_ms": 2000},
+        "groups": {"classic_rebalance_delay_ms": 0},  # People start programs one by one.
+        "listeners": {
+            "clients": {"port": port},
+            **{name: {"port": 0} for name in ("replicas", "clients_drpc", "replicas_drpc")},
+            "clients_kafka": {"port": kafka_port},
+        },
+        "metrics": {"port": metrics_port},
+    }
+    _add(values, others)
+    given = _Given(values)
+    _override(given, environment)
+    origins = ((name, Origin.ENVIRONMENT) for name in _names(values) if name in given.variables)
+    return replace(_parsed(given, "millrace up"), origins=tuple(origins))
+
+
+def _add(values: dict[str, Any], others: Mapping[str, Any]) -> None:
+    """Put settings beside those that are there, section by section, or in their place."""
+    for name, value in others.items():
+        if isinstance(value, Mapping):
+            _add(values.setdefault(name, {}), value)
+        else:
+            values[name] = value
 
 
 def _is_known(sections: Sequence[str], name: str) -> bool:

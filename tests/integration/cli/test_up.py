@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,24 +24,33 @@ CLEAN = "clean-shutdown"
 
 @contextmanager
 def brokers_up(
-    folder: Path, count: int, *words: str, stderr: int | None = None
+    folder: Path,
+    count: int,
+    *words: str,
+    stderr: int | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[subprocess.Popen[str], list[dict[str, Any]]]]:
     """Yield a process of `millrace up --brokers`, and what it says of its brokers."""
     command = (*(sys.executable, "-m", "millrace.cli", "up", "--brokers", str(count)), *words)
     place = ("--data-dir", str(folder), "--port", "0", "--output", "json")
     with subprocess.Popen(
-        [*command, *place], stdout=subprocess.PIPE, stderr=stderr, text=True
+        [*command, *place],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env={**os.environ, **(variables or {})},
     ) as process:
         assert process.stdout is not None
-        yield process, json.loads(process.stdout.readline())["brokers"]
+        said = json.loads(process.stdout.readline())
+        yield process, said.get("brokers", [said])
 
 
-def refused(port: str, folder: Path) -> str:
+def refused(port: str, folder: Path, *words: str) -> str:
     """Return what `millrace up` says that is refused there."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "millrace.cli", "up", "--port", port),
-            *("--metrics-port", "-1", "--data-dir", str(folder)),
+            *("--metrics-port", "-1", "--data-dir", str(folder), *words),
         ],
         capture_output=True,
         text=True,
@@ -283,6 +292,36 @@ def test_clients_of_kafka_are_served_where_that_is_asked_for(tmp_path: Path) -> 
         assert millrace.ok("consume", "greetings") == "hello\n" * 8
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_variables_count_over_the_options(count: int, tmp_path: Path) -> None:
+    variables = {
+        "MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITIONS": "3",
+        "MILLRACE_BROKER__LISTENERS__CLIENTS_KAFKA__PORT": "0",
+        "MILLRACE_BROKER__METRICS__PORT": "-1",
+    }
+    with brokers_up(tmp_path, count, "--metrics-port", "0", variables=variables) as (
+        process,
+        brokers,
+    ):
+        assert [broker["metrics_address"] for broker in brokers] == [None] * count
+        assert all(broker["kafka_address"] for broker in brokers)
+        millrace = CommandLine(brokers[0]["address"])
+        millrace.ok("topic", "create", "greetings")
+        described = json.loads(millrace.ok("topic", "describe", "greetings", "--output", "json"))
+        assert len(described["partitions"]) == 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_a_wrong_variable_is_refused_without_a_trace(
+    count: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITONS", "3")
+    said = refused("0", tmp_path, "--brokers", count)
+    assert "MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITONS: cluster.default_partitons" in said
 
 
 def test_nobody_of_kafka_is_served_where_that_is_not_asked_for(tmp_path: Path) -> None:

@@ -414,6 +414,28 @@ def test_the_embedded_broker_keeps_everything_in_one_directory() -> None:
     assert embedded.groups.classic_rebalance_delay_ms == 0
 
 
+def test_variables_count_over_what_the_embedded_broker_is_told_and_are_checked_with_it() -> None:
+    variables = {
+        "MILLRACE_BROKER__LISTENERS__CLIENTS__PORT": "7192",
+        "MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITIONS": "4",
+    }
+    others = {"listeners": {"clients": {"host": "::1"}}, "logging": {"level": "warning"}}
+    found = config.embedded("data", port=7092, others=others, environment=variables)
+    assert (found.listeners.clients.host, found.listeners.clients.port) == ("::1", 7192)
+    assert found.cluster.default_partitions == 4
+    assert found.cluster.broker_session_timeout_ms == 2000
+    assert found.logging.level == "warning"
+    assert dict(found.origins) == {
+        "listeners.clients.port": Origin.ENVIRONMENT,
+        "cluster.default_partitions": Origin.ENVIRONMENT,
+    }
+    variables["MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITIONS"] = "-4"
+    with pytest.raises(InvalidConfigError) as refused:
+        config.embedded("data", port=-7, environment=variables | {"MILLRACE_BROKER__NODE__X": "1"})
+    assert "MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITIONS: cluster.default" in refused.value.message
+    assert "MILLRACE_BROKER__NODE__X: node.x" in refused.value.message
+
+
 def test_no_default_breaks_a_bound_or_a_relation() -> None:
     settings.check(config.embedded("data"))
 

@@ -1,11 +1,12 @@
 """`millrace up`: brokers with no configuration at all, everything in one directory."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -15,7 +16,7 @@ from millrace.cli.console.failures import ExitCode, Failure
 from millrace.cli.console.output import announce_json, announce_line
 from millrace.cli.console.stop_signals import stop_signals
 from millrace.cli.local.announcement import Login, announce, cluster_greeting
-from millrace.cli.local.insecure import INSECURE, insecure_option
+from millrace.cli.local.insecure import insecure_option
 from millrace.core.addresses import PORT_MAX, is_loopback
 from millrace.core.errors import InvalidConfigError
 from millrace.core.listeners_config import DEFAULT_KAFKA_PORT
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from millrace.cli.local.access_folder import AccessFolder
     from millrace.cli.local.tls_folder import TlsFolder
     from millrace.cli.local.web_page import WebPage
-    from millrace.core.broker_config import BrokerConfig
 
 _PORT_DEFAULT = int(DEFAULT_BOOTSTRAP.rpartition(":")[2])
 _WEB_PORT_ABOVE = 6
@@ -37,7 +37,8 @@ _DATA_DIR = "millrace-data"
 _TLS_FOLDER = "tls"
 _LOOPBACK = "127.0.0.1"
 _SETTINGS_HINT = (
-    "--port is listeners.clients.port, --metrics-port is metrics.port, --data-dir holds the rest"
+    "--port is listeners.clients.port, --metrics-port is metrics.port, --data-dir holds the rest; "
+    "MILLRACE_BROKER__... variables count over these"
 )
 
 
@@ -168,6 +169,9 @@ def command(
     it goes on. Several brokers are a process each and replicate: one that is killed is started
     again, and nothing is lost. Where that fails the others go on, and the exit code tells of it in
     the end. A web page shows what is there, also the records: see `millrace web`.
+
+    Other settings of the brokers are given as variables, such as
+    MILLRACE_BROKER__CLUSTER__DEFAULT_PARTITIONS=4, which count over the options.
     """
     chosen_metrics_port = metrics_port
     if metrics_port is None:
@@ -203,20 +207,8 @@ def command(
             )
             return
         from millrace.broker import config, process
-        from millrace.core.broker_config import AuditScope, LogLevel
+        from millrace.cli.local.local_cluster import broker_name
 
-        settings = guarded.applied_to(
-            config.embedded(
-                data_dir,
-                log_dirs=log_dirs,
-                port=port,
-                metrics_port=metrics_port,
-                kafka_port=kafka_port,
-            )
-        )
-        if not verbose:
-            quiet = replace(settings.logging, level=LogLevel.WARNING, audit=AuditScope.REFUSALS)
-            settings = replace(settings, logging=quiet)
         shown = str(Path(data_dir).absolute())
         tell = announce(
             output,
@@ -232,6 +224,19 @@ def command(
             tell(address)
 
         try:
+            settings = config.embedded(
+                data_dir,
+                log_dirs=log_dirs,
+                port=port,
+                metrics_port=metrics_port,
+                kafka_port=kafka_port,
+                others={
+                    **_others(guarded, is_verbose=verbose),
+                    "listeners": guarded.listeners(broker_name(0)),
+                    "insecure": insecure,
+                },
+                environment=os.environ,
+            )
             exit_code = process.run(settings, on_ready, stop_signals())
         except InvalidConfigError as error:
             other_kafka = str(min(kafka_port + _PORTS_AWAY, PORT_MAX)) if kafka_port > 0 else "0"
@@ -275,25 +280,12 @@ class _Guarded(NamedTuple):
         found = {} if self.certificates is None else self.certificates.listeners(broker)
         return {**found, "clients": {"host": self.host, **found.get("clients", {})}}
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """The other settings, for the processes of brokers."""
-        return {
-            **(INSECURE if self.is_insecure else {}),
-            **({} if self.access is None else self.access.environment),
-        }
 
-    def applied_to(self, settings: "BrokerConfig") -> "BrokerConfig":
-        """Return the settings of the only broker."""
-        told = self.listeners(settings.node.name)
-        changed: dict[str, Any] = {
-            name: replace(getattr(settings.listeners, name), **values)
-            for name, values in told.items()
-        }
-        settings = replace(
-            settings, listeners=replace(settings.listeners, **changed), insecure=self.is_insecure
-        )
-        return settings if self.access is None else replace(settings, access=self.access.config)
+def _others(guarded: _Guarded, *, is_verbose: bool) -> dict[str, dict[str, str]]:
+    """Return settings of all brokers, in sections."""
+    quiet = {"logging": {"level": "warning", "audit": "refusals"}}
+    access = {} if guarded.access is None else {"access": guarded.access.settings}
+    return {**access, **({} if is_verbose else quiet)}
 
 
 def _check_guarded(host: str, *, has_tls: bool, has_access: bool) -> None:
@@ -401,11 +393,11 @@ def _run_cluster(
             metrics_port=metrics_port,
             kafka_port=kafka_port,
             listeners=guarded.listeners(local_cluster.broker_name(number)),
+            others=_others(guarded, is_verbose=is_verbose),
+            is_insecure=guarded.is_insecure,
         )
         paths[-1].write_text(text, encoding="utf-8")
-    environment = {} if is_verbose else {"MILLRACE_BROKER__LOGGING__LEVEL": "warning"}
-    environment |= guarded.environment
-    cluster = local_cluster.LocalCluster(paths, environment, output)
+    cluster = local_cluster.LocalCluster(paths, output)
     try:
         ready = cluster.start(in_turn=is_first)
         web_address = ""

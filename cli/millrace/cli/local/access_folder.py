@@ -1,12 +1,9 @@
 """The folder of `millrace up --access`: rules, tokens, and a first token that may do everything."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from millrace.cli.files.token_store import add_token, write_privately
-
-if TYPE_CHECKING:
-    from millrace.core.broker_config import AccessConfig
 
 FIRST: Final = "admin"
 """Who has the first token."""
@@ -43,20 +40,9 @@ class AccessFolder(NamedTuple):
     first_token: Path
 
     @property
-    def environment(self) -> dict[str, str]:
-        """The same for processes of brokers."""
-        prefix = "MILLRACE_BROKER__ACCESS__"
-        return {
-            f"{prefix}RULES_FILE": str(self.rules),
-            f"{prefix}TOKENS_FILE": str(self.tokens),
-        }
-
-    @property
-    def config(self) -> "AccessConfig":
-        """What brokers are told of it."""
-        from millrace.core.broker_config import AccessConfig
-
-        return AccessConfig(rules_file=str(self.rules), tokens_file=str(self.tokens))
+    def settings(self) -> dict[str, str]:
+        """What brokers are told of it: the section `[access]`."""
+        return {"rules_file": str(self.rules), "tokens_file": str(self.tokens)}
 
 
 def access_folder(path: Path) -> AccessFolder:

@@ -8,7 +8,6 @@ is here (`parent_process`).
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -69,6 +68,8 @@ def configuration(
     metrics_port: int,
     kafka_port: int = -1,
     listeners: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    others: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    is_insecure: bool = False,
 ) -> str:
     """Return the TOML file of one broker.
 
@@ -79,10 +80,18 @@ def configuration(
         metrics_port: likewise; -1: none.
         kafka_port: likewise, for clients of Kafka.
         listeners: other settings of them, by their names.
+        others: settings of sections that are not here, by their names.
+        is_insecure: whether it starts where others reach it in plain text, or without rules.
     """
     apart = number * PORTS_APART
     return _HEADER + "\n".join(
         (
+            f"insecure = {json.dumps(is_insecure)}",
+            *(
+                f"{name}.{inner} = {json.dumps(text)}"
+                for name, section in others.items()
+                for inner, text in section.items()
+            ),
             f"log_dirs = {json.dumps(list(log_dirs))}",
             "[node]",
             f'name = "{broker_name(number)}"',
@@ -113,14 +122,13 @@ class LocalCluster:
     """The processes of the brokers: `start` them, then `supervise`, and `stop` whatever happened.
 
     Args:
-        environment: of the processes, beside this one's.
+        paths: of their files of settings.
         output: format of their errors when they do not start.
     """
 
-    def __init__(self, paths: Sequence[Path], environment: dict[str, str], output: str) -> None:
+    def __init__(self, paths: Sequence[Path], output: str) -> None:
         self._paths = paths
         self._output = output
-        self._environment = os.environ | environment
         self._processes: dict[Path, subprocess.Popen[bytes]] = {}
         self._stopping = threading.Event()
 
@@ -200,7 +208,6 @@ class LocalCluster:
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=self._environment,
         )
 
     def _wait_until_ready(self, path: Path) -> Ready:
