@@ -15,7 +15,8 @@ from tests.fakes.kafka_batches import HEADER_BYTES as KAFKA_BYTES
 from tests.fakes.kafka_batches import sealed, with_fields
 from tests.unit.core.records.batches import LIMITS, TOPIC_PARTITION, open_whole, resealed
 
-from millrace.broker.kafka.stored_batches import _bodies, _walk
+from millrace.broker.kafka.stored_batches import _bodies
+from millrace.broker.rpc.converted_batches import walk as walk_stored
 from millrace.core.errors import MillraceError
 from millrace.core.ids import LeaderEpoch, Offset
 from millrace.core.records import batch, kafka_batch, kafka_compression, kafka_walk
@@ -121,7 +122,7 @@ def fuzz_kafka_stored(data: bytes) -> None:
     pieces = _bodies(view)
     assert pieces is None or sum(map(len, pieces)) <= len(data)
     try:
-        batches = list(_walk(view))
+        batches = list(walk_stored(view))
     except MillraceError:
         return
     assert sum(len(found.data) for found in batches) <= len(data)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.cluster import Cluster
 from tests.integration.cli.command_line import CommandLine
+from tests.integration.conftest import StartBroker
 from tests.integration.raw_client import RawClient
 from tests.integration.running_broker import START_SECONDS_MAX, RunningBroker, wait_until
 from tests.releases.directory import (
@@ -24,8 +25,14 @@ from tests.releases.directory import (
 from tests.releases.last import unpacked
 
 from millrace.client import SyncAdmin, SyncConsumer, SyncProducer
+from millrace.core.ids import TopicPartition
 from millrace.core.metadata.model import SideAddresses
 from millrace.core.metadata.objects.encoding import encode_cluster
+from millrace.core.records.batch import walk
+from millrace.core.records.header import COLUMNS_FORMAT, KAFKA_FORMAT, BatchHeader
+
+CREDIT = 20_000
+"""Of a reader by hand: a few batches."""
 
 
 @pytest.mark.parametrize("archive", archives(), ids=lambda path: path.name.partition(".tar")[0])
@@ -123,3 +130,59 @@ def test_programs_of_the_last_release_write_and_read_as_before(
     reading = ("consume", topic_name, "--group", topic_name, "--max", "100")
     read = [line for _ in range(2) for line in run(*reading).splitlines()]
     assert sorted(read) == sorted(values), "the group goes on where it was"
+
+
+def test_programs_of_the_last_release_read_what_clients_of_kafka_wrote(
+    start_broker: StartBroker, topic_name: str, tmp_path: Path
+) -> None:
+    """They know no batches of Kafka's: the broker converts them (K6)."""
+    kafka = pytest.importorskip("confluent_kafka")
+    broker = start_broker({"listeners.clients_kafka.port": 0})
+    values = [b"%d" % number + b"x" * (number % 90) for number in range(3000)]
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic(topic_name, 1, 1)
+        place = TopicPartition(admin.describe_topics([topic_name])[topic_name].topic_id, 0)
+    for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
+        settings = {
+            "bootstrap.servers": broker.kafka_address,
+            "compression.type": codec,
+            "batch.num.messages": 97,
+            "enable.idempotence": True,
+        }
+        producer = kafka.Producer(settings)
+        some = values[600 * number : 600 * (number + 1)]
+        for value in some[:300]:
+            producer.produce(topic_name, value, b"key", 0)
+        assert producer.flush(60) == 0
+        with SyncProducer(broker.address, compression=codec) as ours:
+            for value in some[300:]:
+                ours.send(topic_name, value, b"key", partition=0)
+    release = unpacked(tmp_path)
+    done = subprocess.run(
+        [
+            *(*release.python, "-m", "millrace.cli", "consume", topic_name, "--group", "old"),
+            *("--max", "3000"),
+        ],
+        env={**os.environ, **release.environment, "MILLRACE_BOOTSTRAP": broker.address},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.splitlines() == values
+    with RawClient(broker.address) as client:
+        for known, formats in ((0, {COLUMNS_FORMAT}), (2, {COLUMNS_FORMAT, KAFKA_FORMAT})):
+            session = client.fetch(timeout=60)
+            session.ask([(1, place, 0)], credit=CREDIT, batch_format_max=known)
+            found: list[BatchHeader] = []
+            for _, data in session.answers():
+                found += [header for header, _ in walk(data)]
+                if found and found[-1].next_offset == len(values):
+                    break
+                assert len(data) <= CREDIT
+                session.ask(credit=len(data))
+            session.close()
+            assert {header.format for header in found} == formats
+            assert [header.base_offset for header in found[1:]] == [
+                header.next_offset for header in found[:-1]
+            ]

@@ -33,8 +33,9 @@ class KafkaConfig:
     )
     converted_bytes_max: int = setting(
         64 << 20,
-        "Most memory of one listener for batches of Millrace's clients that it has converted to "
-        "Kafka's format, as several readers of a topic ask for the same. 0: none is kept.",
+        "Most memory of one listener for batches that it has converted, as several readers of a "
+        "topic ask for the same: those of Millrace's clients for Kafka's, and those of Kafka's for "
+        "Millrace's of earlier releases, which do not know them. 0: none is kept.",
         unit=Unit.BYTES,
         minimum=0,
         maximum=1 << 40,

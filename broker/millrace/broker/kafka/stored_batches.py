@@ -1,38 +1,25 @@
 """Stored batches as Kafka's readers get them.
 
 A batch of format 2 is Kafka's own behind a header of 96 bytes: a reader gets the bytes after it as
-they were read, without a copy. One of format 1 is converted, on the threads that check batches, a
-few at a time: so a thread is soon free for others, and inflates one batch at a time.
-
-What was converted last is kept. Readers of one partition that come at the same time wait for each
-other: all groups that read a topic ask for the same batches as soon as they are committed. A batch
-is known by its header, which has the checksum of its bytes.
+they were read, without a copy. One of format 1 is converted (`rpc/converted_batches`).
 """
 
-import asyncio
 import struct
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from itertools import cycle
-from typing import Final, NamedTuple
-from weakref import WeakValueDictionary
+from collections.abc import Sequence
+from typing import Final
 
-from millrace.core.errors import MillraceError
+from millrace.broker.rpc.converted_batches import ConvertedBatches, Stored, walk
 from millrace.core.ids import TopicPartition
 from millrace.core.records.compression import Codec
 from millrace.core.records.header import (
     HEADER_BYTES,
     KAFKA_MAGIC,
-    Attributes,
+    BatchHeader,
     Buffer,
-    parse_header,
     verify_body,
 )
 from millrace.core.records.kafka_records import to_kafka
-from millrace.runtime.mailbox import Worker
 
-_PREFIX: Final = struct.Struct("<4sIIIIH")
-"""The magic, the bytes of the body, three numbers of no use here, and the attributes."""
 _BEGIN: Final = struct.Struct("<4sI")
 _PIECES_MAX: Final = 32
 """Pieces of an answer that are not joined, however small they are."""
@@ -40,10 +27,6 @@ _PIECE_BYTES_MIN: Final = 4 << 10
 """Mean size of pieces that are not joined, however many they are."""
 _AT_ONCE: Final = 1000
 """Batches that the event loop looks at in one go, which takes a millisecond."""
-_JOB_BYTES: Final = 128 << 10
-"""Stored bytes that a thread converts at a time, except for a larger batch."""
-
-_Key = tuple[TopicPartition, bytes]
 
 
 class ZstdNotKnownError(Exception):
@@ -54,38 +37,20 @@ class _TooManyError(Exception):
     """There are more batches than the event loop has time for."""
 
 
-class _Stored(NamedTuple):
-    """A stored batch.
+class StoredBatches(ConvertedBatches):
+    """Makes Kafka's batches of stored ones. It belongs to the event loop."""
 
-    Attributes:
-        data: all of it.
-        is_kafkas: whether its body is a batch of Kafka's.
-        codec: of its body.
-    """
+    def known(self, batch: Stored) -> Buffer | None:
+        """Implement `ConvertedBatches`."""
+        return batch.data[HEADER_BYTES:] if batch.is_kafkas else None
 
-    data: memoryview
-    is_kafkas: bool
-    codec: int
-
-    @property
-    def header(self) -> bytes:
-        return bytes(self.data[:HEADER_BYTES])
-
-
-class StoredBatches:
-    """Makes Kafka's batches of stored ones. It belongs to the event loop.
-
-    Args:
-        workers: the threads that convert.
-        kept_bytes_max: of converted batches that are kept.
-    """
-
-    def __init__(self, workers: Sequence[Worker], kept_bytes_max: int) -> None:
-        self._workers = cycle(workers)
-        self._kept_bytes_max = kept_bytes_max
-        self._kept: OrderedDict[_Key, Buffer] = OrderedDict()
-        self._kept_bytes = 0
-        self._locks: WeakValueDictionary[TopicPartition, asyncio.Lock] = WeakValueDictionary()
+    @staticmethod
+    def converted(
+        topic_partition: TopicPartition, header: BatchHeader, batch: memoryview
+    ) -> Buffer:
+        """Implement `ConvertedBatches`."""
+        verify_body(topic_partition, header, batch)
+        return to_kafka(header, batch)
 
     async def in_kafkas_form(
         self, topic_partition: TopicPartition, stored: Buffer, bytes_max: int, *, knows_zstd: bool
@@ -107,84 +72,13 @@ class StoredBatches:
             try:
                 pieces = _bodies(view, _AT_ONCE)
             except _TooManyError:
-                pieces = await next(self._workers).call(_bodies, view)
+                pieces = await self.worker.call(_bodies, view)
             if pieces is not None:
                 return pieces
-        batches = list(_walk(view))
+        batches = list(walk(view))
         if not knows_zstd and any(batch.codec == Codec.ZSTD for batch in batches):
             raise ZstdNotKnownError
-        lock = self._locks.get(topic_partition)
-        if lock is None:
-            lock = self._locks[topic_partition] = asyncio.Lock()
-        async with lock:
-            return await self._converted(topic_partition, batches, bytes_max)
-
-    async def _converted(
-        self, topic_partition: TopicPartition, batches: list[_Stored], bytes_max: int
-    ) -> list[Buffer]:
-        pieces: list[Buffer] = []
-        size = 0
-        made: dict[_Key, Buffer] = {}  # Also what is too large to be kept.
-        for number, batch in enumerate(batches):
-            piece: Buffer | None
-            if batch.is_kafkas:
-                piece = batch.data[HEADER_BYTES:]
-            else:
-                key = topic_partition, batch.header
-                piece = made.pop(key, None) or self._find(key)
-                if piece is None:
-                    try:
-                        made = await self._convert_from(topic_partition, batches, number)
-                    except MillraceError:
-                        if not pieces:
-                            raise
-                        break  # What precedes it can be read.
-                    piece = made.pop(key)
-            if pieces and size + len(piece) > bytes_max:
-                break
-            pieces.append(piece)
-            size += len(piece)
-        return pieces
-
-    async def _convert_from(
-        self, topic_partition: TopicPartition, batches: list[_Stored], begin: int
-    ) -> dict[_Key, Buffer]:
-        """Convert a batch and a few of the next ones; return what was made, and keep it."""
-        job: list[_Stored] = []
-        size = 0
-        for batch in batches[begin:]:
-            if job and size + len(batch.data) > _JOB_BYTES:
-                break
-            if not batch.is_kafkas and (topic_partition, batch.header) not in self._kept:
-                job.append(batch)
-                size += len(batch.data)
-        converted: list[Buffer | MillraceError] = await next(self._workers).call(
-            _convert, topic_partition, [batch.data for batch in job]
-        )
-        made: dict[_Key, Buffer] = {}
-        for batch, outcome in zip(job, converted, strict=False):
-            if isinstance(outcome, MillraceError):
-                if not made:
-                    raise outcome
-                break
-            key = topic_partition, batch.header
-            made[key] = outcome
-            self._keep(key, outcome)
-        return made
-
-    def _find(self, key: _Key) -> Buffer | None:
-        found = self._kept.get(key)
-        if found is not None:
-            self._kept.move_to_end(key)
-        return found
-
-    def _keep(self, key: _Key, converted: Buffer) -> None:
-        replaced = self._kept.pop(key, None)
-        self._kept_bytes += len(converted) - (0 if replaced is None else len(replaced))
-        self._kept[key] = converted
-        while self._kept_bytes > self._kept_bytes_max:
-            _, dropped = self._kept.popitem(last=False)
-            self._kept_bytes -= len(dropped)
+        return await self.take(topic_partition, batches, bytes_max)
 
 
 def _bodies(stored: memoryview, batches_max: int | None = None) -> list[Buffer] | None:
@@ -209,36 +103,3 @@ def _bodies(stored: memoryview, batches_max: int | None = None) -> list[Buffer] 
     if len(pieces) > _PIECES_MAX and size < len(pieces) * _PIECE_BYTES_MIN:
         return [b"".join(pieces)]
     return pieces
-
-
-def _walk(stored: memoryview) -> Iterator[_Stored]:
-    """Yield the stored batches without a look at their checksums.
-
-    Raises:
-        CorruptBatchError, UnsupportedFormatError: there is something else.
-    """
-    at = 0
-    while at + HEADER_BYTES <= len(stored):
-        magic, length, _, _, _, attributes = _PREFIX.unpack_from(stored, at)
-        end = at + HEADER_BYTES + length
-        if magic[:-1] != KAFKA_MAGIC[:-1] or end > len(stored):
-            parse_header(stored, at)  # Says what is wrong with it, if that is seen in the header.
-            return
-        yield _Stored(stored[at:end], magic == KAFKA_MAGIC, attributes & Attributes.CODEC_MASK)
-        at = end
-
-
-def _convert(
-    topic_partition: TopicPartition, batches: Sequence[memoryview]
-) -> list[Buffer | MillraceError]:
-    """Convert batches; the last outcome may be an error. On a thread."""
-    converted: list[Buffer | MillraceError] = []
-    for batch in batches:
-        try:
-            header = parse_header(batch)
-            verify_body(topic_partition, header, batch)
-            converted.append(to_kafka(header, batch))
-        except MillraceError as error:
-            converted.append(error.with_traceback(None))  # It refers to this frame.
-            break
-    return converted

@@ -16,6 +16,7 @@ from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.calls import Calls
 from millrace.broker.rpc.client_listener import ClientListener, Service, StreamingService
 from millrace.broker.rpc.cluster import ClusterService
+from millrace.broker.rpc.converted_batches import ColumnBatches
 from millrace.broker.rpc.fetch import FetchService
 from millrace.broker.rpc.groups import GroupsService
 from millrace.broker.rpc.joining import Joining
@@ -116,6 +117,7 @@ class ClientServices:
             limits=limits,
             metrics=self.metrics,
             quotas=self.quotas,
+            columns=ColumnBatches(self.checkers, self.config.kafka.converted_bytes_max),
             calls=calls,
         )
         cluster = ClusterService(

@@ -12,6 +12,7 @@ from millrace.broker.replica.reader import LogReader
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.segment import ReadPlan
 from millrace.core.ids import Offset
+from millrace.core.records.header import Buffer
 from millrace.core.records.markers import AbortedTransaction
 from millrace.core.replica.fetch.session import FetchPosition
 from millrace.core.replica.fetch.session_reader import LookBack, ReadElsewhere, SendBatches
@@ -33,12 +34,16 @@ class Plan:
     Attributes:
         read: where the batches lie; None: there are none.
         ending: why the partition leaves the session: the reader opens another position.
+        data: the batches themselves, where they are converted; None: they are not read yet.
+        end: the offset after the batches.
         aborted: the aborted transactions in the batches, for a reader of committed records.
         is_empty: whether there is nothing but offsets to send.
         length: bytes of the batches.
     """
 
-    __slots__ = ("aborted", "ending", "is_empty", "length", "partition", "position", "read")
+    __slots__ = (
+        "aborted", "data", "end", "ending", "is_empty", "length", "partition", "position", "read",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -46,8 +51,14 @@ class Plan:
         partition: Partition,
         read: ReadPlan | None = None,
         ending: LookBack | ReadElsewhere | None = None,
+        *,
         aborted: Sequence[AbortedTransaction] = (),
+        converted: tuple[Buffer, Offset] | None = None,
     ) -> None:
+        self.data: Buffer | None = None
+        self.end = position.fetch_offset if read is None else read.end_offset
+        if converted is not None:
+            self.data, self.end = converted
         self.position = position
         self.partition = partition
         self.read = read
@@ -55,6 +66,8 @@ class Plan:
         self.aborted = aborted
         self.is_empty = read is None and ending is None
         self.length = 0 if read is None else read.length
+        if self.data is not None:
+            self.length = len(self.data)
 
     def tell(self) -> TellableOffsets:
         """Return the partition's offsets, and note that the reader is told them."""

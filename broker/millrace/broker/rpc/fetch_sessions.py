@@ -8,7 +8,9 @@ one response. A position at a leader that does not know of its election yet wait
 (`EarlyRequests`).
 
 Stored batches are sent without a look at their bytes, unless the reader says that one came damaged:
-then they are verified first, and a damaged log goes offline (P65).
+then they are verified first, and a damaged log goes offline (P65). For a reader of an earlier
+release, what it does not know is converted (K6), as early as when the response is planned: that
+tells its size.
 
 A reader that exceeds a quota gets its answer, which says how long it waits for the next one
 (`Throttle`).
@@ -27,6 +29,7 @@ from millrace.broker.replica.partitions import Partitions
 from millrace.broker.replica.reader import LogReader
 from millrace.broker.rpc.broker_calls import check_id
 from millrace.broker.rpc.calls import Calls
+from millrace.broker.rpc.converted_batches import ColumnBatches
 from millrace.broker.rpc.fetch_plans import Plan, find_aborted, find_batches
 from millrace.broker.rpc.lags import Lags
 from millrace.broker.rpc.partition_errors import wire_error
@@ -53,7 +56,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.quotas.quota import QuotaKind
-from millrace.core.records.header import Buffer
+from millrace.core.records.header import KAFKA_FORMAT, Buffer
 from millrace.core.replica.fetch.catch_up import CatchUpAllowance
 from millrace.core.replica.fetch.session import (
     PARTITIONS_IN_RESPONSE,
@@ -92,6 +95,7 @@ class SessionService:
     Attributes:
         calls: of the listener.
         quotas: of clients; None: followers have none (P72).
+        columns: converts for readers of earlier releases; None: followers know every format.
         replication: settings for followers; None: it serves consumers.
     """
 
@@ -103,6 +107,7 @@ class SessionService:
     metrics: BrokerMetrics
     calls: Calls
     quotas: Quotas | None
+    columns: ColumnBatches | None = None
     replication: ReplicationConfig | None = None
 
     def __post_init__(self) -> None:
@@ -172,6 +177,7 @@ class FetchStream:
             None if quotas is None else quotas.throttle(QuotaKind.REQUEST, caller, lambda: None)
         )
         self._is_configured = False
+        self._columns: ColumnBatches | None = None  # For a reader that knows those alone.
         self._reader = SessionReader()
         self._has_room = asyncio.Event()
         self._pause_ms = 0  # Pause of followers that have got enough for now.
@@ -259,6 +265,8 @@ class FetchStream:
                 )
             )
             self._reader = self._identify(settings)
+            if settings.batch_format_max < KAFKA_FORMAT:
+                self._columns = self._service.columns
         work = self._service.turns.work()
         for handle in request.remove:
             await work.give_way()
@@ -485,16 +493,28 @@ class FetchStream:
                 return None
             return Plan(position, partition, ending=None if isinstance(found, AtEnd) else found)
         offset, log_reader = position.fetch_offset, self._service.reader
-        read = await find_batches(log_reader, log, offset, room.max_bytes(position), found)
+        bytes_max = room.max_bytes(position)
+        read = await find_batches(log_reader, log, offset, bytes_max, found)
         if read is None:
             return Plan(position, partition)
-        self._session.check_window(position, read.length)
         if position.must_verify:
             await log_reader.call(read.segment.log_dir, log.reader.verify, read)
+        converted = None
+        if self._columns is not None:
+            reads = [(log, read)]
+            (data,) = log_reader.read_cached(reads) or await log_reader.read(reads)
+            if isinstance(data, MillraceError):
+                raise data
+            if len(data) != read.length:  # Deleted meanwhile: that is an error, next time.
+                return await self._plan_partition(position, partition, room, now)
+            place = position.topic_partition
+            converted = await self._columns.in_columns(place, data, read.end_offset, bytes_max)
+        length = read.length if converted is None else len(converted[0])
+        self._session.check_window(position, length)
         if not self._reader.read_committed:
-            return Plan(position, partition, read)
+            return Plan(position, partition, read, converted=converted)
         aborted = await find_aborted(log_reader, log, offset, read)
-        return Plan(position, partition, read, aborted=aborted)
+        return Plan(position, partition, read, aborted=aborted, converted=converted)
 
     async def _respond(self, plans: list[Plan]) -> None:
         session = self._session
@@ -503,7 +523,11 @@ class FetchStream:
             partitions = self._refused[:PARTITIONS_IN_RESPONSE]
             del self._refused[:PARTITIONS_IN_RESPONSE]
             self._has_room.set()
-        reads = [(plan.partition.log, plan.read) for plan in plans if plan.read is not None]
+        reads = [
+            (plan.partition.log, plan.read)
+            for plan in plans
+            if plan.read is not None and plan.data is None
+        ]
         metrics = self._service.metrics.requests
         begun, begun_s = self._thread_time_ns(), host.monotonic_s()
         batches = self._service.reader.read_cached(reads)
@@ -516,7 +540,9 @@ class FetchStream:
         sent = []
         unused = iter(batches)
         for plan in plans:
-            data: Buffer | MillraceError = b"" if plan.read is None else next(unused)
+            data: Buffer | MillraceError = plan.data or b""
+            if plan.read is not None and plan.data is None:
+                data = next(unused)
             position = plan.position
             if session.positions.get(position.handle) is not position:
                 continue  # The reader left, or sought, while the disk was read.
@@ -530,7 +556,7 @@ class FetchStream:
             if plan.ending is not None:
                 self._leave(position.handle)
             if plan.read is not None:
-                self._on_sent(plan, plan.read.end_offset)
+                self._on_sent(plan, plan.end)
         header = pb.FetchHeader(partitions=partitions)
         if self._throttle is not None:
             size = sum(map(len, sent))

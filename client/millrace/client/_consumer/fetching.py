@@ -42,6 +42,7 @@ from millrace.core.errors import (
 )
 from millrace.core.ids import NO_BROKER, BrokerId, LeaderEpoch, MonotonicMs, Offset, TopicPartition
 from millrace.core.isolation import READ_COMMITTED
+from millrace.core.records.header import KAFKA_FORMAT
 from millrace.proto.v1 import fetch_pb2
 from millrace.runtime import host
 from millrace.runtime.clock import monotonic_now
@@ -87,6 +88,7 @@ class Fetching:
             window_bytes=config.fetch_max_bytes,
             rack=config.client_rack,
             isolation_level=level_of(config.isolation),
+            batch_format_max=KAFKA_FORMAT,
         )
         self.loop = loop
         self.counters = counters

@@ -240,6 +240,34 @@ def cut(
     return write(topic_partition, records.slice(before), wanted)
 
 
+def in_columns(
+    topic_partition: TopicPartition, header: BatchHeader, batch: Buffer
+) -> RewrittenBatch:
+    """Return a batch of Kafka's as one of columns, for readers that know no other (K6).
+
+    Columns have no word for a record without a time: such a record has the batch's largest, or if
+    none has one, that of 1970.
+
+    Args:
+        topic_partition: of the batch.
+        header: of the batch.
+        batch: all of it, as a broker keeps it.
+
+    Raises:
+        CorruptBatchError, UnsupportedFormatError, InvalidRecordError: the batch is not what its
+            leader accepted.
+        MessageTooLargeError: columns of it are more bytes than the format can hold.
+    """
+    records = open_batch(topic_partition, header, batch, header.inflated_length)
+    times = numbers_of(records.column("timestamp"))
+    lacking = times == NO_TIMESTAMP
+    if lacking.any():
+        at = records.schema.get_field_index("timestamp")
+        told = int64s_of(np.where(lacking, empty_time(header), times))
+        records = records.set_column(at, records.schema.field(at), told)
+    return write(topic_partition, records, replace(Stamp.of(header), format=COLUMNS_FORMAT))
+
+
 @cache
 def _compressor(codec: int) -> Compressor:
     return Compressor(CODEC_NAMES[codec])

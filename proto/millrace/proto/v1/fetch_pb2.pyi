@@ -46,7 +46,7 @@ class FollowerProgress(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., compacted_offset: _Optional[int] = ...) -> None: ...
 
 class FetchSettings(_message.Message):
-    __slots__ = ("min_bytes", "max_wait_ms", "isolation_level", "rack", "replica_id", "replica_broker_epoch", "response_bytes_max", "window_bytes", "features")
+    __slots__ = ("min_bytes", "max_wait_ms", "isolation_level", "rack", "replica_id", "replica_broker_epoch", "response_bytes_max", "window_bytes", "features", "batch_format_max")
     MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class FetchSettings(_message.Message):
     RESPONSE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FORMAT_MAX_FIELD_NUMBER: _ClassVar[int]
     min_bytes: int
     max_wait_ms: int
     isolation_level: IsolationLevel
@@ -65,7 +66,8 @@ class FetchSettings(_message.Message):
     response_bytes_max: int
     window_bytes: int
     features: _containers.RepeatedCompositeFieldContainer[_common_pb2.Feature]
-    def __init__(self, min_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., rack: _Optional[str] = ..., replica_id: _Optional[int] = ..., replica_broker_epoch: _Optional[int] = ..., response_bytes_max: _Optional[int] = ..., window_bytes: _Optional[int] = ..., features: _Optional[_Iterable[_Union[_common_pb2.Feature, _Mapping]]] = ...) -> None: ...
+    batch_format_max: int
+    def __init__(self, min_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., rack: _Optional[str] = ..., replica_id: _Optional[int] = ..., replica_broker_epoch: _Optional[int] = ..., response_bytes_max: _Optional[int] = ..., window_bytes: _Optional[int] = ..., features: _Optional[_Iterable[_Union[_common_pb2.Feature, _Mapping]]] = ..., batch_format_max: _Optional[int] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
     __slots__ = ("handle", "topic_id", "partition", "fetch_offset", "current_leader_epoch", "last_fetched_epoch", "max_bytes", "log_start_offset", "from_leader", "end_offset", "verify_until")

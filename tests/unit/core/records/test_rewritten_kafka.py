@@ -22,7 +22,7 @@ from millrace.core.records.header import (
     verify_body,
 )
 from millrace.core.records.kafka_batch import read_header
-from millrace.core.records.rewriting import RewrittenBatch, Stamp, cut, write
+from millrace.core.records.rewriting import RewrittenBatch, Stamp, cut, in_columns, write
 
 RECORDS = [
     Record(b"first" * 20, b"k1", NOON + 1),
@@ -73,6 +73,30 @@ def test_a_batch_stays_one_of_kafkas_and_its_records_their_offsets(codec: str) -
     assert (header.leader_epoch, kafka.leader_epoch) == (2, 2)
     assert (kafka.producer_id, kafka.producer_epoch, kafka.base_sequence) == (7, 1, 20)
     assert header.last_sequence == 99
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_for_readers_of_columns_alone_a_batch_is_one_with_the_same_records(codec: str) -> None:
+    header, batch = batch_of(*RECORDS * 5, codec=codec, in_transaction=True)
+    written = in_columns(TOPIC_PARTITION, header, batch)
+    assert open_whole(whole(written)) == open_whole(batch)
+    told = written.header
+    assert (told.format, told.codec) == (COLUMNS_FORMAT, header.codec)
+    assert (told.base_offset, told.next_offset, told.leader_epoch) == (40, 60, 2)
+    assert (told.producer_id, told.producer_epoch, told.base_sequence) == (7, 1, 20)
+    assert told.is_transactional
+
+
+def test_for_readers_of_columns_alone_a_record_without_a_time_has_the_batchs_largest_or_1970() -> (
+    None
+):
+    for times, told in (([-1, NOON, -1], [NOON] * 3), ([-1, -1], [0, 0]), ([5, -1], [5, 5])):
+        header, batch = batch_of(*(Record(timestamp=time) for time in times))
+        written = in_columns(TOPIC_PARTITION, header, batch)
+        assert open_whole(whole(written)).column("timestamp").to_pylist() == told
+    header, batch = batch_of(Record(timestamp=-1), append_timestamp=NOON + 99)
+    written = in_columns(TOPIC_PARTITION, header, batch)
+    assert open_whole(whole(written)).column("timestamp").to_pylist() == [NOON + 99]
 
 
 def test_records_without_a_time_stay_without() -> None:
