@@ -5,13 +5,12 @@ same producer wait behind it. Then the leader judges them in the order of their 
 one opens the transaction here, and the others belong to it.
 
 While the producer's transaction of an earlier epoch is still open here (T2), the coordinator is
-asked, too. It agrees when that one is over in all its partitions. Then all batches are judged
-again, and the first one asks again: a guard must be older than the question. The same happens if a
-marker of that earlier transaction is written here while the coordinator is asked, or another broker
-leads meanwhile: either makes the guard void, and says nothing about the transaction.
+asked, too. It agrees when that one is over in all its partitions, so its marker is written here.
+If it is still open, no coordinator knows of it: it hangs. Then the leader refuses the batch, and
+its producer tries again after its pause.
 
-If an earlier transaction is still open here although the coordinator agrees, no coordinator knows
-of it: it hangs. Then the batch is refused, and its producer tries again after its pause.
+What makes the guard void meanwhile, or another leader, says nothing about the transaction: all
+batches are judged again, and the first one asks again.
 
 The bounds are those of all requests: a waiting batch is unanswered, and holds its part of the
 request memory, until its request's time is up.
@@ -22,7 +21,7 @@ from functools import partial
 
 from millrace.broker.coordinator.transaction_joins import TransactionJoins, Writer
 from millrace.broker.replica.partition import Partition
-from millrace.core.errors import ConcurrentTransactionsError, MillraceError
+from millrace.core.errors import MillraceError
 from millrace.core.ids import ProducerId
 from millrace.core.records.header import BatchHeader
 from millrace.core.records.markers import BUMPING
@@ -65,13 +64,9 @@ class Joining:
         if queue is not None:
             queue.append(judge)
             return True
-        guard: JoinGuard | None = None
-        try:
-            guard = partition.leader.begin_joining(header, protocol)
-            if guard is None:
-                return False
-        except ConcurrentTransactionsError:
-            pass
+        guard = partition.leader.begin_joining(header, protocol)
+        if guard is None:
+            return False
         self._waiting[key] = [judge]
         writer = Writer(transactional_id, header.producer_id, header.producer_epoch, protocol)
         answered = partial(self._on_answer, partition, header, guard)
@@ -82,29 +77,16 @@ class Joining:
         self,
         partition: Partition,
         header: BatchHeader,
-        guard: JoinGuard | None,
+        guard: JoinGuard,
         error: MillraceError | None,
     ) -> None:
         first, *others = self._waiting.pop((partition, header.producer_id))
         if error is not None:
             first(error)
-        elif guard is None:
-            first(_hanging(partition, header))
         else:
             first(guard if _is_valid(partition, guard) else None)
         for judge in others:
             judge(None)
-
-
-def _hanging(partition: Partition, header: BatchHeader) -> ConcurrentTransactionsError | None:
-    """Return why a batch cannot join although the coordinator agrees; None: it may join."""
-    try:
-        partition.leader.begin_joining(header)
-    except ConcurrentTransactionsError as error:
-        return error
-    except MillraceError:  # As the batch will be told.
-        pass
-    return None
 
 
 def _is_valid(partition: Partition, guard: JoinGuard) -> bool:

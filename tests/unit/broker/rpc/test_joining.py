@@ -8,7 +8,6 @@ import pytest
 from millrace.broker.coordinator.transaction_joins import Done, Writer
 from millrace.broker.rpc.joining import Joining
 from millrace.core.errors import (
-    ConcurrentTransactionsError,
     InvalidProducerEpochError,
     MillraceError,
     NotLeaderError,
@@ -103,7 +102,6 @@ def test_the_first_batch_waits_for_the_coordinator_and_later_ones_behind_it() ->
 
 
 def test_a_marker_meanwhile_lets_the_first_batch_ask_again() -> None:
-    """Also one of a transaction before, in which nothing was written here."""
     late, made = guard(), guard()
     world = World(late, made)
     world.waits(FIRST, "first")
@@ -136,28 +134,6 @@ def test_a_refusal_is_the_first_batchs_and_others_ask_for_themselves() -> None:
     refusal = ProducerFencedError("another producer began")
     world.answer(refusal)
     assert world.judged == [("first", refusal), ("second", None)]
-
-
-def test_a_batch_of_a_later_transaction_waits_for_the_end_of_the_one_before() -> None:
-    """T2: the coordinator agrees once the markers are written; only then a guard is made."""
-    made = guard()
-    world = World(ConcurrentTransactionsError("open"), made, made)
-    assert world.waits(FIRST, "first")
-    world.answer()
-    assert world.judged.pop() == ("first", None)
-    assert world.waits(FIRST, "again")
-    world.answer()
-    assert world.judged == [("again", made)]
-
-
-def test_a_batch_is_refused_where_a_transaction_hangs() -> None:
-    """The coordinator agrees, as it knows nothing of it; to ask again at once would never end."""
-    still_open = ConcurrentTransactionsError("open")
-    world = World(still_open, still_open)
-    assert world.waits(FIRST, "first")
-    world.answer()
-    assert world.judged == [("first", still_open)]
-    assert not world.asked
 
 
 def test_a_batch_that_is_too_old_is_refused_at_once() -> None:

@@ -242,14 +242,17 @@ class ProducerStates:
     def must_join(self, batch: SequencedBatch) -> bool:
         """Whether a transactional batch would open a transaction here; its epoch comes first.
 
+        One of a higher epoch would, also while an earlier transaction is open: once that is over.
+
         Raises:
-            InvalidProducerEpochError, ConcurrentTransactionsError: as in `check`.
+            InvalidProducerEpochError: as in `check`.
         """
         entry = self._entries.get(batch.producer_id)
         if entry is None:
             return True
-        if batch.producer_epoch != entry.epoch:
-            self._check_epoch(batch, entry)
+        if batch.producer_epoch < entry.epoch:
+            raise _stale(batch, entry)
+        if batch.producer_epoch > entry.epoch:
             return True
         is_open = entry.first_offset != UNKNOWN_OFFSET
         return not is_open and all(
@@ -268,11 +271,7 @@ class ProducerStates:
 
     def _check_epoch(self, batch: SequencedBatch, entry: ProducerEntry) -> None:
         if batch.producer_epoch < entry.epoch:
-            raise InvalidProducerEpochError(
-                f"producer {batch.producer_id} wrote with epoch {entry.epoch} already, this batch "
-                f"is of epoch {batch.producer_epoch}: its transaction is over, or a newer "
-                "incarnation took its place"
-            )
+            raise _stale(batch, entry)
         if entry.first_offset != UNKNOWN_OFFSET:
             if not batch.attributes & _TRANSACTIONAL:
                 raise _outside(batch)
@@ -426,6 +425,14 @@ class ProducerStates:
         self._entries, ended = parse_snapshot(snapshot)
         self.transactions.replace_open(self._open())
         self.transactions.replace_ended(ended)
+
+
+def _stale(batch: SequencedBatch, entry: ProducerEntry) -> InvalidProducerEpochError:
+    return InvalidProducerEpochError(
+        f"producer {batch.producer_id} wrote with epoch {entry.epoch} already, this batch is of "
+        f"epoch {batch.producer_epoch}: its transaction is over, or a newer incarnation took its "
+        "place"
+    )
 
 
 def _outside(batch: SequencedBatch) -> InvalidTransactionStateError:

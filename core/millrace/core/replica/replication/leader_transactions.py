@@ -3,9 +3,10 @@
 A transaction's first batch in a partition is appended only once its coordinator has taken the
 partition into the transaction (P49): a late batch would open a transaction that nobody ends. The
 shell begins with `begin_joining`, asks the coordinator, and passes the guard to `append`. A guard
-is void after any other append of the producer, and after any marker for it: the coordinator's yes
-was for a transaction that may be over by then. Once the transaction is open here, its further
-batches need no guard.
+is void after any other append of the producer, and after a marker that may have ended its
+transaction: the coordinator's yes was for one that may be over by then. A marker that brings no
+higher epoch than the guard's ended the transaction before; without bumps (T14) nothing tells, so
+any marker counts. Once the transaction is open here, its further batches need no guard.
 
 The coordinator's markers are written when the transaction is decided (`append_markers`). Which of
 them are written, done already or refused is the rule of `ProducerStates.check_marker` (T1); this
@@ -108,14 +109,13 @@ class LeaderTransactions(LeaderOffsets):
             protocol: of the transaction.
 
         Returns:
-            What `append` needs once the coordinator has agreed, to be kept until then. None: the
-            coordinator need not be asked, as the transaction is open here, or the batch repeats
-            one that is in the log.
+            What `append` needs once the coordinator has agreed, to be kept until then; also while
+            the producer's transaction of an earlier epoch is open here (T2), as the coordinator
+            agrees when that one is over. None: the coordinator need not be asked, as the
+            transaction is open here, or the batch repeats one that is in the log.
 
         Raises:
             InvalidProducerEpochError: a newer incarnation of the producer has written.
-            ConcurrentTransactionsError: the producer's transaction of an earlier epoch is still
-                open here: wait for its marker (T2).
         """
         if not self.producers.must_join(header):
             return None
@@ -139,6 +139,19 @@ class LeaderTransactions(LeaderOffsets):
         """Whether nothing has made a guard void: the coordinator's yes counts."""
         valid = self._joining.get(guard.producer_id)
         return valid is not None and valid() is guard
+
+    def _void_ended(self, marker: Marker) -> None:
+        """Make the guard of a transaction void that a marker may have ended, without records here.
+
+        With bumps the epochs tell; without them the marker may be of any transaction (T14).
+        """
+        known = self._joining.get(marker.producer_id)
+        guard = None if known is None else known()
+        if guard is None:
+            return
+        is_bumping = guard.protocol == marker.protocol == BUMPING
+        if not is_bumping or marker.producer_epoch > guard.producer_epoch:
+            del self._joining[marker.producer_id]
 
     def _check_joined(self, header: BatchHeader, joined: JoinGuard | None) -> None:
         """Refuse a batch that would open a transaction of which its coordinator knows nothing."""
@@ -196,10 +209,7 @@ class LeaderTransactions(LeaderOffsets):
                 refusals.append(refusal.with_traceback(None))  # It refers to this frame.
                 continue
             refusals.append(None)
-            if decided is not None or marker.protocol != BUMPING:
-                # Without bumps the transaction that joins may be the one that the marker ends,
-                # though it has no records here (T14). With them the epochs tell.
-                self._joining.pop(marker.producer_id, None)
+            self._void_ended(marker)
             if decided is not None:
                 before.append((marker.producer_id, producers.entry(marker.producer_id)))
                 producers.end([decided], base_offset, now)

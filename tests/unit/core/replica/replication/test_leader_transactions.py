@@ -227,12 +227,50 @@ def test_the_epoch_is_checked_before_the_guard() -> None:
 def test_a_batch_of_a_higher_epoch_waits_for_the_marker_of_the_open_transaction() -> None:
     machine = leader()
     join(machine, batch())
-    with pytest.raises(ConcurrentTransactionsError):
-        machine.begin_joining(batch(epoch=1))
-    with pytest.raises(ConcurrentTransactionsError):
-        machine.append(batch(epoch=1), Acks.ALL, "b", WALL)
+    guard = machine.begin_joining(batch(epoch=1))
+    for joined in (guard, None):  # The coordinator may agree where the earlier one hangs.
+        with pytest.raises(ConcurrentTransactionsError):
+            machine.append(batch(epoch=1), Acks.ALL, "b", WALL, joined=joined)
     machine.append_markers([marker(1)], "m", WALL)
-    assert join(machine, batch(epoch=1)).base_offset == 11
+    assert machine.append(batch(epoch=1), Acks.ALL, "b", WALL, joined=guard).base_offset == 11
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_guard_outlives_the_marker_of_the_transaction_before(is_known: bool) -> None:
+    """Else a producer that goes on at once asks its coordinator twice in each transaction."""
+    machine = leader()
+    if is_known:
+        join(machine, batch())
+    guard = machine.begin_joining(batch(epoch=1))
+    assert guard is not None
+    machine.append_markers([marker(1)], "m", WALL)
+    assert machine.is_valid(guard)
+    machine.append(batch(epoch=1), Acks.ALL, "b", WALL, joined=guard)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_guard_is_void_after_the_marker_of_its_own_transaction(is_open: bool) -> None:
+    """It has no records here; the coordinator's yes was for a transaction that is over."""
+    machine = leader()
+    if is_open:
+        join(machine, batch())
+    guard = machine.begin_joining(batch(epoch=1))
+    machine.append_markers([marker(1), marker(2)], "m", WALL)
+    assert guard is not None
+    assert not machine.is_valid(guard)
+
+
+@pytest.mark.parametrize(
+    ("of_guard", "of_marker"), [(BUMPING, NOT_BUMPING), (NOT_BUMPING, BUMPING)]
+)
+def test_epochs_tell_transactions_apart_only_if_each_has_its_own(
+    of_guard: int, of_marker: int
+) -> None:
+    machine = leader()
+    guard = machine.begin_joining(batch(epoch=1), of_guard)
+    assert guard is not None
+    machine.append_markers([marker(1, protocol=of_marker)], "m", WALL)
+    assert not machine.is_valid(guard)
 
 
 # --- Markers (T1, P50) -----------------------------------------------------------------------
