@@ -480,6 +480,10 @@ class DiskFile:
     def close(self) -> None:
         pass
 
+    def remove(self) -> None:
+        self._disk.unlink(self._path)
+        self.retire()
+
     def retire(self) -> None:
         self._is_retired = True
 

@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from tests.fakes.appending_process import open_directory
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
+from tests.integration.running_broker import wait_until
 
 from millrace.broker.replica.mover import ReplicaMover
 from millrace.broker.storage.log import PartitionLog
@@ -32,6 +35,14 @@ def open_files(directory: Path) -> list[str]:
     return sorted(found)
 
 
+def wait_until_closed(directory: Path) -> None:
+    """Wait for the thread that closes removed files."""
+    wait_until(
+        lambda: not any("deleted" in open_file for open_file in open_files(directory)),
+        "removed files are closed",
+    )
+
+
 def log_of(directory: LogDirectory, value_bytes: int = 150) -> PartitionLog:
     log = directory.open_partition(TOPIC_PARTITION, CONFIG, NOW)
     for number in range(10):
@@ -53,9 +64,40 @@ def test_a_cut_log_has_one_descriptor_of_its_last_file(tmp_path: Path) -> None:
         assert open_files(tmp_path).count(name(6)) == 1, end
     log.writer.roll(NOW)
     log.retention.advance_log_start(Offset(8))
-    assert not [open_file for open_file in open_files(tmp_path) if "deleted" in open_file]
+    wait_until_closed(tmp_path)
     directory.close(clean=True)
     assert open_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("starts_over", [False, True])
+def test_nothing_waits_until_the_room_of_removed_segments_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts_over: bool
+) -> None:
+    """On ext4 that takes 0.3 s for a GB, in which the thread would append nothing."""
+    directory = open_directory(str(tmp_path))
+    log = log_of(directory)
+    close, is_free = os.close, threading.Event()
+
+    def slow_close(descriptor: int) -> None:
+        """Close; the last descriptor of a removed file takes its time, as on a large one."""
+        target = os.readlink(f"/proc/self/fd/{descriptor}")
+        if ".log" in target and target.endswith(" (deleted)"):
+            assert threading.current_thread() is not threading.main_thread()
+            is_free.wait(10)
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", slow_close)
+    try:
+        if starts_over:
+            log.truncation.start_over(Offset(100))
+        else:
+            log.retention.advance_log_start(Offset(8))
+        log.writer.append([stamped_batch(int(log.log_end_offset))], NOW)
+        assert any("deleted" in open_file for open_file in open_files(tmp_path))
+    finally:
+        is_free.set()
+    wait_until_closed(tmp_path)
+    directory.close(clean=True)
 
 
 def test_a_reader_does_not_open_a_file_again_that_is_deleted(tmp_path: Path) -> None:

@@ -62,6 +62,13 @@ class File(Protocol):
     def close(self) -> None:
         """Give the file back; it can still be read if its name is still there."""
 
+    def remove(self) -> None:
+        """Remove the file, and give it back for good; its room is free a moment later.
+
+        Nobody waits for that: a large file may take long. Calls under way go on with the file.
+        Later ones raise `FileNotFoundError`.
+        """
+
     def retire(self) -> None:
         """Give the file back for good, before another file takes its name.
 

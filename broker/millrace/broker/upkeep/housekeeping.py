@@ -2,7 +2,8 @@
 
 Each duty is a loop with its own interval, and one for each log directory that it touches: a disk
 that hangs delays only its own duties. Files are touched on the append thread of their directory
-(retention), or on another thread where that would hold up appends (checkpoints, trash, scrubbing).
+(retention, but for the room of what it removes), or on another thread where that would hold up
+appends (checkpoints, trash, scrubbing).
 Metrics wait for no disk at all.
 """
 

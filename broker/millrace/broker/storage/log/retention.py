@@ -2,6 +2,7 @@
 
 Segments are deleted whole, the oldest first, and never the active one. The new log start is durable
 before a file is removed, and before anybody sees it: followers and clients rely on it (P71).
+Appends wait until names are gone, and not until the room of large files is free.
 """
 
 from millrace.broker.storage.log.flusher import LogFlusher
@@ -90,7 +91,7 @@ class LogRetention:
             if not state.is_at_home(found):  # Appends do not wait for the other disk.
                 state.tier_leftovers.append(found.path)
             elif state.files.exists(found.path):
-                state.files.unlink(found.path)
+                found.file.remove()
             found.index.discard()
             state.segments = state.segments[1:]
             found.file.retire()  # A reader that opened it again would keep its bytes on the disk.

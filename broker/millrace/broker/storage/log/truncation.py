@@ -237,6 +237,8 @@ class LogTruncation:
         self._to_cut = None
         for found in given_up:
             found.index.discard()
+            if state.is_at_home(found) and state.files.exists(found.path):
+                found.file.remove()
             found.file.retire()
         new_beginning.carry_out(
             state.files, state.directory, state.topic_partition, self._checkpoints
