@@ -34,7 +34,7 @@ NEWS_IS_LATE: Final[Mutant] = mutant(
 MUTANTS = (
     mutant("a flush is told of and not done", "P13",
            "millrace.broker.replica.appender:Appender._flush_one",
-           "flushed_offset = self._measured(log.flusher.flush)",
+           "flushed_offset = log.flusher.flush()",
            "flushed_offset = log.log_end_offset"),
     mutant("all replicas are asked for, and only the leader is waited for", "P15",
            "millrace.broker.rpc.appends:Appends.append",

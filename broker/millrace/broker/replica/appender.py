@@ -1,7 +1,8 @@
 """The thread that writes: one for each log directory.
 
 It works in rounds. A round takes all waiting batches, writes them partition by partition, flushes
-the files of topics with `durability=fsync`, each once, and tells the loop. During a flush the next
+the files of topics with `durability=fsync`, each once and several at the same time
+(`flush_threads`), and tells the loop. During a flush the next
 round's batches gather: that is the group commit, and it needs no timer. Where followers fetch, the
 loop is told before the flush, too: they fetch meanwhile, and flush at the same time. A follower
 itself has nothing to tell its leader before its flush is done.
@@ -34,6 +35,7 @@ from math import ceil
 from typing import Any, Final, Protocol, TypeVar
 
 from millrace.broker import events
+from millrace.broker.replica.flush_threads import FlushThreads
 from millrace.broker.storage.log import PartitionLog
 from millrace.broker.storage.stamped_batch import StampedBatch
 from millrace.core.errors import (
@@ -124,7 +126,7 @@ class Appender(Submissions):
         may_append_cached: whether the loop may append, by the file system and the room there.
 
     Attributes:
-        observe_flush: called with the seconds of each flush of a round, on the append thread.
+        observe_flush: called with the seconds of each flush of a round, on the thread that flushes.
     """
 
     def __init__(
@@ -158,6 +160,9 @@ class Appender(Submissions):
         self._flushes_ms: deque[int] = deque(maxlen=FLUSHES_JUDGED)
         self._was_full = False
         self.observe_flush: Callable[[float], object] = lambda _: None
+        self._flushing: FlushThreads[tuple[Target, PartitionLog], Offset] = FlushThreads(
+            name, self._flush_one
+        )
         self._flusher = Worker(f"{name}-flush", mailbox)
         self._thread = host.current.start_thread(f"{name}-append", self._run)
 
@@ -217,6 +222,7 @@ class Appender(Submissions):
         """Finish the submitted work and end the threads; blocks meanwhile."""
         self._work.put(None)
         self._thread.join()
+        self._flushing.close()
         self._flusher.close()
 
     def _run(self) -> None:
@@ -355,30 +361,40 @@ class Appender(Submissions):
     def _flush(self, written_now: Sequence[Target] = ()) -> None:
         """Flush what a round has written, and what could not be flushed before."""
         owed, self._unflushed = self._unflushed, {}
-        for target, log in (owed | {target: target.log for target in written_now}).items():
-            if log.is_closed:
-                continue
-            try:
-                if self._failure is not None:
-                    raise self._failure
-                flushed_offset = self._flush_one(log)
-            except StorageBusyError as error:
-                self._unflushed[target] = log
-                self._flush_again_at = host.monotonic_s() + _FLUSH_AGAIN_SECONDS
-                if target not in owed:
-                    events.FLUSH_NOT_DONE.log(_log, error=error.message)
-            except StorageError as error:
-                self._on_refused(target, error)  # The log is dead, and so are all its appends.
-            else:
-                self._report(target, Flushed(flushed_offset))
+        logs = owed | {target: target.log for target in written_now}
+        open_logs = [(target, log) for target, log in logs.items() if not log.is_closed]
+        self._busy_since = monotonic_now()
+        try:
+            for (target, log), outcome in self._flushing.flush_all(open_logs):
+                self._on_flushed(target, log, outcome, was_owed=target in owed)
+        finally:
+            self._busy_since = None
 
-    def _flush_one(self, log: PartitionLog) -> Offset:
+    def _flush_one(self, one: tuple[Target, PartitionLog]) -> Offset:
+        _, log = one
+        if self._failure is not None:
+            raise self._failure
         begun = host.monotonic_s()
-        flushed_offset = self._measured(log.flusher.flush)
+        flushed_offset = log.flusher.flush()
         seconds = host.monotonic_s() - begun
         self._flushes_ms.append(ceil(seconds * 1000))
         self.observe_flush(seconds)
         return flushed_offset
+
+    def _on_flushed(
+        self, target: Target, log: PartitionLog, outcome: Offset | BaseException, *, was_owed: bool
+    ) -> None:
+        if isinstance(outcome, StorageBusyError):
+            self._unflushed[target] = log
+            self._flush_again_at = host.monotonic_s() + _FLUSH_AGAIN_SECONDS
+            if not was_owed:
+                events.FLUSH_NOT_DONE.log(_log, error=outcome.message)
+        elif isinstance(outcome, StorageError):
+            self._on_refused(target, outcome)  # The log is dead, and so are all its appends.
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        else:
+            self._report(target, Flushed(outcome))
 
     def _measured(self, job: Callable[..., _T], *args: Any) -> _T:
         self._busy_since = monotonic_now()
