@@ -202,6 +202,7 @@ NOT_AUDITED = {
     "Replica.Fetch": "a follower reads",
     "Replica.DescribeLags": "a broker reads",
     "Replica.JoinTransaction": "a broker, for a producer that writes",
+    "Replica.FindTransaction": "a broker, for a person who ends what hangs",
     "Replica.WriteMarkers": "a broker, for a transaction that is decided",
     "SharedTransactions.OpenSharedTransaction": "an application begins to write",
     "SharedTransactions.JoinSharedTransaction": "a producer of an application begins",

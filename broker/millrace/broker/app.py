@@ -31,6 +31,8 @@ from millrace.broker.coordinator.group_lags import GroupLags
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.coordinator.marker_delivery import METHOD as WRITE_MARKERS
 from millrace.broker.coordinator.staged_commits import StagedCommits
+from millrace.broker.coordinator.transaction_finder import METHOD as FIND
+from millrace.broker.coordinator.transaction_finder import TransactionFinder
 from millrace.broker.coordinator.transaction_joins import METHOD as JOIN
 from millrace.broker.coordinator.transaction_joins import TransactionJoins
 from millrace.broker.coordinator.transactions import Transactions
@@ -205,6 +207,7 @@ class Broker:
             transactions, NamePartitions(partitions, channel, Listener.BROKERS, TRANSACTIONS)
         )
         peers.serve_here(JOIN, answers.join)
+        peers.serve_here(FIND, answers.find)
         staged = StagedCommits(groups, joins, partitions)
         markers = MarkerWriter(partitions, staged)
         peers.serve_here(WRITE_MARKERS, markers.write)
@@ -226,6 +229,7 @@ class Broker:
             staged=staged,
             transactions=transactions,
             joins=joins,
+            finder=TransactionFinder(partitions, peers),
             producer_ids=producer_ids,
             checkers=self._checkers,
             memory=self._memory,

@@ -7,6 +7,7 @@ from millrace.broker.controller.channel import ControllerChannel
 from millrace.broker.controller.producer_ids import ProducerIds
 from millrace.broker.coordinator.groups import Groups
 from millrace.broker.coordinator.staged_commits import StagedCommits
+from millrace.broker.coordinator.transaction_finder import TransactionFinder
 from millrace.broker.coordinator.transaction_joins import TransactionJoins
 from millrace.broker.coordinator.transactions import Transactions
 from millrace.broker.quotas import Quotas
@@ -61,6 +62,7 @@ class ClientServices:
     staged: StagedCommits
     transactions: Transactions
     joins: TransactionJoins
+    finder: TransactionFinder
     producer_ids: ProducerIds
     checkers: Sequence[Worker]
     memory: MemoryPool
@@ -87,7 +89,11 @@ class ClientServices:
         limits, partitions = self.config.limits, self.partitions
         ids = NamePartitions(partitions, self.channel, calls.listener, TRANSACTIONS)
         transactions = TransactionsService(
-            transactions=self.transactions, names=ids, partitions=partitions, calls=calls
+            transactions=self.transactions,
+            names=ids,
+            partitions=partitions,
+            finder=self.finder,
+            calls=calls,
         )
         shared = SharedTransactionsService(
             transactions=self.transactions,

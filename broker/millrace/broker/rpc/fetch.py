@@ -33,7 +33,7 @@ class ReplicaService(SessionService):
 
     Attributes:
         markers: writes the ends of transactions.
-        joins: takes partitions into transactions.
+        joins: takes partitions into transactions, and finds those that are there.
     """
 
     markers: MarkerWriter
@@ -56,6 +56,11 @@ class ReplicaService(SessionService):
                 "JoinTransaction": (
                     self.joins.join,
                     transactions_pb2.JoinTransactionRequest,
+                    OF_BROKERS,
+                ),
+                "FindTransaction": (
+                    self.joins.find,
+                    transactions_pb2.FindTransactionRequest,
                     OF_BROKERS,
                 ),
                 "WriteMarkers": (

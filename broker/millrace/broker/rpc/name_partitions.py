@@ -15,7 +15,11 @@ from millrace.broker.rpc.partition_errors import wire_error
 from millrace.core.callers import Caller
 from millrace.core.coordinator.positions.position import check_name
 from millrace.core.coordinator.transactions.transaction import full_id
-from millrace.core.errors import CoordinatorLoadInProgressError, MillraceError
+from millrace.core.errors import (
+    CoordinatorLoadInProgressError,
+    MalformedRequestError,
+    MillraceError,
+)
 from millrace.core.ids import TOPIC_ID_BYTES, TopicId, TopicPartition
 from millrace.core.metadata.broker_levels import check_transactions
 from millrace.core.metadata.model import ClusterState, Listener, Topic
@@ -93,10 +97,29 @@ class NamePartitions:
         """
         place = self.find(name)
         if place is None:
-            raise CoordinatorLoadInProgressError(
-                f"this broker does not know {str(self._kept.topic)!r} yet: try again shortly"
-            )
+            raise self._unknown()
         return place
+
+    def part(self, number: int) -> TopicPartition:
+        """Return one of the partitions.
+
+        Raises:
+            CoordinatorLoadInProgressError: this broker has not heard of the topic.
+            MalformedRequestError: there is no such partition.
+        """
+        topic = self.topic()
+        if topic is None:
+            raise self._unknown()
+        if number >= len(topic.partitions):
+            raise MalformedRequestError(
+                f"the names are in the parts 0 to {len(topic.partitions) - 1}, not in {number}"
+            )
+        return TopicPartition(topic.topic_id, number)
+
+    def _unknown(self) -> CoordinatorLoadInProgressError:
+        return CoordinatorLoadInProgressError(
+            f"this broker does not know {str(self._kept.topic)!r} yet: try again shortly"
+        )
 
     async def find_or_make(self, name: str, caller: Caller) -> TopicPartition:
         """Return the partition of a name; create the topic if necessary.

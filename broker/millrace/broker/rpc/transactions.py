@@ -4,12 +4,13 @@
 `Replica.JoinTransaction`, by which leaders take partitions into a transaction. The open
 transactions of a partition are those that its leader knows, whatever their coordinators say: one of
 which no coordinator knows any more holds readers of committed records up for ever, and a person
-ends it (P54).
+ends it (P54); what a coordinator knows, it ends (T8).
 """
 
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from millrace.broker.coordinator.transaction_finder import TransactionFinder
 from millrace.broker.coordinator.transactions import Described, Transactions
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.guard.demands import Demands, cluster, each, whole
@@ -22,6 +23,7 @@ from millrace.broker.rpc.partition_errors import wire_error
 from millrace.broker.rpc.requests import checked_topic_partition
 from millrace.broker.rpc.resources import TopicResources, topic_resource, transaction
 from millrace.core.callers import Caller
+from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.transactions.records import IdRecord
 from millrace.core.coordinator.transactions.transaction import (
     Ending,
@@ -49,6 +51,7 @@ from millrace.core.ids import (
     WallMs,
 )
 from millrace.core.records.markers import BUMPING, NOT_BUMPING
+from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import produce_pb2
 from millrace.proto.v1 import transactions_pb2 as pb
 from millrace.proto.v1.common_pb2 import TopicPartition as WirePartition
@@ -98,6 +101,7 @@ class TransactionsService:
         transactions: that this broker coordinates.
         names: find the partition of an id.
         partitions: of this broker.
+        finder: asks other coordinators.
         calls: of the listener.
     """
 
@@ -109,9 +113,11 @@ class TransactionsService:
         transactions: Transactions,
         names: NamePartitions,
         partitions: Partitions,
+        finder: TransactionFinder,
         calls: Calls,
     ) -> None:
         self._transactions = transactions
+        self._finder = finder
         self._names = names
         self._partitions = partitions
         self._calls = calls
@@ -368,8 +374,10 @@ class TransactionsService:
         line = AuditLine(self._calls.audit, caller, "abort_open_transaction")
         line.name([f"{self._partitions.named(place)}: producer {producer_id}"])
         try:
-            partition = self._partitions.get(place)
-            marker = partition.leader.abort_marker(producer_id, Offset(request.first_offset))
+            partition, first_offset = self._partitions.get(place), Offset(request.first_offset)
+            epoch = partition.leader.open_epoch(producer_id, first_offset)
+            await self._finder.check_hanging(place, Producer(producer_id, epoch))
+            marker = partition.leader.abort_marker(producer_id, first_offset)
             (refusal,) = await write_markers(partition, [marker])
             if refusal is not None:
                 raise refusal
@@ -382,7 +390,9 @@ class TransactionsService:
 
 
 class JoinAnswers:
-    """Answers `Replica.JoinTransaction`: leaders of partitions ask, and coordinators of groups.
+    """Answers `Replica.JoinTransaction` and `FindTransaction`.
+
+    Leaders of partitions ask, and coordinators of groups.
 
     Args:
         transactions: that this broker coordinates.
@@ -421,6 +431,22 @@ class JoinAnswers:
         except MillraceError as error:
             return pb.JoinTransactionResponse(error=self._names.error(name, error))
         return pb.JoinTransactionResponse(coordinator_epoch=epoch)
+
+    async def find(
+        self, request: pb.FindTransactionRequest, _: object = None
+    ) -> pb.FindTransactionResponse:
+        """Return whether a transaction that is open in a partition will be ended from here."""
+        named = request.topic_partition
+        try:
+            part = self._names.part(request.part)
+            place = checked_topic_partition(named.topic_id, named.partition)
+            writer = _producer(request.producer_id, request.producer_epoch)
+            found = await self._transactions.ask(
+                part, lambda machine: Result([], machine.find_writer(place, writer))
+            )
+        except MillraceError as error:
+            return pb.FindTransactionResponse(error=error_to_wire(error))
+        return pb.FindTransactionResponse(transactional_id=found or "")
 
 
 def _producer(producer_id: int, epoch: int) -> Producer:

@@ -418,8 +418,8 @@ class TransactionAdministration(Administration):
     ) -> None:
         """End an open transaction in one partition that no coordinator knows.
 
-        Its records there do not count. Do not end one that a coordinator knows: it could be
-        committed elsewhere. `find_hanging_transactions` tells which are hanging.
+        Its records there do not count. `find_hanging_transactions` tells which are hanging. One
+        that a coordinator knows could be committed elsewhere: the leader asks all of them first.
 
         Args:
             partition: topic and number.
@@ -428,6 +428,9 @@ class TransactionAdministration(Administration):
 
         Raises:
             TransactionalIdNotFoundError: no such transaction is open there.
+            InvalidTransactionStateError: it does not hang: its coordinator will end it.
+            CoordinatorLoadInProgressError: a coordinator cannot be asked.
+            UnsupportedFeatureError: a coordinator is of an earlier release.
             UnknownTopicOrPartitionError: there is no such topic or partition.
         """
         place = await self._place(*checked_place(partition))

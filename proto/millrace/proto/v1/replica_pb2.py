@@ -26,7 +26,7 @@ from millrace.proto.v1 import fetch_pb2 as millrace_dot_proto_dot_v1_dot_fetch__
 from millrace.proto.v1 import transactions_pb2 as millrace_dot_proto_dot_v1_dot_transactions__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmillrace/proto/v1/replica.proto\x12\x11millrace.proto.v1\x1a\x1dmillrace/proto/v1/fetch.proto\x1a$millrace/proto/v1/transactions.proto2\x85\x03\n\x07Replica\x12N\n\x05\x46\x65tch\x12\x1f.millrace.proto.v1.FetchRequest\x1a .millrace.proto.v1.FetchResponse(\x01\x30\x01\x12_\n\x0c\x44\x65scribeLags\x12&.millrace.proto.v1.DescribeLagsRequest\x1a\'.millrace.proto.v1.DescribeLagsResponse\x12h\n\x0fJoinTransaction\x12).millrace.proto.v1.JoinTransactionRequest\x1a*.millrace.proto.v1.JoinTransactionResponse\x12_\n\x0cWriteMarkers\x12&.millrace.proto.v1.WriteMarkersRequest\x1a\'.millrace.proto.v1.WriteMarkersResponseB\"Z millrace.dev/proto/v1;millracev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmillrace/proto/v1/replica.proto\x12\x11millrace.proto.v1\x1a\x1dmillrace/proto/v1/fetch.proto\x1a$millrace/proto/v1/transactions.proto2\xef\x03\n\x07Replica\x12N\n\x05\x46\x65tch\x12\x1f.millrace.proto.v1.FetchRequest\x1a .millrace.proto.v1.FetchResponse(\x01\x30\x01\x12_\n\x0c\x44\x65scribeLags\x12&.millrace.proto.v1.DescribeLagsRequest\x1a\'.millrace.proto.v1.DescribeLagsResponse\x12h\n\x0fJoinTransaction\x12).millrace.proto.v1.JoinTransactionRequest\x1a*.millrace.proto.v1.JoinTransactionResponse\x12h\n\x0f\x46indTransaction\x12).millrace.proto.v1.FindTransactionRequest\x1a*.millrace.proto.v1.FindTransactionResponse\x12_\n\x0cWriteMarkers\x12&.millrace.proto.v1.WriteMarkersRequest\x1a\'.millrace.proto.v1.WriteMarkersResponseB\"Z millrace.dev/proto/v1;millracev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,5 +35,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z millrace.dev/proto/v1;millracev1'
   _globals['_REPLICA']._serialized_start=124
-  _globals['_REPLICA']._serialized_end=513
+  _globals['_REPLICA']._serialized_end=619
 # @@protoc_insertion_point(module_scope)

@@ -50,6 +50,11 @@ class ReplicaStub:
                 request_serializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionRequest.SerializeToString,
                 response_deserializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionResponse.FromString,
                 _registered_method=True)
+        self.FindTransaction = channel.unary_unary(
+                '/millrace.proto.v1.Replica/FindTransaction',
+                request_serializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.FindTransactionRequest.SerializeToString,
+                response_deserializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.FindTransactionResponse.FromString,
+                _registered_method=True)
         self.WriteMarkers = channel.unary_unary(
                 '/millrace.proto.v1.Replica/WriteMarkers',
                 request_serializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.WriteMarkersRequest.SerializeToString,
@@ -83,6 +88,13 @@ class ReplicaServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindTransaction(self, request, context):
+        """Whether a coordinator will end a transaction that is open in a partition.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WriteMarkers(self, request, context):
         """Writes the ends of transactions; answers once they are committed.
         """
@@ -107,6 +119,11 @@ def add_ReplicaServicer_to_server(servicer, server):
                     servicer.JoinTransaction,
                     request_deserializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionRequest.FromString,
                     response_serializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionResponse.SerializeToString,
+            ),
+            'FindTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindTransaction,
+                    request_deserializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.FindTransactionRequest.FromString,
+                    response_serializer=millrace_dot_proto_dot_v1_dot_transactions__pb2.FindTransactionResponse.SerializeToString,
             ),
             'WriteMarkers': grpc.unary_unary_rpc_method_handler(
                     servicer.WriteMarkers,
@@ -195,6 +212,33 @@ class Replica:
             '/millrace.proto.v1.Replica/JoinTransaction',
             millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionRequest.SerializeToString,
             millrace_dot_proto_dot_v1_dot_transactions__pb2.JoinTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/millrace.proto.v1.Replica/FindTransaction',
+            millrace_dot_proto_dot_v1_dot_transactions__pb2.FindTransactionRequest.SerializeToString,
+            millrace_dot_proto_dot_v1_dot_transactions__pb2.FindTransactionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -274,6 +274,26 @@ class JoinTransactionResponse(_message.Message):
     coordinator_epoch: int
     def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...
 
+class FindTransactionRequest(_message.Message):
+    __slots__ = ("part", "topic_partition", "producer_id", "producer_epoch")
+    PART_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    part: int
+    topic_partition: _common_pb2.TopicPartition
+    producer_id: int
+    producer_epoch: int
+    def __init__(self, part: _Optional[int] = ..., topic_partition: _Optional[_Union[_common_pb2.TopicPartition, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
+
+class FindTransactionResponse(_message.Message):
+    __slots__ = ("error", "transactional_id")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    error: _common_pb2.Error
+    transactional_id: str
+    def __init__(self, error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., transactional_id: _Optional[str] = ...) -> None: ...
+
 class WriteMarkersRequest(_message.Message):
     __slots__ = ("markers",)
     MARKERS_FIELD_NUMBER: _ClassVar[int]

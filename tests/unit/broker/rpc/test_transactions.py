@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from millrace.broker.rpc import transactions as served
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.broker.rpc.transactions import JoinAnswers, TransactionsService
+from millrace.core.errors import InvalidTransactionStateError
 from millrace.core.metadata.model import Listener
 from millrace.proto.errors import error_to_wire
 from millrace.proto.v1 import common_pb2 as E
@@ -33,9 +35,9 @@ def service(image: object) -> Any:
     names: Any = Names()
     partitions: Any = SimpleNamespace(image=image)
     calls: Any = SimpleNamespace(listener=Listener.CLIENTS)
-    transactions: Any = None
+    nobody: Any = None
     return TransactionsService(
-        transactions=transactions, names=names, partitions=partitions, calls=calls
+        transactions=nobody, names=names, partitions=partitions, finder=nobody, calls=calls
     )
 
 
@@ -47,7 +49,9 @@ async def test_a_broker_that_has_not_heard_of_transactions_fences_nobody(image: 
     ended = await service(image)._end(pb.EndTransactionRequest(transactional_id="copy"), None)
     joins = JoinAnswers(transactions, names)
     joined = await joins.join(pb.JoinTransactionRequest(transactional_id="copy"))
-    for answer in (ended, joined):
+    place = E.TopicPartition(topic_id=bytes(16))
+    found = await joins.find(pb.FindTransactionRequest(topic_partition=place))
+    for answer in (ended, joined, found):
         assert answer.error.code == E.ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS
 
 
@@ -63,3 +67,47 @@ async def test_an_id_is_unknown_where_the_metadata_say_that_there_are_none(
 ) -> None:
     request = pb.DescribeTransactionRequest(transactional_id="copy")
     assert (await service(image)._describe(request, None)).error.code == code
+
+
+class Leader:
+    """Of a partition in which producer 7 has a transaction open, in epoch 2."""
+
+    def open_epoch(self, producer_id: int, first_offset: int) -> int:
+        assert (producer_id, first_offset) == (7, 40)
+        return 2
+
+    def abort_marker(self, *_: int) -> str:
+        return "the marker"
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_a_transaction_is_ended_by_hand_only_if_no_coordinator_knows_it(
+    monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """T8: else its records might count in another partition, and not here."""
+    written: list[object] = []
+    asked: list[object] = []
+
+    async def write(_: object, markers: list[object]) -> list[None]:
+        written.extend(markers)
+        return [None]
+
+    async def check_hanging(_: object, writer: object) -> None:
+        asked.append(writer)
+        if not hangs:
+            raise InvalidTransactionStateError("it is known")
+
+    monkeypatch.setattr(served, "write_markers", write)
+    ending = service(None)
+    partition = SimpleNamespace(leader=Leader())
+    ending._partitions = SimpleNamespace(image=None, get=lambda _: partition, named=str)
+    ending._finder = SimpleNamespace(check_hanging=check_hanging)
+    audit = SimpleNamespace(on_act=lambda *_: None)
+    ending._calls = SimpleNamespace(audit=audit)
+    request = pb.AbortOpenTransactionRequest(
+        topic_partition=E.TopicPartition(topic_id=bytes(16)), producer_id=7, first_offset=40
+    )
+    answer = await ending._abort_open(request, None)
+    assert asked == [(7, 2)]
+    assert written == (["the marker"] if hangs else [])
+    assert answer.HasField("error") is not hangs

@@ -328,6 +328,23 @@ class KeptTransactions:
             for name, writer in self._writers(transactional_id, transaction)
         ]
 
+    def find_writer(self, place: TopicPartition, writer: Producer) -> str | None:
+        """Return the id whose transaction will end what a producer has open in a partition.
+
+        It is open, or decided and not complete, or its end is owed to a deleted topic (T8).
+
+        Args:
+            place: the partition.
+            writer: with the epoch of its records.
+        """
+        for transactional_id in (*self._open, *self._decided):
+            transaction = self._ids[transactional_id].transaction
+            assert transaction is not None
+            for name, found in self._writers(transactional_id, transaction):
+                if found == writer and place in self._participants.partitions(name, found):
+                    return transactional_id
+        return self._left.find_writer(place, writer)
+
     def owed_topics(self) -> list[TopicId]:
         """Return the deleted topics to which markers are owed (T8)."""
         return self._left.topics()

@@ -282,16 +282,31 @@ class OwedMarkers:
         """Return the epochs of a producer's transactions whose end is still owed, ascending."""
         return sorted(
             {
-                ProducerEpoch(record.producer.epoch - (record.protocol == BUMPING))
+                _writer_of(record).epoch
                 for records in self._by_topic.values()
                 for record in records.values()
                 if record.producer.producer_id == producer_id
             }
         )
 
+    def find_writer(self, place: TopicPartition, writer: Producer) -> str | None:
+        """Return the id whose transaction's end is owed to a partition; None: none is."""
+        ((chunk, bit),) = bitmaps([place]).items()
+        for record in self.of_topic(place.topic_id):
+            is_there = (record.topic_id, record.chunk) == chunk and record.bitmap & bit
+            if is_there and _writer_of(record) == writer:
+                return record.transactional_id
+        return None
+
     def find(self, record: OwedRecord) -> OwedRecord | None:
         """Return what is still owed of a record; None: nothing."""
         return self._by_topic.get(record.topic_id, {}).get((record.chunk, record.producer))
+
+
+def _writer_of(record: OwedRecord) -> Producer:
+    """Return the producer of the records that a marker ends."""
+    bumped = record.producer
+    return bumped._replace(epoch=ProducerEpoch(bumped.epoch - (record.protocol == BUMPING)))
 
 
 def bitmaps(partitions: Iterable[TopicPartition]) -> dict[Chunk, int]:

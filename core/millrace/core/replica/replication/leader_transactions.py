@@ -42,6 +42,7 @@ from millrace.core.ids import (
 from millrace.core.metadata.model import BrokerLife
 from millrace.core.records.header import PRODUCER_EPOCH_MAX, BatchHeader
 from millrace.core.records.markers import BUMPING, NOT_BUMPING, Marker, WrittenMarker
+from millrace.core.replica.log.producer_snapshot import ProducerEntry
 from millrace.core.replica.replication.appends import Acks, OpenAppends, Waiter
 from millrace.core.replica.replication.in_sync import InSyncReplicas
 from millrace.core.replica.replication.leader_offsets import LeaderOffsets
@@ -230,8 +231,8 @@ class LeaderTransactions(LeaderOffsets):
             self._appends.wait(waiter)
         return AppendedMarkers(written, refusals, waiter)
 
-    def abort_marker(self, producer_id: ProducerId, first_offset: Offset) -> Marker:
-        """Return a marker that aborts a transaction of which no coordinator knows.
+    def open_epoch(self, producer_id: ProducerId, first_offset: Offset) -> ProducerEpoch:
+        """Return the epoch of the records of an open transaction.
 
         Args:
             producer_id: of the transaction.
@@ -240,6 +241,26 @@ class LeaderTransactions(LeaderOffsets):
         Raises:
             TransactionalIdNotFoundError: the producer has no such transaction open here.
         """
+        return self._open_entry(producer_id, first_offset).epoch
+
+    def abort_marker(self, producer_id: ProducerId, first_offset: Offset) -> Marker:
+        """Return a marker that aborts a transaction of which no coordinator knows.
+
+        Args:
+            producer_id: of the transaction.
+            first_offset: as for `open_epoch`.
+
+        Raises:
+            TransactionalIdNotFoundError: likewise.
+        """
+        entry = self._open_entry(producer_id, first_offset)
+        coordinator_epoch = LeaderEpoch(max(entry.coordinator_epoch, 0))
+        if entry.epoch == PRODUCER_EPOCH_MAX:  # No later one can fence what is late.
+            return Marker(producer_id, entry.epoch, False, coordinator_epoch, NOT_BUMPING)
+        epoch = ProducerEpoch(entry.epoch + 1)
+        return Marker(producer_id, epoch, False, coordinator_epoch, BUMPING)
+
+    def _open_entry(self, producer_id: ProducerId, first_offset: Offset) -> ProducerEntry:
         entry = self.producers.entry(producer_id)
         if entry is None or not UNKNOWN_OFFSET < entry.first_offset == first_offset:
             raise TransactionalIdNotFoundError(
@@ -247,11 +268,7 @@ class LeaderTransactions(LeaderOffsets):
                 f"{first_offset}: list them again",
                 topic_partition=self.topic_partition,
             )
-        coordinator_epoch = LeaderEpoch(max(entry.coordinator_epoch, 0))
-        if entry.epoch == PRODUCER_EPOCH_MAX:  # No later one can fence what is late.
-            return Marker(producer_id, entry.epoch, False, coordinator_epoch, NOT_BUMPING)
-        epoch = ProducerEpoch(entry.epoch + 1)
-        return Marker(producer_id, epoch, False, coordinator_epoch, BUMPING)
+        return entry
 
     def _is_acknowledged(self, waiter: Waiter) -> bool:
         end = self.high_watermark if waiter.acks is Acks.ALL else self.durable_offset

@@ -18,7 +18,7 @@ from tests.fakes.transactions_log import (
 
 from millrace.core.coordinator.transactions.config import EPOCH_MAX
 from millrace.core.coordinator.transactions.kept_transactions import KnownTransactions
-from millrace.core.coordinator.transactions.transaction import Ending, Over, State
+from millrace.core.coordinator.transactions.transaction import Ending, Over, Producer, State
 from millrace.core.errors import (
     ConcurrentTransactionsError,
     InvalidTransactionStateError,
@@ -29,7 +29,7 @@ from millrace.core.errors import (
     TransactionalIdNotFoundError,
     TransactionsFullError,
 )
-from millrace.core.ids import Offset, ProducerId, WallMs
+from millrace.core.ids import Offset, ProducerEpoch, ProducerId, TopicPartition, WallMs
 from millrace.core.records.markers import BUMPING, NOT_BUMPING
 
 WEEK = 604_800_000
@@ -663,6 +663,29 @@ def test_markers_for_a_deleted_topic_delay_nobody_and_wait_until_it_is_back(
     assert log.replayed().owed_epochs(writer.producer_id) == []
     assert machine.known(log.now).left == log.replayed().known(log.now).left == 0
     assert machine.handle_paid(owed, log.now).records == []
+
+
+def test_what_a_partition_has_open_is_found_until_its_end_is_there(log: TransactionsLog) -> None:
+    """T8, P54: a person ends only what is not found."""
+
+    def found(place: TopicPartition, of: Producer) -> tuple[str | None, str | None]:
+        return log.machine.find_writer(place, of), log.replayed().find_writer(place, of)
+
+    writer = log.begun()
+    assert found(at(0), writer) == (None, None)
+    log.join(writer, at(0), at(1), at(0, CLICKS))
+    for place in (at(0), at(1), at(0, CLICKS)):
+        assert found(place, writer) == (ID, ID)
+    for other in (writer._replace(epoch=ProducerEpoch(7)), producer(7, writer.epoch)):
+        assert found(at(0), other) == (None, None)
+    assert found(at(2), writer) == (None, None)
+    log.commit(writer)
+    assert found(at(0), writer) == (ID, ID)  # Decided, and perhaps not told.
+    log.complete(at(1))  # ORDERS is deleted, with a partition of it.
+    assert found(at(1), writer) == (ID, ID)
+    assert found(at(0), writer) == (None, None)
+    log.take(log.machine.handle_paid(log.machine.owed_to(ORDERS), log.now))
+    assert found(at(1), writer) == (None, None)
 
 
 def test_a_topic_that_is_back_gets_its_marker_before_the_next_transaction_of_the_id(
