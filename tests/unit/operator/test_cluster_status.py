@@ -10,6 +10,7 @@ from millrace.operator.plan.lost import LostBroker
 from millrace.operator.plan.rolling import Done
 from millrace.operator.plan.scaling import Scaling
 from millrace.operator.plan.security import Secured
+from millrace.operator.plan.spread import Crowd
 from millrace.operator.reconcile.cluster_status import Look, status_conditions
 
 PLAIN = Security(TlsMode.DISABLED, AccessMode.DISABLED)
@@ -67,3 +68,14 @@ def test_the_way_to_tls_and_access_is_told() -> None:
     found = condition("SecurityAsWanted", secured=Secured([PLAIN], PLAIN, PLAIN))
     assert "in plain text" in found.message
     assert condition("SecurityAsWanted").message == "TLS is Required, and access Enforced"
+
+
+def test_brokers_that_share_a_node_without_need_are_named_with_what_to_do() -> None:
+    assert condition("Spread").is_true
+    crowd = Crowd("n1", ("c-b-0", "c-b-2"), "c-b-2", "n3")
+    found = condition("Spread", crowds=[crowd, crowd])
+    assert (found.is_true, found.reason) == (False, "NodeShared")
+    assert found.message == (
+        "c-b-0 and c-b-2 run on the node n1, whose loss takes them all, and n3 has no broker "
+        "(1 more node is shared). While Healthy is true, let one move: kubectl delete pod c-b-2"
+    )

@@ -46,6 +46,7 @@ class Reason(StrEnum):
     NO_ISSUER = "NoIssuer"
     NO_MEDIA = "NoMedia"
     NODE_GONE = "NodeGone"
+    NODE_SHARED = "NodeShared"
     NO_REVIEWERS = "NoReviewers"
     NOT_ALLOWED = "NotAllowed"
     NOT_NOW = "NotNow"

@@ -62,7 +62,7 @@ def lost_brokers(
             continue
         lost = tuple(
             by_name[name]
-            for name in _claim_names(pod)
+            for name in claim_names(pod)
             if name in by_name and _is_lost(by_name[name], volumes, labels)
         )
         if lost:
@@ -71,7 +71,8 @@ def lost_brokers(
     return found
 
 
-def _claim_names(pod: Document) -> list[str]:
+def claim_names(pod: Document) -> list[str]:
+    """Return the names of the claims that a pod uses."""
     return [
         volume["persistentVolumeClaim"]["claimName"]
         for volume in pod["spec"].get("volumes") or ()

@@ -73,6 +73,7 @@ from millrace.operator.reconcile.brokers import Brokers, way_to
 from millrace.operator.reconcile.certificates import CertificatesReconciler, SeenCertificates
 from millrace.operator.reconcile.cluster_status import (
     CONDITIONS,
+    FOR_PEOPLE,
     Look,
     status_conditions,
     status_summary,
@@ -96,6 +97,7 @@ from millrace.operator.reconcile.resources import (
     write_status,
     written,
 )
+from millrace.operator.reconcile.spread import find_crowds
 
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger(AUDIT_LOGGER)
@@ -205,7 +207,7 @@ class ClusterReconciler:
         )
         if look.is_placing:
             return PLACING_S
-        if not all(condition.is_true for condition in conditions):
+        if not all(found.is_true for found in conditions if found.type not in FOR_PEOPLE):
             return BUSY_S
         return STEADY_S if all(condition.is_true for condition in beside) else WAITING_S
 
@@ -290,7 +292,8 @@ class ClusterReconciler:
             events = await self._api.list(EVENT, cluster.namespace, fields=failures)
             not_made = why_not_made(events, seen.stateful_sets)
         authorities = "" if held is None else held.trusted_by_clients.decode()
-        told = (outside, certified or lacking, secured, authorities, problem)
+        crowds = await find_crowds(self._api, cluster, seen.pods)
+        told = (outside, certified or lacking, secured, authorities, problem, crowds)
         return Look(pods, not_made, found, scale, lost, step, volumes, is_placing, *told)
 
     async def _trust(self, cluster: Cluster, seen: _Seen) -> SeenCertificates | None:

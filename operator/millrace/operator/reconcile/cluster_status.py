@@ -21,6 +21,7 @@ from millrace.operator.plan.outside import Outside
 from millrace.operator.plan.rolling import BrokerPod, Done, Restart, Wait
 from millrace.operator.plan.scaling import Scaling
 from millrace.operator.plan.security import Secured
+from millrace.operator.plan.spread import Crowd
 from millrace.operator.reconcile.brokers import Found
 
 CONDITIONS: Final = (
@@ -31,8 +32,11 @@ CONDITIONS: Final = (
     "VolumesPresent",
     "VolumesSized",
     "SecurityAsWanted",
+    "Spread",
 )
 """Types of the conditions that every Cluster has."""
+FOR_PEOPLE: Final = frozenset({"Spread"})
+"""Those of work that the operator leaves to people, so that it need not look again soon."""
 _Verdict: TypeAlias = tuple[bool | None, Reason, str]
 """Whether a condition is true, the reason, and the message."""
 
@@ -45,6 +49,7 @@ class Look:
         not_made: why missing pods cannot be created.
         authorities: that clients trust, as PEM; empty: none, or none is known yet.
         access_problem: why brokers cannot ask about callers; empty: they can.
+        crowds: brokers that share a node without need.
     """
 
     pods: Sequence[BrokerPod]
@@ -60,6 +65,7 @@ class Look:
     secured: Secured
     authorities: str = ""
     access_problem: str = ""
+    crowds: Sequence[Crowd] = ()
 
     @property
     def pods_wanted(self) -> int:
@@ -101,9 +107,10 @@ def status_summary(cluster: Cluster, look: Look) -> Mapping[str, object]:
 def status_conditions(look: Look) -> list[Condition]:
     """Return the conditions; the operator looks again soon unless all of them are true.
 
-    Each is true only when its part of the work for the Cluster as it is now is done.
+    Those `FOR_PEOPLE` are left out of that. Each is true only when its part of the work for the
+    Cluster as it is now is done.
     """
-    judges = (_ready, _healthy, _rolled_out, _scaled, _lost, _sized, _secured)
+    judges = (_ready, _healthy, _rolled_out, _scaled, _lost, _sized, _secured, _spread)
     return [Condition(type_, *judge(look)) for type_, judge in zip(CONDITIONS, judges, strict=True)]
 
 
@@ -249,6 +256,20 @@ def _secured(look: Look) -> _Verdict:
         if look.access_problem:
             told += f"; before you ask for access control: {look.access_problem}"
     return True, Reason.AS_WANTED, told
+
+
+def _spread(look: Look) -> _Verdict:
+    if not look.crowds:
+        return True, Reason.AS_WANTED, "no broker shares a node that could have one of its own"
+    crowd, *others = look.crowds
+    more = f" ({count(len(others), 'more node is', 'more nodes are')} shared)" if others else ""
+    return (
+        False,
+        Reason.NODE_SHARED,
+        f"{' and '.join(crowd.brokers)} run on the node {crowd.node}, whose loss takes them all, "
+        f"and {crowd.free} has no broker{more}. While Healthy is true, let one move: kubectl "
+        f"delete pod {crowd.movable}",
+    )
 
 
 def _rolled_out(look: Look) -> _Verdict:
