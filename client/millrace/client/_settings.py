@@ -53,7 +53,7 @@ class ClientConfig:
     request_timeout_ms: int = setting(
         30_000,
         "How long one call may take. For as long the first one tries `bootstrap` again and again, "
-        "unless that is on this machine.",
+        "unless that is on this machine; after three seconds a warning is logged.",
         unit=Unit.MILLISECONDS,
         minimum=1,
     )

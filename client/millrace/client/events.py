@@ -16,6 +16,16 @@ CLIENT_DELAYED: Final = Event(
     action="Raise the [quota](quotas.md), or send and read less.",
     fields=("broker", "client", "throttle_ms"),
 )
+NO_BROKER_YET: Final = Event(
+    name="no_broker_yet",
+    level=Level.WARNING,
+    text="no broker can be reached yet: %(error)s. It is tried for %(left_s)d s more: is the "
+    "address right, and is a broker running there?",
+    meaning="A client has tried its first addresses for three seconds. It goes on for the time of "
+    "a call, as a broker may be starting. Each client says so once.",
+    action="Look at the host and the port. Where a broker is being started, wait.",
+    fields=("error", "left_s"),
+)
 RECORDS_LOST: Final = Event(
     name="records_lost",
     level=Level.WARNING,
@@ -161,6 +171,7 @@ FIELDS: Final = {
     "attempts": "how often the record was tried",
     "client": "`producer` or `consumer`",
     "from_offset": "of the record that was to be read next",
+    "left_s": "seconds for which it is tried",
     "max_poll_interval_ms": "as configured",
     "offset": "of the record",
     "pause_ms": "until the next attempt",

@@ -6,6 +6,7 @@ import pytest
 from tests.fakes.broker import FakeBroker
 
 from millrace.client import ClosedError, Consumer, Producer
+from millrace.client._cluster import calls
 from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
 from millrace.core.errors import ConnectionFailedError, InvalidConfigError
@@ -84,6 +85,24 @@ async def test_where_nobody_comes_the_call_ends_in_its_time_and_says_so_once() -
         await cluster.refresh()
     assert 0.4 < asyncio.get_running_loop().time() - begun < 1.6
     assert met.value.message.count("no broker listens at 0.0.0.0:1") == 1
+    await cluster.close()
+
+
+async def test_that_nobody_comes_is_told_long_before_the_call_gives_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A person who has mistyped a port need not wait for it."""
+    monkeypatch.setattr(calls, "TOLD_AFTER_S", 0.2)
+    cluster = Cluster("0.0.0.0:1", client_id="me", timeout_ms=2_000)
+    call = asyncio.create_task(cluster.refresh())
+    async with asyncio.timeout(1.5):
+        while not caplog.records:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert not call.done()
+    with pytest.raises(ConnectionFailedError):
+        await call
+    (told,) = caplog.records
+    assert "no broker listens at 0.0.0.0:1. It is tried for" in told.getMessage()
     await cluster.close()
 
 

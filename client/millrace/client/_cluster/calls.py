@@ -6,7 +6,7 @@ is `Hello`: a wrong cluster is detected there, not in the middle of a stream.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -46,6 +46,8 @@ _CONNECT_TIMEOUT_S: Final = 10.0
 _PAUSE_MS_MIN: Final = 100
 _PAUSE_MS_MAX: Final = 1000
 """Pauses before the first addresses are tried again."""
+TOLD_AFTER_S: Final = 3.0
+"""How long they are tried before that is told: the port may be wrong."""
 DOUBT_S: Final = 2.0
 """A call that has failed for this long asks other brokers before the one that answered last."""
 
@@ -71,6 +73,7 @@ class Calls:
             in turn until one answers; from then on the brokers of the metadata are known as well.
             Until then they are tried for the time of a call, unless they are all of this machine:
             such as a Service lead to a broker that has just been killed, and then to another one.
+            That is logged when it takes long: nobody knows whether a broker will come.
         client_id: name of the client in the brokers' logs; see `client_id_problem`.
         timeout_ms: how long one call may take.
         uses_drpc: streams go by DRPC, where a broker offers it.
@@ -107,6 +110,7 @@ class Calls:
         self._connecting: SharedTasks[str, Connection] = SharedTasks()
         self._may_come: set[str] = set()
         """Addresses where nobody answered the last time, which may pass."""
+        self._has_told_waiting = False
         self.call_seconds: dict[str, Latencies] = {}
         """The time of calls with one request and one response, by method."""
         self.call_failures: Counter[str] = Counter()
@@ -244,7 +248,8 @@ class Calls:
         Either says `appended` MAYBE where one of those that were asked may have done it.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
+        begun_at = loop.time()
+        deadline = begun_at + (self.timeout_s if timeout_s is None else timeout_s)
         waiting = deque(self.addresses())
         again: set[str] = set()
         problems = dict[str, None]()
@@ -255,7 +260,8 @@ class Calls:
         while (left_s := deadline - loop.time()) > 0:
             if not waiting:
                 rounds += 1
-                if in_doubt or refusal is not None or not await self._waits(rounds, left_s):
+                is_settled = in_doubt or refusal is not None
+                if is_settled or not await self._waits(rounds, left_s, begun_at, problems):
                     break
                 waiting.extend(self.addresses())
                 continue
@@ -306,12 +312,16 @@ class Calls:
             )
         raise as_maybe(last) if in_doubt else last
 
-    async def _waits(self, rounds: int, left_s: float) -> bool:
+    async def _waits(
+        self, rounds: int, left_s: float, begun_at: float, problems: Iterable[str]
+    ) -> bool:
         """Pause before the first addresses are tried again; False: that would not help.
 
         Args:
             rounds: in which each of them was tried.
             left_s: time that the call has.
+            begun_at: when it began, by the loop's time.
+            problems: why none has answered.
         """
         addresses = self.addresses()
         is_new = not self.metadata.brokers and not self.order.first
@@ -321,6 +331,10 @@ class Calls:
         (pause_ms,) = spread(doubled_pause(rounds, _PAUSE_MS_MIN, _PAUSE_MS_MAX))
         if pause_ms / 1000 >= left_s:
             return False
+        waited_s = asyncio.get_running_loop().time() - begun_at
+        if waited_s >= TOLD_AFTER_S and not self._has_told_waiting:
+            self._has_told_waiting = True
+            events.NO_BROKER_YET.log(_log, error="; ".join(problems), left_s=round(left_s))
         await asyncio.sleep(pause_ms / 1000)
         return True
 
