@@ -60,6 +60,18 @@ WRITE_UNDONE: Final = Event(
     action="Look at the error of the query.",
     fields=("rows", "write"),
 )
+ABORT_LEFT: Final = Event(
+    name="abort_left",
+    level=Level.WARNING,
+    text="%(write)s failed before a task of it had ended: nothing of it counts. Readers of what "
+    "its tasks have written wait until the query begins again, or for transactions.lease_ms",
+    meaning="Ended tasks alone tell the driver which transaction is theirs, so it could abort "
+    "none. One that is open is aborted when the query begins again, or when its lease has run out, "
+    "by default a minute after the last of its tasks.",
+    action="Look at the error of the query, and begin it again. `millrace transaction list` shows "
+    "what is open, and `millrace transaction abort` ends it at once.",
+    fields=("write",),
+)
 ABORT_FAILED: Final = Event(
     name="abort_failed",
     level=Level.WARNING,

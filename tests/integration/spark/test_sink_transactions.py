@@ -306,7 +306,9 @@ def test_a_task_says_it_when_spark_does_not_tell_its_micro_batch(query: Query) -
         query.sink().write(rows("a"))
 
 
-def test_a_micro_batch_of_which_no_task_has_written_holds_no_reader_back(query: Query) -> None:
+def test_a_micro_batch_of_which_no_task_has_written_holds_no_reader_back(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
     """The driver does not hear which transaction its tasks have opened. The next run ends it."""
 
     def failing() -> Iterator[pa.RecordBatch]:
@@ -318,6 +320,11 @@ def test_a_micro_batch_of_which_no_task_has_written_holds_no_reader_back(query: 
         with pytest.raises(OSError, match="computed"):
             run.task(0, failing())
     run.abort(0, None, None)
+    told = [record.getMessage() for record in caplog.records if record.name == writer.__name__]
+    assert told == [
+        "micro-batch 0 failed before a task of it had ended: nothing of it counts. Readers of what "
+        "its tasks have written wait until the query begins again, or for transactions.lease_ms"
+    ]
     transactional_id = f"{query.query_id}@{query.topic}"
     with SyncAdmin(query.broker.address) as admin:
         found = admin.describe_transaction(transactional_id)

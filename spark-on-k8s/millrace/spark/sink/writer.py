@@ -117,6 +117,9 @@ class _Sink:
     def _abort(
         self, write: str, shared: set[SharedTransaction], messages: Sequence[Written | None]
     ) -> None:
+        if not shared:
+            events.ABORT_LEFT.log(_log, write=write)
+            return
         with _admin(self._options) as admin:
             failure = transactions.abort(admin, {each for each in shared if not each.is_done})
         if failure is None:
