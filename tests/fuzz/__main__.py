@@ -8,7 +8,9 @@ mend, where every test run tries it again.
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import atheris
 
@@ -21,9 +23,9 @@ NOT_FOLLOWED = ["millrace.core.records.kafka_walk"]
 
 def main(target: str, seconds: int) -> None:
     with atheris.instrument_imports(include=["millrace"], exclude=NOT_FOLLOWED):
-        from tests.fuzz.targets import load
+        from tests.fuzz.targets import load, load_changes
 
-        function = load(target)
+        function, changes = load(target), load_changes(target)
     learned, corpus = ROOT / ".fuzz" / target, ROOT / "tests" / "fuzz" / "corpus" / target
     learned.mkdir(parents=True, exist_ok=True)
     dictionary = learned.with_suffix(".words")
@@ -44,8 +46,22 @@ def main(target: str, seconds: int) -> None:
             f"-artifact_prefix={learned.parent}/{target}-",
         ],
         function,
+        **({} if changes is None else {"custom_mutator": half_by_meaning(changes)}),
     )
     atheris.Fuzz()
+
+
+def half_by_meaning(change: Callable[[bytes, Random], bytes]) -> Callable[[bytes, int, int], bytes]:
+    """Return a mutator that changes bytes in half of the cases, and else what they mean."""
+
+    def mutate(data: bytes, most_bytes: int, seed: int) -> bytes:
+        dice = Random(seed)
+        changed = change(data, dice) if dice.random() < 0.5 else data
+        if changed == data or len(changed) > most_bytes:
+            changed = bytes(atheris.Mutate(data, most_bytes))
+        return changed
+
+    return mutate
 
 
 def words_of(corpus: Path) -> list[str]:

@@ -1,206 +1,27 @@
-"""What clients read that others wrote: brokers' answers, kubeconfigs, checkpoints, people's files.
-
-A broker that is wrong, or of a later release, must not end a program by an error that no program
-expects.
-"""
+"""What clients read that others wrote: kubeconfigs, checkpoints, people's files."""
 
 import io
 import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from unittest import mock
-
-from google.protobuf.message import DecodeError
-from tests.fakes.virtual_loop import in_virtual_time
 
 from millrace.cli import profiles
 from millrace.cli.console.failures import Failure
 from millrace.cli.groups.group_reset import read_positions
 from millrace.cli.moves import assignment_file
 from millrace.cli.records.sources import RecordMapping, read_records
-from millrace.client import Admin, Position, SharedTransaction, plan_reassignment
-from millrace.client._cluster.connection import Connection
-from millrace.client._consumer.fetch_stream import _news
-from millrace.client._producer.produce_stream import _answer_of
-from millrace.core.errors import InvalidConfigError, MillraceError
-from millrace.proto.v1 import fetch_pb2, produce_pb2
-from millrace.proto.v1.common_pb2 import HelloResponse
+from millrace.core.errors import InvalidConfigError
 from millrace.runtime.kubernetes.access import from_kubeconfig
-from millrace.runtime.transport.calls import CallError, Status
 from millrace.spark.cluster.offsets import Offsets
 from millrace.spark.errors import CheckpointError
 
-NEXT: Final = b"\0\0\0\0"
-"""Between two answers."""
 _FOLDER: Final = Path(tempfile.mkdtemp(prefix="millrace-fuzz-"))
 _TEXT_MAX: Final = 20_000
-
-_PLACE: Final = ("t", 0)
-_SHARED: Final = SharedTransaction("x", 1, 1, is_done=False, renew_ms=1)
-
-
-async def _describe_topics(admin: Admin) -> object:
-    topics = (await admin.describe_topics()).values()
-    _look_at([*topics])
-    cluster = await admin.describe_cluster()
-    needed = [topic.min_insync_replicas(at) for topic in topics for at in topic.partitions]
-    return needed, plan_reassignment(topics, cluster.brokers)
-
-
-async def _describe_logs(admin: Admin) -> object:
-    logs = await admin.describe_logs("t")
-    topics = await admin.describe_topics()
-    return logs, [topic.misplaced(logs) for topic in topics.values()]
-
-
-async def _describe_group(admin: Admin) -> object:
-    group = await admin.describe_group("g")
-    if group is None:
-        return None
-    return group, group.partitions(await admin.describe_topics(group.topics))
-
-
-CALLS: Final[dict[str, Callable[[Admin], Awaitable[object]]]] = {
-    "list_topics": lambda admin: admin.list_topics(),
-    "describe_topics": _describe_topics,
-    "create_topic": lambda admin: admin.create_topic("t"),
-    "describe_health": lambda admin: admin.describe_health(),
-    "describe_cluster": lambda admin: admin.describe_cluster(),
-    "describe_broker_configs": lambda admin: admin.describe_broker_configs(),
-    "describe_logs": _describe_logs,
-    "describe_damage": lambda admin: admin.describe_damage(),
-    "list_deleted_topics": lambda admin: admin.list_deleted_topics(),
-    "list_offsets": lambda admin: admin.list_offsets([_PLACE]),
-    "find_epoch_ends": lambda admin: admin.find_epoch_ends({_PLACE: 1}),
-    "describe_lags": lambda admin: admin.describe_lags({_PLACE: 1}),
-    "delete_records": lambda admin: admin.delete_records({_PLACE: 1}),
-    "list_groups": lambda admin: admin.list_groups(),
-    "describe_group": _describe_group,
-    "fetch_positions": lambda admin: admin.fetch_positions("g"),
-    "list_quotas": lambda admin: admin.list_quotas(),
-    "describe_quotas": lambda admin: admin.describe_quotas(),
-    "elect_leaders": lambda admin: admin.elect_leaders([_PLACE]),
-    "reassign_partitions": lambda admin: admin.reassign_partitions({_PLACE: [1]}),
-    "list_transactions": lambda admin: admin.list_transactions(),
-    "describe_transaction": lambda admin: admin.describe_transaction("x"),
-    "list_open_transactions": lambda admin: admin.list_open_transactions([_PLACE]),
-    "find_hanging_transactions": lambda admin: admin.find_hanging_transactions(),
-    "describe_topic": lambda admin: admin.describe_topic("t"),
-    "alter_topic": lambda admin: admin.alter_topic("t", partitions=2),
-    "delete_topic": lambda admin: admin.delete_topic("t"),
-    "undelete_topic": lambda admin: admin.undelete_topic("t"),
-    "purge_topic": lambda admin: admin.purge_topic("t"),
-    "drain_broker": lambda admin: admin.drain_broker(1),
-    "undrain_broker": lambda admin: admin.undrain_broker(1),
-    "unregister_broker": lambda admin: admin.unregister_broker(1),
-    "wait_for_news": lambda admin: admin.wait_for_news({_PLACE: 1}, 100),
-    "resolve_initial": lambda admin: admin.resolve_initial("g", {_PLACE: Position(1)}),
-    "commit_positions": lambda admin: admin.commit_positions("g", {_PLACE: Position(1)}),
-    "forget_topics": lambda admin: admin.forget_topics("g", ["t"]),
-    "delete_group": lambda admin: admin.delete_group("g"),
-    "set_quota": lambda admin: admin.set_quota("q", client_id="", request_percent=1),
-    "delete_quota": lambda admin: admin.delete_quota("q"),
-    "abort_transaction": lambda admin: admin.abort_transaction("x"),
-    "abort_open_transaction": lambda admin: admin.abort_open_transaction(_PLACE, 1, 1),
-    "open_shared_transaction": lambda admin: admin.open_shared_transaction("x", "run"),
-    "commit_shared_transaction": lambda admin: admin.commit_shared_transaction(_SHARED, []),
-    "abort_shared_transaction": lambda admin: admin.abort_shared_transaction(_SHARED),
-    "renew_shared_transaction": lambda admin: admin.renew_shared_transaction(_SHARED),
-    "forget_version": lambda admin: admin.forget_version("x"),
-}
-"""Every call of `Admin`, in an order that the corpus goes by: a new one comes last."""
-
-
-def fuzz_answers(data: bytes) -> None:
-    """Answers of brokers to `Admin`: read, or a typed error, in a bounded time.
-
-    The first byte chooses the call. The first answer is the cluster's metadata, whenever that is
-    asked for; the others come in turn.
-    """
-    number, answers = data[0] if data else 0, data[1:].split(NEXT)
-    if number < len(CALLS):
-        in_virtual_time(_ask)(list(CALLS.values())[number], answers)
-        return
-    with suppress(DecodeError, MillraceError):
-        _news(fetch_pb2.FetchedPartition.FromString(answers[0]), memoryview(b""))
-    with suppress(DecodeError, MillraceError):
-        for answer in produce_pb2.ProduceAnswer.FromString(answers[0]).results:
-            _answer_of(answer)
-
-
-async def _ask(call: Callable[[Admin], Awaitable[object]], answers: list[bytes]) -> None:
-    channel: Any = _Answering(answers)
-    admin = Admin("h:1", request_timeout_ms=300, metadata_timeout_ms=100)
-
-    async def connect(address: str) -> Connection:
-        return Connection(address, channel, HelloResponse(broker_id=1))
-
-    cluster: Any = admin._cluster
-    cluster._connect = connect
-    try:
-        _look_at(await call(admin))
-    except MillraceError as error:
-        _check_length(error.message)
-    finally:
-        await admin.close()
-
-
-def _look_at(found: object) -> None:
-    """Look at all that an answer says, and at all that it computes from that."""
-    if isinstance(found, Mapping):
-        _look_at([*found.keys(), *found.values()])
-    elif isinstance(found, (list, tuple)):
-        for each in found:
-            _look_at(each)
-    else:
-        kind: Any = type(found)
-        for name in _attributes(kind):
-            _look_at(getattr(found, name))
-
-
-@cache
-def _attributes(of: type) -> tuple[str, ...]:
-    """Return the fields and properties of a dataclass; none of anything else."""
-    if not is_dataclass(of):
-        return ()
-    computed = (name for name, found in vars(of).items() if isinstance(found, property))
-    return (*(field.name for field in fields(of)), *computed)
-
-
-class _Answering:
-    """The channel to a broker that gives these answers, and is then gone."""
-
-    def __init__(self, answers: list[bytes]) -> None:
-        self._metadata, *self._others = answers
-
-    def unary_unary(
-        self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
-    ) -> Any:
-        async def calling(request: Any) -> Any:
-            request_serializer(request)
-            is_of_metadata = method.endswith("/GetMetadata")
-            if not is_of_metadata and not self._others:
-                raise CallError(Status.UNAVAILABLE, "it is gone")
-            answer = self._metadata if is_of_metadata else self._others.pop(0)
-            try:
-                return response_deserializer(answer)
-            except DecodeError as error:
-                raise CallError(Status.INTERNAL, "no such answer") from error
-
-        return calling
-
-    def stream_stream(self, *_: Any, **__: Any) -> None:
-        """Nothing here opens a stream."""
-
-    async def close(self) -> None:
-        """End."""
 
 
 def fuzz_kubeconfig(data: bytes) -> None:

@@ -1,15 +1,19 @@
 """What is fuzzed: whatever bytes come, a typed error or a right answer, in bounded memory and time.
 
-A target is a function `fuzz_<name>` of one of the modules here. Only the module of a target is
-imported for it, so that the fuzzer has no other code to instrument.
+A target is a function `fuzz_<name>` of one of the modules here; `mutate_<name>`, if there is one,
+changes an input by what it means. Only the module of a target is imported for it, so that the
+fuzzer has no other code to instrument.
 """
 
 from collections.abc import Callable
 from importlib import import_module
+from random import Random
+from types import ModuleType
 from typing import Final
 
 _MODULES: Final = {
-    "clients": ("answers", "cli_files", "kubeconfig", "spark_checkpoint"),
+    "answers": ("answers",),
+    "clients": ("cli_files", "kubeconfig", "spark_checkpoint"),
     "guard": (
         *("access_reviews", "authorizer", "certificate_names", "certificates"),
         *("published_keys", "rules_file", "service_account_token", "token_file"),
@@ -34,8 +38,15 @@ TARGETS: Final = tuple(sorted(name for names in _MODULES.values() for name in na
 
 def load(target: str) -> Callable[[bytes], None]:
     """Return the function of a target."""
-    (module,) = (module for module, names in _MODULES.items() if target in names)
-    function: Callable[[bytes], None] = getattr(
-        import_module(f"tests.fuzz.{module}"), f"fuzz_{target}"
-    )
+    function: Callable[[bytes], None] = getattr(_module_of(target), f"fuzz_{target}")
     return function
+
+
+def load_changes(target: str) -> Callable[[bytes, Random], bytes] | None:
+    """Return what changes an input of a target by what it means; None: only its bytes change."""
+    return getattr(_module_of(target), f"mutate_{target}", None)
+
+
+def _module_of(target: str) -> ModuleType:
+    (name,) = (name for name, names in _MODULES.items() if target in names)
+    return import_module(f"tests.fuzz.{name}")

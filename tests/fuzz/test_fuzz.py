@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fuzz.clients import CALLS
+from tests.fuzz.answers import CALLS
 from tests.fuzz.running import Fuzzed, fuzz, read_statistics
 from tests.fuzz.targets import TARGETS, load
 
