@@ -11,11 +11,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from time import process_time
 
 import atheris
 
 ROOT = Path(__file__).resolve().parents[2]
 INPUT_BYTES_MAX = 2048
+BUSY_SECONDS_MAX = 5
+HANG_SECONDS = 30
 NOT_FOLLOWED = ["millrace.core.records.kafka_walk"]
 """Atheris keeps 200 bytes for each comparison of arrays that it follows: that is no growth of ours.
 """
@@ -40,15 +43,30 @@ def main(target: str, seconds: int) -> None:
             f"-dict={dictionary}",
             f"-max_total_time={seconds}",
             f"-max_len={INPUT_BYTES_MAX}",
-            "-timeout=5",  # One input must not hang,
-            "-rss_limit_mb=1024",  # nor take memory without bounds.
+            f"-timeout={HANG_SECONDS}",
+            "-rss_limit_mb=1024",  # No input takes memory without bounds.
             "-print_final_stats=1",
             f"-artifact_prefix={learned.parent}/{target}-",
         ],
-        function,
+        quick(function),
         **({} if changes is None else {"custom_mutator": half_by_meaning(changes)}),
     )
     atheris.Fuzz()
+
+
+def quick(function: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """Return a target that also fails for an input that keeps the processor busy for long.
+
+    Time on the clock would also be that of other processes.
+    """
+
+    def run(data: bytes) -> None:
+        begun = process_time()
+        function(data)
+        busy_s = process_time() - begun
+        assert busy_s < BUSY_SECONDS_MAX, f"the input took {busy_s:.1f} s"
+
+    return run
 
 
 def half_by_meaning(change: Callable[[bytes, Random], bytes]) -> Callable[[bytes, int, int], bytes]:

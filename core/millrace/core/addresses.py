@@ -15,9 +15,20 @@ def host_port(host: str, port: int | str) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of `host:port`; an IPv6 host has lost its brackets."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
+    """Return host and port of `host:port`; an IPv6 host has lost its brackets.
+
+    Raises:
+        ValueError: it has no port.
+    """
+    port = parse_whole_number(address.rpartition(":")[2], PORT_MAX)
+    if port is None:
+        raise ValueError(f"{address[:80]!r} is no address: it must be host:port")
+    return host_of(address), port
+
+
+def host_of(address: str) -> str:
+    """Return the host of `host:port`, without brackets; empty: there is none."""
+    return address.rpartition(":")[0].strip("[]")
 
 
 def is_loopback(host: str) -> bool:

@@ -210,11 +210,14 @@ class RealHost:
     async def connect(
         self, address: str, factory: ProtocolFactory, tls: ssl.SSLContext | None = None
     ) -> Any:
-        name, port = split_address(address)
         loop = asyncio.get_running_loop()
-        # Not by `create_connection`: uvloop hands the failed look-up of a call that was cancelled
-        # to the loop's exception handler.
-        found = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+        try:
+            name, port = split_address(address)
+            # Not by `create_connection`: uvloop hands the failed look-up of a call that was
+            # cancelled to the loop's exception handler.
+            found = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+        except ValueError as error:  # Others name addresses, and any text can come.
+            raise OSError(f"{address[:80]!r} is no address: {error}") from error
         refusals: list[OSError] = []
         for *_, place in found:
             host, _, *others = place

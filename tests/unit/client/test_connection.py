@@ -5,7 +5,9 @@ from typing import Any, cast
 import pytest
 
 from millrace.client import ConnectionFailedError
+from millrace.client._cluster.cluster import Cluster
 from millrace.client._cluster.connection import Connection
+from millrace.proto.v1 import cluster_pb2
 
 
 class Channel:
@@ -41,3 +43,16 @@ async def test_no_call_begins_on_a_connection_that_was_given_up() -> None:
     await connection.give_up()
     with pytest.raises(ConnectionFailedError, match="b:1 was given up"):
         _ = connection.cluster
+
+
+async def test_a_broker_with_a_wrong_address_is_one_more_that_cannot_be_reached() -> None:
+    class Away(Cluster):
+        async def _connect(self, address: str) -> Connection:
+            raise ConnectionFailedError(f"no broker listens at {address}")
+
+    cluster = Away("localhost:1", client_id="c", timeout_ms=100)
+    broker = cluster_pb2.BrokerMetadata(broker_id=1, address="b")
+    cluster.metadata.learn(cluster_pb2.GetMetadataResponse(brokers=[broker]), is_full=False)
+    with pytest.raises(ConnectionFailedError, match=r"at localhost:1; .* at b\."):
+        await cluster.refresh()
+    await cluster.close()

@@ -85,3 +85,13 @@ async def test_where_nobody_listens_no_connection_is_made() -> None:
         address = f"localhost:{listening.getsockname()[1]}"
     with pytest.raises(ConnectionRefusedError):
         await host.RealHost().connect(address, asyncio.BufferedProtocol)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "h", "h:", "h:1/x", "h:99999", "h:\N{SUPERSCRIPT TWO}", "a..b:1", "x" * 500 + ":1"],
+)
+async def test_what_is_no_address_cannot_be_reached(address: str) -> None:
+    """Others name addresses: a wrong one must be no error that nobody expects."""
+    with pytest.raises(OSError, match="is no address"):
+        await host.RealHost().connect(address, asyncio.BufferedProtocol)

@@ -22,7 +22,7 @@ from millrace.client._cluster.shared_tasks import SharedTasks
 from millrace.client._threads import fork
 from millrace.client._threads.logs import Log
 from millrace.client._threads.tasks import CANCELLED_BY_OTHERS, cancellations, cancellations_so_far
-from millrace.core.addresses import is_loopback, parse_addresses, split_address
+from millrace.core.addresses import host_of, is_loopback, parse_addresses
 from millrace.core.callers import client_id_problem
 from millrace.core.errors import (
     AccessDeniedError,
@@ -325,7 +325,7 @@ class Calls:
         """
         addresses = self.addresses()
         is_new = not self.metadata.brokers and not self.order.first
-        is_elsewhere = not all(is_loopback(split_address(address)[0]) for address in addresses)
+        is_elsewhere = not all(is_loopback(host_of(address)) for address in addresses)
         if not is_new or not is_elsewhere or self._may_come.isdisjoint(addresses):
             return False
         (pause_ms,) = spread(doubled_pause(rounds, _PAUSE_MS_MIN, _PAUSE_MS_MAX))

@@ -8,7 +8,7 @@ import asyncio
 import ssl
 from typing import Any, Final
 
-from millrace.core.addresses import split_address
+from millrace.core.addresses import host_of
 from millrace.runtime import host
 from millrace.runtime.transport.calls import CallError, Status
 from millrace.runtime.transport.credentials import ClientCredentials
@@ -60,7 +60,7 @@ async def _of_tls(address: str, credentials: ClientCredentials) -> str:
     try:
         probe: _Probe = await host.current.connect(address, _Probe, credentials.context)
     except ssl.SSLCertVerificationError as error:
-        return _meaning_of(error, split_address(address)[0])
+        return _meaning_of(error, host_of(address))
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
             return (

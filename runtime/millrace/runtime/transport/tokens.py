@@ -9,7 +9,7 @@ else (G1).
 from pathlib import Path
 from typing import Final
 
-from millrace.core.addresses import is_loopback, split_address
+from millrace.core.addresses import host_of, is_loopback
 from millrace.core.errors import AuthenticationFailedError, InvalidConfigError
 from millrace.core.guard.service_account_token import sending_problem
 from millrace.core.guard.token_file import TOKEN_CHARACTERS_MAX, token_problem
@@ -50,7 +50,7 @@ class Token:
         Raises:
             CallError: there is no token, or it may not be sent there; says what to do.
         """
-        if not is_private and not is_loopback(split_address(address)[0]):
+        if not is_private and not is_loopback(host_of(address)):
             raise _refused(
                 f"the token of {self.name} is not sent to {address} in plain text, where others "
                 "could read it: set tls_ca_file, so that the connection is encrypted"
