@@ -266,6 +266,7 @@ def _value(field: FieldDescriptor, dice: random.Random) -> object:
         case FieldDescriptor.CPPTYPE_BOOL:
             return dice.random() < 0.5
         case FieldDescriptor.CPPTYPE_ENUM:
+            assert field.enum_type is not None
             return dice.choice([*field.enum_type.values_by_number, 99])
         case FieldDescriptor.CPPTYPE_DOUBLE | FieldDescriptor.CPPTYPE_FLOAT:
             return dice.choice([0.0, 0.5, -1.0, float("nan"), float("inf")])
