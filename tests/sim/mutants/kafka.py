@@ -6,6 +6,7 @@ from tests.sim.mutants.mutant import Mutant, mutant
 
 _BATCH: Final = "millrace.core.records.kafka_batch"
 _CLASSIC: Final = "millrace.core.coordinator.groups.classic:ClassicGroups"
+_COORDINATOR: Final = "millrace.core.coordinator.groups.coordinator:GroupCoordinator"
 _STEP: Final = "millrace.core.coordinator.groups.classic_step"
 _FETCH: Final = "millrace.broker.kafka.fetch_turn:FetchTurn"
 
@@ -43,14 +44,17 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("a leader does not ask whether a client of Kafka has taken a partition in", "T14",
            "millrace.core.coordinator.transactions.machine:TransactionCoordinator.handle_join",
            "if missing or missing_groups or not is_open:", "if not is_open:"),
-    mutant("an end by Kafka's protocol raises the epoch, as one of Millrace's", "T14",
+    mutant("an end by Kafka's protocol is one of Millrace's", "T14",
            "millrace.broker.kafka.transactions:TransactionRequests._end",
            "protocol=NOT_BUMPING", "protocol=2"),
     # K11, and the machine of classic groups.
     mutant("members of Kafka's protocol join a group of Millrace's", "P61",
-           f"{_CLASSIC}._joinable", "self._speaks_ours(request.group) or", ""),
+           f"{_CLASSIC}._joinable", "self._speaks_ours(request.group) or", "",
+           also=mutant("a classic generation replaces a group with members", "P61",
+                       f"{_COORDINATOR}.handle_generation",
+                       "records += self.membership.handle_forget(name, now).records", "pass")),
     mutant("members of Millrace's protocol join a group of Kafka's", "P61",
-           "millrace.core.coordinator.groups.coordinator:GroupCoordinator.handle_heartbeat",
+           f"{_COORDINATOR}.handle_heartbeat",
            "if self.classic.members(name):", "if False:"),
     mutant("a classic group begins a generation before all have joined again", "P61",
            f"{_STEP}:Step._complete_if_joined",
@@ -65,12 +69,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            f"{_STEP}:Step.look_at_times", "if member.ends_at > now:", "if True:"),
     mutant("a new coordinator forgets the members of classic groups", "P59", f"{_CLASSIC}.restart",
            "if generation.members", "if False"),
-    mutant("a commit of an earlier generation counts", "P62", f"{_CLASSIC}.refusal_of_commit",
-           "if generation != group.generation:", "if False:"),
     mutant("members of a classic group do not hear that others join", "P61",
            f"{_CLASSIC}.heartbeat",
            "return Refused.REBALANCING if group.state is State.PREPARING else None", "return None"),
-    mutant("a member that leaves a classic group keeps what it had", "P61", f"{_STEP}:Step.leave",
-           "self._remove(member_id)\n    return None", "return None"),
 )
 # fmt: on
