@@ -59,6 +59,9 @@ _ROW_MIN: Final = 64
 _ROW_MAX: Final = 2048
 """Records of one size in a row that are found at once. Fewer of them are found faster one by one,
 and of more the bytes would be read in vain where rows are short."""
+_SMALL_BYTES: Final = 400
+"""Mean size up to which looking for records in all bytes costs less than passing them."""
+_PRUNINGS_MAX: Final = 3
 _USUAL_BYTES_MIN: Final = 17
 """What is looked at of a record begins in its first nine bytes, and has eight."""
 _INT_BYTES: Final = 5
@@ -173,8 +176,9 @@ def _walk_many(records: Buffer, count: int) -> Walked:
 def _boundaries(records: Buffer, data: Bytes, count: int) -> Int64s:
     """Return where each record's length begins, and where the last record ends.
 
-    Often many records in a row have one size, and that is tried first. Where it was in vain, the
-    next records are passed one by one, and more of them each time.
+    Often many records in a row have one size, and that is tried first. Where it was in vain, all
+    small ones are looked for at once. If they are not found so, the next records are passed one by
+    one, and more of them each time.
 
     A negative length is taken as a positive one, and so the way goes forward always; the caller
     checks the signs.
@@ -185,6 +189,9 @@ def _boundaries(records: Buffer, data: Bytes, count: int) -> Int64s:
     while number < count:
         row = _row_of_one_size(records, data, at, count - number)
         if len(row) <= _ROW_MIN:
+            are_small = len(data) <= count * _SMALL_BYTES
+            if one_by_one == _ROW_MIN and are_small and (found := _small(data, count)) is not None:
+                return found
             row = _passed(records, at, number, min(one_by_one, count - number))
             one_by_one *= 4
         parts.append(row[:-1])
@@ -220,6 +227,40 @@ def _row_of_one_size(records: Buffer, data: Bytes, at: int, count: int) -> Int64
         is_equal &= rows[:, place] == rows[0, place]
     number = most if is_equal.all() else int(is_equal.argmin())
     return np.arange(at, at + (number + 1) * size, size)
+
+
+def _small(data: Bytes, count: int) -> Int64s | None:
+    """Return where all records begin, and where the last one ends; None: they are not found so.
+
+    Without headers a record ends with a zero, and after a length of one or two bytes the next one
+    has another one. What looks so and is a part of a value ends at no beginning, or begins at no
+    end. A chain of as many records as there are from the first byte to the last is the only one.
+    """
+    is_zero = data == 0
+    are_near = is_zero[2:-1] | is_zero[3:]
+    are_near &= is_zero[:-3]
+    at = np.flatnonzero(are_near)
+    if not count - 1 <= len(at) <= 4 * count or len(data) < _INT_BYTES:
+        return None
+    at += 1
+    at = np.concatenate((np.zeros(1, np.int64), at))
+    low, high = data[at].astype(np.int64), data[at + 1].astype(np.int64)
+    is_long = low > 127
+    after = at + (low >> 1) + np.where(is_long, (high << 6) - 62, 1)
+    is_begin = np.where(is_long, (high < 128) & is_zero[at + 2], high == 0)
+    is_begin &= after <= len(data)
+    at, after = at[is_begin], after[is_begin]
+    for _ in range(_PRUNINGS_MAX):
+        if len(at) == count:
+            break
+        begins, ends = np.zeros(len(data) + 1, np.bool_), np.zeros(len(data) + 1, np.bool_)
+        begins[at], ends[after] = True, True
+        begins[-1] = ends[0] = True
+        are_joined = begins[after] & ends[at]
+        at, after = at[are_joined], after[are_joined]
+    if len(at) != count or at[0] or (after[:-1] != at[1:]).any() or after[-1] != len(data):
+        return None
+    return np.append(at, after[-1])
 
 
 def _passed(records: Buffer, at: int, number: int, count: int) -> Int64s:
@@ -326,16 +367,9 @@ def _walk_usual(data: Bytes, at: Int64s) -> Walked | None:
     after += 1
     if (after != ends).any() or data[ends - 1].any():
         return None  # Bytes are left over, or there are headers.
-    return Walked(
-        starts,
-        _signed(times),
-        np.arange(count),
-        keys_at + 1,
-        key_lengths,
-        value_starts,
-        values,
-        None,
-    )
+    times = (times >> 1) ^ -(times & 1)
+    offsets = np.arange(count)
+    return Walked(starts, times, offsets, keys_at + 1, key_lengths, value_starts, values, None)
 
 
 def _short(words: Int64s) -> tuple[Int64s | None, Int64s | int]:
@@ -357,10 +391,6 @@ def _short(words: Int64s) -> tuple[Int64s | None, Int64s | int]:
     high |= words & 0x7F
     more += 1
     return high, more
-
-
-def _signed(raw: Int64s) -> Int64s:
-    return (raw >> 1) ^ -(raw & 1)
 
 
 @cache
@@ -391,15 +421,9 @@ def _walk_any(records: Buffer, data: Bytes, at: Int64s) -> Walked:
         _check_names(records, headers)
     _check(p == ends, _LEFT_OVER)
     return Walked(
-        starts,
-        timestamp_deltas,
-        offset_deltas,
-        key_starts,
-        key_lengths,
-        value_starts,
-        value_lengths,
-        headers,
-    )
+        starts, timestamp_deltas, offset_deltas, key_starts, key_lengths, value_starts,
+        value_lengths, headers,
+    )  # fmt: skip
 
 
 def _check(are_right: npt.NDArray[np.bool_], why: str) -> None:

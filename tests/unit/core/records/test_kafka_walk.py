@@ -180,6 +180,30 @@ def test_records_of_one_size_in_a_row_are_passed_as_single_ones(
     assert found.tolist() == [0, *accumulate(map(len, pieces))]
 
 
+@given(
+    st.lists(st.binary(max_size=90) | st.integers(0, 90).map(bytes), min_size=1, max_size=60),
+    st.sampled_from([b"abcd", bytes(range(127)), b"\0\1", b"\0\4\0"]),
+    st.data(),
+)
+def test_small_records_are_found_at_once_as_one_by_one(
+    values: list[bytes], letters: bytes, drawn: st.DataObject
+) -> None:
+    records = [
+        Record(0, number, None, bytes(letters[byte % len(letters)] for byte in value))
+        for number, value in enumerate(values * drawn.draw(st.integers(1, 3)))
+    ]
+    data = bytearray(b"".join(map(encoded, records)))
+    begins = [0, *accumulate(len(encoded(record)) for record in records)]
+    found = kafka_walk._small(np.frombuffer(bytes(data), np.uint8), len(records))
+    if letters == b"abcd" and b"" not in values:
+        assert found is not None
+    assert found is None or found.tolist() == begins
+    data[drawn.draw(st.integers(0, len(data) - 1))] = drawn.draw(st.integers(0, 255))
+    found = kafka_walk._small(np.frombuffer(bytes(data), np.uint8), len(records))
+    if found is not None:
+        assert found.tolist() == kafka_walk._passed(bytes(data), 0, 0, len(records)).tolist()
+
+
 @given(st.binary(max_size=200), st.integers(0, 40))
 def test_any_bytes_are_read_or_refused(data: bytes, count: int) -> None:
     try:
