@@ -160,7 +160,9 @@ class Broker:
         self._reader = LogReader(
             self._mailbox,
             threads=config.threads.read,
-            buffer_bytes=config.limits.fetch_response_bytes_max,
+            buffer_bytes=max(
+                config.limits.fetch_response_bytes_max, config.kafka.fetch_response_bytes_max
+            ),
         )
         endings.callback(self._reader.close)
         for checker in self._checkers:

@@ -31,6 +31,25 @@ class KafkaConfig:
         minimum=0,
         maximum=10_000_000,
     )
+    fetch_response_bytes_max: int = setting(
+        4 << 20,
+        "Bytes of records in one answer to a fetch by Kafka's protocol, except for a larger first "
+        "batch. What is beyond `limits.fetch_response_bytes_max` is sent only while "
+        "`large_answers_bytes_max` has room for it.",
+        unit=Unit.BYTES,
+        minimum=1024,
+        maximum=512 << 20,
+        kafka="fetch.max.bytes",
+    )
+    large_answers_bytes_max: int = setting(
+        128 << 20,
+        "Most memory of one listener for what answers to fetches that are not sent yet have beyond "
+        "`limits.fetch_response_bytes_max`. So slow readers of large answers have others read by "
+        "smaller ones, and take no more memory.",
+        unit=Unit.BYTES,
+        minimum=0,
+        maximum=1 << 40,
+    )
     converted_bytes_max: int = setting(
         64 << 20,
         "Most memory of one listener for batches that it has converted, as several readers of a "

@@ -516,6 +516,8 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
         "auto_create_topics": True,
         "requests_in_flight_max": 7,
         "fetch_session_partitions_max": 500,
+        "fetch_response_bytes_max": "2MiB",
+        "large_answers_bytes_max": "3MiB",
         "converted_bytes_max": "1MiB",
     }
     config["transactions"] = {
@@ -542,6 +544,8 @@ def test_a_broker_gets_settings_also_those_that_the_release_before_lacks(tmp_pat
         auto_create_topics=True,
         requests_in_flight_max=7,
         fetch_session_partitions_max=500,
+        fetch_response_bytes_max=2 << 20,
+        large_answers_bytes_max=3 << 20,
         converted_bytes_max=1 << 20,
     )
     assert found.transactions == TransactionsConfig(

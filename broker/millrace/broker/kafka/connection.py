@@ -72,13 +72,15 @@ class _Answer:
     Attributes:
         header: of the request.
         parts: what is sent; empty: nothing; None: it is not there yet.
+        on_sent: see `Encoded`.
     """
 
-    __slots__ = ("header", "parts")
+    __slots__ = ("header", "on_sent", "parts")
 
     def __init__(self, header: RequestHeader) -> None:
         self.header = header
         self.parts: Sequence[Buffer] | None = None
+        self.on_sent: Callable[[], None] | None = None
 
 
 class KafkaConnection(ServedConnection):
@@ -99,6 +101,7 @@ class KafkaConnection(ServedConnection):
         self._waiting_bytes = 0
         self._answers: deque[_Answer] = deque()  # Of those that have begun.
         self._kept_bytes = 0  # Of answers that wait for an earlier one.
+        self._unsent: list[Callable[[], None]] = []  # Of answers that wait to be sent.
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._serving = -1  # The number of the request that was begun last.
@@ -283,6 +286,7 @@ class KafkaConnection(ServedConnection):
     def resume_writing(self) -> None:
         """What was sent has left."""
         super().resume_writing()
+        self._tell_sent()
         self._news.set()
 
     def _go_on_reading(self) -> None:
@@ -428,17 +432,28 @@ class KafkaConnection(ServedConnection):
     def _complete(self, answer: _Answer, response: Any) -> None:
         """Send an answer as soon as those before it are sent."""
         answer.parts = () if response is None else self._encoded(answer.header, response)
+        if isinstance(response, Encoded):
+            answer.on_sent = response.on_sent
         self._kept_bytes += sum(map(len, answer.parts))
         answers = self._answers
         parts: list[Buffer] = []
         while answers and (ready := answers[0].parts) is not None:
-            answers.popleft()
+            on_sent = answers.popleft().on_sent
+            if on_sent is not None:
+                self._unsent.append(on_sent)
             self._kept_bytes -= sum(map(len, ready))
             parts += ready
         if parts and not self.is_closed:
             self.transport.writelines(parts)
+        if self.is_writable:
+            self._tell_sent()
         if not self.is_busy:
             self.quiet_since_ms = monotonic_now()
+
+    def _tell_sent(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for tell in unsent:
+            tell()
 
     def _encoded(self, header: RequestHeader, response: Any) -> Sequence[Buffer]:
         """Return an answer with its header."""

@@ -28,6 +28,7 @@ from millrace.broker.kafka.fetch_codec import (
     encode,
 )
 from millrace.broker.kafka.fetch_turn import Client, FetchParts, FetchTurn, Following
+from millrace.broker.kafka.large_answers import LargeAnswer, LargeAnswers
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
 from millrace.broker.kafka.stored_batches import StoredBatches
@@ -71,6 +72,8 @@ def fetch_requests(parts: KafkaParts) -> "FetchRequests":
             workers=cycle(broker.checkers),
             turns=broker.turns,
             limits=broker.config.limits,
+            response_bytes_max=kafka.fetch_response_bytes_max,
+            large_answers=LargeAnswers(kafka.large_answers_bytes_max),
             metrics=broker.metrics,
         ),
         SessionBudget(kafka.fetch_session_partitions_max),
@@ -137,8 +140,10 @@ class FetchRequests:
             self.parts.metrics.refused(error, "Fetch")
             answer = _refused(asked, version, code_of(error))
         if len(answer.partitions) > _LARGE_PARTITIONS:
-            return Encoded(await self._on_thread(fetches, encode, answer, version))
-        return Encoded(encode(answer, version))
+            encoded = await self._on_thread(fetches, encode, answer, version)
+        else:
+            encoded = encode(answer, version)
+        return Encoded(encoded, fetches.on_sent)
 
     async def _on_thread(
         self, fetches: "ConnectionFetches", job: Callable[..., Any], *args: object
@@ -189,6 +194,7 @@ class ConnectionFetches:
         self._sessions = ConnectionSessions(service.budget)
         self._followings: dict[int, Following] = {}
         self._waiting: Following | None = None
+        self._large = LargeAnswer(service.parts.large_answers)
         self._requests = 0
         self._is_closed = False
         self._end_of_waits = asyncio.get_running_loop().create_task(self._wake_at_end())
@@ -201,6 +207,11 @@ class ConnectionFetches:
         for session in self._sessions:
             self._end(session.session_id)
         self._client.throttle.close()
+        self.on_sent()
+
+    def on_sent(self) -> None:
+        """The last answer holds no memory any more."""
+        self._large.keep(0)
 
     def charge_time(self, nanoseconds: int) -> None:
         """Charge time of the processor to the client."""
@@ -321,13 +332,24 @@ class ConnectionFetches:
             if delay_ms := throttle.delay_ms():
                 return FetchAnswer(throttle_time_ms=delay_ms)
         turn = FetchTurn(
-            self._service.parts, self._client, following, request, version, tells_all=tells_all
+            self._service.parts,
+            self._client,
+            following,
+            request,
+            version,
+            large=self._large,
+            tells_all=tells_all,
         )
         self._waiting = following
         try:
             partitions = await turn.run(self._connection.draining.is_set)
+        except BaseException:
+            self.on_sent()
+            raise
         finally:
             self._waiting = None
+        if self._is_closed:
+            self.on_sent()
         return FetchAnswer(
             throttle_time_ms=throttle.delay_ms(),
             partitions=partitions,

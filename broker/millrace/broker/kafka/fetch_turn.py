@@ -23,6 +23,7 @@ from millrace.broker.guard.callers import GuardedCaller, TopicAccess, check_topi
 from millrace.broker.kafka.errors import Code, code_of
 from millrace.broker.kafka.fetch_codec import FetchRequest, PartitionAnswer
 from millrace.broker.kafka.known_topics import KnownTopics
+from millrace.broker.kafka.large_answers import LargeAnswer, LargeAnswers
 from millrace.broker.kafka.stored_batches import StoredBatches, ZstdNotKnownError
 from millrace.broker.quotas import Throttle
 from millrace.broker.replica.early_requests import EarlyRequests
@@ -74,6 +75,7 @@ class FetchParts:
         topics: of the listener.
         stored: makes Kafka's batches.
         workers: threads for what takes long, in turn.
+        response_bytes_max: of records in an answer, where `large_answers` has room.
         The others are the broker's.
     """
 
@@ -85,6 +87,8 @@ class FetchParts:
     workers: Iterator[Worker]
     turns: Turns
     limits: LimitsConfig
+    response_bytes_max: int
+    large_answers: LargeAnswers
     metrics: BrokerMetrics
 
 
@@ -158,6 +162,7 @@ class FetchTurn:
         following: what it asks for.
         request: the request.
         version: of the request.
+        large: what the answer has of the memory of large ones.
         tells_all: whether the answer has all partitions, also those without news.
     """
 
@@ -169,6 +174,7 @@ class FetchTurn:
         request: FetchRequest,
         version: int,
         *,
+        large: LargeAnswer,
         tells_all: bool,
     ) -> None:
         limits = parts.limits
@@ -179,8 +185,12 @@ class FetchTurn:
         self._tells_all = tells_all
         self._version = version
         self._reader = SessionReader(zone=request.rack, read_committed=request.read_committed)
-        self._max_bytes = min(request.max_bytes, limits.fetch_response_bytes_max)
-        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._large = large
+        # What it may have in any case, what it has where there is room, and what it has now.
+        self._free_bytes = min(request.max_bytes, limits.fetch_response_bytes_max)
+        self._wanted_bytes = min(request.max_bytes, parts.response_bytes_max)
+        self._max_bytes = self._free_bytes
+        self._min_bytes = min(request.min_bytes, self._free_bytes)
         wait_ms = min(request.max_wait_ms, limits.fetch_wait_ms_max) if self._asked else 0
         self._until = MonotonicMs(monotonic_now() + wait_ms)
         self._plans: dict[int, Plan] = {}
@@ -208,15 +218,15 @@ class FetchTurn:
         if self._refused:
             return True
         plans = self._plans.values()
-        found = sum([plan.length for plan in plans])
-        return found >= self._min_bytes or any(plan.ending for plan in plans)
+        return self._found_bytes >= self._min_bytes or any(plan.ending for plan in plans)
 
     # --- What there is -----------------------------------------------------------------------
 
     async def _look(self, now: MonotonicMs) -> None:
         """Look at what may have news; nothing is read yet."""
         asked_for, work = self._asked, self._parts.turns.work()
-        room = ResponseRoom(lambda: _UNLIMITED, self._max_bytes)
+        more = self._large.take(self._wanted_bytes - self._free_bytes)
+        room = ResponseRoom(lambda: _UNLIMITED, self._free_bytes + more)
         self._plans.clear()
         self._refused.clear()
         for asked in asked_for.turn():
@@ -238,6 +248,11 @@ class FetchTurn:
                 self._plans[handle] = plan
             else:
                 asked_for.on_nothing(handle)
+        self._max_bytes = self._free_bytes + self._large.keep(self._found_bytes - self._free_bytes)
+
+    @property
+    def _found_bytes(self) -> int:
+        return sum([plan.length for plan in self._plans.values()])
 
     def _has_news(self, plan: Plan) -> bool:
         partition = plan.partition

@@ -133,9 +133,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A response that is encoded already, after its header; the parts must not change any more."""
+    """A response that is encoded already, after its header.
+
+    Attributes:
+        parts: its bytes, which must not change any more.
+        on_sent: called when little of it waits to be sent; not where the connection is gone first.
+    """
 
     parts: Sequence[Buffer]
+    on_sent: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,8 @@ LACKING_BEFORE: Final[Mapping[str, Sequence[str]]] = {
         "auto_create_topics",
         "requests_in_flight_max",
         "fetch_session_partitions_max",
+        "fetch_response_bytes_max",
+        "large_answers_bytes_max",
         "converted_bytes_max",
     ),
     "transactions": (

@@ -19,6 +19,7 @@ from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.fetch import FetchRequests
 from millrace.broker.kafka.fetch_turn import FetchParts
 from millrace.broker.kafka.known_topics import KnownTopics
+from millrace.broker.kafka.large_answers import LargeAnswers
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.requests import ApiKey, Encoded, KafkaConnectionState, Request
 from millrace.broker.quotas import Quotas
@@ -35,6 +36,7 @@ from millrace.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from millrace.core.ids import EpochEnd, LeaderEpoch, Offset, TopicId, TopicPartition
+from millrace.core.kafka_config import KafkaConfig
 from millrace.core.quotas.quota import EACH, Quota, QuotaEntity, QuotaKind
 from millrace.core.records.header import Buffer
 from millrace.core.replica.fetch.asked import SessionBudget
@@ -84,6 +86,7 @@ class Broker:
         quotas: Quotas | None = None,
         disk: Disk | None = None,
         limits: LimitsConfig | None = None,
+        large_answers: LargeAnswers | None = None,
     ) -> None:
         self.open = {
             TopicPartition(TOPIC, number): partition for number, partition in enumerate(partitions)
@@ -118,6 +121,8 @@ class Broker:
             workers=cycle([self.worker]),  # type: ignore[list-item]
             turns=Turns(),
             limits=limits or LimitsConfig(),
+            response_bytes_max=KafkaConfig().fetch_response_bytes_max,
+            large_answers=large_answers or LargeAnswers(0),
             metrics=self.metrics,
         )
         self.requests = FetchRequests(
@@ -142,6 +147,7 @@ class Consumer:
         self.version = version
         self.caller = caller
         self.connection = KafkaConnectionState("10.0.0.1:4711")
+        self.on_sent: Callable[[], None] | None = None
 
     async def fetch(
         self,
@@ -190,6 +196,7 @@ class Consumer:
         )
         found = await self._broker.requests.fetch(request)
         assert isinstance(found, Encoded)
+        self.on_sent = found.on_sent
         return FetchResponse.decode(b"".join(found.parts), version=self.version)
 
     def close(self) -> None:
@@ -270,6 +277,42 @@ async def test_a_first_batch_that_is_too_large_is_sent_whole_and_alone() -> None
 async def test_an_answer_ends_where_the_next_partition_does_not_fit() -> None:
     consumer = Consumer(Broker(advanced(1), advanced(2), advanced(1)))
     assert sizes(await consumer.fetch({0: 0, 1: 0, 2: 0}, max_bytes=25)) == {0: 10, 1: 0, 2: 10}
+
+
+async def test_an_answer_is_large_while_there_is_room_until_it_is_sent() -> None:
+    memory = LargeAnswers(25)
+    limits = LimitsConfig(fetch_response_bytes_max=20)
+    broker = Broker(*(advanced(1) for _ in range(5)), limits=limits, large_answers=memory)
+    offsets = dict.fromkeys(range(5), 0)
+    first, second = Consumer(broker), Consumer(broker)
+    assert sum(sizes(await first.fetch(offsets)).values()) == 40
+    assert memory.left == 5
+    assert sum(sizes(await second.fetch(offsets)).values()) == 20
+    assert memory.left == 5
+    assert first.on_sent is not None
+    first.on_sent()
+    assert memory.left == 25
+    assert sum(sizes(await second.fetch(offsets)).values()) == 40
+    assert memory.left == 5
+    second.close()
+    assert memory.left == 25
+
+
+async def test_a_request_that_waits_or_is_given_up_has_no_room_for_a_large_answer() -> None:
+    memory = LargeAnswers(1000)
+    limits = LimitsConfig(fetch_response_bytes_max=20)
+    partition, disk = Partition(is_cold=True), Disk()
+    consumer = Consumer(Broker(partition, disk=disk, limits=limits, large_answers=memory))
+    fetching = asyncio.ensure_future(consumer.fetch({0: 0}, max_wait_ms=60_000))
+    await until(lambda: partition.is_followed)
+    assert memory.left == 1000
+    for _ in range(5):
+        partition.advance()
+    await asyncio.wait_for(disk.waiting.get(), 5)
+    assert memory.left == 20
+    fetching.cancel()
+    await asyncio.gather(fetching, return_exceptions=True)
+    assert memory.left == 1000
 
 
 async def test_partitions_that_are_named_in_the_same_order_are_all_served() -> None:
