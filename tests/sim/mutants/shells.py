@@ -117,7 +117,7 @@ MUTANTS = (
     # --- Clients -----------------------------------------------------------------------------
     mutant("offsets are taken for those of other partitions", "P10",
            "millrace.client._cluster.offsets:_ask_each_once",
-           "zip(places, answers, strict=True):", "zip(places, reversed(answers), strict=True):"),
+           "wire.paired(places, answers):", "wire.paired(places, list(reversed(answers))):"),
     mutant("records before the position are handed out", "P7",
            "millrace.client._consumer.handing_out:HandingOut._open",
            "if not is_first_wanted:", "if False:"),
