@@ -25,7 +25,7 @@ KINDS = {
     "transactions": "F83,F84,F85,F86,F87",
     "clients of Kafka": "F88,F89,F90,F91,F92",
 }
-SECONDS_MAX = 300
+SECONDS_MAX = 420
 LINES_SHOWN = 40
 
 
