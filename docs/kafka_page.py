@@ -1,17 +1,25 @@
-"""The table of `docs/coming-from-kafka.md` that comes from the code: settings without effect."""
+"""The tables of `docs/coming-from-kafka.md` that come from elsewhere: clients, settings."""
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from millrace.broker.kafka.topic_settings import markdown_table
+from tests.suites import features
 
-_TABLE: Final = re.compile(
-    r"(<!-- settings without effect: made by make docs -->\n).*?"
-    r"(<!-- end of settings without effect -->\n)",
-    re.DOTALL,
-)
+from millrace.broker.kafka import topic_settings
+
+TABLES: Final[Mapping[str, Callable[[], str]]] = {
+    "clients": features.markdown_table,
+    "settings without effect": topic_settings.markdown_table,
+}
 
 
 def coming_from_kafka(text: str) -> str:
-    """Return the page with a new table."""
-    return _TABLE.sub(lambda found: f"{found[1]}\n{markdown_table()}\n\n{found[2]}", text)
+    """Return the page with new tables."""
+    for name, made in TABLES.items():
+        table = re.compile(
+            rf"(<!-- {name}: made by make docs -->\n).*?(<!-- end of {name} -->\n)", re.DOTALL
+        )
+        lines = made()
+        text = table.sub(lambda found, lines=lines: f"{found[1]}\n{lines}\n\n{found[2]}", text)
+    return text

@@ -20,6 +20,8 @@ REQUIREMENTS = HERE / "aiokafka.txt"
 VERSION = "0.14.0"
 PROGRAM = HERE / "inside" / "aiokafka_checks.py"
 TEST_TIMEOUT_S = 60
+VARIABLES = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+"""Of the environment of programs in `inside`."""
 
 
 class Aiokafka:
@@ -45,13 +47,17 @@ class Aiokafka:
     def run(self, target: Target, tests: Sequence[str]) -> Iterator[Result]:
         """Run some of them."""
         yield from told_by(
-            [_environment() / "bin" / "python", "-m", "tests.suites.inside.aiokafka_checks"],
+            [self.python(), "-m", "tests.suites.inside.aiokafka_checks"],
             tests,
             target,
             folder=target.folder / self.name,
             test_timeout_s=TEST_TIMEOUT_S,
-            variables={"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            variables=VARIABLES,
         )
+
+    def python(self) -> Path:
+        """Return the Python that has aiokafka."""
+        return _environment() / "bin" / "python"
 
 
 def _environment() -> Path:

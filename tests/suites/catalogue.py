@@ -2,6 +2,7 @@
 
 from tests.suites.aiokafka import AIOKAFKA
 from tests.suites.go_tests import FRANZ_GO_CHAOS_TESTS, FRANZ_GO_TESTS, KFAKE_TESTS
+from tests.suites.java_checks import STREAMS
 from tests.suites.kafka_python import KAFKA_PYTHON_TESTS
 from tests.suites.kafka_tools import KAFKA_TOOLS
 from tests.suites.kcat import KCAT
@@ -17,6 +18,7 @@ SUITES: dict[str, Suite] = {
         KAFKA_PYTHON_TESTS,
         AIOKAFKA,
         KAFKA_TOOLS,
+        STREAMS,
         KCAT,
         LIBRDKAFKA_TESTS,
         LIBRDKAFKA_FIXED_TESTS,
