@@ -94,7 +94,7 @@ abuse: setup ## Attack a real broker in all ways that are known, a table of what
 	@$(PYTHON_RUN) -m tests.abuse $(ARGS)
 
 kafka-suites: setup ## Suites that nobody here wrote, against `millrace up --kafka`: make kafka-suites (ARGS='--short', 'kcat franz-go')
-	$(INSTALL) runtime bench suites
+	$(INSTALL) runtime bench spark java suites
 	@$(PYTHON_RUN) -m tests.suites run $(ARGS)
 
 mutants: setup ## Leave out one rule of the product after another: the simulator must notice (ARGS='P13 --minutes 2')
@@ -137,11 +137,11 @@ figure: ## Measure one figure: make figure NAME=produce_100b (ARGS='--rounds 1 -
 	$(INSTALL) runtime bench $(if $(filter spark_%,$(NAME)),spark demo) \
 	  $(if $(filter $(ON_KUBERNETES),$(NAME)),dev operator cluster) \
 	  $(if $(filter $(WATCHED),$(NAME)),dev operator prometheus faults) \
-	  $(if $(filter $(OF_TESTS),$(NAME)),dev operator suites)
+	  $(if $(filter $(OF_TESTS),$(NAME)),dev operator spark java suites)
 	@$(PYTHON_RUN) -m bench.figure $(NAME) $(ARGS)
 
 figures: ## Measure all figures, write docs/bench/figures.json and its table
-	$(INSTALL) runtime bench spark demo dev operator cluster prometheus faults suites
+	$(INSTALL) runtime bench spark demo dev operator cluster prometheus faults java suites
 	@$(PYTHON_RUN) -m bench.run_figures $(ARGS)
 
 proto: setup ## Generate the Python stubs from proto/millrace/proto/v1/*.proto

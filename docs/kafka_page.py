@@ -1,6 +1,5 @@
 """The tables of `docs/coming-from-kafka.md` that come from elsewhere: clients, settings."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -17,9 +16,8 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
 def coming_from_kafka(text: str) -> str:
     """Return the page with new tables."""
     for name, made in TABLES.items():
-        table = re.compile(
-            rf"(<!-- {name}: made by make docs -->\n).*?(<!-- end of {name} -->\n)", re.DOTALL
-        )
-        lines = made()
-        text = table.sub(lambda found, lines=lines: f"{found[1]}\n{lines}\n\n{found[2]}", text)
+        begin, end = f"<!-- {name}: made by make docs -->\n", f"<!-- end of {name} -->\n"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = f"{before}{begin}\n{made()}\n\n{end}{after}"
     return text

@@ -51,7 +51,8 @@ def with_tls(
         "listeners.clients.tls_key_file": made.key,
     }
     found = GuardedBroker(tmp_path_factory.mktemp("tls"), settings)
-    yield found.start()
+    found.start()
+    yield found
     found.abandon()
 
 
@@ -59,7 +60,8 @@ def with_tls(
 def in_plain_text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
     """A guarded broker whose clients connect in plain text."""
     found = GuardedBroker(tmp_path_factory.mktemp("plain"), SETTINGS)
-    yield found.start()
+    found.start()
+    yield found
     found.abandon()
 
 
