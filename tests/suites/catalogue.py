@@ -2,7 +2,7 @@
 
 from tests.suites.aiokafka import AIOKAFKA
 from tests.suites.go_tests import FRANZ_GO_CHAOS_TESTS, FRANZ_GO_TESTS, KFAKE_TESTS
-from tests.suites.java_checks import STREAMS
+from tests.suites.java_checks import FLINK, STREAMS
 from tests.suites.kafka_connect import KAFKA_CONNECT
 from tests.suites.kafka_python import KAFKA_PYTHON_TESTS
 from tests.suites.kafka_tools import KAFKA_TOOLS
@@ -22,6 +22,7 @@ SUITES: dict[str, Suite] = {
         KAFKA_TOOLS,
         KAFKA_CONNECT,
         STREAMS,
+        FLINK,
         SPARK_KAFKA,
         KCAT,
         LIBRDKAFKA_TESTS,

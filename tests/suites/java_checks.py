@@ -110,3 +110,20 @@ STREAMS = JavaChecks(
     main="StreamsChecks",
     artifacts=(f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",),
 )
+FLINK_VERSION = "2.2.1"
+FLINK_CONNECTOR_VERSION = "5.0.0-2.2"
+FLINK = JavaChecks(
+    name="flink",
+    version=FLINK_CONNECTOR_VERSION,
+    about="Flink's source and sink for Kafka: exactly once through failures and savepoints",
+    main="FlinkChecks",
+    artifacts=(
+        f"org.apache.flink:flink-clients:{FLINK_VERSION}",
+        f"org.apache.flink:flink-connector-base:{FLINK_VERSION}",
+        f"org.apache.flink:flink-connector-kafka:{FLINK_CONNECTOR_VERSION}",
+    ),
+    options=(
+        *("--add-opens", "java.base/java.lang=ALL-UNNAMED"),
+        *("--add-opens", "java.base/java.util=ALL-UNNAMED"),
+    ),
+)
