@@ -536,13 +536,13 @@ class WriterExplorer(Writer):
         wrong: Callable[[], object] = self._dice.choice(
             (
                 lambda: producer.send(topic, b"", partition=-1),
-                lambda: producer.send(topic, b"", partition=partition, timestamp=-1),
+                lambda: producer.send(topic, b"", partition=partition, timestamp=-2),
                 lambda: producer.send(topic, b"", headers=[("name", 1)]),  # type: ignore[list-item]
                 lambda: producer.send(topic, "text", partition=partition),
                 lambda: producer.send(topic, bytes(2 * _BUFFER_BYTES), partition=partition),
                 lambda: producer.send_batch(topic, [b"a"], keys=[b"a", b"b"]),
                 lambda: producer.send_batch(topic, {"value": [b"a"]}),
-                lambda: producer.send_batch(topic, [b"a"], timestamps=[-1]),
+                lambda: producer.send_batch(topic, [b"a"], timestamps=[-2]),
                 lambda: producer.send_batch(topic, pa.table({"other": [1]})),
                 lambda: producer.send_batch(topic, pa.array([1.5])),
                 lambda: producer.send_batch(topic),
