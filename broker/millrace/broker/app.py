@@ -160,9 +160,7 @@ class Broker:
         self._reader = LogReader(
             self._mailbox,
             threads=config.threads.read,
-            buffer_bytes=max(
-                config.limits.fetch_response_bytes_max, config.kafka.fetch_response_bytes_max
-            ),
+            buffer_bytes=_largest_answer(config),
         )
         endings.callback(self._reader.close)
         for checker in self._checkers:
@@ -556,6 +554,11 @@ class Broker:
             broker_epoch=None if self.life is None else self.life.broker_epoch,
             others=() if self.partitions is None else self.partitions.not_ours(),
         )
+
+
+def _largest_answer(config: BrokerConfig) -> int:
+    """Return how many bytes of records a fetch of either protocol may have."""
+    return max(config.limits.fetch_response_bytes_max, config.kafka.fetch_response_bytes_max)
 
 
 def _serve_metrics(
