@@ -5,7 +5,7 @@ from typing import Final
 
 from tests.suites import features
 
-from millrace.broker.kafka import topic_settings
+from millrace.broker.kafka.administration import topic_settings
 
 TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "clients": features.markdown_table,

@@ -11,10 +11,10 @@ from typing import Any, Final
 from tests.fakes.call_context import calls_of
 
 from millrace.broker.guard.guard import Guard
-from millrace.broker.kafka import codec
 from millrace.broker.kafka.api_versions import ApiVersionsRequests
 from millrace.broker.kafka.connection import KafkaServer
 from millrace.broker.kafka.requests import RequestTable, Served
+from millrace.broker.kafka.wire import codec
 from millrace.core.kafka_config import KafkaConfig
 from millrace.runtime.transport.framed_connection import ConnectionLimits
 from millrace.runtime.transport.served_connections import ServerLimits

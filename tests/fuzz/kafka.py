@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from millrace.broker.kafka import codec, fetch_codec, frames
-from millrace.broker.kafka.produce_codec import decode_produce
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire import codec, fetch_codec, frames
+from millrace.broker.kafka.wire.produce_codec import decode_produce
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.records import kafka_batch
 from millrace.runtime.transport.frames import FrameError

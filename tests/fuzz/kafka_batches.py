@@ -15,7 +15,7 @@ from tests.fakes.kafka_batches import HEADER_BYTES as KAFKA_BYTES
 from tests.fakes.kafka_batches import sealed, with_fields
 from tests.unit.core.records.batches import LIMITS, TOPIC_PARTITION, open_whole, resealed
 
-from millrace.broker.kafka.stored_batches import _bodies
+from millrace.broker.kafka.records.stored_batches import _bodies
 from millrace.broker.rpc.converted_batches import walk as walk_stored
 from millrace.core.errors import MillraceError
 from millrace.core.ids import LeaderEpoch, Offset

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.fakes.kafka_batches import Record, batch_of
 
-from millrace.broker.kafka.succession import Succession
+from millrace.broker.kafka.records.succession import Succession
 from millrace.core.errors import DuplicateSequenceError, MillraceError, NotEnoughReplicasError
 from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
 from millrace.core.records import kafka_batch

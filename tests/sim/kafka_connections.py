@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 from kafka.protocol.metadata import MetadataRequest
 from tests.fakes.kafka_ends import request_frame
 
-from millrace.broker.kafka import codec
-from millrace.broker.kafka.errors import CODES, Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire import codec
+from millrace.broker.kafka.wire.errors import CODES, Code
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,

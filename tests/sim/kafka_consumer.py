@@ -24,8 +24,8 @@ from tests.sim.kafka_connections import (
 from tests.sim.kafka_records import KafkaBatch, batches_in
 from tests.sim.process import raise_failure
 
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.errors import Code
 from millrace.client import Record
 from millrace.core.errors import (
     ConnectionFailedError,

@@ -5,8 +5,8 @@ from typing import Any, Final
 from kafka.protocol.metadata import FindCoordinatorRequest
 from tests.sim.kafka_connections import NO_ERROR, KafkaBrokers, error_of
 
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.errors import Code
 from millrace.core.errors import ConnectionFailedError
 
 OF_GROUP: Final = 0

@@ -28,8 +28,8 @@ from tests.sim.members import GroupPlan
 from tests.sim.ownership import GROUP, Life, Ownership, Session
 from tests.sim.world import SECOND, Violation
 
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.errors import Code
 from millrace.core.coordinator.groups.consumer_protocol import (
     PROTOCOL_TYPE,
     assigned_partitions,

@@ -30,8 +30,8 @@ from tests.sim.kafka_connections import (
 )
 from tests.sim.process import raise_failure
 
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.errors import Code
 from millrace.core.errors import (
     Appended,
     ConnectionFailedError,

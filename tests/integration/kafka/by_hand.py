@@ -10,8 +10,8 @@ from kafka.protocol.producer import ProduceRequest
 from tests.fakes.kafka_ends import request_frame
 from tests.integration.running_broker import RunningBroker
 
-from millrace.broker.kafka import codec
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire import codec
 
 TIMEOUT_S = 60
 

@@ -32,9 +32,9 @@ from tests.integration.kafka.ends import KAFKA, bootstrap, closing
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.broker.kafka.errors import Code
+from millrace.broker.kafka.administration.topic_settings import WITHOUT_EFFECT
 from millrace.broker.kafka.requests import ApiKey
-from millrace.broker.kafka.topic_settings import WITHOUT_EFFECT
+from millrace.broker.kafka.wire.errors import Code
 from millrace.client import SyncAdmin, SyncProducer
 from millrace.core.metadata.topic_config import SETTINGS
 

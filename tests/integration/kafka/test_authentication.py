@@ -22,8 +22,8 @@ from tests.integration.guarded import ROLES, GuardedBroker, replace_file, token_
 from tests.integration.kafka.ends import KAFKA, bootstrap, closing
 from tests.integration.kafka.logging_in import Connection, proof
 
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.errors import Code
 from millrace.core.guard.token_file import new_entry, tokens_to_text
 from millrace.core.ids import WallMs
 

@@ -24,9 +24,9 @@ from tests.integration.kafka.by_hand import Hand, produce_request
 from tests.integration.kafka.ends import KAFKA
 from tests.integration.running_broker import RunningBroker, wait_until
 
-from millrace.broker.kafka import consumer_group_messages as messages
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire import consumer_group_messages as messages
+from millrace.broker.kafka.wire.errors import Code
 from millrace.client import SyncAdmin
 
 MIB = 1 << 20

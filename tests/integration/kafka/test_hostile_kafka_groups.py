@@ -25,12 +25,12 @@ from tests.integration.kafka.by_hand import Hand, asked
 from tests.integration.kafka.ends import KAFKA
 from tests.integration.running_broker import RunningBroker
 
-from millrace.broker.kafka.consumer_group_messages import (
+from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.consumer_group_messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
 )
-from millrace.broker.kafka.errors import Code
-from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.errors import Code
 from millrace.client import SyncAdmin
 
 HEARTBEAT: Any = ConsumerGroupHeartbeatRequest

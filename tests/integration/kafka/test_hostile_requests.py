@@ -19,8 +19,8 @@ from tests.integration.kafka.test_hostile_administration import answered, spoilt
 from tests.integration.raw_client import RawClient
 from tests.integration.running_broker import RunningBroker
 
-from millrace.broker.kafka import codec
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire import codec
 
 SETTINGS: dict[str, object] = {
     **KAFKA,

@@ -17,9 +17,9 @@ from tests.integration.kafka.by_hand import Hand
 from tests.integration.kafka.ends import KAFKA, bootstrap, closing
 from tests.integration.running_broker import RunningBroker, wait_until
 
-from millrace.broker.kafka import codec
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire import codec
+from millrace.broker.kafka.wire.errors import Code
 from millrace.client import Position, SyncAdmin, SyncConsumer, SyncProducer
 from millrace.core.isolation import READ_COMMITTED, READ_UNCOMMITTED, Isolation
 

@@ -13,8 +13,8 @@ from tests.integration.kafka.ends import KAFKA, bootstrap, closing
 from tests.integration.running_broker import RunningBroker
 from tests.integration.running_cluster import RunningCluster
 
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.errors import Code
 from millrace.client import SyncAdmin
 
 confluent = pytest.importorskip("confluent_kafka")

@@ -13,8 +13,8 @@ from tests.integration.kafka.logging_in import Connection
 from tests.integration.kafka.test_hostile_requests import NUMBERS, Sample
 from tests.integration.running_broker import wait_until
 
-from millrace.broker.kafka import codec
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire import codec
 from millrace.client import SyncAdmin
 
 THERE, NOT_THERE = "orders", "ghosts"

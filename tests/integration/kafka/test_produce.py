@@ -11,8 +11,8 @@ from tests.integration.kafka.by_hand import Hand
 from tests.integration.kafka.ends import bootstrap, closing, read
 from tests.integration.running_broker import RunningBroker
 
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.errors import Code
 from millrace.client import SyncAdmin
 
 confluent = pytest.importorskip("confluent_kafka")

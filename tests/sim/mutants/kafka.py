@@ -7,7 +7,7 @@ from tests.sim.mutants.mutant import Mutant, mutant
 _BATCH: Final = "millrace.core.records.kafka_batch"
 _CLASSIC: Final = "millrace.core.coordinator.groups.classic:ClassicGroups"
 _STEP: Final = "millrace.core.coordinator.groups.classic_step"
-_FETCH: Final = "millrace.broker.kafka.fetch_turn:FetchTurn"
+_FETCH: Final = "millrace.broker.kafka.records.fetch_turn:FetchTurn"
 
 # fmt: off
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -32,7 +32,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "millrace.core.coordinator.transactions.machine:TransactionCoordinator.handle_join",
            "if missing or missing_groups or not is_open:", "if not is_open:"),
     mutant("an end by Kafka's protocol is one of Millrace's", "T14",
-           "millrace.broker.kafka.transactions:TransactionRequests._end",
+           "millrace.broker.kafka.coordinators.transactions:TransactionRequests._end",
            "protocol=NOT_BUMPING", "protocol=2"),
     # The machine of classic groups.
     mutant("a classic group begins a generation before all have joined again", "P61",

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from kafka.protocol.metadata import ApiVersionsResponse
 
-from millrace.broker.kafka.errors import NO_ERROR, Code
 from millrace.broker.kafka.requests import ApiKey, Request, RequestTable, Served
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code
 
 _VERSIONS: Final = range(5)
 _SOFTWARE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.\-]{0,60}[A-Za-z0-9])?")

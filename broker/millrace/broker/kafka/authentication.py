@@ -28,9 +28,9 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from millrace.broker.guard.credentials import Credential
 from millrace.broker.guard.guard import NOT_ACCEPTED, Guard
-from millrace.broker.kafka.errors import NO_ERROR, Code
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Request, Served
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code
 from millrace.core.errors import AuthenticationFailedError
 from millrace.core.guard.identity import RefusedCredentialError
 from millrace.core.guard.scram import MESSAGE_BYTES_MAX, ScramExchange

@@ -20,9 +20,7 @@ from typing import Any, Final
 
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.guard.credentials import Credential
-from millrace.broker.kafka import codec, frames
 from millrace.broker.kafka.api_versions import unknown_version
-from millrace.broker.kafka.frames import RequestHeader
 from millrace.broker.kafka.requests import (
     ApiKey,
     Encoded,
@@ -32,6 +30,8 @@ from millrace.broker.kafka.requests import (
     RequestTable,
     Served,
 )
+from millrace.broker.kafka.wire import codec, frames
+from millrace.broker.kafka.wire.frames import RequestHeader
 from millrace.broker.rpc.calls import Calls
 from millrace.core.callers import CLIENT_ID_CHARACTERS_MAX
 from millrace.core.errors import MalformedRequestError, MillraceError

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from millrace.broker.guard.callers import GuardedCaller
-from millrace.broker.kafka.errors import Code, code_of
 from millrace.broker.kafka.names import Names
+from millrace.broker.kafka.wire.errors import Code, code_of
 from millrace.broker.rpc.resources import topic_resource
 from millrace.core.errors import InvalidTopicError
 from millrace.core.guard.access import Operation, Resource, ResourceKind

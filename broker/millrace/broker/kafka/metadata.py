@@ -14,11 +14,11 @@ from kafka.protocol.admin import DescribeClusterResponse
 from kafka.protocol.metadata import MetadataResponse
 
 from millrace.broker.guard.callers import GuardedCaller
-from millrace.broker.kafka.errors import NO_ERROR, Code, code_of, code_of_wire
 from millrace.broker.kafka.names import topic_id_of, uuid_of
 from millrace.broker.kafka.operations import allowed_operations
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code, code_of, code_of_wire
 from millrace.core.errors import MillraceError
 from millrace.core.guard.access import CLUSTER, ResourceKind, named
 from millrace.core.ids import NO_BROKER, BrokerId

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import JoinGroupRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
-from millrace.broker.kafka import codec
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire import codec
 from millrace.core.errors import MalformedRequestError
 
 KNOWN = sorted(key for key, is_request in codec._classes() if is_request)

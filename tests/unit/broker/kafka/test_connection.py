@@ -16,8 +16,8 @@ from kafka.protocol.producer import ProduceResponse
 from tests.fakes.kafka_ends import limits_with, request_frame, serving_kafka
 from tests.fakes.until import until
 
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.requests import ApiKey, Encoded, Later, Request, Served
+from millrace.broker.kafka.wire.errors import Code
 from millrace.core.errors import NotLeaderError
 from millrace.core.kafka_config import KafkaConfig
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from millrace.broker.kafka.coordination import state_of_consumers
+from millrace.broker.kafka.coordinators.coordination import state_of_consumers
 from millrace.core.coordinator.groups.group import Current, Group, Member
 from millrace.core.ids import TopicId, TopicPartition
 

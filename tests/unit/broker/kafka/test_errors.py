@@ -2,7 +2,7 @@
 
 from kafka.errors import for_code
 
-from millrace.broker.kafka.errors import CODES, Code, code_of, code_of_wire
+from millrace.broker.kafka.wire.errors import CODES, Code, code_of, code_of_wire
 from millrace.core import errors
 from millrace.core.errors import (
     ERRORS_BY_CODE,

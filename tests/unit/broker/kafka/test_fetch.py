@@ -15,13 +15,13 @@ from tests.fakes.quotas import follow, limit, no_quotas, owe
 from tests.fakes.readable_partition import TOPIC, Disk, Partition
 from tests.fakes.until import until
 
-from millrace.broker.kafka.errors import Code
-from millrace.broker.kafka.fetch import FetchRequests
-from millrace.broker.kafka.fetch_turn import FetchParts
 from millrace.broker.kafka.known_topics import KnownTopics
-from millrace.broker.kafka.large_answers import LargeAnswers
 from millrace.broker.kafka.names import Names
+from millrace.broker.kafka.records.fetch import FetchRequests
+from millrace.broker.kafka.records.fetch_turn import FetchParts
+from millrace.broker.kafka.records.large_answers import LargeAnswers
 from millrace.broker.kafka.requests import ApiKey, Encoded, KafkaConnectionState, Request
+from millrace.broker.kafka.wire.errors import Code
 from millrace.broker.quotas import Quotas
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.telemetry.metrics import BrokerMetrics

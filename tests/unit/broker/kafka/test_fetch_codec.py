@@ -7,7 +7,7 @@ import pytest
 from kafka.protocol.consumer import FetchRequest as KafkaRequest
 from kafka.protocol.consumer import FetchResponse as KafkaResponse
 
-from millrace.broker.kafka.fetch_codec import (
+from millrace.broker.kafka.wire.fetch_codec import (
     VERSIONS,
     Endpoint,
     FetchAnswer,

@@ -7,7 +7,7 @@ import pytest
 from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from tests.fakes.call_context import CALLER
 
-from millrace.broker.kafka.groups import GroupRequests
+from millrace.broker.kafka.coordinators.classic_groups import GroupRequests
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Request
 from millrace.core.coordinator.groups.classic_events import Refusal, Refused

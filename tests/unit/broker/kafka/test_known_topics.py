@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.fakes.call_context import CALLER
 
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.known_topics import KnownTopics, has_partition
 from millrace.broker.kafka.names import Names
+from millrace.broker.kafka.wire.errors import Code
 from millrace.core.errors import MillraceError, TopicAuthorizationFailedError
 from millrace.core.guard.access import Operation, Resource
 from millrace.core.ids import TopicId

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DescribeConfigsResponse
 
-from millrace.broker.kafka.codec import ListEncoder
+from millrace.broker.kafka.wire.codec import ListEncoder
 
 KIND = DescribeConfigsResponse.DescribeConfigsResult
 

@@ -8,11 +8,11 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from tests.fakes.call_context import CALLER
 
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.names import Names
-from millrace.broker.kafka.offsets import OffsetRequests
+from millrace.broker.kafka.records.offsets import OffsetRequests
 from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Request
+from millrace.broker.kafka.wire.errors import Code
 from millrace.core.errors import (
     BrokerBusyError,
     MillraceError,

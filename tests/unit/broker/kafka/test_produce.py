@@ -23,11 +23,11 @@ from millrace.broker.guard.callers import Access, GuardedCaller
 from millrace.broker.guard.file_guard import FileGuard
 from millrace.broker.guard.kubernetes_guard import KubernetesGuard
 from millrace.broker.guard.service_accounts import ServiceAccountTokens
-from millrace.broker.kafka.errors import Code
 from millrace.broker.kafka.known_topics import KnownTopics
 from millrace.broker.kafka.names import Names
-from millrace.broker.kafka.produce import ProduceRequests
+from millrace.broker.kafka.records.produce import ProduceRequests
 from millrace.broker.kafka.requests import ApiKey, KafkaConnectionState, Later, Request
+from millrace.broker.kafka.wire.errors import Code
 from millrace.core.guard.identity import Identity
 from millrace.core.guard.rules import parse_rules
 from millrace.core.ids import BrokerId, ProducerId

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from millrace.broker.kafka.produce_codec import (
+from millrace.broker.kafka.wire.produce_codec import (
     ProduceBody,
     ProducePartition,
     ProduceResult,

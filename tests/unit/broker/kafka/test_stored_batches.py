@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from tests.fakes.kafka_batches import Record, batch_of
 
-from millrace.broker.kafka.stored_batches import StoredBatches, ZstdNotKnownError
+from millrace.broker.kafka.records.stored_batches import StoredBatches, ZstdNotKnownError
 from millrace.core.errors import CorruptBatchError
 from millrace.core.ids import LeaderEpoch, Offset, TopicId, TopicPartition, WallMs
 from millrace.core.records import kafka_batch

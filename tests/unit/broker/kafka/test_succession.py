@@ -2,7 +2,7 @@
 
 import random
 
-from millrace.broker.kafka.succession import Succession
+from millrace.broker.kafka.records.succession import Succession
 from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.records.header import SEQUENCE_MAX
 

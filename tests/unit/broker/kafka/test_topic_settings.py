@@ -2,7 +2,7 @@ import pytest
 from docs.generate import COMING_FROM_KAFKA
 from docs.kafka_page import coming_from_kafka
 
-from millrace.broker.kafka.topic_settings import (
+from millrace.broker.kafka.administration.topic_settings import (
     WITHOUT_EFFECT,
     ConfigSource,
     ConfigType,

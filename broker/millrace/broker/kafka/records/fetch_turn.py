@@ -20,11 +20,11 @@ from functools import partial
 from typing import Final
 
 from millrace.broker.guard.callers import GuardedCaller, TopicAccess, check_topic
-from millrace.broker.kafka.errors import Code, code_of
-from millrace.broker.kafka.fetch_codec import FetchRequest, PartitionAnswer
 from millrace.broker.kafka.known_topics import KnownTopics
-from millrace.broker.kafka.large_answers import LargeAnswer, LargeAnswers
-from millrace.broker.kafka.stored_batches import StoredBatches, ZstdNotKnownError
+from millrace.broker.kafka.records.large_answers import LargeAnswer, LargeAnswers
+from millrace.broker.kafka.records.stored_batches import StoredBatches, ZstdNotKnownError
+from millrace.broker.kafka.wire.errors import Code, code_of
+from millrace.broker.kafka.wire.fetch_codec import FetchRequest, PartitionAnswer
 from millrace.broker.quotas import Throttle
 from millrace.broker.replica.early_requests import EarlyRequests
 from millrace.broker.replica.partition import Partition

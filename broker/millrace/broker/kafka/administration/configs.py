@@ -22,13 +22,7 @@ from kafka.protocol.admin import (
     ListConfigResourcesResponse,
 )
 
-from millrace.broker.kafka.codec import ListEncoder
-from millrace.broker.kafka.coordination import GroupNames
-from millrace.broker.kafka.errors import NO_ERROR, code_of
-from millrace.broker.kafka.own_calls import answers_of_each, refusal_in
-from millrace.broker.kafka.parts import KafkaParts
-from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
-from millrace.broker.kafka.topic_settings import (
+from millrace.broker.kafka.administration.topic_settings import (
     WITHOUT_EFFECT,
     ConfigSource,
     ConfigType,
@@ -38,6 +32,12 @@ from millrace.broker.kafka.topic_settings import (
     to_ours,
     type_of,
 )
+from millrace.broker.kafka.coordinators.coordination import GroupNames
+from millrace.broker.kafka.own_calls import answers_of_each, refusal_in
+from millrace.broker.kafka.parts import KafkaParts
+from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
+from millrace.broker.kafka.wire.codec import ListEncoder
+from millrace.broker.kafka.wire.errors import NO_ERROR, code_of
 from millrace.broker.rpc.resources import topic_resource
 from millrace.core.errors import (
     InvalidConfigError,

@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
 from millrace.broker.kafka.operations import check
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import KafkaConnectionState, Request
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code, code_of
 from millrace.broker.rpc.name_partitions import NamePartitions
 from millrace.core.coordinator.groups.classic_events import Refused
 from millrace.core.coordinator.groups.group import Group

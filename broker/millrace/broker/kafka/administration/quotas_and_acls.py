@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from kafka.protocol.admin import DescribeAclsResponse, DescribeClientQuotasResponse
 
-from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code, code_of
 from millrace.core.errors import MalformedRequestError, MillraceError
 from millrace.core.problems import told
 from millrace.proto.v1 import cluster_pb2 as pb

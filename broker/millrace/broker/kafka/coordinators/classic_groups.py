@@ -20,15 +20,15 @@ from kafka.protocol.consumer import (
     SyncGroupResponse,
 )
 
-from millrace.broker.kafka.coordination import (
+from millrace.broker.kafka.coordinators.coordination import (
     GroupNames,
     code_of_refused,
     coordinator_code,
     unless_draining,
 )
-from millrace.broker.kafka.errors import NO_ERROR, Code
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code
 from millrace.broker.rpc.audit import printable
 from millrace.core.coordinator.groups.classic_events import (
     Joined,

@@ -13,19 +13,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from millrace.broker.kafka import consumer_group_messages as messages
-from millrace.broker.kafka.codec import ListEncoder
-from millrace.broker.kafka.coordination import (
+from millrace.broker.kafka.coordinators.coordination import (
     GroupNames,
     client_host,
     coordinator_code,
     state_of_consumers,
 )
-from millrace.broker.kafka.errors import NO_ERROR, Code
 from millrace.broker.kafka.names import uuid_of
 from millrace.broker.kafka.operations import allowed_operations, as_bits
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
+from millrace.broker.kafka.wire import consumer_group_messages as messages
+from millrace.broker.kafka.wire.codec import ListEncoder
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code
 from millrace.broker.rpc.hidden_topics import hidden_topics
 from millrace.core.coordinator.contract import Result
 from millrace.core.coordinator.groups import owned_reports

@@ -21,14 +21,14 @@ from kafka.protocol.admin import (
     DescribeTopicPartitionsResponse,
 )
 
-from millrace.broker.kafka.codec import ListEncoder
-from millrace.broker.kafka.errors import NO_ERROR, Code, code_of, code_of_wire
+from millrace.broker.kafka.administration.topic_settings import ShownSetting, shown, to_ours
 from millrace.broker.kafka.names import topic_id_of, uuid_of
 from millrace.broker.kafka.operations import allowed_operations, as_bits
 from millrace.broker.kafka.own_calls import answers_of_each, refusal_in
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
-from millrace.broker.kafka.topic_settings import ShownSetting, shown, to_ours
+from millrace.broker.kafka.wire.codec import ListEncoder
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code, code_of, code_of_wire
 from millrace.broker.rpc.resources import topic_resource
 from millrace.core.errors import (
     InvalidConfigError,

@@ -2,7 +2,7 @@
 
 from kafka.protocol.api_message import ApiMessage
 
-_SCHEMAS = "millrace.broker.kafka.schemas"
+_SCHEMAS = "millrace.broker.kafka.wire.schemas"
 
 
 class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=_SCHEMAS):

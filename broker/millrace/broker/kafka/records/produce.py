@@ -25,16 +25,8 @@ from typing import Any, Final
 
 from millrace.broker import events
 from millrace.broker.guard.callers import GuardedCaller
-from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
 from millrace.broker.kafka.parts import KafkaParts
-from millrace.broker.kafka.produce_codec import (
-    Endpoint,
-    ProduceBody,
-    ProducePartition,
-    ProduceResult,
-    decode_produce,
-    encode_produce,
-)
+from millrace.broker.kafka.records.succession import Place, Succession
 from millrace.broker.kafka.requests import (
     ApiKey,
     Encoded,
@@ -43,7 +35,15 @@ from millrace.broker.kafka.requests import (
     Request,
     Served,
 )
-from millrace.broker.kafka.succession import Place, Succession
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code, code_of
+from millrace.broker.kafka.wire.produce_codec import (
+    Endpoint,
+    ProduceBody,
+    ProducePartition,
+    ProduceResult,
+    decode_produce,
+    encode_produce,
+)
 from millrace.broker.quotas import Throttle
 from millrace.broker.rpc.appends import AppendRequest, Terms
 from millrace.broker.rpc.memory import ConnectionMemory

@@ -20,12 +20,12 @@ from kafka.protocol.admin import (
 )
 
 from millrace.broker.guard.callers import GuardedCaller
-from millrace.broker.kafka.errors import NO_ERROR, Code, code_of
 from millrace.broker.kafka.known_topics import has_partition
 from millrace.broker.kafka.operations import check
 from millrace.broker.kafka.own_calls import refusal_in
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code, code_of
 from millrace.broker.replica.open_directory import OpenDirectory
 from millrace.broker.rpc.resources import topic_resource
 from millrace.core.errors import (

@@ -21,7 +21,7 @@ from typing import Any, Final
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.protocol.api_message import ApiMessage
 
-from millrace.broker.kafka import consumer_group_messages
+from millrace.broker.kafka.wire import consumer_group_messages
 from millrace.core.errors import MalformedRequestError
 from millrace.core.records.header import Buffer
 

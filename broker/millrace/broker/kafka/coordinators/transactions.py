@@ -25,13 +25,13 @@ from kafka.protocol.producer import (
     InitProducerIdResponse,
 )
 
-from millrace.broker.kafka.coordination import GroupNames, coordinator_code
-from millrace.broker.kafka.errors import NO_ERROR, Code
+from millrace.broker.kafka.coordinators.coordination import GroupNames, coordinator_code
 from millrace.broker.kafka.known_topics import has_partition
 from millrace.broker.kafka.names import Names
 from millrace.broker.kafka.operations import check
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.core.coordinator.transactions.config import REQUEST_PARTITIONS_MAX
 from millrace.core.coordinator.transactions.transaction import Producer, full_id

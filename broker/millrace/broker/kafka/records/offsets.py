@@ -18,10 +18,10 @@ from typing import Any, Final
 from kafka.protocol.admin import DeleteRecordsResponse
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
 
-from millrace.broker.kafka.errors import NO_ERROR, Code, code_of, code_of_wire
 from millrace.broker.kafka.known_topics import has_partition
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code, code_of, code_of_wire
 from millrace.core.errors import MillraceError
 from millrace.core.guard.access import Operation
 from millrace.core.ids import NO_LEADER_EPOCH, TopicId, TopicPartition

@@ -20,17 +20,17 @@ from kafka.protocol.producer import TxnOffsetCommitResponse
 
 from millrace.broker.coordinator.staged_commits import ClassicStagedCommit
 from millrace.broker.coordinator.transaction_joins import Writer
-from millrace.broker.kafka.coordination import (
+from millrace.broker.kafka.coordinators.coordination import (
     GroupNames,
     code_of_refused,
     coordinator_code,
 )
-from millrace.broker.kafka.errors import NO_ERROR, Code
+from millrace.broker.kafka.coordinators.transactions import writable_id
 from millrace.broker.kafka.known_topics import has_partition
 from millrace.broker.kafka.names import uuid_of
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
-from millrace.broker.kafka.transactions import writable_id
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code
 from millrace.broker.rpc.audit import AuditLine
 from millrace.broker.rpc.resources import topic_resource
 from millrace.core.coordinator.contract import Result

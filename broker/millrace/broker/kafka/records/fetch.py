@@ -15,8 +15,13 @@ from time import thread_time_ns
 from typing import Any, Final
 
 from millrace.broker.guard.callers import GuardedCaller
-from millrace.broker.kafka.errors import Code, code_of
-from millrace.broker.kafka.fetch_codec import (
+from millrace.broker.kafka.parts import KafkaParts
+from millrace.broker.kafka.records.fetch_turn import Client, FetchParts, FetchTurn, Following
+from millrace.broker.kafka.records.large_answers import LargeAnswer, LargeAnswers
+from millrace.broker.kafka.records.stored_batches import StoredBatches
+from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
+from millrace.broker.kafka.wire.errors import Code, code_of
+from millrace.broker.kafka.wire.fetch_codec import (
     SESSIONS_SINCE,
     TOPIC_IDS_SINCE,
     VERSIONS,
@@ -27,11 +32,6 @@ from millrace.broker.kafka.fetch_codec import (
     decode,
     encode,
 )
-from millrace.broker.kafka.fetch_turn import Client, FetchParts, FetchTurn, Following
-from millrace.broker.kafka.large_answers import LargeAnswer, LargeAnswers
-from millrace.broker.kafka.parts import KafkaParts
-from millrace.broker.kafka.requests import ApiKey, Encoded, Request, Served
-from millrace.broker.kafka.stored_batches import StoredBatches
 from millrace.broker.quotas import Quotas
 from millrace.broker.rpc.resources import TopicResources
 from millrace.core.errors import MalformedRequestError, MillraceError

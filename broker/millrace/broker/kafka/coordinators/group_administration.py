@@ -17,16 +17,16 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import FindCoordinatorResponse
 
-from millrace.broker.kafka.coordination import (
+from millrace.broker.kafka.coordinators.coordination import (
     GroupNames,
     client_host,
     coordinator_code,
     state_of_consumers,
 )
-from millrace.broker.kafka.errors import NO_ERROR, Code, code_of_wire
 from millrace.broker.kafka.operations import allowed_operations, check
 from millrace.broker.kafka.parts import KafkaParts
 from millrace.broker.kafka.requests import ApiKey, Request, Served
+from millrace.broker.kafka.wire.errors import NO_ERROR, Code, code_of_wire
 from millrace.broker.rpc.hidden_topics import hidden_names, hidden_topics
 from millrace.broker.rpc.name_partitions import TRANSACTIONS, NamePartitions
 from millrace.core.coordinator.contract import Result

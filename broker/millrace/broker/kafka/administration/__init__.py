@@ -1,0 +1,1 @@
+"""Requests of administrators: topics, settings, quotas, replicas."""

@@ -1,0 +1,1 @@
+"""Requests to coordinators: groups of both protocols, their positions, transactions."""

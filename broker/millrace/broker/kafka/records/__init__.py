@@ -1,0 +1,1 @@
+"""Requests about records: Produce, Fetch, and the offsets of a log."""
