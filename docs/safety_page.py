@@ -7,7 +7,7 @@ from typing import Final
 from tests.checkers.report import ANOMALIES
 from tests.sim.mutants.catalogue import MUTANTS
 
-RULE: Final = re.compile(r"^### ([PTG]\d+): .*?(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+RULE: Final = re.compile(r"^### ([PTGK]\d+): .*?(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 """The text of one rule, from its heading to the next."""
 _MUTANTS: Final = re.compile(r"^- Mutants: .*?(?=^$)", re.MULTILINE | re.DOTALL)
 _CHECKERS: Final = re.compile(r"(^\| C\d+ \|.*\n)+", re.MULTILINE)

@@ -382,6 +382,7 @@ def test_the_audit_log_says_why(plain_broker: GuardedBroker) -> None:
 
 
 def test_a_connection_ends_with_its_token_unless_it_is_renewed(tmp_path: Path) -> None:
+    """K10."""
     broker = GuardedBroker(tmp_path, SETTINGS)
     ends = dict.fromkeys((*ROLES[1:], "root"))
     ends_at = int(time.time() * 1000) + 12_000

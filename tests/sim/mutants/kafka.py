@@ -12,14 +12,14 @@ _FETCH: Final = "millrace.broker.kafka.records.fetch_turn:FetchTurn"
 # fmt: off
 MUTANTS: Final[tuple[Mutant, ...]] = (
     # K2 and K3: what is stored as it was sent.
-    mutant("what the leader stamps in Kafka's header is in the producer's checksum", "P66",
+    mutant("what the leader stamps in Kafka's header is in the producer's checksum", "K2",
            "millrace.core.records.header:producer_checksum",
            "body = body[16:]", "body = body[12:]"),
-    mutant("the offset is not stamped in Kafka's header", "P66", f"{_BATCH}:stamp",
+    mutant("the offset is not stamped in Kafka's header", "K2", f"{_BATCH}:stamp",
            "_BASE_OFFSET.pack_into(kafka, 0, base_offset)", "pass"),
-    mutant("the leader's epoch is not stamped in Kafka's header", "P66", f"{_BATCH}:stamp",
+    mutant("the leader's epoch is not stamped in Kafka's header", "K2", f"{_BATCH}:stamp",
            "_LEADER_EPOCH.pack_into(kafka, _LEADER_EPOCH_AT, leader_epoch)", "pass"),
-    mutant("Kafka's checksum does not know the leader's time", "P66", f"{_BATCH}:stamp",
+    mutant("Kafka's checksum does not know the leader's time", "K3", f"{_BATCH}:stamp",
            "_CRC.pack_into(kafka, _CRC_AT, crc)", "pass"),
     # What Kafka's readers get.
     mutant("readers of Kafka are not told what was aborted", "P52", f"{_FETCH}._plan",

@@ -11,8 +11,8 @@ what it has. Of ServiceAccounts nobody has any.
 
 What is proved is the same credential as that of a call over gRPC, and it is checked again while the
 connection lasts. The broker tells the client when the credential ends. The client logs in again
-before that time, as the same principal (KIP-368). A client that is refused is not told why, and its
-connection ends; the audit log has the reason.
+before that time, as the same principal (KIP-368, K10). A client that is refused is not told why,
+and its connection ends; the audit log has the reason.
 
 Version 0 of SaslHandshake is followed by the mechanism's own messages, each behind its length,
 instead of SaslAuthenticate.

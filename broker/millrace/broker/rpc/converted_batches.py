@@ -1,8 +1,8 @@
 """Stored batches in the format that their readers know.
 
-A batch that a reader knows is sent as it lies there. Others are converted, on the threads that
-check batches, a few at a time: so a thread is soon free for others, and inflates one batch at a
-time.
+A batch that a reader knows is sent as it lies there. Others are converted (K6), on the threads
+that check batches, a few at a time: so a thread is soon free for others, and inflates one batch at
+a time.
 
 What was converted last is kept. Readers of one partition that come at the same time wait for each
 other: all groups that read a topic ask for the same batches as soon as they are committed. A batch

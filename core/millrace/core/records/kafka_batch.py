@@ -26,6 +26,8 @@ Then the records, compressed together (`kafka_walk` says how one is laid out).
 has to doubt a record: what our header says is what the records say. Kafka's checksum covers neither
 offset nor epoch, so `stamp` renews it only where append time is stamped, too (K3).
 
+The producer's checksum leaves out what is stamped (K2).
+
 Source: KIP-98; the rules for clients are those of Kafka's LogValidator.
 """
 

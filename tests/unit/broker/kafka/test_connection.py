@@ -54,6 +54,7 @@ class Slow:
 
 
 async def test_a_client_is_told_what_is_served_and_nothing_else() -> None:
+    """K5."""
     served = {**METADATA, ApiKey.PRODUCE: Served(range(3, 12), answer, listed=range(12))}
     async with serving_kafka(served) as the:
         client = await the.connect()

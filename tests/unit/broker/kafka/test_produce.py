@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -32,6 +33,7 @@ from millrace.core.guard.identity import Identity
 from millrace.core.guard.rules import parse_rules
 from millrace.core.ids import BrokerId, ProducerId
 from millrace.core.metadata.broker_levels import KAFKA_BATCHES
+from millrace.core.records import kafka_batch
 from millrace.core.topics import TopicName
 from millrace.runtime.clock import monotonic_now
 
@@ -286,6 +288,24 @@ async def test_an_unforeseen_failure_of_the_check_refuses_the_request_alone(
             assert (await one.produce())[0] == Code.UNKNOWN_SERVER_ERROR
         assert (await one.produce())[0] == 0
         assert memory_of(one) == 0
+
+
+@pytest.mark.parametrize(("records", "is_long"), [(1, False), (300, True)])
+async def test_the_event_loop_does_not_walk_over_many_records(
+    monkeypatch: pytest.MonkeyPatch, records: int, is_long: bool
+) -> None:
+    """K8."""
+    adopt, threads = kafka_batch.adopt, list[threading.Thread]()
+
+    def noting(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return adopt(*given)
+
+    monkeypatch.setattr(kafka_batch, "adopt", noting)
+    async with producing() as one:
+        assert (await one.produce(batch_of([Record(b"a")] * records)))[0] == 0
+    (thread,) = threads
+    assert (thread is not threading.current_thread()) == is_long
 
 
 async def test_a_request_whose_time_is_up_is_answered() -> None:

@@ -82,6 +82,7 @@ async def test_many_small_batches_are_sent_in_one_piece(opening: Opening, count:
 
 
 async def test_batches_of_columns_are_converted(opening: Opening) -> None:
+    """K6."""
     data = of_columns(7, 3)
     (piece,) = await read(opening(1 << 20), data)
     header = kafka_batch.read_header(piece)

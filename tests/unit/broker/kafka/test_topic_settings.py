@@ -34,6 +34,7 @@ def test_settings_with_a_meaning_pass_and_the_others_do_not() -> None:
 
 
 def test_what_means_nothing_is_no_setting_of_ours() -> None:
+    """K9."""
     assert not WITHOUT_EFFECT.keys() & SETTINGS.keys()
 
 

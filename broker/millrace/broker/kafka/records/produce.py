@@ -2,7 +2,7 @@
 
 Life of a request: its bytes are taken from the memory of requests; its batches are checked once and
 get Millrace's header (`kafka_batch.adopt`), on the loop if that is short and no earlier request is
-with the checking thread, else on that thread; then they are appended as those of gRPC are
+with the checking thread, else on that thread (K8); then they are appended as those of gRPC are
 (`rpc/appends`), and the next request of the connection begins meanwhile. Requests of one connection
 get their offsets in the order in which they came, and are answered in it.
 

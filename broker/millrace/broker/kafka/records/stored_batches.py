@@ -1,7 +1,7 @@
 """Stored batches as Kafka's readers get them.
 
 A batch of format 2 is Kafka's own behind a header of 96 bytes: a reader gets the bytes after it as
-they were read, without a copy. One of format 1 is converted (`rpc/converted_batches`).
+they were read, without a copy. One of format 1 is converted (`rpc/converted_batches`, K6).
 """
 
 import struct

@@ -91,6 +91,7 @@ def test_a_member_that_shares_no_protocol_is_refused() -> None:
 
 
 def test_a_group_of_millrace_refuses_members_of_kafka() -> None:
+    """K11."""
     broker = Coordinated(ours={"g"})
     assert broker.refused(broker.join()) is Refused.INCONSISTENT_PROTOCOL
 

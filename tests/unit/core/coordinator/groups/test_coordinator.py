@@ -249,6 +249,7 @@ def kafka(name: str, *member_ids: str, says: bytes = b"", at: int = 0) -> Kept:
 
 
 def test_a_group_of_kafka_with_members_refuses_those_of_millrace() -> None:
+    """K11."""
     kept = kafka("g", "k")
     with pytest.raises(InvalidGroupError, match="speak Kafka's protocol"):
         kept.join("g", 0)
