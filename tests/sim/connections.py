@@ -49,6 +49,8 @@ class End(Line):
         """How the call has ended, as far as this end knows."""
         self.is_half_closed = False
         """The peer will send no more messages."""
+        self.is_connecting = False
+        """Nobody has answered yet, and no transport takes messages."""
         self.on_ended: Callable[[], None] = lambda: None
         self._inbox: deque[bytes] = deque()
         self._unread_bytes = 0  # Received or in flight, and not read yet.
@@ -59,7 +61,7 @@ class End(Line):
 
     async def send(self, message: bytes) -> None:
         """Send a message; return once the transport has accepted it."""
-        while self.status is None and self.peer._unread_bytes >= WINDOW_BYTES:
+        while self.status is None and not self._takes_messages:
             self._room = self.process.loop.create_future()
             await self._room
         if self.status is not None:
@@ -72,6 +74,10 @@ class End(Line):
         self._post(self.peer._on_message, message)
         # The transport needs some time.
         await asyncio.sleep(0)
+
+    @property
+    def _takes_messages(self) -> bool:
+        return not self.is_connecting and self.peer._unread_bytes < WINDOW_BYTES
 
     def half_close(self) -> None:
         """Announce that this end will send no more."""
@@ -351,6 +357,7 @@ class SimulatedChannel:
             link = network.link(here, there)
             network.world.after(link.delay(), link.label, call.end.fail, self._why("refused"))
         else:
+            call.end.is_connecting = True
             network.world.after(CONNECT_US, "no answer", call.end.fail, self._why("timed out"))
         return call
 

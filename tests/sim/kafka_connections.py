@@ -8,7 +8,6 @@ request that is not answered in time ends its connection, and with it all reques
 import asyncio
 import random
 import struct
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from kafka.protocol.metadata import MetadataRequest
 from tests.fakes.kafka_ends import request_frame
 
+from millrace.broker.kafka.names import uuid_of
 from millrace.broker.kafka.requests import ApiKey
 from millrace.broker.kafka.wire import codec
 from millrace.broker.kafka.wire.errors import CODES, Code
@@ -30,7 +30,7 @@ from millrace.core.errors import (
 from millrace.runtime import host
 
 NO_ERROR: Final = 0
-NO_TOPIC_ID: Final = uuid.UUID(int=0)
+NO_TOPIC_ID: Final = uuid_of(bytes(16))
 _LENGTH: Final = struct.Struct(">i")
 _BUFFER_BYTES: Final = 64 << 10
 _CONNECT_S: Final = 2.0
@@ -191,7 +191,7 @@ class KnownTopic:
         leaders: of each partition.
     """
 
-    topic_id: uuid.UUID = NO_TOPIC_ID
+    topic_id: Any = NO_TOPIC_ID
     leaders: dict[int, KnownLeader] = field(default_factory=dict)
 
 

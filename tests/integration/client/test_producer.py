@@ -376,7 +376,7 @@ NO_TIMES = [
     1.5,
     np.float64(1),
     "1",
-    -1,
+    -2,
     datetime(2026, 7, 4, tzinfo=UTC),
     2**63,
     2**70,
