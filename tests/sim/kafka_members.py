@@ -8,7 +8,7 @@ one measure. It leaves, dies, or stands still, and another one comes.
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from kafka.protocol.consumer import (
@@ -342,14 +342,18 @@ class KafkaMember(Client):
         if life.is_silent:  # The answer came too late.
             return polls
         self._ownership.on_assigned(life, places)
-        mine = {place for place in places if life.tenures.get(place)}
+        mine = [place for place in places if life.tenures.get(place)]
         leaving = asyncio.Event()
         beating = asyncio.create_task(self._beat(seat, leaving))
         try:
             offsets = await self._offsets(seat, consumer, [number for _, number in mine])
             consumer.begin(self._site.topic, offsets)
             while not (leaving.is_set() or life.is_silent or self._is_done or not polls):
-                await self._poll(seat, life, consumer)
+                try:
+                    await self._poll(seat, life, consumer)
+                except (LogTruncatedError, OffsetOutOfRangeError) as error:
+                    self._judge(error)
+                    await self._begin_again(consumer, mine)
                 polls = polls if self._stays else polls - 1
                 await self._pause(self._every_us)
         except MillraceError as error:
@@ -358,7 +362,7 @@ class KafkaMember(Client):
             beating.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await beating
-        return self._give_up(life, list(mine), polls)
+        return self._give_up(life, mine, polls)
 
     def _give_up(self, life: Life, places: list[PartitionName], polls: int) -> int:
         if life.may_read:
@@ -379,6 +383,13 @@ class KafkaMember(Client):
             self._site.topic, [number for number, at in found.items() if at < 0]
         )
         return found | starts
+
+    async def _begin_again(self, consumer: KafkaConsumer, mine: Collection[PartitionName]) -> None:
+        """Read from the beginning, as records are gone: `auto.offset.reset` is `earliest`."""
+        self._ownership.on_set_back(mine)
+        await consumer.look_up(self._site.topic)
+        offsets = await consumer.starts(self._site.topic, [number for _, number in mine])
+        consumer.begin(self._site.topic, offsets)
 
     async def _beat(self, seat: Seat, leaving: asyncio.Event) -> None:
         while not leaving.is_set():
