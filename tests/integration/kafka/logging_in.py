@@ -9,10 +9,25 @@ from typing import Any
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.fakes.certificate_files import CertificateFiles
 from tests.integration.guarded import token_of
 from tests.integration.kafka.by_hand import Hand
+from tests.integration.kafka.ends import KAFKA
 
 from millrace.broker.kafka.requests import ApiKey
+
+SETTINGS: dict[str, object] = {**KAFKA, "listeners.clients_kafka.namespace": "team"}
+"""Of a guarded broker whose clients connect in plain text."""
+
+
+def settings_with_tls(certificates: CertificateFiles, name: str = "broker") -> dict[str, object]:
+    """Return the settings of one whose clients connect by TLS, with a new certificate."""
+    made = certificates.make(name, "localhost", "127.0.0.1")
+    return {
+        **SETTINGS,
+        "listeners.clients.tls_certificate_file": made.certificate,
+        "listeners.clients.tls_key_file": made.key,
+    }
 
 
 class Connection(Hand):

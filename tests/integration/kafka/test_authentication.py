@@ -19,8 +19,8 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest
 from tests.fakes.certificate_files import CertificateFiles
 from tests.integration.guarded import ROLES, GuardedBroker, replace_file, token_of
-from tests.integration.kafka.ends import KAFKA, bootstrap, closing
-from tests.integration.kafka.logging_in import Connection, proof
+from tests.integration.kafka.ends import bootstrap, closing
+from tests.integration.kafka.logging_in import SETTINGS, Connection, proof, settings_with_tls
 
 from millrace.broker.kafka.requests import ApiKey
 from millrace.broker.kafka.wire.errors import Code
@@ -31,7 +31,6 @@ confluent = pytest.importorskip("confluent_kafka")
 confluent_admin = pytest.importorskip("confluent_kafka.admin")
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER")
-SETTINGS: dict[str, object] = {**KAFKA, "listeners.clients_kafka.namespace": "team"}
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +43,7 @@ def broker(
     tmp_path_factory: pytest.TempPathFactory, certificates: CertificateFiles
 ) -> Iterator[GuardedBroker]:
     """A guarded broker whose clients of Kafka connect by TLS; `orders` is a topic of `team`."""
-    made = certificates.make("broker", "localhost", "127.0.0.1")
-    settings = {
-        **SETTINGS,
-        "listeners.clients.tls_certificate_file": made.certificate,
-        "listeners.clients.tls_key_file": made.key,
-    }
-    found = GuardedBroker(tmp_path_factory.mktemp("guarded"), settings)
+    found = GuardedBroker(tmp_path_factory.mktemp("guarded"), settings_with_tls(certificates))
     found.start()
     with Connection(found, certificates.ca) as connection:
         connection.log_in("root")
@@ -411,15 +404,7 @@ def test_a_connection_ends_with_its_token_unless_it_is_renewed(tmp_path: Path) -
 def test_real_clients_go_on_with_another_token_when_theirs_ends(
     tmp_path: Path, certificates: CertificateFiles
 ) -> None:
-    made = certificates.make("third", "localhost", "127.0.0.1")
-    broker = GuardedBroker(
-        tmp_path,
-        {
-            **SETTINGS,
-            "listeners.clients.tls_certificate_file": made.certificate,
-            "listeners.clients.tls_key_file": made.key,
-        },
-    )
+    broker = GuardedBroker(tmp_path, settings_with_tls(certificates, "third"))
     broker.start()
     first, second = "mlr_first_0123456789", "mlr_second_0123456789"
     try:
@@ -484,17 +469,10 @@ def test_a_connection_stays_that_of_one_principal(
 
 
 def test_a_certificate_is_an_identity_too(tmp_path: Path, certificates: CertificateFiles) -> None:
-    made = certificates.make("other", "localhost", "127.0.0.1")
     mine = certificates.make("describer")
-    broker = GuardedBroker(
-        tmp_path,
-        {
-            **SETTINGS,
-            "listeners.clients.tls_certificate_file": made.certificate,
-            "listeners.clients.tls_key_file": made.key,
-            "listeners.clients.tls_client_ca_file": made.ca,
-        },
-    )
+    settings = settings_with_tls(certificates, "other")
+    authority = {"listeners.clients.tls_client_ca_file": certificates.ca}
+    broker = GuardedBroker(tmp_path, {**settings, **authority})
     broker.start()
     try:
         certificate = (mine.certificate, mine.key)
@@ -511,16 +489,8 @@ def test_a_certificate_is_an_identity_too(tmp_path: Path, certificates: Certific
 def test_while_rules_are_not_enforced_who_is_refused_is_told_of_and_let_through(
     tmp_path: Path, certificates: CertificateFiles
 ) -> None:
-    made = certificates.make("fourth", "localhost", "127.0.0.1")
-    broker = GuardedBroker(
-        tmp_path,
-        {
-            **SETTINGS,
-            "access.enforced": False,
-            "listeners.clients.tls_certificate_file": made.certificate,
-            "listeners.clients.tls_key_file": made.key,
-        },
-    )
+    settings = settings_with_tls(certificates, "fourth")
+    broker = GuardedBroker(tmp_path, {**settings, "access.enforced": False})
     broker.start()
     try:
         with Connection(broker, certificates.ca) as connection:

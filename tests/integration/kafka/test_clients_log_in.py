@@ -9,7 +9,8 @@ import pytest
 from bench.peers.maven import PeerMissingError
 from tests.fakes.certificate_files import CertificateFiles
 from tests.integration.guarded import GuardedBroker, token_of
-from tests.integration.kafka.ends import KAFKA, bootstrap
+from tests.integration.kafka.ends import bootstrap
+from tests.integration.kafka.logging_in import SETTINGS, settings_with_tls
 from tests.suites import aiokafka, kafka_jars
 from tests.suites.programs import run
 from tests.suites.suite import SuiteMissingError
@@ -19,7 +20,6 @@ from millrace.client import SyncAdmin
 TIMEOUT_S = 60
 VALUES = ["one", "two", "three"]
 WHO = "owner"
-SETTINGS: dict[str, object] = {**KAFKA, "listeners.clients_kafka.namespace": "team"}
 JAVA_LOGIN = """\
 security.protocol={protocol}
 {trust}
@@ -44,13 +44,7 @@ def with_tls(
     tmp_path_factory: pytest.TempPathFactory, certificates: CertificateFiles
 ) -> Iterator[GuardedBroker]:
     """A guarded broker whose clients connect by TLS."""
-    made = certificates.make("broker", "localhost", "127.0.0.1")
-    settings = {
-        **SETTINGS,
-        "listeners.clients.tls_certificate_file": made.certificate,
-        "listeners.clients.tls_key_file": made.key,
-    }
-    found = GuardedBroker(tmp_path_factory.mktemp("tls"), settings)
+    found = GuardedBroker(tmp_path_factory.mktemp("tls"), settings_with_tls(certificates))
     found.start()
     yield found
     found.abandon()
