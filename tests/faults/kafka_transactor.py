@@ -25,16 +25,18 @@ from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
 from tests.faults import kafka_clients
 from tests.faults.load import text_of
 from tests.faults.notes import Notes
-from tests.faults.transactor import TIMEOUT_MS
+from tests.faults.transactor import (
+    ABORTED,
+    CLOSED,
+    IDS,
+    LEFT,
+    PAUSE_SECONDS,
+    RECORD_BYTES,
+    RECORDS_MAX,
+    TIMEOUT_MS,
+)
 
-_IDS: Final = 2
-_RECORDS_MAX: Final = 3
-_RECORD_BYTES: Final = 300
-_PAUSE_SECONDS: Final = 0.25
 CALL_SECONDS: Final = 10.0
-_ABORTED, _LEFT, _CLOSED = 0.15, 0.06, 0.06
-"""Shares of the transactions that are aborted, or left open as their producer is replaced, and of
-those after which another producer begins in order."""
 _REPEATS_MAX: Final = 12
 """Attempts of a call that says that it may be repeated."""
 
@@ -117,16 +119,16 @@ class Writer:
                     self._go_on(left)
                 left = producer if self._write(producer) else None
             except (KafkaException, FatalError) as error:
-                logging.warning("%s begins anew: %s", self._name, error)
-                self._is_over.wait(_PAUSE_SECONDS)
+                logging.warning("%s gets a new producer: %s", self._name, error)
+                self._is_over.wait(PAUSE_SECONDS)
 
     def _write(self, producer: Producer) -> bool:
         """Write transactions; return whether the last one is left open."""
         while not self._is_over.is_set():
             if self._transact(producer):
                 return True
-            self._is_over.wait(self._dice.uniform(0, 2 * _PAUSE_SECONDS))
-            if self._dice.random() < _CLOSED:
+            self._is_over.wait(self._dice.uniform(0, 2 * PAUSE_SECONDS))
+            if self._dice.random() < CLOSED:
                 return False
         return False
 
@@ -141,12 +143,12 @@ class Writer:
             self._send(producer, sends, offsets)
         except KafkaException as error:  # It has to be aborted, as one record was refused.
             logging.warning("%s: %s", process, error)
-            way = _LEFT
+            way = LEFT
         self._is_over.wait(self._dice.choice((0, 0, 0.02, 0.2)))
-        if way < _LEFT:
+        if way < LEFT:
             self._notes.add(process, FAIL, "txn", sends=sends, error="left")
             return True
-        if way < _LEFT + _ABORTED:
+        if way < LEFT + ABORTED:
             self._abort(process, producer, sends)
         else:
             self._commit(process, producer, sends, offsets)
@@ -159,7 +161,7 @@ class Writer:
         return f"{self._name}#{self._first}.{next(self._numbers)}", [
             Send(key, next(self._values))
             for key in keys
-            for _ in range(dice.randint(1, _RECORDS_MAX))
+            for _ in range(dice.randint(1, RECORDS_MAX))
         ]
 
     def _send(self, producer: Producer, sends: list[Send], offsets: dict[Send, int]) -> None:
@@ -170,7 +172,7 @@ class Writer:
         for send in sends:
             producer.produce(
                 self._topic,
-                text_of(send.value, _RECORD_BYTES),
+                text_of(send.value, RECORD_BYTES),
                 partition=send.key,
                 on_delivery=functools.partial(told, send),
             )
@@ -242,14 +244,14 @@ def main() -> int:
                 notes=notes,
                 is_over=is_over,
             )
-            for number in range(_IDS)
+            for number in range(IDS)
         ]
         threads = [threading.Thread(target=writer.run, daemon=True) for writer in writers]
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
             for thread, writer in zip(threads, writers, strict=True):
-                thread.join(_PAUSE_SECONDS)
+                thread.join(PAUSE_SECONDS)
                 if writer.failure is not None:
                     return 1
     return int(any(writer.failure is not None for writer in writers))

@@ -35,11 +35,11 @@ from millrace.core.errors import (
 )
 
 TIMEOUT_MS: Final = 5_000
-_IDS: Final = 2
-_RECORDS_MAX: Final = 3
-_RECORD_BYTES: Final = 300
-_PAUSE_SECONDS: Final = 0.25
-_ABORTED, _LEFT, _CLOSED = 0.15, 0.06, 0.06
+IDS: Final = 2
+RECORDS_MAX: Final = 3
+RECORD_BYTES: Final = 300
+PAUSE_SECONDS: Final = 0.25
+ABORTED, LEFT, CLOSED = 0.15, 0.06, 0.06
 """Shares of the transactions that are aborted, or left open as their producer is replaced, and of
 those after which another producer begins in order."""
 _REPEATS_MAX: Final = 5
@@ -107,7 +107,7 @@ class Writer:
                 await producer.init_transactions()
             except MillraceError as error:
                 _judge(error)
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await asyncio.sleep(PAUSE_SECONDS)
             else:
                 return True
         return False
@@ -117,8 +117,8 @@ class Writer:
         while not self.is_over.is_set():
             if await self._transact(producer):
                 return True
-            await asyncio.sleep(self._dice.uniform(0, 2 * _PAUSE_SECONDS))
-            if self._dice.random() < _CLOSED:
+            await asyncio.sleep(self._dice.uniform(0, 2 * PAUSE_SECONDS))
+            if self._dice.random() < CLOSED:
                 return False
         return False
 
@@ -129,7 +129,7 @@ class Writer:
             await producer.begin_transaction()
         except MillraceError as error:
             _judge(error)
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
             return False
         process, sends = self._draw()
         notes.add(process, INVOKE, "txn", sends=sends)
@@ -140,10 +140,10 @@ class Writer:
             await self._abort(process, producer, sends)
             return False
         await asyncio.sleep(self._dice.choice((0, 0, 0.02, 0.2)))
-        if way < _LEFT:
+        if way < LEFT:
             notes.add(process, FAIL, "txn", sends=sends, error="left")
             return True
-        if way < _LEFT + _ABORTED:
+        if way < LEFT + ABORTED:
             await self._abort(process, producer, sends)
         else:
             await self._commit(process, producer, sends, handles)
@@ -156,11 +156,11 @@ class Writer:
         return f"{self._name}#{self._first}.{next(self._numbers)}", [
             Send(key, next(self._values))
             for key in keys
-            for _ in range(dice.randint(1, _RECORDS_MAX))
+            for _ in range(dice.randint(1, RECORDS_MAX))
         ]
 
     def _send(self, producer: Producer, send: Send) -> RecordHandle:
-        return producer.send(self._topic, text_of(send.value, _RECORD_BYTES), partition=send.key)
+        return producer.send(self._topic, text_of(send.value, RECORD_BYTES), partition=send.key)
 
     async def _abort(self, process: str, producer: Producer, sends: list[Send]) -> None:
         self._notes.add(process, INVOKE, "end", details="abort")
@@ -205,7 +205,7 @@ class Writer:
                     return FAIL, why
             else:
                 return OK, None
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
         raise AssertionError
 
     async def _outcome(self, producer: Producer) -> str | None:
@@ -250,7 +250,7 @@ async def _run(bootstrap: str, topic: str, partitions: int, first_value: int, no
     values = itertools.count(first_value)
     writers = [
         Writer(f"writer-{number}", bootstrap, (topic, partitions), values, notes)
-        for number in range(_IDS)
+        for number in range(IDS)
     ]
 
     def end() -> None:
