@@ -275,7 +275,7 @@ def test_prometheus_finds_every_broker_and_operator_once_and_tells_when_one_goes
 def test_prometheus_shows_its_token_to_pages_that_ask_for_one(
     watched: Cluster, guarded: Namespace
 ) -> None:
-    """Whoever has none sees nothing: neither a pod, nor a Prometheus that follows annotations."""
+    """Without a token neither a pod nor a Prometheus that follows annotations sees the pages."""
     began = time.time()
     brokers = pods(watched.kubectl, "broker")
     operators = pods(watched.kubectl, "operator")

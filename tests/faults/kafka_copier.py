@@ -2,10 +2,10 @@
 
 It is a member of a group of Kafka's classic protocol. Each record goes to the partition of its
 number; a transaction has the records and the group's positions. After an abort or a fatal error,
-consumer and producer begin anew, from what the group has committed.
+a new consumer and a new producer go on from what the group has committed.
 
 librdkafka's call for the positions may hang for ever, whatever its time-out, when the coordinator
-of the group went away (librdkafka 5511 and 5456). Then the process begins anew, as after a kill.
+of the group went away (librdkafka 5511 and 5456). Then the process replaces itself by a new one.
 """
 
 import argparse
@@ -74,7 +74,7 @@ class Copier:
                 self._batch.append(message)
 
     def _on_rebalance(self, *_: object) -> None:
-        self._batch = []  # Who has them now begins where the group has committed.
+        self._batch = []  # Their next owner reads them again, from the committed positions.
 
     def _copy(self) -> None:
         self._producer.begin_transaction()
@@ -91,7 +91,7 @@ class Copier:
             raise
 
     def _send_offsets(self, positions: list[TopicPartition], group: object, seconds: float) -> None:
-        hanging = threading.Timer(_HANGS_SECONDS, _begin_anew)
+        hanging = threading.Timer(_HANGS_SECONDS, _replace_process)
         hanging.daemon = True
         hanging.start()
         try:
@@ -100,9 +100,9 @@ class Copier:
             hanging.cancel()
 
 
-def _begin_anew() -> None:
+def _replace_process() -> None:
     """Become a new process, without the connections of this one."""
-    logging.warning("the call for positions hangs: the process begins anew")
+    logging.warning("the call for positions hangs: the process replaces itself")
     os.closerange(3, _DESCRIPTORS_MAX)
     os.execv(sys.executable, [sys.executable, "-m", "tests.faults.kafka_copier", *sys.argv[1:]])
 
@@ -134,7 +134,7 @@ def main() -> int:
         try:
             Copier(consumer, producer, arguments.source, arguments.target).run(is_over)
         except (KafkaException, FatalError) as error:
-            logging.warning("it begins anew: %s", error)
+            logging.warning("a new consumer and producer follow: %s", error)
         finally:
             consumer.close()
         is_over.wait(_PAUSE_SECONDS)

@@ -1,8 +1,8 @@
 """Transactions of Kafka's clients beside the others, in the same topic, and a copy of it by them.
 
 A process writes transactions with librdkafka (`kafka_transactor`), two members of a classic group
-copy all that is committed, whoever wrote it (`kafka_copier`), and readers of Kafka follow the topic
-in both isolations, and both copies. The operations go to the histories of `Transactional`.
+copy all committed records of both kinds of writers (`kafka_copier`). Readers of Kafka follow the
+topic in both isolations, and both copies. The operations go to the histories of `Transactional`.
 """
 
 import functools
@@ -38,7 +38,7 @@ _VALUES_OF_EACH: Final = 10_000_000
 _POLL_SECONDS: Final = 0.3
 _PAUSE_SECONDS: Final = 0.15
 _RECORDS_MAX: Final = 1_000
-_MORE_SECONDS_MAX: Final = 90.0  # A client that hangs begins anew.
+_MORE_SECONDS_MAX: Final = 90.0  # A copier that hangs has to be replaced meanwhile.
 _FINAL_SECONDS_MAX: Final = 60.0
 _LOOK_SECONDS: Final = 0.02
 

@@ -91,7 +91,7 @@ async def test_where_nobody_comes_the_call_ends_in_its_time_and_says_so_once() -
 async def test_that_nobody_comes_is_told_long_before_the_call_gives_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A person who has mistyped a port need not wait for it."""
+    """So a wrong port is seen long before the call gives up."""
     monkeypatch.setattr(calls, "TOLD_AFTER_S", 0.2)
     cluster = Cluster("0.0.0.0:1", client_id="me", timeout_ms=2_000)
     call = asyncio.create_task(cluster.refresh())

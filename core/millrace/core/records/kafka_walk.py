@@ -58,7 +58,7 @@ FEW_MAX: Final = 40
 _ROW_MIN: Final = 64
 _ROW_MAX: Final = 2048
 """Records of one size in a row that are found at once. Fewer of them are found faster one by one,
-and of more the bytes would be read in vain where rows are short."""
+and with more, too many bytes are read for nothing where rows are short."""
 _SMALL_BYTES: Final = 400
 """Mean size up to which looking for records in all bytes costs less than passing them."""
 _PRUNINGS_MAX: Final = 3
@@ -176,9 +176,9 @@ def _walk_many(records: Buffer, count: int) -> Walked:
 def _boundaries(records: Buffer, data: Bytes, count: int) -> Int64s:
     """Return where each record's length begins, and where the last record ends.
 
-    Often many records in a row have one size, and that is tried first. Where it was in vain, all
-    small ones are looked for at once. If they are not found so, the next records are passed one by
-    one, and more of them each time.
+    Often many records in a row have one size, and that is tried first. If they have not, all small
+    records are looked for at once. If that fails, too, the next records are passed one by one, and
+    more of them each time.
 
     A negative length is taken as a positive one, and so the way goes forward always; the caller
     checks the signs.
