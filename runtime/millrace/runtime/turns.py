@@ -1,12 +1,15 @@
 """Long work on the event loop, a slice at a time, so that other work goes on in between.
 
 Work with many entries yields before each of them. All long work together has one slice in each turn
-of the loop: work that finds it used up waits for the next turn, and continues in order of arrival.
-So a hundred large requests delay the loop no longer than one does. The first few entries of each
-are done at once, and so are messages of ordinary size: small work does not wait.
+of the loop. Work that finds it used up waits for a slice, and what has waited longest begins the
+next one: so work without end, such as a connection that sends requests faster than they are
+answered, has its share and no more. A hundred large requests delay the loop no longer than one
+does. The first few entries of each are done at once, and so are messages of ordinary size: small
+work does not wait.
 """
 
 import asyncio
+from collections import deque
 from typing import Final
 
 from millrace.runtime import host
@@ -24,6 +27,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._until: float | None = None  # Of this turn's slice, once it has begun.
+        self._waiting: deque[object] = deque()  # What has waited longest is first.
 
     def work(self) -> "Work":
         """Begin something that may become long."""
@@ -36,12 +40,26 @@ class Turns:
 
     async def next_slice(self) -> None:
         """Return when there is time for an entry: at once, unless this turn's slice is over."""
-        while self._until is not None and host.monotonic_s() >= self._until:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        if self._waiting or not self._has_time:
+            await self._wait()
         if self._until is None:
             self._until = host.monotonic_s() + SLICE_SECONDS
-            # Before all present waiters, which enter the loop's queue after this.
             asyncio.get_running_loop().call_soon(self._end)
+
+    @property
+    def _has_time(self) -> bool:
+        return self._until is None or host.monotonic_s() < self._until
+
+    async def _wait(self) -> None:
+        """Return when a slice has time, and nobody waits for longer."""
+        me = object()
+        self._waiting.append(me)
+        try:
+            await asyncio.sleep(0)
+            while self._waiting[0] is not me or not self._has_time:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        finally:
+            self._waiting.remove(me)
 
     def _end(self) -> None:
         self._until = None

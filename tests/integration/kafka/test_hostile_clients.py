@@ -177,8 +177,10 @@ def test_many_half_frames_take_no_more_than_is_allowed(hands: Any, honest: Hones
     wait_until(lambda: honest.done > done + 50, "the honest client works on")
 
 
-def test_a_million_pipelined_requests_are_answered_in_their_order(hands: Any) -> None:
-    hand = hands()
+def test_many_pipelined_requests_are_answered_in_their_order_and_others_meanwhile(
+    hands: Any, honest: Honest
+) -> None:
+    hand, done = hands(), honest.done
     frames = b"".join(
         request_frame(ApiKey.API_VERSIONS, 0, b"", correlation_id=number) for number in range(1000)
     )
@@ -187,6 +189,7 @@ def test_a_million_pipelined_requests_are_answered_in_their_order(hands: Any) ->
     for number in range(50_000):
         assert struct.unpack_from(">i", hand.frame() or b"") == (number % 1000,)
     sender.join()
+    assert honest.done > done + 20
 
 
 @pytest.mark.parametrize("length", [2**31 - 1, MIB + 100, 3, -1])

@@ -51,6 +51,25 @@ async def test_who_came_first_goes_on_first() -> None:
     assert ended == sorted(ended)
 
 
+async def test_work_without_end_does_not_keep_the_slices_for_itself() -> None:
+    turns = Turns()
+
+    async def endless() -> None:
+        while True:
+            await turns.next_slice()
+            busy()
+
+    working = [asyncio.create_task(endless()) for _ in range(3)]
+    await asyncio.sleep(0.02)
+    for _ in range(5):
+        waiting = asyncio.create_task(turns.next_slice())
+        for _ in range(2 * len(working)):
+            await asyncio.sleep(0)  # One turn.
+        assert waiting.done()
+    for task in working:
+        task.cancel()
+
+
 async def test_work_that_is_given_up_holds_up_nobody() -> None:
     turns = Turns()
 
