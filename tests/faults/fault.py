@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.faults.catalogue import SEEN_SECONDS_MAX, Catalogue, NotSeenError
 from tests.faults.cluster import Cluster, Node
-from tests.faults.kafka_side import KafkaSide
+from tests.faults.kafka.side import KafkaSide
 from tests.faults.latest import Latest
 from tests.faults.load import Load
 from tests.faults.members import Members

@@ -21,7 +21,7 @@ from tests.faults.catalogue import Done, NotSeenError, Outcome
 from tests.faults.cluster import Cluster, zone_of
 from tests.faults.fault import FAULTS, UPGRADE, Scene
 from tests.faults.history import History
-from tests.faults.kafka_side import KafkaSide
+from tests.faults.kafka.side import KafkaSide
 from tests.faults.latest import TOPIC, Latest
 from tests.faults.load import Load
 from tests.faults.machine import Need

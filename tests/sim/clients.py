@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, cast
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Op, Recorder, Send
-from tests.sim.kafka_connections import KafkaBrokers
-from tests.sim.kafka_consumer import KafkaConsumer
-from tests.sim.kafka_producer import KafkaProducer, ProducerParts
+from tests.sim.kafka.connections import KafkaBrokers
+from tests.sim.kafka.consumer import KafkaConsumer
+from tests.sim.kafka.producer import KafkaProducer, ProducerParts
 from tests.sim.machine import ClientMachine
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 

@@ -42,7 +42,7 @@ from tests.sim.coordination import BlockingStore, SimulatedStore, StoreWeather
 from tests.sim.explorers import AdminExplorer, ConsumerExplorer, WriterExplorer
 from tests.sim.faults import FAMILIES, MOVE_CUT, TIER_CHANGE, Family
 from tests.sim.invariants import Invariants
-from tests.sim.kafka_members import KafkaMember
+from tests.sim.kafka.members import KafkaMember
 from tests.sim.log_witness import LogWitness
 from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
 from tests.sim.members import GroupMember, GroupPlan, Observer

@@ -22,9 +22,9 @@ from typing import Final, cast
 
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, UNCOMMITTED, Send
 from tests.sim.clients import VALUE_BYTES, Client, Job, Reader
-from tests.sim.kafka_connections import KafkaBrokers
-from tests.sim.kafka_producer import ProducerParts
-from tests.sim.kafka_transactions import KafkaTransactionalProducer
+from tests.sim.kafka.connections import KafkaBrokers
+from tests.sim.kafka.producer import ProducerParts
+from tests.sim.kafka.transactions import KafkaTransactionalProducer
 from tests.sim.world import MILLISECOND, SECOND, Violation
 
 from millrace.client import Consumer, FetchedRecords, OutputRecords, Producer, RecordHandle

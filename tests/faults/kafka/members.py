@@ -10,8 +10,8 @@ from typing import Final
 
 from confluent_kafka import KafkaException, TopicPartition
 from tests.checkers.history import INFO, INVOKE, OK
-from tests.faults import kafka_clients
 from tests.faults.cluster import SESSION_MS
+from tests.faults.kafka import clients
 from tests.faults.load import Places
 from tests.faults.members import Members
 
@@ -46,7 +46,7 @@ class KafkaMembers(Members):
     def words(self) -> list[str]:
         _, _, *others = super().words()
         return [
-            "tests.faults.kafka_member",
+            "tests.faults.kafka.member",
             *("--session-ms", str(SESSION_MS), self._kafka_bootstrap(), *others),
         ]
 
@@ -58,7 +58,7 @@ class KafkaMembers(Members):
 
     def _ask(self) -> None:
         """Ask for the positions as clients of Kafka do."""
-        asker = kafka_clients.consumer(self._kafka_bootstrap(), group_id=self.group)
+        asker = clients.consumer(self._kafka_bootstrap(), group_id=self.group)
         places = [TopicPartition(*self._places.place_of(key)) for key in self._places.keys]
         try:
             while not self._asked_enough.wait(_ASK_SECONDS):

@@ -9,10 +9,10 @@ from pathlib import Path
 from tests.checkers.copies import check_copy
 from tests.faults.cluster import Cluster
 from tests.faults.history import History
-from tests.faults.kafka_latest import KafkaLatest
-from tests.faults.kafka_load import KafkaLoad
-from tests.faults.kafka_members import KafkaMembers
-from tests.faults.kafka_transactional import KafkaTransactional
+from tests.faults.kafka.latest import KafkaLatest
+from tests.faults.kafka.load import KafkaLoad
+from tests.faults.kafka.members import KafkaMembers
+from tests.faults.kafka.transactional import KafkaTransactional
 from tests.faults.latest import Latest
 from tests.faults.metadata import SURE_PLACES
 from tests.faults.transactional import KAFKA_COPY, KEYS, Transactional

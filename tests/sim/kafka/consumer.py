@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
-from tests.sim.kafka_connections import (
+from tests.sim.kafka.connections import (
     NO_ERROR,
     KafkaBrokers,
     KafkaConnection,
     KnownTopic,
     error_of,
 )
-from tests.sim.kafka_records import KafkaBatch, batches_in
+from tests.sim.kafka.records import KafkaBatch, batches_in
 from tests.sim.process import raise_failure
 
 from millrace.broker.kafka.requests import ApiKey

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from kafka.protocol.metadata import FindCoordinatorRequest
-from tests.sim.kafka_connections import NO_ERROR, KafkaBrokers, error_of
+from tests.sim.kafka.connections import NO_ERROR, KafkaBrokers, error_of
 
 from millrace.broker.kafka.requests import ApiKey
 from millrace.broker.kafka.wire.errors import Code

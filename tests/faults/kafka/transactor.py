@@ -1,4 +1,4 @@
-"""`python -m tests.faults.kafka_transactor`: writes transactions with librdkafka, as a process.
+"""`python -m tests.faults.kafka.transactor`: writes transactions with librdkafka, as a process.
 
 As `tests.faults.transactor`: each transactional id has one producer after another; some of its
 transactions are aborted, and some left open while the successor begins. The producer that was
@@ -22,7 +22,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
-from tests.faults import kafka_clients
+from tests.faults.kafka import clients
 from tests.faults.load import text_of
 from tests.faults.notes import Notes
 from tests.faults.transactor import (
@@ -47,7 +47,7 @@ class FatalError(Exception):
 
 def transactional_producer(bootstrap: str, name: str) -> Producer:
     """Return a producer with a transactional id."""
-    return kafka_clients.producer(
+    return clients.producer(
         bootstrap,
         transactional_id=name,
         transaction_timeout_ms=TIMEOUT_MS,
@@ -70,12 +70,12 @@ def persistently(call: Callable[[float], object]) -> None:
             if error.txn_requires_abort():
                 raise
             if not error.retriable():
-                raise FatalError(kafka_clients.said(error)) from caught
-            logging.warning("%s", kafka_clients.said(error))
+                raise FatalError(clients.said(error)) from caught
+            logging.warning("%s", clients.said(error))
             last = error
         else:
             return
-    raise FatalError(f"the errors stay: {kafka_clients.said(last)}")
+    raise FatalError(f"the errors stay: {clients.said(last)}")
 
 
 class Writer:
@@ -220,7 +220,7 @@ class Writer:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.faults.kafka_transactor", description=__doc__
+        prog="python -m tests.faults.kafka.transactor", description=__doc__
     )
     parser.add_argument("bootstrap", help="addresses of brokers")
     parser.add_argument("topic", help="its name")

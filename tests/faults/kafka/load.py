@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tests.checkers.history import FAIL, INFO, INVOKE, OK, Send
-from tests.faults import kafka_clients
 from tests.faults.history import History
-from tests.faults.kafka_threads import KafkaThreads
+from tests.faults.kafka import clients
+from tests.faults.kafka.threads import KafkaThreads
 from tests.faults.load import Places, text_of, value_of
 
 READERS: Final = 2
@@ -95,9 +95,9 @@ class KafkaLoad(KafkaThreads):
         """
         waiting = {key for key in self._places if ends[key] > 0}
         deadline = time.monotonic() + _FINAL_SECONDS_MAX
-        reader = kafka_clients.consumer(self._bootstrap())
+        reader = clients.consumer(self._bootstrap())
         try:
-            reader.assign(kafka_clients.beginning(self._places))
+            reader.assign(clients.beginning(self._places))
             polls: list[Pairs] = []
             self._history.record("final by Kafka", INVOKE, "final")
             while waiting:
@@ -122,7 +122,7 @@ class KafkaLoad(KafkaThreads):
         keys = [key for key, (name, _) in self._places.items() if name == topic]
         while not self.is_over.is_set():
             name = f"kw-{topic}.{next(self._lives)}"
-            producer = kafka_clients.producer(self._bootstrap())
+            producer = clients.producer(self._bootstrap())
             while not self.is_over.is_set():
                 count = dice.randint(1, _SENDS_MAX)
                 sends = [Send(dice.choice(keys), next(self._values)) for _ in range(count)]
@@ -142,7 +142,7 @@ class KafkaLoad(KafkaThreads):
                 outcomes[send] = OK, known, None
             else:
                 self._note(error)
-                outcomes[send] = INFO, send, kafka_clients.said(error)
+                outcomes[send] = INFO, send, clients.said(error)
 
         record(name, INVOKE, "send", sends=sends)
         for send in sends:
@@ -172,9 +172,9 @@ class KafkaLoad(KafkaThreads):
         record = self._history.record
         while not self.is_over.is_set():
             name = f"kr{number}.{next(self._lives)}"
-            reader = kafka_clients.consumer(self._bootstrap())
+            reader = clients.consumer(self._bootstrap())
             try:
-                reader.assign(kafka_clients.beginning(self._places))
+                reader.assign(clients.beginning(self._places))
                 record(name, OK, "assign", details=list(self._places))
                 while not self.is_over.is_set():
                     record(name, INVOKE, "poll")
@@ -199,7 +199,7 @@ class KafkaLoad(KafkaThreads):
         errors: list[Any] = [message.error() for message in messages if message.error()]
         for error in errors:
             self._note(error)
-        return [kafka_clients.said(error) for error in errors]
+        return [clients.said(error) for error in errors]
 
     def _note(self, error: KafkaError) -> None:
         self.errors[error.name()] += 1

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.kafka_member`: a member of a group of Kafka's classic protocol.
+"""`python -m tests.faults.kafka.member`: a member of a group of Kafka's classic protocol.
 
 As `tests.faults.member`, with librdkafka, and with the same lines in its file. Kafka's clients do
 not say how long their session lives: here it lives at least its time from before a commit that went
@@ -18,7 +18,7 @@ from typing import Any, Final, TextIO
 
 from confluent_kafka import KafkaException, TopicPartition
 from tests.checkers.history import INFO, INVOKE, OK
-from tests.faults import kafka_clients
+from tests.faults.kafka import clients
 from tests.faults.load import Places, value_of
 
 _POLL_SECONDS: Final = 0.3
@@ -38,7 +38,7 @@ class Member:
         self._file = file
         self._owned: dict[int, None] = {}
         self._found: dict[int, list[tuple[int, int]]] = {}
-        self._consumer = kafka_clients.consumer(
+        self._consumer = clients.consumer(
             bootstrap,
             group_id=group,
             session_timeout_ms=session_ms,
@@ -71,7 +71,7 @@ class Member:
             if message is None:
                 break
             if message.error() is not None:
-                errors.append(kafka_clients.said(message.error()))
+                errors.append(clients.said(message.error()))
                 continue
             key = self._places.key_of(message.topic(), message.partition())
             self._found.setdefault(key, []).append((message.offset(), value_of(message.value())))
@@ -100,7 +100,7 @@ class Member:
         except KafkaException as error:
             refused = [error.args[0]]
         if refused:
-            self._say(INFO, "commit", kafka_clients.said(refused[0]))
+            self._say(INFO, "commit", clients.said(refused[0]))
         else:
             self._say(OK, "commit", positions)
             self._say(INFO, "group", ["alive", began_ns + self._session_ns])
@@ -130,7 +130,7 @@ class Member:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.faults.kafka_member", description=__doc__
+        prog="python -m tests.faults.kafka.member", description=__doc__
     )
     parser.add_argument("bootstrap", help="addresses of brokers")
     parser.add_argument("group", help="its name")

@@ -18,9 +18,9 @@ from kafka.protocol.producer import (
     InitProducerIdRequest,
 )
 from tests.fakes.kafka_batches import TRANSACTIONAL
-from tests.sim.kafka_connections import NO_ERROR, KafkaConnection, NotAnsweredError, error_of
-from tests.sim.kafka_coordinators import ELSEWHERE, OF_TRANSACTIONS, KafkaCoordinator
-from tests.sim.kafka_producer import (
+from tests.sim.kafka.connections import NO_ERROR, KafkaConnection, NotAnsweredError, error_of
+from tests.sim.kafka.coordinators import ELSEWHERE, OF_TRANSACTIONS, KafkaCoordinator
+from tests.sim.kafka.producer import (
     NOBODY,
     Batch,
     Identity,

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.kafka_copier`: copies a topic exactly once by librdkafka, until SIGTERM.
+"""`python -m tests.faults.kafka.copier`: copies a topic exactly once by librdkafka, until SIGTERM.
 
 It is a member of a group of Kafka's classic protocol. Each record goes to the partition of its
 number; a transaction has the records and the group's positions. After an abort or a fatal error,
@@ -17,8 +17,8 @@ import threading
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from tests.faults import kafka_clients
-from tests.faults.kafka_transactor import (
+from tests.faults.kafka import clients
+from tests.faults.kafka.transactor import (
     CALL_SECONDS,
     FatalError,
     persistently,
@@ -104,12 +104,12 @@ def _replace_process() -> None:
     """Become a new process, without the connections of this one."""
     logging.warning("the call for positions hangs: the process replaces itself")
     os.closerange(3, _DESCRIPTORS_MAX)
-    os.execv(sys.executable, [sys.executable, "-m", "tests.faults.kafka_copier", *sys.argv[1:]])
+    os.execv(sys.executable, [sys.executable, "-m", "tests.faults.kafka.copier", *sys.argv[1:]])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.faults.kafka_copier", description=__doc__
+        prog="python -m tests.faults.kafka.copier", description=__doc__
     )
     parser.add_argument("bootstrap", help="addresses of brokers")
     parser.add_argument("group", help="its name")
@@ -122,7 +122,7 @@ def main() -> int:
     is_over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: is_over.set())
     while not is_over.is_set():
-        consumer = kafka_clients.consumer(
+        consumer = clients.consumer(
             arguments.bootstrap,
             group_id=arguments.group,
             session_timeout_ms=arguments.session_ms,

@@ -1,7 +1,7 @@
 """Transactions of Kafka's clients beside the others, in the same topic, and a copy of it by them.
 
-A process writes transactions with librdkafka (`kafka_transactor`), two members of a classic group
-copy all committed records of both kinds of writers (`kafka_copier`). Readers of Kafka follow the
+A process writes transactions with librdkafka (`transactor`), two members of a classic group
+copy all committed records of both kinds of writers (`copier`). Readers of Kafka follow the
 topic in both isolations, and both copies. The operations go to the histories of `Transactional`.
 """
 
@@ -14,9 +14,9 @@ from typing import Final
 
 from confluent_kafka import Consumer, Message
 from tests.checkers.history import INFO, INVOKE, OK, UNCOMMITTED
-from tests.faults import kafka_clients
 from tests.faults.cluster import SESSION_MS
-from tests.faults.kafka_threads import KafkaThreads
+from tests.faults.kafka import clients
+from tests.faults.kafka.threads import KafkaThreads
 from tests.faults.load import value_of
 from tests.faults.transactional import (
     COPY,
@@ -106,7 +106,7 @@ class KafkaTransactional(KafkaThreads):
         self._writer = ClientProcess(
             f"kafka-transactor-{life}",
             self._folder,
-            *("tests.faults.kafka_transactor", self._bootstrap(), SOURCE, str(PARTITIONS)),
+            *("tests.faults.kafka.transactor", self._bootstrap(), SOURCE, str(PARTITIONS)),
             *(str(_FIRST_VALUE + life * _VALUES_OF_EACH), str(file)),
         )
 
@@ -115,7 +115,7 @@ class KafkaTransactional(KafkaThreads):
         self.copiers[transactional_id] = ClientProcess(
             f"{transactional_id}.{next(self._lives)}",
             self._folder,
-            *("tests.faults.kafka_copier", "--session-ms", str(SESSION_MS), self._bootstrap()),
+            *("tests.faults.kafka.copier", "--session-ms", str(SESSION_MS), self._bootstrap()),
             *(GROUP, SOURCE, KAFKA_COPY, transactional_id),
         )
 
@@ -172,8 +172,8 @@ class KafkaTransactional(KafkaThreads):
                 process.kill()
 
     def _reader(self, topic: str, isolation: Isolation = READ_COMMITTED) -> Consumer:
-        reader = kafka_clients.consumer(self._bootstrap(), isolation, enable_partition_eof=True)
-        reader.assign(kafka_clients.beginning({key: (topic, key) for key in KEYS}))
+        reader = clients.consumer(self._bootstrap(), isolation, enable_partition_eof=True)
+        reader.assign(clients.beginning({key: (topic, key) for key in KEYS}))
         return reader
 
     def _read(self, topic: str, isolation: Isolation) -> None:
@@ -231,8 +231,8 @@ def _sorted(messages: Iterable[Message]) -> tuple[Pairs, set[int], list[str]]:
         error, key = message.error(), message.partition()
         if error is None:
             found.setdefault(key, []).append((message.offset(), value_of(message.value())))
-        elif kafka_clients.is_end(error):
+        elif clients.is_end(error):
             ended.add(key)
         else:
-            errors.append(kafka_clients.said(error))
+            errors.append(clients.said(error))
     return found, ended, errors

@@ -10,8 +10,8 @@ from typing import Final
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from tests.checkers.compacted import Read, Sent
 from tests.checkers.history import INFO, OK
-from tests.faults import kafka_clients
-from tests.faults.kafka_threads import KafkaThreads
+from tests.faults.kafka import clients
+from tests.faults.kafka.threads import KafkaThreads
 from tests.faults.latest import PARTITIONS, TOPIC, Latest, read_of, value_for
 
 _KEYS: Final = 200
@@ -61,7 +61,7 @@ class KafkaLatest(KafkaThreads):
     def _write(self, partition: int) -> None:
         dice = random.Random(f"{self._seed} latest {partition} by Kafka")
         while not self.is_over.is_set():
-            producer = kafka_clients.producer(self._bootstrap())
+            producer = clients.producer(self._bootstrap())
             while not self.is_over.is_set():
                 if not self._send(producer, partition, dice):
                     break  # The outcome of its last record is unknown: it is retired.
@@ -109,7 +109,7 @@ class KafkaLatest(KafkaThreads):
         is_done: Callable[[], bool],
     ) -> None:
         """Read from the beginning until it is done, or an error comes."""
-        reader = kafka_clients.consumer(self._bootstrap(), enable_partition_eof=True)
+        reader = clients.consumer(self._bootstrap(), enable_partition_eof=True)
         try:
             reader.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
             while not is_done():
@@ -119,7 +119,7 @@ class KafkaLatest(KafkaThreads):
                         headers = message.headers() or ()
                         read = read_of(message.offset(), message.key(), message.value(), headers)
                         found[partition].append(read)
-                    elif kafka_clients.is_end(error):
+                    elif clients.is_end(error):
                         on_end(partition)
                     else:
                         return

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from tests.fakes.kafka_batches import Record, batch_of
-from tests.sim.kafka_connections import (
+from tests.sim.kafka.connections import (
     NO_ERROR,
     KafkaBrokers,
     KafkaConnection,

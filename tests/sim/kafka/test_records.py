@@ -2,7 +2,7 @@
 
 import pytest
 from tests.fakes.kafka_batches import CODECS, TRANSACTIONAL, Record, batch_of, with_fields
-from tests.sim.kafka_records import BrokenBatchError, batches_in
+from tests.sim.kafka.records import BrokenBatchError, batches_in
 
 RECORDS = [Record(b"one", b"k", 5), Record(None, b"k", 7), Record(b"three", None, -1)]
 

@@ -21,9 +21,9 @@ from kafka.protocol.consumer import (
 )
 from tests.sim.clients import Client, Job
 from tests.sim.clocks import MachineClock
-from tests.sim.kafka_connections import NO_ERROR, KafkaBrokers, error_of
-from tests.sim.kafka_consumer import KafkaConsumer
-from tests.sim.kafka_coordinators import ELSEWHERE, OF_GROUP, KafkaCoordinator
+from tests.sim.kafka.connections import NO_ERROR, KafkaBrokers, error_of
+from tests.sim.kafka.consumer import KafkaConsumer
+from tests.sim.kafka.coordinators import ELSEWHERE, OF_GROUP, KafkaCoordinator
 from tests.sim.members import GroupPlan
 from tests.sim.ownership import GROUP, Life, Ownership, Session
 from tests.sim.world import SECOND, Violation
