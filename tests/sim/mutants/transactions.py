@@ -16,7 +16,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            f"{_STATES}.must_join", "return not is_open and all(", "return False and all(",
            also=mutant("nobody asks whether a partition has joined", "P49",
                        f"{_LEADER}._check_joined",
-                       "if entry is not None and entry.first_offset != UNKNOWN_OFFSET:",
+                       "if is_open and is_confirmed:",
                        "if True:")),
     mutant("readers see open transactions", "P52",
            f"{_LOG}.open_transactions:OpenTransactions.begin",

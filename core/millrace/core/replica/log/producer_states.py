@@ -239,10 +239,15 @@ class ProducerStates:
             f"{expected}: the batches between are missing, send them first"
         )
 
-    def must_join(self, batch: SequencedBatch) -> bool:
+    def must_join(self, batch: SequencedBatch, *, is_confirmed: bool = True) -> bool:
         """Whether a transactional batch would open a transaction here; its epoch comes first.
 
         One of a higher epoch would, also while an earlier transaction is open: once that is over.
+
+        Args:
+            batch: the batch.
+            is_confirmed: whether what is open here in the epoch of the batch is surely the
+                transaction that its coordinator has open.
 
         Raises:
             InvalidProducerEpochError: as in `check`.
@@ -254,7 +259,7 @@ class ProducerStates:
             raise _stale(batch, entry)
         if batch.producer_epoch > entry.epoch:
             return True
-        is_open = entry.first_offset != UNKNOWN_OFFSET
+        is_open = entry.first_offset != UNKNOWN_OFFSET and is_confirmed
         return not is_open and all(
             kept[:2] != (batch.base_sequence, batch.last_sequence) for kept in entry.batches
         )

@@ -8,6 +8,11 @@ transaction: the coordinator's yes was for one that may be over by then. A marke
 higher epoch than the guard's ended the transaction before; without bumps (T14) nothing tells, so
 any marker counts. Once the transaction is open here, its further batches need no guard.
 
+Without bumps there is one exception: a transaction that another leader began here may be one whose
+marker is still owed, as its topic was deleted and brought back (T8). A batch of the next one has
+the same epoch. So the first batch that would go on with such a transaction asks, too: the
+coordinator refuses it until the marker is written.
+
 The coordinator's markers are written when the transaction is decided (`append_markers`). Which of
 them are written, done already or refused is the rule of `ProducerStates.check_marker` (T1); this
 holds for a leader that took over in between, too: there is no other way to end a transaction.
@@ -80,7 +85,7 @@ class LeaderTransactions(LeaderOffsets):
         producers: the producers' states, as of the end of the log.
     """
 
-    __slots__ = ("_appends", "_joining", "producers")
+    __slots__ = ("_appends", "_inherited", "_joining", "producers")
 
     def __init__(
         self,
@@ -99,6 +104,10 @@ class LeaderTransactions(LeaderOffsets):
         self._appends = OpenAppends()
         # Those that are valid, while somebody holds them.
         self._joining: dict[ProducerId, ReferenceType[JoinGuard]] = {}
+        # First offsets of transactions that another leader began, and no coordinator confirmed.
+        self._inherited = {
+            producer_id: entry.first_offset for producer_id, entry in self.producers.open_entries()
+        }
 
     # --- Joining -----------------------------------------------------------------------------
 
@@ -113,14 +122,15 @@ class LeaderTransactions(LeaderOffsets):
             What `append` needs once the coordinator has agreed, to be kept until then; also while
             the producer's transaction of an earlier epoch is open here (T2), as the coordinator
             agrees when that one is over. None: the coordinator need not be asked, as the
-            transaction is open here, or the batch repeats one that is in the log.
+            transaction is surely open here, or the batch repeats one that is in the log.
 
         Raises:
             InvalidProducerEpochError: a newer incarnation of the producer has written.
         """
-        if not self.producers.must_join(header):
-            return None
         joining, producer_id = self._joining, header.producer_id
+        is_confirmed = protocol == BUMPING or not self._is_inherited(producer_id)
+        if not self.producers.must_join(header, is_confirmed=is_confirmed):
+            return None
         known = joining.get(producer_id)
         guard = None if known is None else known()
         if guard is None or (guard.producer_epoch, guard.protocol) != (
@@ -135,6 +145,12 @@ class LeaderTransactions(LeaderOffsets):
 
             joining[producer_id] = ref(guard, forget)
         return guard
+
+    def _is_inherited(self, producer_id: ProducerId) -> bool:
+        """Whether what is open of a producer was begun by another leader, and is not confirmed."""
+        first_offset = self._inherited.get(producer_id)
+        entry = None if first_offset is None else self.producers.entry(producer_id)
+        return entry is not None and entry.first_offset == first_offset
 
     def is_valid(self, guard: JoinGuard) -> bool:
         """Whether nothing has made a guard void: the coordinator's yes counts."""
@@ -157,7 +173,9 @@ class LeaderTransactions(LeaderOffsets):
     def _check_joined(self, header: BatchHeader, joined: JoinGuard | None) -> None:
         """Refuse a batch that would open a transaction of which its coordinator knows nothing."""
         entry = self.producers.entry(header.producer_id)
-        if entry is not None and entry.first_offset != UNKNOWN_OFFSET:
+        is_open = entry is not None and entry.first_offset != UNKNOWN_OFFSET
+        is_confirmed = joined is None or not self._is_inherited(header.producer_id)
+        if is_open and is_confirmed:
             return
         if (
             joined is None
@@ -170,6 +188,8 @@ class LeaderTransactions(LeaderOffsets):
                 f"{header.producer_epoch}: begin one first",
                 topic_partition=self.topic_partition,
             )
+        if not is_confirmed:
+            del self._inherited[header.producer_id]
         if entry is None and header.base_sequence != 0 and joined.protocol == BUMPING:
             # A transaction has an epoch of its own, so what is before this batch is lost here.
             raise OutOfOrderSequenceError(

@@ -273,6 +273,68 @@ def test_epochs_tell_transactions_apart_only_if_each_has_its_own(
     assert not machine.is_valid(guard)
 
 
+# --- Transactions that another leader began (T8, T14) ----------------------------------------
+
+
+def next_leader(opened: BatchHeader) -> PartitionLeader:
+    """Return the leader after one that has opened a transaction with this batch."""
+    before = leader()
+    join(before, opened)
+    written(before)
+    log = FakeReplicaLog(producer_states=before.producers)
+    log.end_at(before.next_offset, 4)
+    return leader(log)
+
+
+def test_a_leader_asks_once_whether_a_transaction_that_another_one_began_is_the_open_one() -> None:
+    """T8: where a topic is brought back, the marker of this transaction may still be owed. Without
+    bumps a batch of the next one, which has not taken the partition in, looks like its own."""
+    machine = next_leader(batch())
+    guard = machine.begin_joining(batch(10), NOT_BUMPING)
+    assert guard is not None
+    assert machine.append(batch(10), Acks.ALL, "a", WALL, joined=guard).base_offset == 10
+    assert machine.begin_joining(batch(20), NOT_BUMPING) is None
+    assert machine.append(batch(20), Acks.ALL, "b", WALL).base_offset == 20
+
+
+def test_the_coordinators_yes_is_void_after_the_marker_that_was_owed() -> None:
+    machine = next_leader(batch())
+    guard = machine.begin_joining(batch(10), NOT_BUMPING)
+    machine.append_markers([marker(0, protocol=NOT_BUMPING)], "m", WALL)
+    assert guard is not None
+    assert not machine.is_valid(guard)
+    with pytest.raises(InvalidTransactionStateError):
+        machine.append(batch(10), Acks.ALL, "a", WALL, joined=guard)
+
+
+def test_a_yes_that_was_for_another_batch_confirms_no_transaction() -> None:
+    machine = next_leader(batch())
+    guard = machine.begin_joining(batch(10), NOT_BUMPING)
+    machine.append(batch(10), Acks.ALL, "own", WALL)  # Another kind of client wrote meanwhile.
+    with pytest.raises(InvalidTransactionStateError):
+        machine.append(batch(20), Acks.ALL, "a", WALL, joined=guard)
+    assert machine.begin_joining(batch(20), NOT_BUMPING) is not None
+
+
+def test_an_epoch_for_each_transaction_needs_no_further_question() -> None:
+    machine = next_leader(batch())
+    assert machine.begin_joining(batch(10)) is None
+    assert machine.append(batch(10), Acks.ALL, "a", WALL).base_offset == 10
+
+
+def test_a_repetition_of_what_another_leader_took_needs_no_question() -> None:
+    machine = next_leader(batch())
+    assert machine.begin_joining(batch(), NOT_BUMPING) is None
+    assert machine.append(batch(), Acks.ALL, "a", WALL).is_duplicate
+
+
+def test_a_marker_that_could_not_be_written_leaves_the_transaction_to_be_confirmed() -> None:
+    machine = next_leader(batch())
+    machine.append_markers([marker(0, protocol=NOT_BUMPING)], "m", WALL)
+    machine.on_write_failed(Offset(10), StorageFullError("no room", appended=Appended.NO))
+    assert machine.begin_joining(batch(10), NOT_BUMPING) is not None
+
+
 # --- Markers (T1, P50) -----------------------------------------------------------------------
 
 
