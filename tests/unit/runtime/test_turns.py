@@ -1,17 +1,29 @@
 """Long work gives the loop back, and all of it together has one slice in each turn."""
 
 import asyncio
-import time
 
+import pytest
+
+from millrace.runtime import host
 from millrace.runtime.turns import FREE_BYTES, FREE_ENTRIES, SLICE_SECONDS, Turns
 
 ENTRY_SECONDS = 0.001
 
 
-def busy() -> None:
-    until = time.monotonic() + ENTRY_SECONDS
-    while time.monotonic() < until:
-        pass
+class Time:
+    """Seconds that have passed."""
+
+    now = 1000.0
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let time pass in `busy` alone: whatever else the machine does takes none."""
+    monkeypatch.setattr(host, "monotonic_s", lambda: Time.now)
+
+
+def busy(seconds: float = ENTRY_SECONDS) -> None:
+    Time.now += seconds
 
 
 async def test_all_long_work_together_has_one_slice_in_a_turn_of_the_loop() -> None:
@@ -70,6 +82,44 @@ async def test_work_without_end_does_not_keep_the_slices_for_itself() -> None:
         task.cancel()
 
 
+async def test_long_work_beside_work_without_end_has_half_of_the_time() -> None:
+    turns = Turns()
+    done = 0
+
+    async def endless() -> None:
+        nonlocal done
+        while True:
+            await turns.next_slice()
+            busy()
+            done += 1
+
+    working = asyncio.create_task(endless())
+    await asyncio.sleep(0)
+    work, done = turns.work(), 0
+    for _ in range(50):
+        await work.give_way(FREE_ENTRIES + 1)
+        busy(SLICE_SECONDS / 50)  # It is many entries, and little time.
+    assert done * ENTRY_SECONDS <= 2 * SLICE_SECONDS + ENTRY_SECONDS
+    working.cancel()
+
+
+async def test_who_is_given_up_when_its_slice_was_about_to_begin_holds_up_nobody() -> None:
+    turns = Turns()
+    ended: list[int] = []
+
+    async def request(number: int) -> None:
+        await turns.next_slice()
+        busy(2 * SLICE_SECONDS)
+        ended.append(number)
+
+    first, second, third = (asyncio.create_task(request(number)) for number in range(3))
+    async with asyncio.timeout(10):
+        await first
+        second.cancel()
+        await third
+    assert ended == [0, 2]
+
+
 async def test_work_that_is_given_up_holds_up_nobody() -> None:
     turns = Turns()
 
@@ -90,7 +140,7 @@ async def test_work_that_is_given_up_holds_up_nobody() -> None:
 async def test_what_is_small_waits_for_nobody() -> None:
     turns = Turns()
     await turns.next_slice()
-    await asyncio.to_thread(time.sleep, 2 * SLICE_SECONDS)
+    busy(2 * SLICE_SECONDS)
 
     async def large() -> None:
         work = turns.work()
