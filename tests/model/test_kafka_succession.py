@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.fakes.kafka_batches import Record, batch_of
 
-from millrace.broker.kafka.records.succession import Succession
+from millrace.broker.kafka.records.succession import Standing, Succession
 from millrace.core.errors import DuplicateSequenceError, MillraceError, NotEnoughReplicasError
 from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
 from millrace.core.records import kafka_batch
@@ -42,9 +42,9 @@ HEADERS = [header_of(sequence) for sequence in range(BATCHES)]
 class Unnoticing(Succession):
     """The mutant."""
 
-    def begin(self, *batch: object) -> bool:
+    def begin(self, *batch: object) -> Standing:
         del batch
-        return False
+        return Standing.NEXT
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Story:
     log: list[int] = field(default_factory=list)
     told: list[int] = field(default_factory=list)
     waiting: deque[int] = field(default_factory=lambda: deque(range(BATCHES)))
-    sent: deque[tuple[int, bool]] = field(default_factory=deque)
+    sent: deque[tuple[int, Standing]] = field(default_factory=deque)
     repeated: list[int] = field(default_factory=list)
 
     def run(self) -> None:
@@ -82,25 +82,25 @@ class Story:
             return
         if self.waiting and len(self.sent) < IN_FLIGHT_MAX:
             sequence = self.waiting.popleft()
-            is_successor = self.succession.begin(PLACE, PRODUCER, 0, sequence)
-            self.sent.append((sequence, is_successor))
+            standing = self.succession.begin(PLACE, PRODUCER, 0, sequence)
+            self.sent.append((sequence, standing))
 
     def answer(self) -> None:
         """The leader judges a batch, and the producer hears of it."""
         if not self.sent:
             return
-        sequence, is_successor = self.sent.popleft()
+        sequence, standing = self.sent.popleft()
         try:
-            self.judge(sequence, is_successor)
+            self.judge(sequence, is_successor=standing is not Standing.NEXT)
         except DuplicateSequenceError:
             pass  # librdkafka takes it for written.
         except MillraceError:
             self.repeated.append(sequence)
             return
         self.told.append(sequence)
-        self.succession.end(PLACE, PRODUCER, 0, sequence)
+        self.succession.end(PLACE, PRODUCER, 0, sequence, 1)
 
-    def judge(self, sequence: int, is_successor: bool) -> None:
+    def judge(self, sequence: int, *, is_successor: bool) -> None:
         if self.rng.random() < 0.2:
             raise NotEnoughReplicasError("for a moment")
         header = HEADERS[sequence]
@@ -127,3 +127,106 @@ def test_without_that_rule_batches_are_lost_or_out_of_order() -> None:
     for story in stories:
         story.run()
     assert not all(story.is_sound for story in stories)
+
+
+# --- The Java producer, and a change of leaders ----------------------------------------------
+
+
+class Trusting(Succession):
+    """The mutant: what comes by another connection is of no concern."""
+
+    def begin(self, where: object, producer_id: int, epoch: int, sequence: int) -> Standing:
+        standing = super().begin(PLACE, producer_id, epoch, sequence)
+        return Standing.NEXT if standing is Standing.UNCERTAIN else standing
+
+
+class Leader:
+    """A leader, with the one connection of the producer to it."""
+
+    def __init__(self, rng: random.Random, succession: Succession, log: list[int]) -> None:
+        self.rng = rng
+        self.succession = succession
+        self.states = ProducerStates()
+        self.log: list[int] = []
+        for sequence in log:
+            self.append(sequence)
+        self.leads = True
+        self.sent: deque[tuple[int, Standing]] = deque()
+
+    def append(self, sequence: int) -> None:
+        self.states.update(HEADERS[sequence], Offset(len(self.log)), WallMs(1))
+        self.log.append(sequence)
+
+    def take(self, sequence: int) -> None:
+        self.sent.append((sequence, self.succession.begin(PLACE, PRODUCER, 0, sequence)))
+
+    def answer(self) -> tuple[int, MillraceError | None]:
+        """Judge the next batch; return it, and why it is not written."""
+        sequence, standing = self.sent.popleft()
+        try:
+            if not self.leads or self.rng.random() < 0.1:
+                raise NotEnoughReplicasError("not by this one")
+            is_successor = standing is not Standing.NEXT
+            if self.states.check(HEADERS[sequence], is_successor=is_successor) is None:
+                self.append(sequence)
+        except DuplicateSequenceError:
+            pass  # The Java producer takes it for written, too.
+        except MillraceError as error:
+            return sequence, error
+        self.succession.end(PLACE, PRODUCER, 0, sequence, 1)
+        return sequence, None
+
+
+def java_story(seed: int, kind: type[Succession]) -> tuple[list[int], list[int]]:
+    """Return the log of the last leader, and what the producer was told is written."""
+    rng = random.Random(seed)
+    leaders = [Leader(rng, kind(), [])]
+    known = 0  # The leader that the producer knows.
+    fresh, told = deque(range(BATCHES)), list[int]()
+    open_, repeated = list[int](), list[int]()  # Sent and not written; to be sent again.
+    changes_at = rng.randrange(40)
+    for step in range(STEPS_MAX):
+        if not fresh and not open_:
+            break
+        if step == changes_at:
+            # What nobody was told may have been copied, or not.
+            old = leaders[-1]
+            old.leads = False
+            copied = old.log[: rng.randint(len(told), len(old.log))]
+            leaders.append(Leader(rng, kind(), copied))
+        choice = rng.random()
+        if choice < 0.1:
+            known = len(leaders) - 1
+        elif choice < 0.55 and len(leaders[known].sent) < IN_FLIGHT_MAX:
+            if repeated:
+                if repeated[0] == open_[0]:
+                    leaders[known].take(repeated.pop(0))
+            elif fresh:
+                open_.append(fresh.popleft())
+                leaders[known].take(open_[-1])
+        elif choice > 0.6:
+            # The old leader is silent for long.
+            asked = leaders[-1] if rng.random() < 0.9 else leaders[0]
+            if not asked.sent:
+                continue
+            sequence, refused = asked.answer()
+            if refused is None:
+                told.append(sequence)
+                open_.remove(sequence)
+            else:
+                repeated = sorted([*repeated, sequence])
+    return leaders[-1].log, told
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_no_leader_begins_with_what_the_java_producer_sends_before_the_old_one_has_answered(
+    seed: int,
+) -> None:
+    log, told = java_story(seed, Succession)
+    assert log == told == list(range(BATCHES))
+
+
+def test_a_leader_that_trusts_another_connection_has_batches_out_of_order() -> None:
+    stories = [java_story(seed, Trusting) for seed in range(200)]
+    assert any(log != list(range(BATCHES)) for log, _ in stories)
+    assert any(not set(told) <= set(log) for log, told in stories), "and some are lost"

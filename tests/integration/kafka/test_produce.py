@@ -165,6 +165,32 @@ def test_a_batch_behind_a_refused_one_does_not_begin_in_its_place(hand: Writer, 
     assert hand.produce(topic, second) == [(0, 1)]
 
 
+def test_a_new_leader_does_not_begin_with_what_comes_by_another_connection_than_its_forerunners(
+    hand: Writer, kafka_broker: RunningBroker, topic: str
+) -> None:
+    """The Java producer sends its next batch to the leader that it hears of, while the first ones
+    are with the old leader, which is silent. It repeats all in their order (K1)."""
+    producer_id = new_producer_id(hand)
+    first, second, third, fourth = (numbered(producer_id, number) for number in range(4))
+    hand.begin(topic, third)
+    hand.begin(topic, fourth)
+    assert hand.told() == [(Code.NOT_ENOUGH_REPLICAS, -1)]
+    assert hand.told() == [(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
+    for offset, batch in enumerate((first, second, third, fourth)):
+        assert hand.produce(topic, batch) == [(0, offset)]
+    with closing(Writer(kafka_broker)) as again:  # This leader knows the producer.
+        assert again.produce(topic, numbered(producer_id, 4)) == [(0, 4)]
+
+
+def test_a_producer_that_its_leader_has_forgotten_begins_anywhere_at_its_second_attempt(
+    hand: Writer, topic: str
+) -> None:
+    """As after a day of silence (P43): OUT_OF_ORDER_SEQUENCE_NUMBER would be librdkafka's end."""
+    batch = numbered(new_producer_id(hand), 70)
+    assert hand.produce(topic, batch) == [(Code.NOT_ENOUGH_REPLICAS, -1)]
+    assert hand.produce(topic, batch) == [(0, 0)]
+
+
 def numbered(producer_id: int, sequence: int) -> bytes:
     """Return a batch of one record of an idempotent producer."""
     return batch_of(

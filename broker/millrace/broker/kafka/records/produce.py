@@ -26,7 +26,7 @@ from typing import Any, Final
 from millrace.broker import events
 from millrace.broker.guard.callers import GuardedCaller
 from millrace.broker.kafka.parts import KafkaParts
-from millrace.broker.kafka.records.succession import Place, Succession
+from millrace.broker.kafka.records.succession import Place, Standing, Succession
 from millrace.broker.kafka.requests import (
     ApiKey,
     Encoded,
@@ -59,7 +59,9 @@ from millrace.core.errors import (
     InvalidTopicError,
     MalformedRequestError,
     MillraceError,
+    NotEnoughReplicasError,
     NotLeaderError,
+    OutOfOrderSequenceError,
     RefreshMetadataError,
     RetriableError,
     TopicAuthorizationFailedError,
@@ -69,7 +71,7 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.core.guard.access import Operation
-from millrace.core.ids import NO_LEADER_EPOCH, LeaderEpoch, TopicId, TopicPartition
+from millrace.core.ids import NO_LEADER_EPOCH, LeaderEpoch, ProducerId, TopicId, TopicPartition
 from millrace.core.metadata.model import Topic
 from millrace.core.quotas.quota import QuotaKind
 from millrace.core.records import kafka_batch
@@ -101,16 +103,16 @@ class _Part:
         asked: as in the request.
         topic_partition: that it names; None: there is none.
         batch: the records, if they are one batch.
-        producer: id, epoch and base sequence of the batch, if it is of an idempotent producer.
-        is_successor: whether earlier batches of the producer are not in the log (K1).
+        producer: id, epoch, base sequence and records of the batch of an idempotent producer.
+        standing: how it stands to earlier batches of the producer (K1).
         refused: why it is not appended, as far as that is known before the check.
     """
 
     asked: ProducePartition
     topic_partition: TopicPartition | None = None
     batch: memoryview | None = None
-    producer: tuple[int, int, int] | None = None
-    is_successor: bool = False
+    producer: tuple[int, int, int, int] | None = None
+    standing: Standing = Standing.NEXT
     refused: MillraceError | None = None
 
     @property
@@ -172,9 +174,9 @@ class ProduceRequests:
         part = _Part(asked)
         try:
             part.batch = _only_batch(asked.records)
-            producer_id, epoch, sequence, _ = _PRODUCER.unpack_from(part.batch, _PRODUCER_AT)
-            if producer_id >= 0 and sequence >= 0:
-                part.producer = (producer_id, epoch, sequence)
+            producer = _PRODUCER.unpack_from(part.batch, _PRODUCER_AT)
+            if producer[0] >= 0 and producer[2] >= 0:
+                part.producer = producer
             topic = self._topic(asked)
             part.topic_partition = TopicPartition(topic.topic_id, asked.partition)
         except MillraceError as error:
@@ -270,7 +272,7 @@ class _Connection:
         if produced.body.acks:
             for part in produced.parts:
                 if part.producer is not None:
-                    part.is_successor = self._succession.begin(part.place, *part.producer)
+                    part.standing = self._succession.begin(part.place, *part.producer[:3])
         self._in_check += 1
         done = partial(self._on_checked, produced, begun)
         if self._in_check > 1 or not _is_short(produced):
@@ -434,12 +436,32 @@ class _Connection:
                 broker = image.broker(state.leader)
                 rack = "" if broker is None else broker.rack
                 leaders[state.leader] = (state.leader, *reached, rack)
+        if part.standing is Standing.UNCERTAIN and isinstance(error, OutOfOrderSequenceError):
+            error = self._to_repeat(part, error)
         said = image.in_words(error).message
         code = code_in_produce(error)
         topic, partition, _ = part.asked
         # With these the client knows that its other records may be sent again.
         records = error.records if isinstance(error, InvalidRecordError) else ()
         return ProduceResult(topic, partition, code, message=said, records=records, leader=leader)
+
+    def _to_repeat(self, part: _Part, gap: OutOfOrderSequenceError) -> MillraceError:
+        """Return what lets a client repeat a batch, after those before it if there are some.
+
+        A leader that knows batches of the producer is certain that some are missing.
+        """
+        if part.topic_partition is None or part.producer is None:
+            return gap
+        try:
+            leader = self._parts.broker.partitions.get(part.topic_partition).leader
+        except MillraceError:  # Another broker leads by now.
+            return gap
+        entry = leader.producers.entry(ProducerId(part.producer[0]))
+        if entry is not None and entry.batches:
+            return gap
+        return NotEnoughReplicasError(
+            f"{gap.message}; a batch that nothing is missing before is taken the next time"
+        )
 
 
 def code_in_produce(error: MillraceError) -> int:
@@ -493,7 +515,8 @@ def _checked(
 ) -> CheckedBatch:
     assert part.batch is not None
     epoch = LeaderEpoch(NO_LEADER_EPOCH)
-    return CheckedBatch(topic_partition, epoch, part.is_successor, head, part.batch, outcome)
+    is_successor = part.standing is not Standing.NEXT
+    return CheckedBatch(topic_partition, epoch, is_successor, head, part.batch, outcome)
 
 
 assert _PRODUCER_AT + _PRODUCER.size == KAFKA_HEADER_BYTES

@@ -8,8 +8,15 @@ are not acknowledged (`is_successor`). Kafka's protocol has no word for it. But 
 batches of a partition by one connection, in their order, and repeats them in their order. So a
 batch is a successor if an earlier one of its producer came by the same connection, and is not
 answered yet, or was refused and not repeated with success.
+
+After a change of leaders that connection may be the old leader's: the Java producer sends its next
+batches to the new one while those before are not answered there, maybe for long. So a batch that
+does not continue what this connection has brought into the log is *uncertain*: a leader that does
+not know the producer refuses it once, to be tried again. Its client first repeats what is before
+it, if there is anything; else it repeats the batch alone, which may begin then.
 """
 
+from enum import Enum
 from typing import Final
 
 from millrace.core.records.header import SEQUENCE_MAX
@@ -17,7 +24,19 @@ from millrace.core.records.header import SEQUENCE_MAX
 _SEQUENCES_MAX: Final = 64
 """Batches of one producer and partition that are remembered: the oldest ones, which decide."""
 _PLACES_MAX: Final = 10_000
-"""Producers and partitions of a connection that have such batches; the oldest are forgotten."""
+"""Producers and partitions of a connection that are remembered; the oldest are forgotten."""
+
+
+class Standing(Enum):
+    """How a batch stands to those before it. A leader that knows its producer knows better."""
+
+    NEXT = "next"
+    """Nothing before it is missing."""
+    SUCCESSOR = "successor"
+    """Earlier ones came by the same connection and are not in the log."""
+    UNCERTAIN = "uncertain"
+    """Earlier ones may be on their way to another leader."""
+
 
 Place = tuple[str | bytes, int]
 """A topic, as the client names it, and a partition. A broker may hear of the topic after the first
@@ -28,32 +47,46 @@ class Succession:
     """The batches of idempotent producers that came by one connection and are not in the log."""
 
     def __init__(self) -> None:
-        self._open: dict[
-            tuple[Place, int], tuple[int, list[int]]
-        ] = {}  # Epoch, and base sequences.
+        # Of those that are not in the log: epoch, and base sequences.
+        self._open: dict[tuple[Place, int], tuple[int, list[int]]] = {}
+        # Of those that are: epoch, and the sequence that comes next.
+        self._written: dict[tuple[Place, int], tuple[int, int]] = {}
 
-    def begin(self, where: Place, producer_id: int, epoch: int, sequence: int) -> bool:
-        """Note a batch that has come; return whether it is a successor."""
+    def begin(self, where: Place, producer_id: int, epoch: int, sequence: int) -> Standing:
+        """Note a batch that has come; return how it stands to those before it."""
         place = (where, producer_id)
         known_epoch, sequences = self._open.get(place, (epoch, []))
         if known_epoch != epoch:
             sequences = []  # Batches of another epoch are not repeated.
-        is_successor = any(_is_before(other, sequence) for other in sequences)
+        if any(_is_before(other, sequence) for other in sequences):
+            standing = Standing.SUCCESSOR
+        elif (
+            sequence == 0
+            or sequence in sequences  # Its client has nothing to send before it.
+            or self._written.get(place) == (epoch, sequence)
+        ):
+            standing = Standing.NEXT
+        else:
+            standing = Standing.UNCERTAIN
         if sequence not in sequences and len(sequences) < _SEQUENCES_MAX:
             sequences.append(sequence)
         self._open[place] = (epoch, sequences)
         if len(self._open) > _PLACES_MAX:
             del self._open[next(iter(self._open))]
-        return is_successor
+        return standing
 
-    def end(self, where: Place, producer_id: int, epoch: int, sequence: int) -> None:
-        """Forget a batch: it is in the log."""
+    def end(self, where: Place, producer_id: int, epoch: int, sequence: int, count: int) -> None:
+        """Forget a batch of so many records: it is in the log."""
         place = (where, producer_id)
         known_epoch, sequences = self._open.get(place, (epoch, []))
         if known_epoch == epoch and sequence in sequences:
             sequences.remove(sequence)
             if not sequences:
                 del self._open[place]
+        self._written.pop(place, None)  # Those that were quiet for longest are forgotten first.
+        self._written[place] = epoch, (sequence + count) & SEQUENCE_MAX
+        if len(self._written) > _PLACES_MAX:
+            del self._written[next(iter(self._written))]
 
 
 def _is_before(one: int, other: int) -> bool:
