@@ -457,7 +457,7 @@ class Broker:
         fetcher = ReplicaFetcher(
             broker,
             partitions,
-            checker=self._checkers[0],
+            mailbox=self._mailbox,
             config=config.replication,
             connections=self._peer_connections,
             on_failure=self._duties.fail,

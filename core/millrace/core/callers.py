@@ -38,6 +38,15 @@ class Caller:
     listener: str
     software: str
 
+    @property
+    def owner(self) -> tuple[bool, str]:
+        """Return as whom it counts where each may have a share.
+
+        A client id proves nothing: who has no principal is known by its host alone.
+        """
+        is_known = self.principal != ANONYMOUS
+        return is_known, self.principal if is_known else self.address.rpartition(":")[0]
+
     def log_fields(self) -> Mapping[str, Any]:
         """Return the fields of a log line that names the caller."""
         return {field: getattr(self, field) for field in CALLER_FIELDS}

@@ -6,8 +6,9 @@ is not woken at all, an idle one at once.
 """
 
 import asyncio
+import queue
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -53,7 +54,10 @@ class Mailbox:
 
 
 class Worker:
-    """One thread that runs jobs in the order of submission and posts their outcomes.
+    """One thread that runs jobs and posts their outcomes.
+
+    Owners take turns, a job each: nobody waits for all that another one has submitted. The jobs of
+    one owner run in the order of submission.
 
     Args:
         name: the thread's name.
@@ -70,14 +74,17 @@ class Worker:
         done: Callable[[Any, BaseException | None], None],
         job: Callable[..., Any],
         *args: Any,
+        owner: Hashable = None,
     ) -> None:
         """Run `job(*args)` on the thread, then `done(result, error)` on the loop."""
-        self._jobs.put((job, args, done))
+        self._jobs.put((owner, (job, args, done)))
 
-    def call(self, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def call(
+        self, job: Callable[..., Any], *args: Any, owner: Hashable = None
+    ) -> asyncio.Future[Any]:
         """Run `job(*args)` on the thread; from the loop."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(partial(settle, future), job, *args)
+        self.submit(partial(settle, future), job, *args, owner=owner)
         return future
 
     def close(self) -> None:
@@ -86,14 +93,33 @@ class Worker:
         self._thread.join()
 
     def _run(self) -> None:
-        while (entry := self._jobs.get()) is not None:
-            job, args, done = entry
+        waiting: dict[Hashable, deque[Any]] = {}  # By owner; whose turn is next is first.
+        while True:
             try:
-                result, error = job(*args), None
-            except BaseException as raised:
-                result, error = None, raised
-            self._mailbox.post(done, result, error)
-            entry = job = args = done = result = error = None
+                entry = self._jobs.get(block=not waiting)
+            except queue.Empty:
+                self._run_next(waiting)
+                continue
+            if entry is None:
+                break
+            owner, job = entry
+            waiting.setdefault(owner, deque()).append(job)
+            entry = job = None
+        while waiting:
+            self._run_next(waiting)
+
+    def _run_next(self, waiting: dict[Hashable, deque[Any]]) -> None:
+        owner = next(iter(waiting))
+        jobs = waiting.pop(owner)
+        job, args, done = jobs.popleft()
+        if jobs:
+            waiting[owner] = jobs
+        try:
+            result, error = job(*args), None
+        except BaseException as raised:
+            result, error = None, raised
+        self._mailbox.post(done, result, error)
+        job = args = done = result = error = None  # The error refers to this frame.
 
 
 def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

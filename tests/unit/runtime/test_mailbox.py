@@ -42,3 +42,27 @@ async def test_a_worker_runs_jobs_in_order_and_reports_results_and_errors() -> N
         await worker.call(lambda: 1 // 0)
     assert await worker.call(lambda: 7) == 7
     worker.close()
+
+
+async def test_owners_take_turns_and_each_has_its_jobs_in_order() -> None:
+    worker = Worker("test", Mailbox(asyncio.get_running_loop()))
+    begin = threading.Event()
+    ran: list[tuple[str, int]] = []
+    worker.submit(lambda *_: None, begin.wait)
+    futures = [worker.call(ran.append, ("much", number), owner="much") for number in range(50)]
+    futures += [worker.call(ran.append, ("little", number), owner="little") for number in range(2)]
+    futures.append(worker.call(ran.append, ("nobody", 0)))
+    begin.set()
+    await asyncio.gather(*futures)
+    assert ran[:5] == [("much", 0), ("little", 0), ("nobody", 0), ("much", 1), ("little", 1)]
+    assert ran[5:] == [("much", number) for number in range(2, 50)]
+    worker.close()
+
+
+async def test_all_jobs_are_done_before_a_worker_ends() -> None:
+    worker = Worker("test", Mailbox(asyncio.get_running_loop()))
+    ran: list[int] = []
+    for number in range(100):
+        worker.submit(lambda *_: None, ran.append, number, owner=number % 3)
+    await asyncio.to_thread(worker.close)
+    assert sorted(ran) == list(range(100))

@@ -28,7 +28,7 @@ from millrace.proto.codec import decode_fetch_response
 from millrace.proto.features import BROKER_PROTOCOL
 from millrace.proto.v1 import fetch_pb2 as pb
 from millrace.runtime.clock import monotonic_now
-from millrace.runtime.mailbox import Worker
+from millrace.runtime.mailbox import Mailbox, Worker
 from millrace.runtime.streams import run_until_first
 from millrace.runtime.transport.calls import CallError, ClientStream, until_draining
 
@@ -54,10 +54,10 @@ class _Refused:
 
 
 class ReplicaFetcher:
-    """The stream to one leader.
+    """The stream to each leader.
 
     Args:
-        checker: the thread that verifies.
+        mailbox: of the loop.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class ReplicaFetcher:
         broker: BrokerLife,
         partitions: Partitions,
         *,
-        checker: Worker,
+        mailbox: Mailbox,
         config: ReplicationConfig,
         connections: PeerConnections,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.partitions = partitions
-        self.checker = checker
+        self.checker = Worker("check-followed", mailbox)  # Clients cannot keep it busy.
         self.connections = connections
         self.settings = pb.FetchSettings(
             min_bytes=1,
@@ -110,6 +110,7 @@ class ReplicaFetcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.checker.close()
 
 
 class _LeaderStream:

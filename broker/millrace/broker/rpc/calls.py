@@ -316,10 +316,7 @@ class Calls:
         if quota is None:
             yield
             return
-        # A client id proves nothing: who has no other name is known by the address alone.
-        is_known = caller.principal != ANONYMOUS
-        owner = caller.principal if is_known else caller.address.rpartition(":")[0]
-        owners = (quota, (is_known, owner))
+        owners = (quota, caller.owner)
         if throttle.has_to_wait("large") and not large.fits(size, owners):
             setting = "connection_request_memory_bytes_max"
             self.refusals.metrics.limit_reached(setting)

@@ -154,7 +154,10 @@ class ConvertedBatches(ABC):
                 job.append(batch)
                 size += len(batch.data)
         outcomes: list[Buffer | MillraceError] = await self.worker.call(
-            self._convert, topic_partition, [batch.data for batch in job]
+            self._convert,
+            topic_partition,
+            [batch.data for batch in job],
+            owner=topic_partition,
         )
         made: dict[_Key, Buffer] = {}
         for batch, outcome in zip(job, outcomes, strict=False):

@@ -296,7 +296,7 @@ class _ProduceStream:
             self._in_check += 1
             if self._in_check > 1 or not self._check_here(message, size, begun):
                 done = partial(self._on_checked, size, begun)
-                self._checker.submit(done, service.timed_check, message)
+                self._checker.submit(done, service.timed_check, message, owner=self._caller.owner)
             del message
 
     def _check_here(self, message: Message, size: int, begun: float) -> bool:

@@ -71,7 +71,7 @@ class Thread:
     def __init__(self) -> None:
         self.jobs = 0
 
-    async def call(self, job: Callable[..., Any], *args: Any) -> Any:
+    async def call(self, job: Callable[..., Any], *args: Any, owner: object) -> Any:
         self.jobs += 1
         return job(*args)
 

@@ -174,6 +174,17 @@ async def test_what_is_under_way_when_the_connection_ends_gives_its_memory_back(
         assert one.the.service.appending._open == {}
 
 
+async def test_large_batches_of_one_client_hold_up_no_other_one() -> None:
+    async with producing() as one:
+        other = Producing(one.the, replace(CALLER, principal="other"))
+        large = batch_of([Record(bytes(50_000))])
+        with one.the.checker_at_work():
+            sent = [await one.send(large) for _ in range(8)]
+            later = await other.send(large)
+        assert (await other.result(later))[:2] == (0, 1)
+        assert [(await one.result(each))[1] for each in sent] == [0, *range(2, 9)]
+
+
 async def test_who_exceeds_a_quota_is_told_so_and_not_served_until_it_may_go_on() -> None:
     async with producing() as one:
         follow(one.the.quotas, limit(produce=1000))

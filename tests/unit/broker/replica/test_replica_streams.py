@@ -131,22 +131,21 @@ async def following(port: int) -> AsyncIterator[Following]:
         add_sessions_callback=callbacks.append,
     )
     failures: list[BaseException] = []
-    checker = the.checker = Worker("check", Mailbox(asyncio.get_running_loop()))
     fetcher = ReplicaFetcher(
         BrokerLife(BrokerId(0), BrokerEpoch(1)),
         partitions,
-        checker=checker,
+        mailbox=Mailbox(asyncio.get_running_loop()),
         config=ReplicationConfig(),
         connections=PeerConnections(LIMITS),
         on_failure=failures.append,
     )
+    the.checker = fetcher.checker
     (the.on_concerned,) = callbacks
     try:
         the.on_concerned()
         yield the
     finally:
         await fetcher.stop()
-        await asyncio.to_thread(checker.close)
     assert failures == []
 
 

@@ -33,6 +33,7 @@ from millrace.broker.rpc.joining import Joining
 from millrace.broker.rpc.markers import MarkerWriter
 from millrace.broker.rpc.memory import MemoryPool
 from millrace.broker.rpc.produce import ProduceService
+from millrace.broker.rpc.produce_checks import CheckedRequest
 from millrace.broker.telemetry.metrics import BrokerMetrics
 from millrace.core.broker_config import LimitsConfig
 from millrace.core.callers import ANONYMOUS
@@ -63,6 +64,7 @@ from millrace.core.quotas.config import QuotasConfig
 from millrace.core.quotas.quota import QuotaEntity, QuotaKind
 from millrace.core.records.batch import prepare
 from millrace.core.records.columns import Columns
+from millrace.core.records.header import Buffer
 from millrace.core.replica.replication.appends import Waiter
 from millrace.core.replica.replication.effects import Effect, Wake
 from millrace.core.replica.replication.events import Corrupt, DiskEvent, Failed
@@ -409,6 +411,28 @@ async def test_a_small_batch_behind_a_large_one_keeps_its_place() -> None:
             await until(call.requests.empty)
         found = await call.answers(2)
         assert [found[number].base_offset for number in range(2)] == [0, 1]
+
+
+async def test_large_batches_of_one_client_hold_up_no_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as (the, call), streaming(the, known_as("other")) as other:
+        the.lead(HERE, 2)
+        check, checked = the.service.checks.check, list[int]()
+
+        def spied(message: Buffer) -> CheckedRequest:
+            checked.append(len(message))
+            return check(message)
+
+        monkeypatch.setattr(the.service.checks, "check", spied)
+        with the.checker_at_work():
+            for number in range(8):
+                call.produce(number, epoch=2, value_bytes=100_000)
+            await until(lambda: the.service.memory.used > 800_000)
+            other.produce(0, epoch=2, value_bytes=70_000)
+            await until(lambda: the.service.memory.used > 870_000)
+        await call.answers(8)
+        assert [size > 100_000 for size in checked] == [True, False, *[True] * 7]
 
 
 async def test_many_small_requests_that_come_at_once_leave_others_their_turn() -> None:

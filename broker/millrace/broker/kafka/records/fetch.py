@@ -8,7 +8,7 @@ Source: Kafka's `KafkaApis.handleFetchRequest`; KIP-74, 227, 320, 392, 516.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from itertools import cycle
 from time import thread_time_ns
@@ -149,7 +149,8 @@ class FetchRequests:
         self, fetches: "ConnectionFetches", job: Callable[..., Any], *args: object
     ) -> Any:
         """Return what a job returns that would keep the loop from others for too long."""
-        result, nanoseconds = await next(self.parts.workers).call(_timed, job, *args)
+        worker = next(self.parts.workers)
+        result, nanoseconds = await worker.call(_timed, job, *args, owner=fetches.owner)
         fetches.charge_time(nanoseconds)
         return result
 
@@ -212,6 +213,11 @@ class ConnectionFetches:
     def on_sent(self) -> None:
         """The last answer holds no memory any more."""
         self._large.keep(0)
+
+    @property
+    def owner(self) -> Hashable:
+        """As whom it takes turns with others."""
+        return self._client.caller.owner
 
     def charge_time(self, nanoseconds: int) -> None:
         """Charge time of the processor to the client."""

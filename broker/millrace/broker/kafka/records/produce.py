@@ -226,6 +226,7 @@ class _Connection:
             return
         self.is_open = True
         self._caller: GuardedCaller = caller
+        self._owner = caller.owner  # It stays, so that the requests stay in order.
         self._parts = parts
         self._service: ProduceService = parts.services.produce
         self._connection = connection
@@ -276,7 +277,7 @@ class _Connection:
         self._in_check += 1
         done = partial(self._on_checked, produced, begun)
         if self._in_check > 1 or not _is_short(produced):
-            self._checker.submit(done, self._timed_check, produced)
+            self._checker.submit(done, self._timed_check, produced, owner=self._owner)
             return
         try:
             result = self._timed_check(produced)

@@ -72,7 +72,7 @@ class StoredBatches(ConvertedBatches):
             try:
                 pieces = _bodies(view, _AT_ONCE)
             except _TooManyError:
-                pieces = await self.worker.call(_bodies, view)
+                pieces = await self.worker.call(_bodies, view, owner=topic_partition)
             if pieces is not None:
                 return pieces
         batches = list(walk(view))
