@@ -8,11 +8,14 @@ is not woken at all, an idle one at once.
 import asyncio
 import queue
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from functools import partial
-from typing import Any
+from types import GeneratorType
+from typing import Any, TypeVar
 
 from millrace.runtime import host
+
+_T = TypeVar("_T")
 
 _TURN_SECONDS_MAX = 0.01
 """How long posted calls may keep the loop from other work."""
@@ -57,7 +60,8 @@ class Worker:
     """One thread that runs jobs and posts their outcomes.
 
     Owners take turns, a job each: nobody waits for all that another one has submitted. The jobs of
-    one owner run in the order of submission.
+    one owner run in the order of submission. A job that may be long is a generator: each `yield`
+    ends its owner's turn.
 
     Args:
         name: the thread's name.
@@ -111,15 +115,41 @@ class Worker:
     def _run_next(self, waiting: dict[Hashable, deque[Any]]) -> None:
         owner = next(iter(waiting))
         jobs = waiting.pop(owner)
-        job, args, done = jobs.popleft()
-        if jobs:
-            waiting[owner] = jobs
+        job, args, done = jobs[0]
         try:
-            result, error = job(*args), None
+            result, error = _turn_of(job, args), None
         except BaseException as raised:
             result, error = None, raised
-        self._mailbox.post(done, result, error)
+        if isinstance(result, GeneratorType):
+            jobs[0] = result, (), done
+        else:
+            jobs.popleft()
+            self._mailbox.post(done, result, error)
+        if jobs:
+            waiting[owner] = jobs
         job = args = done = result = error = None  # The error refers to this frame.
+
+
+def _turn_of(job: Any, args: tuple[Any, ...]) -> Any:
+    """Return what a job returns, or the generator that goes on with it."""
+    running = job if isinstance(job, GeneratorType) else job(*args)
+    if not isinstance(running, GeneratorType):
+        return running
+    try:
+        next(running)
+    except StopIteration as end:
+        return end.value
+    return running
+
+
+def at_once(job: Generator[None, None, _T]) -> _T:
+    """Return what a job returns whose turns are all here and now."""
+    while True:
+        try:
+            next(job)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
 
 
 def settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

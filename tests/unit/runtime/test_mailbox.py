@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
+from collections.abc import Generator
 
 import pytest
 
-from millrace.runtime.mailbox import Mailbox, Worker
+from millrace.runtime.mailbox import Mailbox, Worker, at_once
 
 
 async def test_messages_of_many_threads_all_arrive_and_each_threads_in_order() -> None:
@@ -56,6 +57,34 @@ async def test_owners_take_turns_and_each_has_its_jobs_in_order() -> None:
     await asyncio.gather(*futures)
     assert ran[:5] == [("much", 0), ("little", 0), ("nobody", 0), ("much", 1), ("little", 1)]
     assert ran[5:] == [("much", number) for number in range(2, 50)]
+    worker.close()
+
+
+async def test_a_long_job_leaves_others_their_turn_and_the_next_of_its_owner_waits_for_it() -> None:
+    worker = Worker("test", Mailbox(asyncio.get_running_loop()))
+    begin = threading.Event()
+    ran: list[object] = []
+
+    def long(turns: int) -> Generator[None, None, str]:
+        for turn in range(turns):
+            ran.append(turn)
+            yield
+        if not turns:
+            raise ZeroDivisionError
+        return "all of it"
+
+    worker.submit(lambda *_: None, begin.wait)
+    first = worker.call(long, 3, owner="much")
+    broken = worker.call(long, 0, owner="much")
+    last = worker.call(ran.append, "last", owner="much")
+    others = [worker.call(ran.append, "other", owner="little") for _ in range(2)]
+    begin.set()
+    assert await first == "all of it"
+    with pytest.raises(ZeroDivisionError):
+        await broken
+    await asyncio.gather(last, *others)
+    assert ran == [0, "other", 1, "other", 2, "last"]
+    assert at_once(long(2)) == "all of it"
     worker.close()
 
 

@@ -12,7 +12,7 @@ meanwhile (`Throttle`).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from itertools import cycle
 from time import thread_time_ns
@@ -34,6 +34,7 @@ from millrace.broker.rpc.produce_answers import Answers
 from millrace.broker.rpc.produce_checks import (
     CheckedRequest,
     RequestChecks,
+    timed,
 )
 from millrace.broker.rpc.resources import TopicResources, transaction
 from millrace.broker.telemetry.metrics import BrokerMetrics
@@ -196,11 +197,9 @@ class ProduceService:
             await asyncio.sleep(_SWEEP_SECONDS)
             self.appending.expire(monotonic_now())
 
-    def timed_check(self, message: Message) -> _TimedCheck:
+    def timed_check(self, message: Message) -> Generator[None, None, _TimedCheck]:
         """Split a message and check its batches; measure that if a quota asks for it."""
-        begun = thread_time_ns() if self.quotas.limits_requests else 0
-        checked = self.checks.check(message)
-        return checked, thread_time_ns() - begun if begun else 0
+        return timed(self.checks.check(message), is_timed=self.quotas.limits_requests)
 
 
 class _ProduceStream:

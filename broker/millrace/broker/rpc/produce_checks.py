@@ -4,10 +4,11 @@ A thread beside the loop does that, unless the sizes in the message and in its b
 that it takes no longer than a way to the thread and back: then the loop does it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Final
+from time import thread_time_ns
+from typing import Final, TypeVar
 
 from millrace.broker.replica.partitions import Partitions
 from millrace.core.coordinator.transactions.transaction import full_id
@@ -30,6 +31,9 @@ from millrace.proto.codec import (
     split_message,
 )
 from millrace.proto.v1 import produce_pb2 as pb
+from millrace.runtime.mailbox import at_once
+
+_T = TypeVar("_T")
 
 _SHORT_CHECK_US: Final = 100
 """A check that surely takes no longer is done on the loop."""
@@ -72,13 +76,13 @@ class RequestChecks:
         self._partitions = partitions
         self._entries_max = entries_max
 
-    def check(self, message: Buffer) -> CheckedRequest:
-        """Split a message and check its batches.
+    def check(self, message: Buffer) -> Generator[None, None, CheckedRequest]:
+        """Split a message and check its batches, one a turn: each may take milliseconds.
 
         Raises:
             MalformedRequestError: the message cannot be split.
         """
-        return self._check(*decode_produce_request(message))
+        return (yield from self._check(*decode_produce_request(message)))
 
     def check_if_short(self, message: Buffer) -> CheckedRequest | None:
         """As `check`, if that surely takes less than 100 us; None: it may take longer.
@@ -105,21 +109,23 @@ class RequestChecks:
                 cost_us += record_batch.check_cost_us(found)
         if cost_us > _SHORT_CHECK_US:
             return None
-        return self._check(header, views, parsed)
+        return at_once(self._check(header, views, parsed))
 
     def _check(
         self,
         header: pb.ProduceHeader,
         views: Sequence[memoryview],
         parsed: Iterable[BatchHeader | None] = repeat(None),
-    ) -> CheckedRequest:
+    ) -> Generator[None, None, CheckedRequest]:
         """Check a request; of a batch without a parsed header that is parsed."""
         try:
             self._check_header(header)
         except MillraceError as error:
             return header, without_trace(error)
-        checked = []
+        checked: list[CheckedBatch] = []
         for partition, view, batch_header in zip(header.partitions, views, parsed, strict=False):
+            if checked:
+                yield
             topic_id = TopicId(partition.topic_id)
             topic_partition = TopicPartition(topic_id, partition.partition)
             outcome: BatchHeader | MillraceError
@@ -186,3 +192,23 @@ def without_trace(error: MillraceError) -> MillraceError:
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
+
+
+def timed(
+    job: Generator[None, None, _T], *, is_timed: bool
+) -> Generator[None, None, tuple[_T, int]]:
+    """Return what a job returns, and the nanoseconds of the thread's time that it took.
+
+    Args:
+        job: runs here, in its turns.
+        is_timed: whether it is measured; else they are 0.
+    """
+    taken = 0
+    while True:
+        begun = thread_time_ns() if is_timed else 0
+        try:
+            next(job)
+        except StopIteration as end:
+            return end.value, taken + thread_time_ns() - begun if is_timed else 0
+        taken += thread_time_ns() - begun if is_timed else 0
+        yield

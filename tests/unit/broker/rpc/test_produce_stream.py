@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import gc
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -420,7 +420,7 @@ async def test_large_batches_of_one_client_hold_up_no_other_one(
         the.lead(HERE, 2)
         check, checked = the.service.checks.check, list[int]()
 
-        def spied(message: Buffer) -> CheckedRequest:
+        def spied(message: Buffer) -> Generator[None, None, CheckedRequest]:
             checked.append(len(message))
             return check(message)
 
@@ -433,6 +433,22 @@ async def test_large_batches_of_one_client_hold_up_no_other_one(
             await until(lambda: the.service.memory.used > 870_000)
         await call.answers(8)
         assert [size > 100_000 for size in checked] == [True, False, *[True] * 7]
+
+
+async def test_each_batch_of_a_request_takes_a_turn_of_its_own_to_be_checked() -> None:
+    """Thousands of small ones may inflate to 8 MiB each."""
+    header, batches = pb.ProduceHeader(correlation_id=1, acks=1), list[bytes]()
+    for number in range(3):
+        place = TOPIC_PARTITION._replace(partition=number)
+        prepared = prepare(place, Columns(1, wall_now(), values=[b"v"]))
+        batches.append(prepared.finish(PRODUCER, ProducerEpoch(0), 0) + bytes(prepared.body))
+        header.partitions.add(
+            topic_id=place.topic_id, partition=number, leader_epoch=2, length=len(batches[-1])
+        )
+    async with serving() as (the, _):
+        the.lead(HERE, 2)
+        checking = the.service.checks.check(b"".join(produce_request(header, batches)))
+        assert len(list(checking)) == 2
 
 
 async def test_many_small_requests_that_come_at_once_leave_others_their_turn() -> None:

@@ -16,7 +16,7 @@ registered, batches are refused (K4). Transactions of Kafka's clients have its f
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
@@ -48,7 +48,12 @@ from millrace.broker.quotas import Throttle
 from millrace.broker.rpc.appends import AppendRequest, Terms
 from millrace.broker.rpc.memory import ConnectionMemory
 from millrace.broker.rpc.produce import ProduceService
-from millrace.broker.rpc.produce_checks import CheckedBatch, check_transactional, without_trace
+from millrace.broker.rpc.produce_checks import (
+    CheckedBatch,
+    check_transactional,
+    timed,
+    without_trace,
+)
 from millrace.broker.rpc.resources import topic_resource
 from millrace.core.coordinator.transactions.transaction import full_id
 from millrace.core.errors import (
@@ -79,7 +84,7 @@ from millrace.core.records.header import KAFKA_HEADER_BYTES
 from millrace.core.records.markers import NOT_BUMPING
 from millrace.core.replica.replication.appends import Waiter
 from millrace.runtime import host
-from millrace.runtime.mailbox import Worker
+from millrace.runtime.mailbox import Worker, at_once
 
 _log = logging.getLogger(__name__)
 
@@ -280,7 +285,7 @@ class _Connection:
             self._checker.submit(done, self._timed_check, produced, owner=self._owner)
             return
         try:
-            result = self._timed_check(produced)
+            result = at_once(self._timed_check(produced))
         except Exception as error:  # As on the checking thread.
             done(None, error)
         else:
@@ -288,15 +293,20 @@ class _Connection:
 
     # --- Checking, on a thread ---------------------------------------------------------------
 
-    def _timed_check(self, produced: _Produced) -> tuple[list[CheckedBatch], int]:
+    def _timed_check(
+        self, produced: _Produced
+    ) -> Generator[None, None, tuple[list[CheckedBatch], int]]:
         """Check the batches of a request; measure that if a quota asks for it."""
-        begun = thread_time_ns() if self._throttle.limits_requests else 0
-        checked = [
-            self._check(part, produced.body.transactional_id)
-            for part in produced.parts
-            if part.refused is None
-        ]
-        return checked, thread_time_ns() - begun if begun else 0
+        return timed(self._check_all(produced), is_timed=self._throttle.limits_requests)
+
+    def _check_all(self, produced: _Produced) -> Generator[None, None, list[CheckedBatch]]:
+        checked: list[CheckedBatch] = []
+        for part in produced.parts:
+            if part.refused is None:
+                if checked:
+                    yield
+                checked.append(self._check(part, produced.body.transactional_id))
+        return checked
 
     def _check(self, part: _Part, transactional_id: str | None) -> CheckedBatch:
         topic_partition, batch = part.topic_partition, part.batch
