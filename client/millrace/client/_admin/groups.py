@@ -249,8 +249,8 @@ class GroupAdministration(Administration):
                 )
             ]
             if not response.has_more:
-                return listings, response.partitions
-            request.after = wire.last_of(response.names)
+                return listings, wire.parts_of(response.partitions)
+            request.after = wire.last_of(response.names, request.after)
 
     async def describe_group(self, name: str) -> GroupDescription | None:
         """Return the members and the positions of a group, or of another reader; None: there is
@@ -297,7 +297,8 @@ class GroupAdministration(Administration):
             described += response.members
             has_more = response.has_more
             if has_more:
-                request.after = wire.last_of(response.members).member_id
+                member_ids = [member.member_id for member in response.members]
+                request.after = wire.last_of(member_ids, request.after)
         topic_ids = {
             TopicId(topic.topic_id)
             for member in described

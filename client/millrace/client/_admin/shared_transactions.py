@@ -1,6 +1,7 @@
 """Transactions with participants, for the applications that open and end them."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from millrace.client._admin.administration import Administration
 from millrace.client._cluster.coordinators import Coordinators
@@ -13,6 +14,10 @@ from millrace.client._cluster.shared_transactions import (
 )
 from millrace.proto.v1 import shared_transactions_pb2 as pb
 from millrace.proto.v1 import transactions_pb2
+
+_RENEW_MS_MIN: Final = 100
+_RENEW_MS_MAX: Final = 3_600_000
+"""Bounds of what a coordinator says. No setting of a broker is beyond them."""
 
 
 class SharedTransactionAdministration(Administration):
@@ -67,8 +72,9 @@ class SharedTransactionAdministration(Administration):
             transactional_id,
             lambda connection: connection.shared_transactions.OpenSharedTransaction(request),
         )
+        renew_ms = min(max(answer.renew_ms, _RENEW_MS_MIN), _RENEW_MS_MAX)
         return SharedTransaction(
-            transactional_id, answer.generation, answer.number, answer.is_done, answer.renew_ms
+            transactional_id, answer.generation, answer.number, answer.is_done, renew_ms
         )
 
     async def commit_shared_transaction(

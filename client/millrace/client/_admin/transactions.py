@@ -223,8 +223,9 @@ class TransactionAdministration(Administration):
                 for found in answer.transactions
             ]
             if not answer.has_more:
-                return listings, answer.partitions
-            request.after = wire.last_of(answer.transactions).transactional_id
+                return listings, wire.parts_of(answer.partitions)
+            ids = [found.transactional_id for found in answer.transactions]
+            request.after = wire.last_of(ids, request.after)
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription | None:
         """Return what the coordinator knows of a transactional id; None: nothing.

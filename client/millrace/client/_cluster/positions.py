@@ -178,19 +178,18 @@ class KeptPositions:
             for topic_id, number in stable:
                 request.stable_partitions.add(topic_id=topic_id, partition=number)
         found: dict[TopicPartition, Position] = {}
+        last: TopicPartition | None = None
         has_more = True
         while has_more:
             response: pb.FetchPositionsResponse = await self._coordinators.ask(
                 name, lambda connection: connection.positions.FetchPositions(request)
             )
-            for position in response.positions:
-                where = position.topic_partition
-                found[TopicPartition(TopicId(where.topic_id), where.partition)] = _position(
-                    position
-                )
+            page = {_place(position): _position(position) for position in response.positions}
+            found |= page
             has_more = response.has_more
             if has_more:
-                request.after.CopyFrom(wire.last_of(response.positions).topic_partition)
+                last = wire.last_of([*page], last)
+                request.after.topic_id, request.after.partition = last
         return found
 
     async def names_before(self) -> dict[TopicId, str]:
@@ -258,6 +257,11 @@ def _position_to_wire(place: TopicPartition, position: Position) -> pb.Position:
         leader_epoch=position.leader_epoch,
         metadata=position.metadata,
     )
+
+
+def _place(position: pb.Position) -> TopicPartition:
+    where = position.topic_partition
+    return TopicPartition(TopicId(where.topic_id), where.partition)
 
 
 def _position(position: pb.Position) -> Position:

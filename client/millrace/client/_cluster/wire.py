@@ -41,6 +41,10 @@ _DEAD_AFTER_MS: Final = 5_000
 """What the other machine has not acknowledged for so long is lost."""
 AskedT = TypeVar("AskedT")
 AnsweredT = TypeVar("AnsweredT")
+KeyT = TypeVar("KeyT", str, TopicPartition)
+
+_PARTS_MAX: Final = 100_000
+"""The setting cluster.topic_partitions_max cannot be larger."""
 
 _UNKNOWN_EPOCH: Final = BrokerEpoch(-1)
 _REFUSED: Final = "Connection refused"
@@ -192,15 +196,32 @@ def only(answers: Sequence[AnsweredT]) -> AnsweredT:
     return answers[0]
 
 
-def last_of(page: Sequence[AnsweredT]) -> AnsweredT:
-    """Return the last entry of a page that another one follows.
+def last_of(page: Sequence[KeyT], before: KeyT | None) -> KeyT:
+    """Return the last key of a page that another one follows.
+
+    Args:
+        page: its keys, ascending.
+        before: the last key of the page before; None: there was none.
 
     Raises:
-        UnknownServerError: it has none.
+        UnknownServerError: the page has none, or none that is new.
     """
     if not page:
         raise UnknownServerError("the broker says that there is more, and gives nothing")
+    if before is not None and page[-1] <= before:
+        raise UnknownServerError("the broker says that there is more, and gives the same again")
     return page[-1]
+
+
+def parts_of(listed: int) -> int:
+    """Return in how many parts a broker keeps what is listed, as it says.
+
+    Raises:
+        UnknownServerError: they are more than a topic may have partitions.
+    """
+    if listed > _PARTS_MAX:
+        raise UnknownServerError(f"the broker speaks of {listed} parts, which no cluster has")
+    return listed
 
 
 def broker_from_wire(broker: cluster_pb2.BrokerMetadata) -> BrokerInfo:
