@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from millrace.broker import events
 from millrace.broker.coordinator.coordinators import CoordinatorRuntime
@@ -35,6 +35,7 @@ from millrace.core.coordinator.groups.classic_events import (
     SyncRequest,
 )
 from millrace.core.coordinator.groups.coordinator import CoordinatorRecord, GroupCoordinator
+from millrace.core.coordinator.groups.stalls import Stalls
 from millrace.core.coordinator.positions.position import REQUEST_POSITIONS_MAX, Position
 from millrace.core.errors import MillraceError
 from millrace.core.ids import MonotonicMs, TopicPartition, WallMs
@@ -43,9 +44,6 @@ from millrace.runtime.loop_time import LoopTime
 from millrace.runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
-
-_STALL_MS: Final = 1250
-"""So long after the last look, the broker stood still."""
 
 Runtime: TypeAlias = CoordinatorRuntime[GroupCoordinator, CoordinatorRecord]
 Spent: TypeAlias = Callable[[int], None]
@@ -80,7 +78,7 @@ class ClassicMembers:
         self._serving: dict[TopicPartition, _Service] = {}
         self._tokens: Iterator[int] = count(1)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
-        self._looked_at = monotonic_now()
+        self._stalls = Stalls(monotonic_now())
 
     # --- Requests ------------------------------------------------------------------------------
 
@@ -194,11 +192,10 @@ class ClassicMembers:
     def look(self) -> None:
         """Look at the times of all groups once; the caller does so again and again."""
         now = monotonic_now()
-        stalled_ms = now - self._looked_at
-        self._looked_at = now
+        stalled_ms = self._stalls.look(now)
         for place, machine in self._runtime().machines():
             self._begin(place, machine)
-            if stalled_ms > _STALL_MS:  # Members may have been heard, and wait to be handled.
+            if stalled_ms:
                 machine.classic.prolong(stalled_ms)
             if machine.classic.is_due(now):  # Also while what an earlier look did is committed.
                 self._tasks.begin(self._look_at(place))

@@ -29,6 +29,7 @@ from millrace.core.coordinator.groups.group import Current, Epochs, Group, conce
 from millrace.core.coordinator.groups.membership import Heartbeat
 from millrace.core.coordinator.groups.patterns import matching
 from millrace.core.coordinator.groups.sessions import Sessions
+from millrace.core.coordinator.groups.stalls import LOOK_MS, Stalls
 from millrace.core.coordinator.groups.subscriptions import FoundTopic
 from millrace.core.coordinator.positions.position import PositionsConfig
 from millrace.core.errors import (
@@ -54,8 +55,6 @@ _END_AT_ONCE: Final = 500
 """Members that one request removes."""
 _SILENT_AT_ONCE: Final = 100
 """Most members whose silence one look stores: after a broker has died, all may be silent."""
-_SESSIONS_SECONDS: Final = 0.25
-"""Time between two looks at all sessions."""
 
 _MATCHED_MAX: Final = 1000
 _FOUND_MAX: Final = 100_000
@@ -63,9 +62,6 @@ _FOUND_MAX: Final = 100_000
 
 _TWIN_SECONDS: Final = 1.0
 """A living member sends its next heartbeat this soon after the answer to the last one."""
-
-_STALL_MS: Final = 1000
-"""A look that is so late says that the broker stood still."""
 
 GroupsRuntime: TypeAlias = CoordinatorRuntime[GroupCoordinator, CoordinatorRecord]
 
@@ -154,7 +150,7 @@ class Groups:
         self._awaited: dict[tuple[TopicPartition, str, str], set[asyncio.Event]] = {}
         self._assigning: dict[tuple[TopicPartition, str], asyncio.Task[None]] = {}
         self._waking = Tasks(on_failure)
-        self._looked_at = monotonic_now()
+        self._stalls = Stalls(monotonic_now())
         self._ending: dict[TopicPartition, asyncio.Task[None]] = {}
         self._found: dict[str, FoundTopic | None] = {}  # By name, in the metadata of `version`.
         self._matched: dict[str, list[str]] = {}  # By regular expression.
@@ -386,7 +382,7 @@ class Groups:
         """Remove members that are not heard, while the broker runs."""
         try:
             while True:
-                await asyncio.sleep(_SESSIONS_SECONDS)
+                await asyncio.sleep(LOOK_MS / 1000)
                 self.classic.look()
                 await self.end_sessions()
         finally:
@@ -405,14 +401,9 @@ class Groups:
                 self._ending[place] = asyncio.create_task(self._end(place, looks))
 
     def _look_at_clock(self) -> MonotonicMs:
-        """Return the time; prolong all sessions if the last look at it is too long ago.
-
-        This broker stood still then: members may have been heard, and wait to be handled.
-        """
+        """Return the time; prolong all sessions if this broker stood still (see `Stalls`)."""
         now = monotonic_now()
-        stalled_ms = now - self._looked_at - round(_SESSIONS_SECONDS * 1000)
-        self._looked_at = now
-        if stalled_ms > _STALL_MS:
+        if stalled_ms := self._stalls.look(now):
             for sessions in self._sessions.values():
                 sessions.prolong(stalled_ms)
         return now

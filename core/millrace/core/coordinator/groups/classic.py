@@ -89,8 +89,11 @@ class ClassicGroups:
         if record.value is None:
             self._stored.pop(record.group, None)
             group = self._groups.get(record.group)
-            if group is not None and group.is_idle:
+            if group is not None and group.state is State.EMPTY:
+                # Ids that were given out go with it: who joins with one is told to join anew.
                 del self._groups[record.group]
+                self._members -= group.size
+                self._bytes -= self._sizes.pop(record.group, 0)
         else:
             self._stored[record.group] = record.value
 
@@ -136,6 +139,11 @@ class ClassicGroups:
             return group.size
         generation = self._stored.get(name)
         return 0 if generation is None else len(generation.members)
+
+    def joined(self, name: str) -> int:
+        """Return how many members hold a group; ids that were given out alone do not (KIP-394)."""
+        group = self._groups.get(name)
+        return 0 if group is not None and group.state is State.EMPTY else self.members(name)
 
     def _read_topics(self, name: str) -> frozenset[str] | None:
         """Return the names of the topics that members of a group read; None: they do not say."""
@@ -190,7 +198,7 @@ class ClassicGroups:
         Raises:
             UnknownMemberIdError: the group has members.
         """
-        if members := self.members(name):
+        if members := self.joined(name):
             raise UnknownMemberIdError(
                 f"the group {name!r} has {count(members, 'member')} that speak Kafka's protocol, "
                 "and only members may commit: stop them first"
@@ -202,7 +210,7 @@ class ClassicGroups:
         Raises:
             GroupNotEmptyError: it has some.
         """
-        if members := self.members(name):
+        if members := self.joined(name):
             raise GroupNotEmptyError(
                 f"the group {name!r} has {count(members, 'member')} that speak Kafka's protocol: "
                 "stop all first"

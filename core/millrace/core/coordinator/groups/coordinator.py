@@ -418,7 +418,7 @@ class GroupCoordinator:
         Raises:
             InvalidGroupError: also if members of the group speak Kafka's protocol (K11).
         """
-        if self.classic.members(name):
+        if self.classic.joined(name):
             raise InvalidGroupError(
                 f"the group {name!r} has members that speak Kafka's protocol, and a group speaks "
                 "one at a time: stop them first, or choose another name"

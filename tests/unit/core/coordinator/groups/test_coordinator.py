@@ -4,7 +4,15 @@ import pytest
 from tests.fakes.topics_view import Topics
 
 from millrace.core.coordinator.contract import Result
-from millrace.core.coordinator.groups.classic_events import Committer, Refused
+from millrace.core.coordinator.groups.classic_events import (
+    Answer,
+    Committer,
+    Effect,
+    JoinRequest,
+    Refusal,
+    Refused,
+)
+from millrace.core.coordinator.groups.classic_group import Protocol
 from millrace.core.coordinator.groups.classic_records import ClassicMember, Generation
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.groups.coordinator import GroupCoordinator, NameKind, Summary
@@ -289,6 +297,36 @@ def test_others_than_members_do_not_commit_to_a_group_of_kafka() -> None:
     assert kept.machine.positions("g", Kind.COMMITTED) == {}
     assert commit("k", 1) is None
     assert kept.machine.positions("g", Kind.COMMITTED) == positions
+
+
+def test_an_id_that_was_given_out_holds_no_group() -> None:
+    """KIP-394: its client may be gone. As in Kafka it is told to join anew."""
+    kept = kafka("g")
+    classic = kept.machine.classic
+
+    def join(member_id: str, new_id: str) -> list[Effect]:
+        request = JoinRequest(
+            group="g",
+            member_id=member_id,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=(Protocol("range", b""),),
+            new_id=new_id,
+            needs_id=True,
+        )
+        return classic.join(request, 1, MonotonicMs(0))
+
+    assert join("", "k") == [Answer(1, Refusal(Refused.MEMBER_ID_REQUIRED, "k"))]
+    assert classic.members("g") == 1
+    kept.commit("g", HERE, 0)
+    kept.store(kept.machine.handle_delete("g", WallMs(1)))
+    assert not kept.machine.names()
+    assert (classic.members("g"), classic.is_due(MonotonicMs(10**9))) == (0, False)
+    assert join("k", "") == [Answer(1, Refusal(Refused.UNKNOWN_MEMBER, "k"))]
+    join("", "l")
+    kept.join("g", 2)
+    assert kept.machine.summary("g") == Summary(NameKind.CONSUMER, 1)
 
 
 def test_a_group_of_kafka_with_members_is_neither_deleted_nor_forgotten() -> None:
