@@ -131,3 +131,29 @@ def test_brokers_stop_one_after_another_and_librdkafka_notices_nothing(tmp_path:
         assert failed == []
         found = read(cluster[1], "t", sent)
         assert sorted(int(record.value) for record in found) == list(range(sent))
+
+
+def test_librdkafka_goes_on_though_its_leader_does_not_know_it(start_broker: StartBroker) -> None:
+    """As after a day of silence. By a new connection nothing tells that from a change of leaders in
+    which the old one has batches that are not answered (K1), so its first batch is refused once."""
+    broker = start_broker({**KAFKA})
+    settings = {"bootstrap.servers": bootstrap(broker), "linger.ms": 1}
+    producer = confluent.Producer({**settings, "enable.idempotence": True})
+    told: list[Any] = []
+
+    def write(values: list[bytes]) -> None:
+        for value in values:
+            producer.produce("t", value, on_delivery=lambda error, _: told.append(error))
+        assert producer.flush(60) == 0
+
+    with SyncAdmin(broker.address) as admin:
+        admin.create_topic("t", 1, 1)
+        write([b"of the topic before"] * 10)
+        admin.delete_topic("t")
+        admin.create_topic("t", 1, 1)
+    broker.kill()
+    broker.start()
+    values = [b"%d" % number for number in range(2000)]
+    write(values)
+    assert told == [None] * 2010
+    assert [record.value for record in read(broker, "t", 2000)] == values
