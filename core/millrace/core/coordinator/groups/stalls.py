@@ -6,7 +6,7 @@ however long that was. Kafka's brokers do not: there members join again after su
 
 A broker may be held up again and again. If it prolonged sessions each time, a dead member would
 keep its partitions for as long as that lasts. So what is granted over a longer time is at most half
-of it: then a session takes about twice as long as it should, and ends.
+of it: then a session takes about twice as long as it should, and ends (P61).
 
 All times are by the clock of one broker.
 """
