@@ -8,6 +8,7 @@ from tests.suites.kafka_python import KAFKA_PYTHON_TESTS
 from tests.suites.kafka_tools import KAFKA_TOOLS
 from tests.suites.kcat import KCAT
 from tests.suites.librdkafka import LIBRDKAFKA_FIXED_TESTS, LIBRDKAFKA_TESTS
+from tests.suites.mirror_maker import MIRROR_MAKER
 from tests.suites.spark_kafka import SPARK_KAFKA
 from tests.suites.suite import Suite
 
@@ -21,6 +22,7 @@ SUITES: dict[str, Suite] = {
         AIOKAFKA,
         KAFKA_TOOLS,
         KAFKA_CONNECT,
+        MIRROR_MAKER,
         STREAMS,
         FLINK,
         SPARK_KAFKA,

@@ -4,39 +4,26 @@ A worker is a process of its own: alone with a file of its positions, or in a gr
 connectors, positions and states. Lines go through a file, a topic, and another file.
 """
 
-import json
 import signal
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench.peers.kafka import LOG4J_PROPERTIES
-from bench.peers.maven import KAFKA_VERSION, PeerMissingError, fetched, java
-from bench.processes import start, stop
+from bench.peers.maven import KAFKA_VERSION
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 from tests.suites.command_lines import Bench, Check, UnexpectedError, checked
-from tests.suites.java_checks import LOGGER, OPTIONS
+from tests.suites.connect_worker import WAIT_S, Worker, libraries, running_worker, until
 from tests.suites.outcome import Result
-from tests.suites.suite import SuiteMissingError, Target
+from tests.suites.suite import Target
 
-WAIT_S = 120
 LINES = 200
 PARTS = 10
-STRINGS = "org.apache.kafka.connect.storage.StringConverter"
-ARTIFACTS = tuple(
-    f"org.apache.kafka:{name}:{KAFKA_VERSION}"
-    for name in ("connect-runtime", "connect-json", "connect-file")
-)
+ARTIFACTS = ("connect-runtime", "connect-json", "connect-file")
 INTERNAL = ("config", "offset", "status")
 
 
@@ -51,10 +38,7 @@ class KafkaConnect:
 
     def build(self) -> None:
         """Fetch its jars."""
-        try:
-            _libraries()
-        except PeerMissingError as error:
-            raise SuiteMissingError(str(error)) from error
+        libraries(*ARTIFACTS)
 
     def tests(self) -> Sequence[str]:
         """Return the tests."""
@@ -70,71 +54,6 @@ class KafkaConnect:
             program=lambda name: name,
             timeout_s=WAIT_S,
         )
-
-
-@cache
-def _libraries() -> Path:
-    return fetched(f"kafka-connect-{KAFKA_VERSION}", [*ARTIFACTS, *LOGGER])
-
-
-@dataclass(kw_only=True)
-class Worker:
-    """A process of Connect, with its REST interface."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-    port: int
-
-    def ask(self, path: str, method: str = "GET", content: object = None) -> Any:
-        """Ask its REST interface, and return the answer, read from JSON.
-
-        Raises:
-            UnexpectedError: it refuses.
-        """
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}",
-            method=method,
-            data=None if content is None else json.dumps(content).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
-                return json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as error:
-            raise UnexpectedError(f"{method} {path}: {error.read().decode()[:300]}") from error
-
-    def wait_until_up(self) -> None:
-        """Wait until it answers."""
-
-        def is_up() -> bool:
-            if self.process.poll() is not None:
-                raise UnexpectedError(f"the worker ended: {self.log.read_text()[-500:]}")
-            with suppress(OSError, UnexpectedError):
-                return self.ask("/connectors") is not None
-            return False
-
-        _until("the worker answers", is_up)
-
-    def runs(self, connector: str) -> bool:
-        """Whether a connector and all its tasks run."""
-        with suppress(UnexpectedError):
-            status = self.ask(f"/connectors/{connector}/status")
-            states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
-            return len(states) > 1 and set(states) == {"RUNNING"}
-        return False
-
-    def create(self, name: str, settings: Mapping[str, str]) -> None:
-        """Create a connector, and wait until it runs."""
-
-        def is_taken() -> bool:
-            # While its workers take their parts anew it refuses for a moment.
-            with suppress(UnexpectedError):
-                self.ask(f"/connectors/{name}/config", "PUT", settings)
-                return True
-            return False
-
-        _until(f"{name} is taken", is_taken)
-        _until(f"{name} runs", lambda: self.runs(name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,55 +106,11 @@ class Files:
 
     def wait(self) -> None:
         """Wait until each line has come out."""
-        _until("all lines are out", lambda: set(self.out()) >= set(self.written))
+        until("all lines are out", lambda: set(self.out()) >= set(self.written))
 
     def out(self) -> list[str]:
         """Return the lines that have come out."""
         return self.sink.read_text().splitlines() if self.sink.exists() else []
-
-
-@contextmanager
-def _worker(
-    bench: Bench, main: str, settings: Mapping[str, str], *connectors: Mapping[str, str]
-) -> Iterator[Worker]:
-    """Start a process, and stop it orderly at the end of the block.
-
-    Args:
-        main: the class, after `org.apache.kafka.connect.`.
-        connectors: properties of those that it begins with.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    properties = {
-        "bootstrap.servers": bench.target.bootstrap,
-        "key.converter": STRINGS,
-        "value.converter": STRINGS,
-        "offset.flush.interval.ms": "500",
-        "listeners": f"http://127.0.0.1:{port}",
-        "plugin.discovery": "service_load",
-        "consumer.auto.offset.reset": "earliest",
-        "consumer.metadata.max.age.ms": "1000",
-        **settings,
-    }
-    files = [
-        bench.file(f"{port}-{at}.properties", "".join(f"{k}={v}\n" for k, v in of.items()))
-        for at, of in enumerate([properties, *connectors])
-    ]
-    log4j = bench.file("log4j2.properties", LOG4J_PROPERTIES)
-    log = bench.folder / f"{bench.test}-{port}.log"
-    process = start(
-        [
-            *(java(), *OPTIONS, f"-Dlog4j2.configurationFile=file:{log4j}"),
-            *("-cp", f"{_libraries()}/*", f"org.apache.kafka.connect.{main}", *files),
-        ],
-        log,
-    )
-    worker = Worker(process=process, log=log, port=port)
-    try:
-        yield worker
-    finally:
-        stop(process, WAIT_S)
 
 
 @contextmanager
@@ -252,7 +127,7 @@ def _in_group(bench: Bench, **settings: str) -> Iterator[Worker]:
         **{f"{of}.storage.partitions": "3" for of in INTERNAL[1:]},
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
-    with _worker(bench, "cli.ConnectDistributed", known) as worker:
+    with running_worker(bench, ARTIFACTS, "cli.ConnectDistributed", known) as worker:
         worker.wait_until_up()
         yield worker
 
@@ -263,7 +138,9 @@ def _standalone(bench: Bench) -> None:
     connectors = (files.source_settings, files.sink_settings)
     for _ in range(2):  # The second one goes on where the first one has ended.
         files.append()
-        with _worker(bench, "cli.ConnectStandalone", positions, *connectors) as worker:
+        with running_worker(
+            bench, ARTIFACTS, "cli.ConnectStandalone", positions, *connectors
+        ) as worker:
             worker.wait_until_up()
             files.wait()
             files.append()
@@ -306,13 +183,13 @@ def _workers(bench: Bench) -> None:
         first.create(files.source_settings["name"], files.source_settings)
         first.create(files.sink_settings["name"], files.sink_settings)
         with _in_group(bench) as second:
-            _until("both have tasks", lambda: len(places(first)) == 2)
+            until("both have tasks", lambda: len(places(first)) == 2)
             files.append()
             files.wait()
             second.process.send_signal(signal.SIGKILL)
             second.process.wait()
             alone = {f"127.0.0.1:{first.port}"}
-            _until("the first has all", lambda: _run_at(first, names) and places(first) == alone)
+            until("the first has all", lambda: _run_at(first, names) and places(first) == alone)
         files.append()
         files.wait()
 
@@ -334,12 +211,12 @@ def _exactly_once(bench: Bench) -> None:
             for _ in range(PARTS):
                 before = _ends(bench)
                 files.append(LINES // PARTS)
-                _until("it writes", lambda: _ends(bench) > before)  # noqa: B023
+                until("it writes", lambda: _ends(bench) > before)  # noqa: B023
             worker.process.send_signal(signal.SIGKILL)
             worker.process.wait()
     with _in_group(bench, exactly_once_source_support="enabled") as worker:
         files.append()
-        _until("all lines are there", lambda: set(_committed(bench)) >= set(files.written))
+        until("all lines are there", lambda: set(_committed(bench)) >= set(files.written))
     if sorted(found := _committed(bench)) != sorted(files.written):
         raise UnexpectedError(f"{len(found)} lines are there, of {len(files.written)}")
 
@@ -362,8 +239,8 @@ def _dead_letters(bench: Bench) -> None:
         for number in range(10):
             producer.produce(bench.topic, b'"%d"' % number if number % 2 else b"{%d" % number)
         producer.flush(WAIT_S)
-        _until("the good ones are out", lambda: sorted(files.out()) == list("13579"))
-        _until("the others are there", lambda: len(_committed(bench, letters)) == 5)
+        until("the good ones are out", lambda: sorted(files.out()) == list("13579"))
+        until("the others are there", lambda: len(_committed(bench, letters)) == 5)
     if sorted(_committed(bench, letters)) != [f"{{{number}" for number in range(0, 10, 2)]:
         raise UnexpectedError(f"other letters: {_committed(bench, letters)}")
 
@@ -381,17 +258,17 @@ def _positions(bench: Bench) -> None:
             offsets = worker.ask(f"/connectors/{name}/offsets")["offsets"]
             return sum(int(entry["offset"]["kafka_offset"]) for entry in offsets)
 
-        _until("positions are committed", lambda: committed() == LINES)
+        until("positions are committed", lambda: committed() == LINES)
         worker.ask(f"/connectors/{name}/stop", "PUT")
-        _until("it has stopped", lambda: not worker.ask(f"/connectors/{name}/status")["tasks"])
+        until("it has stopped", lambda: not worker.ask(f"/connectors/{name}/status")["tasks"])
         partition = {"kafka_topic": bench.topic, "kafka_partition": 0}
         back = {"offsets": [{"partition": partition, "offset": {"kafka_offset": 0}}]}
         of_first = _end(bench, 0)
         worker.ask(f"/connectors/{name}/offsets", "PATCH", back)
         worker.ask(f"/connectors/{name}/resume", "PUT")
-        _until("one partition is out again", lambda: len(files.out()) == LINES + of_first)
+        until("one partition is out again", lambda: len(files.out()) == LINES + of_first)
         worker.ask(f"/connectors/{name}/stop", "PUT")
-        _until("it has stopped", lambda: not worker.ask(f"/connectors/{name}/status")["tasks"])
+        until("it has stopped", lambda: not worker.ask(f"/connectors/{name}/status")["tasks"])
         worker.ask(f"/connectors/{name}/offsets", "DELETE")
         if found := worker.ask(f"/connectors/{name}/offsets")["offsets"]:
             raise UnexpectedError(f"positions that were deleted: {found}")
@@ -445,14 +322,6 @@ def _ends(bench: Bench) -> int:
 def _once_each(files: Files) -> None:
     if sorted(files.out()) != sorted(files.written):
         raise UnexpectedError(f"{len(files.out())} lines are out, of {len(files.written)}")
-
-
-def _until(what: str, holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        if time.monotonic() > deadline:
-            raise UnexpectedError(f"not in time: {what}")
-        time.sleep(0.2)
 
 
 def _admin(bench: Bench) -> Any:

@@ -16,6 +16,45 @@ from millrace.core.errors import InvalidConfigError
 from millrace.core.metadata.topic_config import SETTINGS
 from millrace.proto.v1 import cluster_pb2 as pb
 
+KAFKAS = frozenset(
+    [
+        "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    ]
+)
+"""Topics' settings as Kafka 4.1 describes them."""
+
 
 def test_settings_with_a_meaning_pass_and_the_others_do_not() -> None:
     said = [
@@ -31,6 +70,13 @@ def test_settings_with_a_meaning_pass_and_the_others_do_not() -> None:
         "no.such": "1",
         "segment.bytes": None,
     }
+
+
+def test_each_setting_of_kafkas_is_known() -> None:
+    """MirrorMaker takes back, of a topic that it copies, all that have their default."""
+    assert WITHOUT_EFFECT.keys() | SETTINGS.keys() >= KAFKAS
+    kept = to_ours((name, None) for name in KAFKAS)
+    assert kept.keys() == KAFKAS & SETTINGS.keys()
 
 
 def test_what_means_nothing_is_no_setting_of_ours() -> None:

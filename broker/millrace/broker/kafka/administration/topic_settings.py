@@ -96,7 +96,7 @@ WITHOUT_EFFECT: Final[Mapping[str, WithoutEffect]] = {
     "preallocate": WithoutEffect(
         ConfigType.BOOLEAN, "false", "files of segments grow as the brokers find best"
     ),
-    "remote.copy.disable": WithoutEffect(ConfigType.BOOLEAN, "false", _REMOTE),
+    "remote.log.copy.disable": WithoutEffect(ConfigType.BOOLEAN, "false", _REMOTE),
     "remote.log.delete.on.disable": WithoutEffect(ConfigType.BOOLEAN, "false", _REMOTE),
     "remote.storage.enable": WithoutEffect(ConfigType.BOOLEAN, "false", _REMOTE, is_fixed=True),
     "segment.index.bytes": WithoutEffect(
