@@ -24,7 +24,9 @@ from millrace.core.records.header import SEQUENCE_MAX
 _SEQUENCES_MAX: Final = 64
 """Batches of one producer and partition that are remembered: the oldest ones, which decide."""
 _PLACES_MAX: Final = 10_000
-"""Producers and partitions of a connection that are remembered; the oldest are forgotten."""
+"""Producers and partitions of a connection that have such batches; the oldest are forgotten."""
+_WRITTEN_MAX: Final = 1000
+"""Likewise those of which it is remembered what is written; without that a batch is uncertain."""
 
 
 class Standing(Enum):
@@ -85,7 +87,7 @@ class Succession:
                 del self._open[place]
         self._written.pop(place, None)  # Those that were quiet for longest are forgotten first.
         self._written[place] = epoch, (sequence + count) & SEQUENCE_MAX
-        if len(self._written) > _PLACES_MAX:
+        if len(self._written) > _WRITTEN_MAX:
             del self._written[next(iter(self._written))]
 
 
