@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer import InitProducerIdRequest
 from tests.fakes.kafka_batches import Record, batch_of
 from tests.fakes.kafka_ends import request_frame
 from tests.faults.machine import Need, missing
 from tests.faults.preload import Control, compile_library
-from tests.integration.kafka.by_hand import Hand
+from tests.integration.kafka.by_hand import Hand, produce_request
 from tests.integration.kafka.ends import KAFKA, bootstrap, read
 from tests.integration.running_broker import RunningBroker, wait_until
 from tests.integration.running_cluster import RunningCluster
 
 from millrace.broker.kafka.requests import ApiKey
+from millrace.broker.kafka.wire.errors import Code
 from millrace.client import SyncAdmin
 
 confluent = pytest.importorskip("confluent_kafka")
@@ -168,17 +169,6 @@ def test_a_producer_waits_while_the_disk_is_full_and_nothing_is_lost_or_doubled(
             assert admin.list_offsets("t")["t", 0].offset == 500
 
 
-def produce_request(topic: str, value: bytes) -> Any:
-    kind: Any = ProduceRequest.TopicProduceData
-    data = kind.PartitionProduceData(index=0, records=batch_of([Record(value=value)]))
-    return ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=10_000,
-        topic_data=[kind(name=topic, partition_data=[data])],
-    )
-
-
 def reset(hand: Hand) -> None:
     """End a connection at once: what was not sent is not sent, and the other end gets an error."""
     hand.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -190,7 +180,7 @@ def test_connections_that_break_within_a_request_write_nothing_and_before_its_an
 ) -> None:
     with RunningBroker(tmp_path / "broker", dict(KAFKA)) as broker:
         broker.create_topic("t", 1, 1)
-        frame = request_frame(ApiKey.PRODUCE, 9, produce_request("t", b"half"))
+        frame = request_frame(ApiKey.PRODUCE, 9, produce_request("t", batch_of([Record(b"half")])))
         for cut in (1, 3, 4, 20, len(frame) // 2, len(frame) - 1):
             hand = Hand(broker)
             hand.socket.sendall(frame[:cut])
@@ -198,7 +188,7 @@ def test_connections_that_break_within_a_request_write_nothing_and_before_its_an
         with SyncAdmin(broker.address) as admin:
             for number in range(1, 21):
                 hand = Hand(broker)
-                hand.send(ApiKey.PRODUCE, 9, produce_request("t", b"whole"))
+                hand.send(ApiKey.PRODUCE, 9, produce_request("t", batch_of([Record(b"whole")])))
 
                 def is_written(number: int = number) -> bool:
                     return admin.list_offsets("t")["t", 0].offset == number
@@ -271,3 +261,55 @@ def test_a_consumer_that_is_killed_within_a_rebalance_leaves_all_to_the_others(
         if dying.poll() is None:
             os.kill(dying.pid, signal.SIGKILL)
         dying.communicate(timeout=20)
+
+
+@pytest.mark.nightly
+def test_a_new_leader_takes_no_batch_before_those_that_a_paused_one_has(
+    cluster: RunningCluster,
+) -> None:
+    """The Java producer sends its next batch to the leader that it hears of, and repeats the first
+    ones once the old leader has answered: in their order (K1)."""
+
+    def leader() -> RunningBroker:
+        with SyncAdmin(bootstrap_of_clients) as admin:
+            return cluster[admin.describe_topic("t").partitions[0].leader]
+
+    bootstrap_of_clients = cluster.bootstrap
+    old = leader()
+    bootstrap_of_clients = ",".join(each.address for each in cluster.brokers if each is not old)
+    with Hand(old) as before:
+        asked = InitProducerIdRequest(transactional_id=None)
+        producer_id = before.ask(ApiKey.INIT_PRODUCER_ID, 1, asked).producer_id
+        requests = [
+            produce_request(
+                "t",
+                batch_of(
+                    [Record(b"%d" % number)],
+                    producer_id=producer_id,
+                    producer_epoch=0,
+                    base_sequence=number,
+                ),
+            )
+            for number in range(3)
+        ]
+        with old.paused():
+            for request in requests[:2]:
+                before.send(ApiKey.PRODUCE, 9, request)
+            wait_until(lambda: leader() is not old, "another broker leads", TIMEOUT)
+            after = Hand(leader())
+            assert (
+                result(after.ask(ApiKey.PRODUCE, 9, requests[2])).error_code
+                == Code.NOT_ENOUGH_REPLICAS
+            )
+        for _ in requests[:2]:
+            assert result(before.answer(ApiKey.PRODUCE, 9)).error_code
+    with after:
+        told = [result(after.ask(ApiKey.PRODUCE, 9, request)) for request in requests]
+    assert [(each.error_code, each.base_offset) for each in told] == [(0, 0), (0, 1), (0, 2)]
+
+
+def result(answer: Any) -> Any:
+    """Return what a request was told of its only batch."""
+    (topic,) = answer.responses
+    (found,) = topic.partition_responses
+    return found
