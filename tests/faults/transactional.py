@@ -72,6 +72,11 @@ class ClientProcess:
             return ""
         return f"{self.name} ended with {code}: {self._log.read_text(errors='replace')[-3000:]}"
 
+    @property
+    def has_crashed(self) -> bool:
+        """Whether its C code ended it: the heap was damaged."""
+        return self._process.poll() in (-signal.SIGABRT, -signal.SIGSEGV)
+
     def pause(self) -> None:
         """Pause the process (SIGSTOP)."""
         os.kill(self._process.pid, signal.SIGSTOP)

@@ -109,7 +109,8 @@ class KafkaSide:
         return [] if copied.is_good else [f"of the copy by Kafka's clients: {copied.text()}"]
 
     def __str__(self) -> str:
-        return str(self.load)
+        crashes = self.transactional.crashes
+        return f"{self.load}; librdkafka crashed {crashes} times" if crashes else str(self.load)
 
     def close(self) -> None:
         """Leave nothing running."""

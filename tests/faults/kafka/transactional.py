@@ -3,6 +3,9 @@
 A process writes transactions with librdkafka (`transactor`), two members of a classic group
 copy all committed records of both kinds of writers (`copier`). Readers of Kafka follow the
 topic in both isolations, and both copies. The operations go to the histories of `Transactional`.
+
+librdkafka damages its heap now and then when producers are fenced ("unaligned tcache chunk"). To
+the brokers such a crash is what a kill is: the process gets a successor.
 """
 
 import functools
@@ -57,6 +60,7 @@ class KafkaTransactional(KafkaThreads):
     Attributes:
         copiers: the members that run, by their transactional ids.
         seen: how many records readers have seen of their copy.
+        crashes: how many processes librdkafka has ended.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class KafkaTransactional(KafkaThreads):
         super().__init__()
         self.copiers: dict[str, ClientProcess] = {}
         self.seen = 0
+        self.crashes = 0
         self._folder = folder
         self._transactional = transactional
         self._addresses = addresses
@@ -128,11 +133,21 @@ class KafkaTransactional(KafkaThreads):
         wanted = self.seen + count
         deadline = time.monotonic() + _MORE_SECONDS_MAX
         while self.seen < wanted:
+            self._replace_crashed()
             assert not self.problem, self.problem
             assert time.monotonic() < deadline, (
                 f"of {KAFKA_COPY} {self.seen} records were read, and not {wanted}"
             )
             time.sleep(_LOOK_SECONDS)
+
+    def _replace_crashed(self) -> None:
+        """Begin a successor of each process that librdkafka has ended."""
+        if self.writer.has_crashed:
+            self.crashes += 1
+            self.start_writer()
+        for transactional_id in [name for name, its in self.copiers.items() if its.has_crashed]:
+            self.crashes += 1
+            self.start_copier(transactional_id)
 
     @property
     def problem(self) -> str:
@@ -144,6 +159,7 @@ class KafkaTransactional(KafkaThreads):
 
     def stop_writer(self) -> None:
         """Let the writer end in order."""
+        self._replace_crashed()
         self.writer.stop()
 
     def read_all(self) -> None:
@@ -154,6 +170,7 @@ class KafkaTransactional(KafkaThreads):
         Raises:
             AssertionError: the copy stays behind, or a client of Kafka does not get to an end.
         """
+        self._replace_crashed()
         count = self._read_to_end(SOURCE)
         self._transactional.read_to_end(KAFKA_COPY, count)
         for copier in self.copiers.values():
