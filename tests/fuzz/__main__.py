@@ -14,11 +14,14 @@ from random import Random
 from time import process_time
 
 import atheris
+from tests.fuzz.running import memory_line
 
 ROOT = Path(__file__).resolve().parents[2]
 INPUT_BYTES_MAX = 2048
 BUSY_SECONDS_MAX = 5
 HANG_SECONDS = 30
+SAID_EACH_SECONDS = 0.1
+"""Of the processor's time."""
 NOT_FOLLOWED = ["millrace.core.records.kafka_records", "millrace.core.records.kafka_walk"]
 """Atheris keeps 200 bytes for each comparison of arrays that it follows: that is no growth of ours.
 """
@@ -57,16 +60,30 @@ def main(target: str, seconds: int) -> None:
 def quick(function: Callable[[bytes], None]) -> Callable[[bytes], None]:
     """Return a target that also fails for an input that keeps the processor busy for long.
 
-    Time on the clock would also be that of other processes.
+    Time on the clock would also be that of other processes. It says now and then how much memory
+    the process has: the fuzzer tells the most that it ever had, and an input may take some for a
+    moment.
     """
+    executions, due_s = 0, 0.0
 
     def run(data: bytes) -> None:
+        nonlocal executions, due_s
         begun = process_time()
+        if begun >= due_s:
+            due_s = begun + SAID_EACH_SECONDS
+            print(memory_line(executions, resident_bytes()), file=sys.stderr)
+        executions += 1
         function(data)
         busy_s = process_time() - begun
         assert busy_s < BUSY_SECONDS_MAX, f"the input took {busy_s:.1f} s"
 
     return run
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def half_by_meaning(change: Callable[[bytes, Random], bytes]) -> Callable[[bytes, int, int], bytes]:

@@ -11,7 +11,8 @@ GROWTH_MB_MAX: Final = 32
 """Of a process whose inputs begin to repeat: its corpus grows, too, by some MB."""
 _WARM_SHARE: Final = 4
 """Caches of a bounded size are full after one in so many of the executions."""
-_STATUS: Final = re.compile(r"^#(\d+)\t.* rss: (\d+)Mb", re.MULTILINE)
+_EXECUTED: Final = re.compile(r"^stat::number_of_executed_units: *(\d+)", re.MULTILINE)
+_MEMORY: Final = re.compile(r"^memory after (\d+) executions: (\d+) bytes", re.MULTILINE)
 
 
 class FuzzFailedError(Exception):
@@ -55,9 +56,15 @@ def fuzz(target: str, seconds: int) -> Fuzzed:
     return fuzzed
 
 
+def memory_line(executions: int, size: int) -> str:
+    """Return what a target prints of its process's memory, which `read_statistics` reads."""
+    return f"memory after {executions} executions: {size} bytes"
+
+
 def read_statistics(printed: str) -> Fuzzed:
-    """Return what libFuzzer has printed: executions and memory, again and again."""
-    seen = [(int(executions), int(mb)) for executions, mb in _STATUS.findall(printed)]
-    executions, last_mb = seen[-1]
-    warm_mb = next(mb for count, mb in seen if count >= executions // _WARM_SHARE)
-    return Fuzzed(executions, last_mb - warm_mb)
+    """Return what libFuzzer and the target have printed: executions, and memory again and again."""
+    (executions,) = map(int, _EXECUTED.findall(printed))
+    seen = [(int(count), int(size)) for count, size in _MEMORY.findall(printed)]
+    last = seen[-1][1]
+    warm = next((size for count, size in seen if count >= executions // _WARM_SHARE), last)
+    return Fuzzed(executions, max(last - warm, 0) >> 20)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fuzz.answers import CALLS
-from tests.fuzz.running import Fuzzed, fuzz, read_statistics
+from tests.fuzz.running import Fuzzed, fuzz, memory_line, read_statistics
 from tests.fuzz.targets import TARGETS, load
 
 from millrace.client import Admin
@@ -53,12 +53,9 @@ def test_the_answers_to_every_call_of_admin_are_fuzzed() -> None:
     assert set(CALLS) == calls - {"close"}
 
 
-def test_memory_that_grows_is_noticed() -> None:
-    printed = (
-        "#2\tINITED cov: 30 ft: 30 corp: 6/43b exec/s: 0 rss: 71Mb\n"
-        "#1024\tpulse  cov: 31 ft: 31 corp: 7/19b lim: 2048 exec/s: 512 rss: 90Mb\n"
-        "#2048\tNEW    cov: 32 ft: 32 corp: 8/29b lim: 2048 exec/s: 512 rss: 130Mb L: 8/8 MS: 3\n"
-        "#4000\tDONE   cov: 32 ft: 32 corp: 8/29b lim: 2048 exec/s: 512 rss: 170Mb\n"
-        "stat::peak_rss_mb: 170\n"
-    )
-    assert read_statistics(printed) == Fuzzed(4000, 80)
+def test_memory_that_grows_is_noticed_and_what_an_input_takes_for_a_moment_is_not() -> None:
+    sizes_mb = {0: 71, 900: 90, 1024: 91, 2048: 130, 3900: 170}
+    lines = [memory_line(count, size << 20) for count, size in sizes_mb.items()]
+    lines.insert(3, "#2048\tpulse  cov: 32 ft: 32 corp: 8/29b lim: 2048 exec/s: 512 rss: 700Mb")
+    lines += ["stat::number_of_executed_units: 4000", "stat::peak_rss_mb:              700"]
+    assert read_statistics("\n".join(lines)) == Fuzzed(4000, 79)
