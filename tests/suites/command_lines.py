@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.peers.maven import PeerMissingError
 from tests.suites.outcome import Outcome, Result
 from tests.suites.programs import run, shortened
-from tests.suites.suite import Target
+from tests.suites.suite import SuiteMissingError, Target
 
 _LOGGER = re.compile(r"^SLF4J: .*\n", re.MULTILINE)
 """What Java programs say where no logger is beside them."""
@@ -87,23 +88,55 @@ class Bench:
 Check = Callable[[Bench], None]
 
 
-def checked(
-    checks: Mapping[str, Check],
-    tests: Sequence[str],
-    target: Target,
-    *,
-    folder: Path,
-    program: Callable[[str], str | Path],
-    timeout_s: float,
-) -> Iterator[Result]:
-    """Run some checks, one after another."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for test in tests:
-        bench = Bench(target=target, test=test, folder=folder, program=program, timeout_s=timeout_s)
-        begun, said = time.monotonic(), ""
+@dataclass(frozen=True, kw_only=True)
+class CheckedSuite:
+    """A suite of such tests, by name.
+
+    Attributes:
+        name, version, about, brokers, creates_topics: see `Suite`.
+        checks: the tests.
+        fetch: fetches what they need, and raises `PeerMissingError` where that cannot be had.
+        program: where a program is, by its name.
+        timeout_s: of each command.
+    """
+
+    name: str
+    version: str
+    about: str
+    checks: Mapping[str, Check]
+    fetch: Callable[[], object]
+    timeout_s: float
+    program: Callable[[str], str | Path] = str
+    brokers: int = 1
+    creates_topics: bool = False
+
+    def build(self) -> None:
+        """Fetch what the tests need."""
         try:
-            checks[test](bench)
-        except UnexpectedError as error:
-            said = shortened(str(error))
-        outcome = Outcome.FAILED if said else Outcome.PASSED
-        yield Result(test=test, outcome=outcome, seconds=time.monotonic() - begun, said=said)
+            self.fetch()
+        except PeerMissingError as error:
+            raise SuiteMissingError(str(error)) from error
+
+    def tests(self) -> Sequence[str]:
+        """Return the names of the tests."""
+        return list(self.checks)
+
+    def run(self, target: Target, tests: Sequence[str]) -> Iterator[Result]:
+        """Run some of them, one after another."""
+        folder = target.folder / self.name
+        folder.mkdir(parents=True, exist_ok=True)
+        for test in tests:
+            bench = Bench(
+                target=target,
+                test=test,
+                folder=folder,
+                program=self.program,
+                timeout_s=self.timeout_s,
+            )
+            begun, said = time.monotonic(), ""
+            try:
+                self.checks[test](bench)
+            except UnexpectedError as error:
+                said = shortened(str(error))
+            outcome = Outcome.FAILED if said else Outcome.PASSED
+            yield Result(test=test, outcome=outcome, seconds=time.monotonic() - begun, said=said)

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.kafka import LOG4J_PROPERTIES
-from bench.peers.maven import KAFKA_VERSION, PeerMissingError, fetched, java
+from bench.peers.maven import KAFKA_VERSION, fetched, java
 from bench.processes import start, stop
 from tests.suites.command_lines import Bench, UnexpectedError
 from tests.suites.java_checks import LOGGER, OPTIONS
-from tests.suites.suite import SuiteMissingError
 
 WAIT_S = 120
 _STRINGS = "org.apache.kafka.connect.storage.StringConverter"
@@ -27,13 +26,10 @@ def libraries(*names: str) -> Path:
     """Return the folder of some of Kafka's libraries, and of what they need.
 
     Raises:
-        SuiteMissingError: they cannot be fetched here.
+        PeerMissingError: they cannot be fetched here.
     """
     artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in names]
-    try:
-        return fetched(f"{names[-1]}-{KAFKA_VERSION}", [*artifacts, *LOGGER])
-    except PeerMissingError as error:
-        raise SuiteMissingError(str(error)) from error
+    return fetched(f"{names[-1]}-{KAFKA_VERSION}", [*artifacts, *LOGGER])
 
 
 @dataclass(kw_only=True)

@@ -16,44 +16,13 @@ from bench.peers.maven import KAFKA_VERSION
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic
-from tests.suites.command_lines import Bench, Check, UnexpectedError, checked
+from tests.suites.command_lines import Bench, Check, CheckedSuite, UnexpectedError
 from tests.suites.connect_worker import WAIT_S, Worker, libraries, running_worker, until
-from tests.suites.outcome import Result
-from tests.suites.suite import Target
 
 LINES = 200
 PARTS = 10
 ARTIFACTS = ("connect-runtime", "connect-json", "connect-file")
 INTERNAL = ("config", "offset", "status")
-
-
-class KafkaConnect:
-    """The suite."""
-
-    name = "kafka-connect"
-    version = KAFKA_VERSION
-    about = "Kafka Connect: file connectors alone, in a group, exactly once"
-    brokers = 1
-    creates_topics = False
-
-    def build(self) -> None:
-        """Fetch its jars."""
-        libraries(*ARTIFACTS)
-
-    def tests(self) -> Sequence[str]:
-        """Return the tests."""
-        return list(CHECKS)
-
-    def run(self, target: Target, tests: Sequence[str]) -> Iterator[Result]:
-        """Run some of them."""
-        yield from checked(
-            CHECKS,
-            tests,
-            target,
-            folder=target.folder / self.name,
-            program=lambda name: name,
-            timeout_s=WAIT_S,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,4 +320,11 @@ CHECKS: dict[str, Check] = {
         _standalone, _distributed, _workers, _exactly_once, _dead_letters, _positions,
     )
 }  # fmt: skip
-KAFKA_CONNECT = KafkaConnect()
+KAFKA_CONNECT = CheckedSuite(
+    name="kafka-connect",
+    version=KAFKA_VERSION,
+    about="Kafka Connect: file connectors alone, in a group, exactly once",
+    checks=CHECKS,
+    fetch=lambda: libraries(*ARTIFACTS),
+    timeout_s=WAIT_S,
+)

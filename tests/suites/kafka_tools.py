@@ -1,50 +1,13 @@
 """Kafka's own tools, which are Java clients: perf and verifiable tools, console, administration."""
 
 import json
-from collections.abc import Iterator, Sequence
 
-from bench.peers.maven import KAFKA_VERSION, PeerMissingError
-from tests.suites.command_lines import Bench, Check, UnexpectedError, checked
+from bench.peers.maven import KAFKA_VERSION
+from tests.suites.command_lines import Bench, Check, CheckedSuite, UnexpectedError
 from tests.suites.kafka_jars import scripts
-from tests.suites.outcome import Result
-from tests.suites.suite import SuiteMissingError, Target
 
 COMMAND_TIMEOUT_S = 60
 RECORDS = 1000
-
-
-class KafkaTools:
-    """The suite: a test for each thing that people do with the tools."""
-
-    name = "kafka-tools"
-    version = KAFKA_VERSION
-    about = "Kafka's perf, verifiable, console and administration tools (Java)"
-    brokers = 1
-    creates_topics = False
-
-    def build(self) -> None:
-        """Fetch Kafka's jars."""
-        try:
-            scripts()
-        except PeerMissingError as error:
-            raise SuiteMissingError(str(error)) from error
-
-    def tests(self) -> Sequence[str]:
-        """Return the tests."""
-        return list(CHECKS)
-
-    def run(self, target: Target, tests: Sequence[str]) -> Iterator[Result]:
-        """Run some of them."""
-        folder = target.folder / self.name
-        at = scripts() / "bin"
-        yield from checked(
-            CHECKS,
-            tests,
-            target,
-            folder=folder,
-            program=lambda name: at / name,
-            timeout_s=COMMAND_TIMEOUT_S,
-        )
 
 
 def _at(bench: Bench) -> list[str]:
@@ -340,4 +303,12 @@ CHECKS: dict[str, Check] = {
     "groups": _groups,
     "transactions": _transactions,
 }
-KAFKA_TOOLS = KafkaTools()
+KAFKA_TOOLS = CheckedSuite(
+    name="kafka-tools",
+    version=KAFKA_VERSION,
+    about="Kafka's perf, verifiable, console and administration tools (Java)",
+    checks=CHECKS,
+    fetch=scripts,
+    program=lambda name: scripts() / "bin" / name,
+    timeout_s=COMMAND_TIMEOUT_S,
+)

@@ -2,13 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
 
 from bench.peers.maven import PeerMissingError
-from tests.suites.command_lines import Bench, Check, UnexpectedError, checked
+from tests.suites.command_lines import Bench, Check, CheckedSuite, UnexpectedError
 from tests.suites.kafka_jars import scripts
-from tests.suites.outcome import Result
-from tests.suites.suite import SuiteMissingError, Target
 
 COMMAND_TIMEOUT_S = 45
 PAIRS = [f"key-{number}:value-{number}" for number in range(200)]
@@ -16,39 +13,11 @@ ATTEMPTS = 20
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 
 
-class Kcat:
-    """The suite."""
-
-    name = "kcat"
-    version = "1.7.1"
-    about = "kcat: metadata, producing, consuming, offsets by time, balanced groups"
-    brokers = 1
-    creates_topics = False
-
-    def build(self) -> None:
-        """Look whether it is there; Kafka's tool creates the topics."""
-        if shutil.which("kcat") is None:
-            raise SuiteMissingError("no kcat: sh requirements/install.sh suites")
-        try:
-            scripts()
-        except PeerMissingError as error:
-            raise SuiteMissingError(str(error)) from error
-
-    def tests(self) -> Sequence[str]:
-        """Return the tests."""
-        return list(CHECKS)
-
-    def run(self, target: Target, tests: Sequence[str]) -> Iterator[Result]:
-        """Run some of them."""
-        folder = target.folder / self.name
-        yield from checked(
-            CHECKS,
-            tests,
-            target,
-            folder=folder,
-            program=_program,
-            timeout_s=COMMAND_TIMEOUT_S,
-        )
+def _fetch() -> None:
+    """Look whether it is there; Kafka's tool creates the topics."""
+    if shutil.which("kcat") is None:
+        raise PeerMissingError("no kcat: sh requirements/install.sh suites")
+    scripts()
 
 
 def _program(name: str) -> str:
@@ -188,4 +157,12 @@ CHECKS: dict[str, Check] = {
     },
     "unknown_topic": _unknown,
 }
-KCAT = Kcat()
+KCAT = CheckedSuite(
+    name="kcat",
+    version="1.7.1",
+    about="kcat: metadata, producing, consuming, offsets by time, balanced groups",
+    checks=CHECKS,
+    fetch=_fetch,
+    program=_program,
+    timeout_s=COMMAND_TIMEOUT_S,
+)

@@ -5,7 +5,7 @@ their names, partitions, keys, headers and settings. Positions of groups are tra
 one that is further on, so a group that moves reads nothing too few.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,9 +14,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 from tests.suites import targets
-from tests.suites.command_lines import Bench, Check, UnexpectedError, checked
+from tests.suites.command_lines import Bench, Check, CheckedSuite, UnexpectedError
 from tests.suites.connect_worker import WAIT_S, libraries, running_worker, until
-from tests.suites.outcome import Result
 from tests.suites.suite import Target
 
 ARTIFACTS = ("connect-runtime", "connect-json", "connect-mirror-client", "connect-mirror")
@@ -28,35 +27,6 @@ PROCESSED = 1000
 RETENTIONS_MS = ("86400000", "172800000")
 
 _Record = tuple[int, bytes | None, bytes | None, Any]
-
-
-class MirrorMaker:
-    """The suite."""
-
-    name = "mirror-maker"
-    version = KAFKA_VERSION
-    about = "MirrorMaker 2: topics with their settings, positions of groups, to Kafka and from it"
-    brokers = 1
-    creates_topics = False
-
-    def build(self) -> None:
-        """Fetch its jars."""
-        libraries(*ARTIFACTS)
-
-    def tests(self) -> Sequence[str]:
-        """Return the tests."""
-        return list(CHECKS)
-
-    def run(self, target: Target, tests: Sequence[str]) -> Iterator[Result]:
-        """Run some of them."""
-        yield from checked(
-            CHECKS,
-            tests,
-            target,
-            folder=target.folder / self.name,
-            program=lambda name: name,
-            timeout_s=WAIT_S,
-        )
 
 
 def _from_kafka(bench: Bench) -> None:
@@ -250,4 +220,11 @@ def _admin(target: Target) -> Any:
 
 
 CHECKS: dict[str, Check] = {"from_kafka": _from_kafka, "to_kafka": _to_kafka}
-MIRROR_MAKER = MirrorMaker()
+MIRROR_MAKER = CheckedSuite(
+    name="mirror-maker",
+    version=KAFKA_VERSION,
+    about="MirrorMaker 2: topics with their settings, positions of groups, to Kafka and from it",
+    checks=CHECKS,
+    fetch=lambda: libraries(*ARTIFACTS),
+    timeout_s=WAIT_S,
+)
