@@ -42,6 +42,7 @@ from tests.sim.coordination import BlockingStore, SimulatedStore, StoreWeather
 from tests.sim.explorers import AdminExplorer, ConsumerExplorer, WriterExplorer
 from tests.sim.faults import FAMILIES, MOVE_CUT, TIER_CHANGE, Family
 from tests.sim.invariants import Invariants
+from tests.sim.kafka.copier import KafkaCopier
 from tests.sim.kafka.members import KafkaMember
 from tests.sim.log_witness import LogWitness
 from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
@@ -944,8 +945,10 @@ class SimulatedCluster:
         if plan.copies:
             for number in range(_COPIERS):
                 name = f"copier-{number}-{plan.name}"
-                job = Job(name, site, self._new_client(name), every_us)
-                topic.transacting.append(Copier(job, source=plan.copies, may_be_lost=may_be_lost))
+                machine = self._new_client(name, may_speak_kafka=True)
+                copier = KafkaCopier if machine.kafka else Copier
+                job = Job(name, site, machine, every_us)
+                topic.transacting.append(copier(job, source=plan.copies, may_be_lost=may_be_lost))
 
     def _may_lose_transactions(self) -> bool:
         """Whether any partition that takes part in transactions may have lost some."""

@@ -108,7 +108,9 @@ class Kafka:
         self.is_spoken_by_groups = world.random("kafka groups").random() < self._share
 
     def is_spoken_by(self, client: str) -> bool:
-        """Whether a client speaks it."""
+        """Whether a client speaks it; of the copiers of a topic all do, or none (K11)."""
+        if client.startswith("copier-"):
+            client = "copiers"
         if client.startswith(("member-", "other-")):
             return client.startswith("member-") == self.is_spoken_by_groups
         return self._world.random(f"kafka {client}").random() < self._share

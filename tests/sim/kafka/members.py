@@ -8,7 +8,7 @@ one measure. It leaves, dies, or stands still, and another one comes.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kafka.protocol.consumer import (
@@ -19,11 +19,13 @@ from kafka.protocol.consumer import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
+from kafka.protocol.producer import TxnOffsetCommitRequest
 from tests.sim.clients import Client, Job
 from tests.sim.clocks import MachineClock
 from tests.sim.kafka.connections import NO_ERROR, KafkaBrokers, error_of
 from tests.sim.kafka.consumer import KafkaConsumer
 from tests.sim.kafka.coordinators import ELSEWHERE, OF_GROUP, KafkaCoordinator
+from tests.sim.kafka.transactions import KafkaTransactionalProducer
 from tests.sim.members import GroupPlan
 from tests.sim.ownership import GROUP, Life, Ownership, Session
 from tests.sim.world import SECOND, Violation
@@ -53,6 +55,7 @@ _BACKOFF_S: Final = 0.1
 _ANSWER_S: Final = 2.0
 """How long a coordinator may take to answer, when no one waits for other members."""
 _ASSIGNOR: Final = "every-second"
+_FIRST_WITH_STABLE: Final = 7
 _FORGOTTEN: Final = frozenset(
     {Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID}
 )
@@ -65,20 +68,24 @@ class Seat:
         brokers: that the client knows.
         topic: that it reads.
         clock: of its machine.
+        group: its name.
 
     Attributes:
         member_id: that the coordinator has given it; empty: none.
         generation: of the group, when it joined last.
     """
 
-    def __init__(self, brokers: KafkaBrokers, topic: str, clock: MachineClock) -> None:
+    def __init__(
+        self, brokers: KafkaBrokers, topic: str, clock: MachineClock, group: str = GROUP
+    ) -> None:
         self.member_id = ""
         self.generation = -1
         self._brokers = brokers
         self._topic = topic
         self._clock = clock
         self._dice = brokers.dice
-        self._coordinator = KafkaCoordinator(brokers, GROUP, OF_GROUP)
+        self._group = group
+        self._coordinator = KafkaCoordinator(brokers, group, OF_GROUP)
         self._heard_at = -1.0
         self._is_lost = True
 
@@ -111,7 +118,7 @@ class Seat:
         version = self._dice.choice((1, 4, 5, 7, 9))
         asked = JoinGroupRequest(
             version=version,
-            group_id=GROUP,
+            group_id=self._group,
             session_timeout_ms=_SESSION_MS,
             rebalance_timeout_ms=_REBALANCE_MS,
             member_id=self.member_id,
@@ -153,7 +160,7 @@ class Seat:
             return None
         asked = SyncGroupRequest(
             version=version,
-            group_id=GROUP,
+            group_id=self._group,
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=None,
@@ -205,7 +212,7 @@ class Seat:
         version = self._dice.choice((0, 1, 3, 4))
         asked = HeartbeatRequest(
             version=version,
-            group_id=GROUP,
+            group_id=self._group,
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=None,
@@ -223,6 +230,13 @@ class Seat:
         self.lose()
         return True
 
+    async def beat(self, leaving: asyncio.Event) -> None:
+        """Say so again and again, until it has to join again, or it is to leave."""
+        while not leaving.is_set():
+            await asyncio.sleep(_HEARTBEAT_S)
+            if await self.heartbeat():
+                leaving.set()
+
     def lose(self) -> None:
         """Its place is gone: it joins as a new member."""
         self._is_lost, self.member_id = True, ""
@@ -232,7 +246,7 @@ class Seat:
         version = self._dice.choice((1, 3, 5))
         asked = LeaveGroupRequest(
             version=version,
-            group_id=GROUP,
+            group_id=self._group,
             member_id=self.member_id,
             members=[
                 LeaveGroupRequest.MemberIdentity(
@@ -246,16 +260,32 @@ class Seat:
 
     # --- Positions ---------------------------------------------------------------------------
 
-    async def positions(self, numbers: Iterable[int]) -> dict[int, int]:
-        """Return where the group is in partitions; -1: nowhere yet.
+    async def offsets(
+        self, consumer: KafkaConsumer, numbers: Sequence[int], *, is_stable: bool = False
+    ) -> dict[int, int]:
+        """Return where to read on: where the group is, or where a partition begins.
+
+        Args:
+            consumer: that will read.
+            numbers: of the partitions.
+            is_stable: whether no open transaction may have the group's positions (KIP-447).
 
         Raises:
-            MillraceError: the coordinator cannot be asked.
+            MillraceError: nobody says so.
         """
-        version = self._dice.choice((1, 5, 7))
+        if not numbers:
+            return {}
+        await consumer.look_up(self._topic)
+        found = await self._positions(numbers, is_stable=is_stable)
+        starts = [number for number, at in found.items() if at < 0]
+        return found | await consumer.starts(self._topic, starts)
+
+    async def _positions(self, numbers: Iterable[int], *, is_stable: bool) -> dict[int, int]:
+        """Return where the group is in partitions; -1: nowhere yet."""
+        version = _FIRST_WITH_STABLE if is_stable else self._dice.choice((1, 5, 7))
         asked = OffsetFetchRequest(
             version=version,
-            group_id=GROUP,
+            group_id=self._group,
             topics=[
                 OffsetFetchRequest.OffsetFetchRequestTopic(
                     name=self._topic, partition_indexes=list(numbers)
@@ -279,7 +309,7 @@ class Seat:
         version = self._dice.choice((2, 5, 7, 8, 9))
         asked = OffsetCommitRequest(
             version=version,
-            group_id=GROUP,
+            group_id=self._group,
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
             group_instance_id=None,
@@ -296,6 +326,41 @@ class Seat:
             ],
         )
         answer = await self._coordinator.ask(ApiKey.OFFSET_COMMIT, version, asked, _ANSWER_S)
+        for told in answer.topics[0].partitions:
+            self._check(told.error_code)
+
+    async def commit_with(
+        self, producer: KafkaTransactionalProducer, positions: Mapping[int, int]
+    ) -> None:
+        """Have a producer's transaction commit positions, of which its coordinator knows (KIP-447).
+
+        Raises:
+            MillraceError: they are not taken, or may not be.
+        """
+        kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        version = self._dice.choice((3, 4))
+        asked = TxnOffsetCommitRequest(
+            version=version,
+            transactional_id=producer.transactional_id,
+            group_id=self._group,
+            producer_id=producer.identity.producer_id,
+            producer_epoch=producer.identity.epoch,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=None,
+            topics=[
+                kind(
+                    name=self._topic,
+                    partitions=[
+                        kind.TxnOffsetCommitRequestPartition(
+                            partition_index=number, committed_offset=offset, committed_metadata=""
+                        )
+                        for number, offset in positions.items()
+                    ],
+                )
+            ],
+        )
+        answer = await self._coordinator.ask(ApiKey.TXN_OFFSET_COMMIT, version, asked, _ANSWER_S)
         for told in answer.topics[0].partitions:
             self._check(told.error_code)
 
@@ -344,9 +409,9 @@ class KafkaMember(Client):
         self._ownership.on_assigned(life, places)
         mine = [place for place in places if life.tenures.get(place)]
         leaving = asyncio.Event()
-        beating = asyncio.create_task(self._beat(seat, leaving))
+        beating = asyncio.create_task(seat.beat(leaving))
         try:
-            offsets = await self._offsets(seat, consumer, [number for _, number in mine])
+            offsets = await seat.offsets(consumer, [number for _, number in mine])
             consumer.begin(self._site.topic, offsets)
             while not (leaving.is_set() or life.is_silent or self._is_done or not polls):
                 try:
@@ -371,31 +436,12 @@ class KafkaMember(Client):
             self._ownership.on_lost(life, places)
         return polls
 
-    async def _offsets(
-        self, seat: Seat, consumer: KafkaConsumer, numbers: list[int]
-    ) -> dict[int, int]:
-        """Return where to read on."""
-        if not numbers:
-            return {}
-        await consumer.look_up(self._site.topic)
-        found = await seat.positions(numbers)
-        starts = await consumer.starts(
-            self._site.topic, [number for number, at in found.items() if at < 0]
-        )
-        return found | starts
-
     async def _begin_again(self, consumer: KafkaConsumer, mine: Collection[PartitionName]) -> None:
         """Read from the beginning, as records are gone: `auto.offset.reset` is `earliest`."""
         self._ownership.on_set_back(mine)
         await consumer.look_up(self._site.topic)
         offsets = await consumer.starts(self._site.topic, [number for _, number in mine])
         consumer.begin(self._site.topic, offsets)
-
-    async def _beat(self, seat: Seat, leaving: asyncio.Event) -> None:
-        while not leaving.is_set():
-            await asyncio.sleep(_HEARTBEAT_S)
-            if await seat.heartbeat():
-                leaving.set()
 
     async def _poll(self, seat: Seat, life: Life, consumer: KafkaConsumer) -> None:
         records = await consumer.poll(_POLL_MS)

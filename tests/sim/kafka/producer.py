@@ -48,8 +48,6 @@ _LINGER_S: Final = 0.001
 _METADATA_S: Final = 5.0
 _VERSIONS: Final = (3, 7, 8, 9, 10)
 _CODECS: Final = ("none", "none", "lz4", "zstd")
-_UNTIMED: Final = 0.2
-"""The share of batches whose records have no time."""
 _ELSEWHERE: Final = frozenset(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -184,6 +182,7 @@ class ProducerParts:
         is_apart: each record is a batch.
         dice: of its client.
         on_untimed: called with the values of records that have no time.
+        untimed: the share of batches with such records.
     """
 
     brokers: KafkaBrokers
@@ -192,6 +191,7 @@ class ProducerParts:
     is_apart: bool = False
     dice: random.Random
     on_untimed: Callable[[Sequence[bytes | None]], None]
+    untimed: float = 0.2
 
 
 class KafkaProducer:
@@ -212,6 +212,7 @@ class KafkaProducer:
         self._is_apart = parts.is_apart
         self._dice = parts.dice
         self._on_untimed = parts.on_untimed
+        self._untimed = parts.untimed
         self._version = self._dice.choice(_VERSIONS)
         self._codec = self._dice.choice(_CODECS)
         self._topic = ""
@@ -431,7 +432,7 @@ class KafkaProducer:
 
     def _encode(self, where: Partition, batch: Batch) -> None:
         timestamp = host.current.wall_ns() // 1_000_000
-        if self._dice.random() < _UNTIMED:
+        if self._dice.random() < self._untimed:
             timestamp = -1
             self._on_untimed([value for _, value, _ in batch.records])
         numbers: dict[str, int] = {}

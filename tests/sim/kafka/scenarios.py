@@ -4,14 +4,18 @@ Writers and readers of both kinds are the same classes with the same judges; onl
 differs. So records of either are read by both, and one history has all of them.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
 from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
+from tests.sim.faults import Family, Scene, Undo
 from tests.sim.group_scenarios import COORDINATOR, STANDS_STILL, grouped_topic
 from tests.sim.members import GroupPlan
-from tests.sim.scenarios import Scenario, ScenarioCluster, again
+from tests.sim.network import Weather
+from tests.sim.scenarios import Scenario, ScenarioCluster, again, hasty
+from tests.sim.settings import Settings
 from tests.sim.transactional_clients import TransactionPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation
 
@@ -62,6 +66,20 @@ class Unknown(ScenarioCluster):
     )
 
 
+class Lacking(Unknown):
+    """All replicas have to be in sync, so leaders refuse batches while one is away."""
+
+    settings = Settings(replication=hasty(1_000))
+    topics = (
+        TopicPlan(
+            partitions=3,
+            config={"min.insync.replicas": "3"},
+            loads=3 * (Load(every_us=2 * _SOON, burst_max=5, is_new=True),),
+            polls_every_us=2 * _SOON,
+        ),
+    )
+
+
 class Transacting(ScenarioCluster):
     """Writers of transactions by Kafka's first protocol, and readers of both."""
 
@@ -73,6 +91,16 @@ class Transacting(ScenarioCluster):
             polls_every_us=_SOON,
             transactions=TransactionPlan(writers=2, every_us=2 * _SOON, timeout_ms=3_000),
         ),
+    )
+
+
+class Copying(ScenarioCluster):
+    """A group of Kafka's clients copies what they have written."""
+
+    kafka_share = 1.0
+    topics = (
+        dataclasses.replace(Transacting.topics[0], partitions=4),
+        TopicPlan(name="copy", partitions=4, loads=(), polls_every_us=2 * _SOON, copies="t"),
     )
 
 
@@ -104,6 +132,24 @@ class Staying(ScenarioCluster):
         return measures
 
 
+def _slow_clients(scene: Scene) -> Undo | None:
+    links = [(name, broker) for name in scene.clients for broker in scene.machines]
+    return scene.network.impose(links, Weather(delay_us=40 * MILLISECOND))
+
+
+def _freeze_copier(scene: Scene) -> Undo | None:
+    copiers = [name for name in scene.clients if name.startswith("copier-")]
+    machine = scene.clients[scene.dice.choice(copiers)]
+    machine.freeze()
+    return machine.thaw
+
+
+SLOW_CLIENTS: Final = Family("F16", "what clients send is slow", _slow_clients, (SECOND, SECOND))
+"""So some batches of a burst come before a replica is back in sync, and others after that."""
+COPIER_STANDS_STILL: Final = Family(
+    "F66", "a copier stands still for longer than its session", _freeze_copier, (SECOND, SECOND)
+)
+
 # fmt: off
 KAFKA_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario("P66: both formats", "leaders are killed, and clients of both kinds write and read",
@@ -117,18 +163,31 @@ KAFKA_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario("P43: clients of Kafka", "leaders change, and producers of Kafka are new to them",
              Unknown, [*again("F02", 4, 3, 8, 1.5), *again("F16", 5, 6, 4, 5)], seeds=4,
              quiet_s=15),
+    Scenario("K1", "leaders refuse batches for a moment, and take those behind them", Lacking,
+             [(3, SLOW_CLIENTS, 20), *again("F01", 4, 4, 5, 2.2)], seeds=3, quiet_s=10,
+             mutants=["by Kafka's protocol no batch is a successor"]),
     Scenario("T14", "coordinators die, and clients of Kafka write transactions", Transacting,
              again("F02", 5, 6, 3, 3), seeds=3, quiet_s=15,
              mutants=["readers of Kafka are not told what was aborted",
                       "readers of Kafka get what is not decided",
                       "a leader does not ask whether a client of Kafka has taken a partition in",
                       "an end by Kafka's protocol is one of Millrace's"]),
+    Scenario("T14: copies", "clients of Kafka copy a topic exactly once; coordinators die, and "
+             "copiers stand still", Copying,
+             [*again("F02", 5, 9, 2, 3), *again(COPIER_STANDS_STILL, 7, 12, 3, 10)],
+             by_day=True, seeds=4, quiet_s=15,
+             mutants=["positions by Kafka's protocol need not be taken in",
+                      "a transaction by Kafka's protocol has positions of who is not a member any "
+                      "more",
+                      "clients of Kafka are told positions that wait for a transaction"]),
     Scenario("P61: classic groups", "members come, go and stand still, by Kafka's protocol",
              Classic, again(STANDS_STILL, 8, 16, 2, 10), by_day=True, seeds=3, quiet_s=30,
              mutants=["a classic group begins a generation before all have joined again",
                       "a heartbeat of a classic member does not prolong its session"]),
     Scenario("P61: one protocol", "members of both protocols want the same group", Contested,
-             [(20, "F17", 1)], seeds=3, quiet_s=30),
+             [(20, "F17", 1)], seeds=3, quiet_s=30,
+             mutants=["members of Kafka's protocol join a group of Millrace's",
+                      "members of Millrace's protocol join a group of Kafka's"]),
     Scenario("P59: classic groups", "coordinators of a classic group are killed at any step",
              Staying, again(COORDINATOR, 6, 7, 5, 4), seeds=3, quiet_s=30,
              mutants=["a new coordinator forgets the members of classic groups"]),

@@ -13,6 +13,7 @@ import contextlib
 from typing import Final
 
 from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
@@ -63,6 +64,7 @@ class KafkaTransactionalProducer(KafkaProducer):
         timeout_ms: of its transactions.
 
     Attributes:
+        transactional_id: as given.
         is_fenced: its epoch is over; it can do nothing more.
         forgets: it has not taken all partitions into its transaction, and writes to them.
     """
@@ -71,7 +73,7 @@ class KafkaTransactionalProducer(KafkaProducer):
         super().__init__(parts)
         self.is_fenced = False
         self.forgets = False
-        self._transactional_id = self._name = transactional_id
+        self.transactional_id = self._transactional_id = self._name = transactional_id
         self._timeout_ms = timeout_ms
         self._coordinator = KafkaCoordinator(parts.brokers, transactional_id, OF_TRANSACTIONS)
         self._identity: Identity | None = None
@@ -179,6 +181,48 @@ class KafkaTransactionalProducer(KafkaProducer):
                 self._check()
                 await self.abort_transaction()
         await super().close()
+
+    async def die(self) -> None:
+        """End as a process that is killed: what is open stays open."""
+        await super().close()
+
+    @property
+    def identity(self) -> Identity:
+        """Its producer id and epoch now."""
+        assert self._identity is not None
+        return self._identity
+
+    async def add_group(self, group: str) -> None:
+        """Take the positions of a group into the transaction, however often it has to ask.
+
+        Raises:
+            MillraceError: they may not be in it.
+        """
+        version = self._dice.choice((0, 1, 3))
+        asked = AddOffsetsToTxnRequest(
+            version=version,
+            transactional_id=self._name,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            group_id=group,
+        )
+        self._has_asked = True
+        while True:
+            try:
+                answer = await self._coordinator.ask(ApiKey.ADD_OFFSETS_TO_TXN, version, asked)
+            except MillraceError:
+                await asyncio.sleep(_BACKOFF_S)
+                continue
+            code = answer.error_code
+            if code == NO_ERROR:
+                return
+            if code in _FENCED:
+                self._on_fenced()
+            if code not in _LATER:
+                raise error_of(code, f"the group {group} is not added")
+            if code in ELSEWHERE:
+                self._coordinator.forget()
+            await asyncio.sleep(_BACKOFF_S)
 
     async def outcome(self) -> None:
         """Return None: no client of Kafka can ask what became of a transaction."""
