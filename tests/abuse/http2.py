@@ -210,6 +210,22 @@ async def _strangers(peer: Peer, target: Target) -> None:
         reading.cancel()
 
 
+async def _calls(peer: Peer, target: Target) -> None:
+    """Calls of a known caller without end, as many at a time as a connection may have."""
+    await peer.greet()
+    await peer.send(frame(_WINDOW_UPDATE, (1 << 30).to_bytes(4, "big")))
+    reading = asyncio.create_task(peer.hold_on())
+    try:
+        for begin in range(1, 1 << 20, 120):
+            streams = range(begin, begin + 120, 2)
+            await peer.send(
+                b"".join(grpc_call(one, _METADATA, b"", target.token) for one in streams)
+            )
+            await asyncio.sleep(0.01)
+    finally:
+        reading.cancel()
+
+
 def _varint(number: int) -> bytes:
     """Return the rest of an integer of HPACK."""
     made = b""
@@ -264,6 +280,7 @@ ATTACKS: Final = (
     Attack("h2_hoarded_sessions", "the same, of a known caller", G, 40, _hoard_with_token),
     Attack("h2_half_messages", "half messages of strangers", G, 20, _half_messages),
     Attack("h2_announced", "messages of 4 GB are announced", G, 40, _announced),
+    Attack("h2_calls", "calls without end, 60 at a time", G, 20, _calls),
     Attack("h2_bombs", "messages of 64 MiB, compressed to 64 KB", G, 10, _bombs),
     Attack("health_watches", "health is watched, 64 times a connection", G, 40, _watches),
     Attack("reflection", "services are listed without end", G, 20, _reflections),

@@ -1,16 +1,24 @@
 """Attacks by frames of Kafka's protocol, of strangers and of somebody who is known."""
 
+import asyncio
 import random
 import struct
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tests.abuse.attack import Attack, Peer, Port, Target
+from tests.fakes.kafka_batches import Record, batch_of
+from tests.fakes.kafka_ends import request_frame
+from tests.integration.kafka.by_hand import produce_request
 
 _API_VERSIONS: Final = 18
 _METADATA: Final = 3
 _PRODUCE: Final = 0
+_FETCH: Final = 1
+_LIST_OFFSETS: Final = 2
 _SASL_HANDSHAKE: Final = 17
 _SASL_AUTHENTICATE: Final = 36
+_TOPIC: Final = "topic"
 _HALF_BYTES: Final = 30_000
 _MIB: Final = 1 << 20
 
@@ -107,6 +115,39 @@ async def _half_batches(peer: Peer, target: Target) -> None:
     await peer.hold_on()
 
 
+def _without_end(request: bytes, at_once: int) -> Callable[[Peer, Target], Awaitable[None]]:
+    """Return a step that sends a request without end, so often at a time, and awaits no answer."""
+
+    async def send(peer: Peer, target: Target) -> None:
+        await _log_in(peer, target)
+        reading = asyncio.create_task(peer.hold_on())
+        try:
+            while True:
+                await peer.send(request * at_once)
+        finally:
+            reading.cancel()
+
+    return send
+
+
+def _batch(record: Record, codec: str = "none") -> bytes:
+    return request_frame(_PRODUCE, 7, produce_request(_TOPIC, batch_of([record], codec)))
+
+
+def _fetch() -> bytes:
+    topic = _TOPIC.encode()
+    body = struct.pack(">iiiibi", -1, 0, 0, _MIB, 0, 1) + struct.pack(">h", len(topic)) + topic
+    return _request(_FETCH, 4, body + struct.pack(">iiqi", 1, 0, 0, _MIB))
+
+
+def _offsets() -> bytes:
+    """Ask for the ends of partitions that are not there, five thousand a time."""
+    topic, entries = _TOPIC.encode(), 5_000
+    body = struct.pack(">iih", -1, 1, len(topic)) + topic + struct.pack(">i", entries)
+    asked = (struct.pack(">iq", number, -1) for number in range(1, 1 + entries))
+    return _request(_LIST_OFFSETS, 1, body + b"".join(asked))
+
+
 async def _empty_batches(peer: Peer, target: Target) -> None:
     """Produce for partitions that are not there, ten thousand a time."""
     await _log_in(peer, target)
@@ -134,6 +175,34 @@ ATTACKS: Final = (
     Attack("kafka_many_entries", "lists of 15,000 empty names", K, 20, _many_entries),
     Attack("kafka_metadata", "all topics, without end", Port.KAFKA, 20, _metadata),
     Attack("kafka_unread_metadata", "likewise, nothing is read", Port.KAFKA, 20, _unread_metadata),
+    Attack(
+        "kafka_small_batches",
+        "small batches without end, a hundred at a time",
+        Port.KAFKA,
+        20,
+        _without_end(_batch(Record()), 100),
+    ),
+    Attack(
+        "kafka_zipped_batches",
+        "batches that inflate to 7 MiB, without end",
+        Port.KAFKA,
+        20,
+        _without_end(_batch(Record(bytes(7 * _MIB)), "gzip"), 10),
+    ),
+    Attack(
+        "kafka_fetches",
+        "fetches without end, a hundred at a time",
+        Port.KAFKA,
+        20,
+        _without_end(_fetch(), 100),
+    ),
+    Attack(
+        "kafka_offsets",
+        "ends of 5,000 partitions, without end",
+        Port.KAFKA,
+        20,
+        _without_end(_offsets(), 10),
+    ),
     Attack("kafka_half_batches", "most of 8 MiB, and no more", Port.KAFKA, 50, _half_batches),
     Attack("kafka_empty_batches", "9,000 empty batches a time", Port.KAFKA, 20, _empty_batches),
 )

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import random
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from millrace.core.ids import TopicId, TopicPartition
 from millrace.core.records.header import HEADER_BYTES
 from millrace.proto.v1 import (
     cluster_pb2,
+    common_pb2,
     fetch_pb2,
     groups_pb2,
     positions_pb2,
@@ -111,6 +112,37 @@ async def _large_batches(peer: Peer, target: Target) -> None:
     await _produce(peer, target, batch_of(_partition(target), [bytes(700_000)] * 3))
 
 
+def _unawaited(
+    values: Sequence[bytes], codec: str = "none"
+) -> Callable[[Peer, Target], Awaitable[None]]:
+    """Return a step that sends one batch without end on one stream, and waits for no answer."""
+
+    async def produce(peer: Peer, target: Target) -> None:
+        partition = _partition(target)
+        request = request_of((partition, batch_of(partition, values, codec=codec)))
+        await peer.send(drpc_call(1, _PATH + "Produce/Produce", None, target.token))
+        reading = asyncio.create_task(peer.hold_on())
+        try:
+            for number in itertools.count(3):
+                await peer.send(wire.frame_header(Kind.MESSAGE, 1, number, len(request)) + request)
+        finally:
+            reading.cancel()
+
+    return produce
+
+
+def _missing_offsets() -> fetch_pb2.ListOffsetsRequest:
+    return fetch_pb2.ListOffsetsRequest(
+        partitions=[
+            fetch_pb2.ListOffsetsPartition(
+                topic_partition=common_pb2.TopicPartition(topic_id=bytes(16), partition=number),
+                latest=True,
+            )
+            for number in range(5000)
+        ]
+    )
+
+
 async def _oversize(peer: Peer, target: Target) -> None:
     await peer.send(drpc_call(1, _PATH + "Produce/Produce", None, target.token))
     await peer.send(wire.frame_header(Kind.MESSAGE, 1, 3, 9 * _MIB) + bytes(_MIB))
@@ -149,6 +181,21 @@ ATTACKS: Final = (
     Attack("batch_bombs", "batches that inflate to 64 MiB", D, 10, _batch_bombs),
     Attack("batch_noise", "batches of random bytes", D, 10, _noise_batches),
     Attack("batch_large", "batches beyond the topic's bound", D, 10, _large_batches),
+    Attack("batch_small", "small batches without end", D, 20, _unawaited([b"x"])),
+    Attack(
+        "batch_zipped",
+        "batches that inflate to 7 MiB, without end",
+        D,
+        20,
+        _unawaited([bytes(7 * _MIB)], "zstd"),
+    ),
+    Attack(
+        "offsets",
+        "ends of 5,000 partitions that are missing",
+        D,
+        10,
+        _repeat("Fetch/ListOffsets", _missing_offsets),
+    ),
     Attack("oversize_messages", "messages beyond the bound", D, 20, _oversize),
     Attack("long_polls", "two thousand readers that wait", D, 2000, _long_polls),
     Attack("busy_sessions", "a thousand missing partitions a time", D, 5, _busy_session),

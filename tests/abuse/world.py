@@ -90,6 +90,7 @@ class World:
                 "listeners.outside.port": 0,
                 "listeners.outside_drpc.port": self._outside_drpc_port,
                 "listeners.clients_kafka.port": 0,
+                "listeners.clients_kafka.namespace": "mallory",
                 "listeners.outside_kafka.port": self._outside_kafka_port,
                 "listeners.replicas.port": self._replicas_port,
                 **(settings or {}),
