@@ -49,6 +49,8 @@ _UNKNOWN_BYTES: Final = -1
 
 _Named = tuple[str, int]
 """Name of a topic, as clients know it, and number of a partition."""
+_Outcome = tuple[int, str | None]
+"""Code and message of an error."""
 
 
 class ReplicaRequests:
@@ -94,16 +96,23 @@ class ReplicaRequests:
         request: Any,
         entries: Mapping[_Named, Any],
         caller: GuardedCaller,
-    ) -> dict[_Named, MillraceError | None]:
-        """Make a call about partitions, and return what became of each; None: done.
+        results: dict[_Named, _Outcome],
+    ) -> _Outcome:
+        """Make a call about partitions, and add what became of each to the results.
 
-        Raises:
-            MillraceError: the call is refused as a whole.
+        Returns:
+            What became of the call as a whole.
         """
         if not entries:
-            return {}
-        response = await self._parts.local.call(method, request, caller)
-        return dict(zip(entries, map(refusal_in, response.results), strict=True))
+            return _outcome(None)
+        try:
+            response = await self._parts.local.call(method, request, caller)
+        except MillraceError as error:
+            results.update(dict.fromkeys(entries, _outcome(error)))
+            return _outcome(error)
+        outcomes = (_outcome(refusal_in(result)) for result in response.results)
+        results.update(zip(entries, outcomes, strict=True))
+        return _outcome(None)
 
     async def _check(self, request: Request) -> None:
         """Refuse who may not move leaders and replicas: some answers are made without a call.
@@ -124,7 +133,7 @@ class ReplicaRequests:
                 version=request.version, error_code=code_of(error), replica_election_results=[]
             )
         is_unclean = message.election_type == _UNCLEAN and request.version > 0
-        results: dict[_Named, tuple[int, str | None]] = {}
+        results: dict[_Named, _Outcome] = {}
         wanted: dict[_Named, common_pb2.TopicPartition] = {}
         is_all = message.topic_partitions is None
         named: Iterable[_Named] = (
@@ -149,15 +158,7 @@ class ReplicaRequests:
             wanted[entry] = _wire(topic, entry)
         kind = pb.ELECTION_KIND_UNCLEAN if is_unclean else pb.ELECTION_KIND_PREFERRED
         call = pb.ElectLeadersRequest(kind=kind, partitions=wanted.values())
-        code = NO_ERROR
-        try:
-            for entry, refusal in (
-                await self._ask("ElectLeaders", call, wanted, request.caller)
-            ).items():
-                results[entry] = _outcome(refusal)
-        except MillraceError as error:
-            code = code_of(error)
-            results.update(dict.fromkeys(wanted, _outcome(error)))
+        code, _ = await self._ask("ElectLeaders", call, wanted, request.caller, results)
         kind_of_result = ElectLeadersResponse.ReplicaElectionResult
         return ElectLeadersResponse(
             version=request.version,
@@ -189,7 +190,7 @@ class ReplicaRequests:
                 error_message=error.message,
                 responses=[],
             )
-        results: dict[_Named, tuple[int, str | None]] = {}
+        results: dict[_Named, _Outcome] = {}
         wanted: dict[_Named, pb.Reassignment] = {}
         for topic in message.topics:
             for partition in topic.partitions:
@@ -202,15 +203,7 @@ class ReplicaRequests:
                 except MillraceError as error:
                     results[entry] = code_of(error), error.message
         call = pb.ReassignPartitionsRequest(reassignments=wanted.values())
-        code, text = NO_ERROR, None
-        try:
-            for entry, refusal in (
-                await self._ask("ReassignPartitions", call, wanted, request.caller)
-            ).items():
-                results[entry] = _outcome(refusal)
-        except MillraceError as error:
-            code, text = code_of(error), error.message
-            results.update(dict.fromkeys(wanted, (code, text)))
+        code, text = await self._ask("ReassignPartitions", call, wanted, request.caller, results)
         kind = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
         return AlterPartitionReassignmentsResponse(
             version=request.version,
@@ -438,14 +431,14 @@ def _wire(topic: Topic, entry: _Named) -> common_pb2.TopicPartition:
     return common_pb2.TopicPartition(topic_id=topic.topic_id, partition=entry[1])
 
 
-def _outcome(refusal: MillraceError | None) -> tuple[int, str | None]:
+def _outcome(refusal: MillraceError | None) -> _Outcome:
     return (NO_ERROR, None) if refusal is None else (code_of(refusal), refusal.message)
 
 
 def _by_topic(
-    results: Mapping[_Named, tuple[int, str | None]],
-) -> dict[str, list[tuple[int, tuple[int, str | None]]]]:
-    grouped: dict[str, list[tuple[int, tuple[int, str | None]]]] = {}
+    results: Mapping[_Named, _Outcome],
+) -> dict[str, list[tuple[int, _Outcome]]]:
+    grouped: dict[str, list[tuple[int, _Outcome]]] = {}
     for (name, number), found in results.items():
         grouped.setdefault(name, []).append((number, found))
     return grouped
