@@ -1,7 +1,8 @@
 """A simulated consumer of Kafka: fetches in sessions or without, from leaders or followers.
 
 It looks like Millrace's `Consumer` where the simulator's readers use it, so one reader drives both.
-The version of its fetches is drawn: without sessions, with them, and by the ids of topics. What
+The version of its fetches is drawn: without sessions, with them, and by the ids of topics; before
+zstd was known, and after that. What
 comes is verified batch by batch; records of aborted transactions are left out by the list that
 comes with them, as Kafka's consumers do it.
 """
@@ -37,8 +38,10 @@ from millrace.core.ids import Offset, WallMs
 from millrace.core.isolation import READ_COMMITTED, Isolation
 from millrace.core.topics import PartitionName
 
-VERSIONS: Final = (10, 11, 12, 13, 16)
-"""Readers of earlier ones know no zstd."""
+VERSIONS: Final = (4, 8, 9, 10, 11, 12, 13, 16)
+_SESSIONS_SINCE: Final = 7
+_ZSTD_SINCE: Final = 10
+"""A reader of an earlier version that meets zstd goes on with this one, as one that is upgraded."""
 _WITHOUT_SESSIONS: Final = 0.3
 _RACKS_SINCE: Final = 11
 _TOPIC_IDS_SINCE: Final = 13
@@ -130,7 +133,8 @@ class KafkaConsumer:
         self._version = dice.choice(VERSIONS)
         if zone:
             self._version = max(self._version, _RACKS_SINCE)
-        self._has_sessions = dice.random() >= _WITHOUT_SESSIONS
+        wants_sessions = dice.random() >= _WITHOUT_SESSIONS
+        self._has_sessions = wants_sessions and self._version >= _SESSIONS_SINCE
         self._partition_bytes = dice.choice(_PARTITION_BYTES)
         self._topic = ""
         self._known = KnownTopic()
@@ -326,7 +330,7 @@ class KafkaConsumer:
         request = self._request(session, asked)
         topic = self._known
         patience_s = self._brokers.patience_s + _WAIT_MS / 1000
-        answer = await connection.ask(ApiKey.FETCH, self._version, request, patience_s)
+        answer = await connection.ask(ApiKey.FETCH, request.version, request, patience_s)
         if answer.error_code != NO_ERROR:
             self._sessions[broker_id] = _Session()
             if answer.error_code not in _LOST_SESSION:
@@ -412,6 +416,10 @@ class KafkaConsumer:
                 self._put_off([where])
             else:
                 where.error = OffsetOutOfRangeError(f"{name} has no offset {where.offset}")
+            return
+        if code == Code.UNSUPPORTED_COMPRESSION_TYPE and self._version < _ZSTD_SINCE:
+            self._version = _ZSTD_SINCE
+            self._sessions.clear()
             return
         if code in _LATER:
             self._wants_metadata = True

@@ -2,8 +2,9 @@
 
 Each joins, gets its partitions from the member that leads the group, reads, and commits what it has
 handed out; at each rebalance it commits, gives up everything, and joins again (the eager protocol).
-It reads nothing after its session, by its own clock: so `ownership` judges both kinds of members by
-one measure. It leaves, dies, or stands still, and another one comes.
+Some are static, and have their partitions again when they are back soon (KIP-345). A member reads
+nothing after its session, by its own clock: so `ownership` judges both kinds of members by one
+measure. It leaves, dies, or stands still, and another one comes.
 """
 
 import asyncio
@@ -54,6 +55,7 @@ _HEARTBEAT_S: Final = 1.0
 _BACKOFF_S: Final = 0.1
 _ANSWER_S: Final = 2.0
 """How long a coordinator may take to answer, when no one waits for other members."""
+_STATIC: Final = 0.3
 _ASSIGNOR: Final = "every-second"
 _FIRST_WITH_STABLE: Final = 7
 _FORGOTTEN: Final = frozenset(
@@ -69,6 +71,7 @@ class Seat:
         topic: that it reads.
         clock: of its machine.
         group: its name.
+        instance_id: of a static member (KIP-345); None: it is none.
 
     Attributes:
         member_id: that the coordinator has given it; empty: none.
@@ -76,7 +79,12 @@ class Seat:
     """
 
     def __init__(
-        self, brokers: KafkaBrokers, topic: str, clock: MachineClock, group: str = GROUP
+        self,
+        brokers: KafkaBrokers,
+        topic: str,
+        clock: MachineClock,
+        group: str = GROUP,
+        instance_id: str | None = None,
     ) -> None:
         self.member_id = ""
         self.generation = -1
@@ -85,6 +93,7 @@ class Seat:
         self._clock = clock
         self._dice = brokers.dice
         self._group = group
+        self._instance_id = instance_id
         self._coordinator = KafkaCoordinator(brokers, group, OF_GROUP)
         self._heard_at = -1.0
         self._is_lost = True
@@ -97,6 +106,11 @@ class Seat:
 
     def _now(self) -> float:
         return self._clock.monotonic() / SECOND
+
+    def _drawn(self, versions: Sequence[int], first_with_instances: int) -> int:
+        """Return a version of a request, which names the instance if there is one."""
+        least = 0 if self._instance_id is None else first_with_instances
+        return self._dice.choice([version for version in versions if version >= least])
 
     async def _ask(self, key: int, version: int, message: Any, patience_s: float) -> Any:
         """Return an answer without an error of the coordinator's place; None: there is none."""
@@ -115,14 +129,14 @@ class Seat:
 
     async def join(self) -> list[PartitionName] | None:
         """Join the group; return what it is assigned; None: try again."""
-        version = self._dice.choice((1, 4, 5, 7, 9))
+        version = self._drawn((1, 4, 5, 7, 9), 5)
         asked = JoinGroupRequest(
             version=version,
             group_id=self._group,
             session_timeout_ms=_SESSION_MS,
             rebalance_timeout_ms=_REBALANCE_MS,
             member_id=self.member_id,
-            group_instance_id=None,
+            group_instance_id=self._instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
                 JoinGroupRequest.JoinGroupRequestProtocol(
@@ -154,7 +168,7 @@ class Seat:
         await asyncio.sleep(_BACKOFF_S)
 
     async def _sync(self, members: Iterable[Any]) -> list[PartitionName] | None:
-        version = self._dice.choice((0, 1, 3, 5))
+        version = self._drawn((0, 1, 3, 5), 3)
         shares = await self._shares({one.member_id: bytes(one.metadata) for one in members})
         if shares is None:
             return None
@@ -163,7 +177,7 @@ class Seat:
             group_id=self._group,
             generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=None,
+            group_instance_id=self._instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=_ASSIGNOR,
             assignments=[
@@ -209,13 +223,13 @@ class Seat:
 
     async def heartbeat(self) -> bool:
         """Say that it is there; return whether it has to join again."""
-        version = self._dice.choice((0, 1, 3, 4))
+        version = self._drawn((0, 1, 3, 4), 3)
         asked = HeartbeatRequest(
             version=version,
             group_id=self._group,
             generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=None,
+            group_instance_id=self._instance_id,
         )
         asked_at = self._now()
         answer = await self._ask(ApiKey.HEARTBEAT, version, asked, _ANSWER_S)
@@ -242,7 +256,10 @@ class Seat:
         self._is_lost, self.member_id = True, ""
 
     async def leave(self) -> None:
-        """Leave for good, without a second attempt."""
+        """Leave, without a second attempt; a static member says nothing, as it comes back."""
+        if self._instance_id is not None:
+            self._is_lost = True
+            return
         version = self._dice.choice((1, 3, 5))
         asked = LeaveGroupRequest(
             version=version,
@@ -306,13 +323,13 @@ class Seat:
         Raises:
             MillraceError: they are not committed, or may not be.
         """
-        version = self._dice.choice((2, 5, 7, 8, 9))
+        version = self._drawn((2, 5, 7, 8, 9), 7)
         asked = OffsetCommitRequest(
             version=version,
             group_id=self._group,
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
-            group_instance_id=None,
+            group_instance_id=self._instance_id,
             topics=[
                 OffsetCommitRequest.OffsetCommitRequestTopic(
                     name=self._topic,
@@ -347,7 +364,7 @@ class Seat:
             producer_epoch=producer.identity.epoch,
             generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=None,
+            group_instance_id=self._instance_id,
             topics=[
                 kind(
                     name=self._topic,
@@ -381,11 +398,15 @@ class KafkaMember(Client):
         self._plan = plan
         self._ownership = ownership
         self._stays = number < plan.stays
+        is_static = plan.returns and self._dice.random() < _STATIC
+        self._instance_id = self.name if is_static else None
 
     async def _work(self) -> None:
         while not self._is_done:
             brokers = KafkaBrokers(self._machine.kafka, self.name, self._dice, _ANSWER_S)
-            seat = Seat(brokers, self._site.topic, self._machine.clock)
+            seat = Seat(
+                brokers, self._site.topic, self._machine.clock, instance_id=self._instance_id
+            )
             life = Life(self.name, next(self._lives), seat.session, self._machine.clock)
             consumer = KafkaConsumer(brokers, dice=self._dice)
             polls = 1 + self._dice.randrange(2 * self._plan.polls)
