@@ -58,7 +58,7 @@ class Connection(Hand):
         challenge = self.step(f"n,,n={name},r=abc".encode(), version)
         if challenge is None or challenge.error_code:
             return challenge
-        return self.step(proof(token, challenge.auth_bytes, name), version)
+        return self.step(proof(token, challenge.auth_bytes, name, mechanism), version)
 
     def topics(self) -> list[str] | None:
         """Return the topics that it sees; None: the connection has ended."""
@@ -76,14 +76,15 @@ class Connection(Hand):
         return [topic.error_code for topic in found.topics]
 
 
-def proof(token: str, challenge: bytes, name: str) -> bytes:
-    """Return the end of a log-in by SCRAM-SHA-256."""
+def proof(token: str, challenge: bytes, name: str, mechanism: str = "SCRAM-SHA-256") -> bytes:
+    """Return the end of a log-in by SCRAM."""
+    used = "sha" + mechanism.rpartition("-")[2]
     said = dict(part.split("=", 1) for part in challenge.decode().split(","))
     salt, iterations = base64.b64decode(said["s"]), int(said["i"])
-    salted = hashlib.pbkdf2_hmac("sha256", token.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    salted = hashlib.pbkdf2_hmac(used, token.encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", used)
     unproved = f"c=biws,r={said['r']}"
     signed = f"n={name},r=abc,{challenge.decode()},{unproved}".encode()
-    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    signature = hmac.digest(hashlib.new(used, client_key).digest(), signed, used)
     xored = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     return f"{unproved},p={base64.b64encode(xored).decode()}".encode()

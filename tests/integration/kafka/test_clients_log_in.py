@@ -31,6 +31,7 @@ auto.offset.reset=earliest
 JAVA_MODULES = {
     "PLAIN": "plain.PlainLoginModule",
     "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
 }
 
 
@@ -155,7 +156,7 @@ def wrote_and_read(
     return client(broker, topic, mechanism, ca, folder)
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
 def test_aiokafka_logs_in(
     with_tls: GuardedBroker, certificates: CertificateFiles, mechanism: str, tmp_path: Path
 ) -> None:
@@ -170,7 +171,7 @@ def test_kcat_logs_in(
 
 
 @pytest.mark.nightly  # Two Java machines each.
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_java_logs_in(
     with_tls: GuardedBroker, certificates: CertificateFiles, mechanism: str, tmp_path: Path
 ) -> None:

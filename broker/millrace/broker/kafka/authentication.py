@@ -4,10 +4,9 @@
 |---|---|---|
 | `PLAIN` | is the password; the user name is its principal | with TLS alone |
 | `OAUTHBEARER` | is the bearer token, also that of a ServiceAccount | with TLS alone |
-| `SCRAM-SHA-256` | is the password, and is not sent | where brokers have a file of tokens |
+| `SCRAM-SHA-256`, `-512` | is the password, and is not sent | where brokers have a file of tokens |
 
-There is no SCRAM-SHA-512: the file of tokens has no verifiers of it, and they cannot be made from
-what it has. Of ServiceAccounts nobody has any.
+By SCRAM no ServiceAccount logs in: nobody has verifiers of its tokens.
 
 What is proved is the same credential as that of a call over gRPC, and it is checked again while the
 connection lasts. The broker tells the client when the credential ends. The client logs in again
@@ -40,7 +39,8 @@ from millrace.runtime.clock import wall_now
 
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
-SCRAM: Final = "SCRAM-SHA-256"
+SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""The mechanisms of SCRAM, and the hash function of each."""
 _SENT_MAX: Final = MESSAGE_BYTES_MAX + TOKEN_CHARACTERS_MAX
 """Bytes of what a client sends in one step."""
 _NONCE_BYTES: Final = 18
@@ -73,7 +73,7 @@ class AuthenticationRequests:
         self._steps: Mapping[str, Callable[[Guard, Request, bytes], Any]] = {
             PLAIN: self._plain,
             OAUTHBEARER: self._bearer,
-            SCRAM: self._scram,
+            **dict.fromkeys(SCRAM, self._scram),
         }
 
     def served(self) -> Mapping[int, Served]:
@@ -89,7 +89,7 @@ class AuthenticationRequests:
         if guard is None:
             return []  # Nobody is asked.
         found = [PLAIN, OAUTHBEARER] if connection.is_encrypted else []
-        return found if guard.tokens_of("") is None else [*found, SCRAM]
+        return found if guard.tokens_of("") is None else [*found, *SCRAM]
 
     async def _handshake(self, request: Request) -> Any:
         exchange, mechanism = request.connection.of(_Exchange), request.message.mechanism
@@ -205,7 +205,8 @@ class AuthenticationRequests:
     ) -> tuple[Credential | None, bytes]:
         exchange = request.connection.of(_Exchange)
         if exchange.scram is None:
-            exchange.scram = ScramExchange(sent, host.current.random_bytes(_NONCE_BYTES).hex())
+            nonce = host.current.random_bytes(_NONCE_BYTES).hex()
+            exchange.scram = ScramExchange(sent, nonce, SCRAM[exchange.mechanism])
             entries = guard.tokens_of(exchange.scram.name) or ()
             return None, exchange.scram.challenge(entries, self._secret)
         entry, said = exchange.scram.finish(sent)

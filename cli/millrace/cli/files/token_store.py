@@ -71,7 +71,7 @@ def add_token(
     salt = secrets.token_bytes(SCRAM_SALT_BYTES)
     with changing(path) as entries:
         # All of a principal have one salt: see `token_file`.
-        salt = next((other.scram.salt for other in entries if other.principal == name), salt)
+        salt = next((other.scram[0].salt for other in entries if other.principal == name), salt)
         entry = new_entry(token, name, groups, ends, salt)
         entries.append(entry)
     return token, entry

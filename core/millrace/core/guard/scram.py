@@ -1,4 +1,4 @@
-"""Log-in by SCRAM-SHA-256: the server's side of one exchange, against the verifiers of tokens.
+"""Log-in by SCRAM: the server's side of one exchange, against the verifiers of tokens.
 
 The client says a name and a nonce; the server adds its own, and says with which salt and how often
 the password is to be hashed; the client proves that it has the password, and the server that it
@@ -10,7 +10,8 @@ removed. They have the same salt then (`token_file`), and the one that fits is f
 A name that nobody has is answered like any other, with a salt that follows from the name: who does
 not know a password learns nothing.
 
-The channel of TLS is not bound (`SCRAM-SHA-256-PLUS`): Kafka's clients cannot.
+The hash function is SHA-256, or SHA-512, which Strimzi's users have. The channel of TLS is not
+bound (`SCRAM-SHA-256-PLUS`): Kafka's clients cannot.
 
 Source: RFC 5802, RFC 7677; KIP-84.
 """
@@ -49,6 +50,7 @@ class ScramExchange:
     Args:
         client_first: what the client begins with.
         nonce: random printable characters, without a comma.
+        hash_name: one of `SCRAM_HASHES`.
 
     Raises:
         RefusedCredentialError: it cannot be understood.
@@ -57,7 +59,7 @@ class ScramExchange:
         name: that the client logs in by.
     """
 
-    def __init__(self, client_first: bytes, nonce: str) -> None:
+    def __init__(self, client_first: bytes, nonce: str, hash_name: str = "sha256") -> None:
         found = _FIRST.fullmatch(_text(client_first))
         if found is None:
             raise RefusedCredentialError(_NOT_UNDERSTOOD)
@@ -68,7 +70,8 @@ class ScramExchange:
         self._client_first = found["bare"]
         self._nonce = found["nonce"] + nonce
         self._server_first = ""
-        self._entries: Sequence[TokenEntry] = ()
+        self._hash_name = hash_name
+        self._known: list[tuple[TokenEntry, ScramVerifier]] = []
 
     def challenge(self, entries: Sequence[TokenEntry], secret: bytes) -> bytes:
         """Return what the server says first.
@@ -78,12 +81,13 @@ class ScramExchange:
             secret: of the process, from which the salts of such names follow.
         """
         salt, iterations = _salt_of_nobody(self.name, secret), SCRAM_ITERATIONS
-        if entries:
-            salt, iterations = entries[-1].scram.salt, entries[-1].scram.iterations
-        self._entries = [
-            entry
-            for entry in entries
-            if (entry.scram.salt, entry.scram.iterations) == (salt, iterations)
+        known = [(entry, entry.verifier(self._hash_name)) for entry in entries]
+        if known:
+            salt, iterations = known[-1][1].salt, known[-1][1].iterations
+        self._known = [
+            (entry, verifier)
+            for entry, verifier in known
+            if (verifier.salt, verifier.iterations) == (salt, iterations)
         ]
         said = f"r={self._nonce},s={b64encode(salt).decode()},i={iterations}"
         self._server_first = said
@@ -107,9 +111,9 @@ class ScramExchange:
         except ValueError:
             raise RefusedCredentialError(_NOT_UNDERSTOOD) from None
         signed = f"{self._client_first},{self._server_first},{found['unproved']}".encode()
-        for entry in self._entries:
-            if _proves(proof, entry.scram, signed):
-                signature = hmac.digest(entry.scram.server_key, signed, "sha256")
+        for entry, verifier in self._known:
+            if _proves(proof, verifier, signed):
+                signature = hmac.digest(verifier.server_key, signed, verifier.hash_name)
                 return entry, b"v=" + b64encode(signature)
         raise RefusedCredentialError(f"the password is none of {self.name[:40]!r}")
 
@@ -134,8 +138,10 @@ def _salt_of_nobody(name: str, secret: bytes) -> bytes:
 
 def _proves(proof: bytes, verifier: ScramVerifier, signed: bytes) -> bool:
     """Whether a proof was made with the password that a verifier recognises."""
-    signature = hmac.digest(verifier.stored_key, signed, "sha256")
+    signature = hmac.digest(verifier.stored_key, signed, verifier.hash_name)
     if len(proof) != len(signature):
         return False
     client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-    return hmac.compare_digest(hashlib.sha256(client_key).digest(), verifier.stored_key)
+    return hmac.compare_digest(
+        hashlib.new(verifier.hash_name, client_key).digest(), verifier.stored_key
+    )

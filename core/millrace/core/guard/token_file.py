@@ -4,12 +4,12 @@ A line of JSON for each:
 
     {"principal": "shop-orders", "groups": ["shop"], "sha256": "<64 hex digits>",
      "expires_at": 1800000000000, "scram_sha_256": {"salt": ..., "iterations": 4096,
-     "stored_key": ..., "server_key": ...}}
+     "stored_key": ..., "server_key": ...}, "scram_sha_512": ...}
 
 A principal may have several tokens, so that a new one can be given out before the old one is
 removed. Tokens are random and long, so a plain hash is enough; a look-up by the hash tells a
-guesser nothing, and what is found is compared in constant time. The verifier is for log-ins by
-SCRAM, with the token as password (RFC 5802, RFC 7677, `scram`): without the token it could not be
+guesser nothing, and what is found is compared in constant time. The verifiers are for log-ins by
+SCRAM, with the token as password (RFC 5802, RFC 7677, `scram`): without the token they could not be
 made later. A client that logs in says its name before its password, and is told one salt. So all
 tokens of a principal have the same one, and each of them fits.
 """
@@ -33,6 +33,8 @@ TOKENS_MAX: Final = 10_000
 TOKENS_BYTES_MAX: Final = 16 << 20
 TOKEN_CHARACTERS_MAX: Final = 4_096
 """A token of Kubernetes has about a thousand."""
+SCRAM_HASHES: Final = ("sha256", "sha512")
+"""The hash functions for which a token has a verifier, by `hashlib`'s names."""
 SCRAM_ITERATIONS: Final = 4_096
 """As many as RFC 7677 asks for: more help only against guesses, and a token is random."""
 SCRAM_SALT_BYTES: Final = 16
@@ -40,13 +42,15 @@ SCRAM_SALT_BYTES: Final = 16
 _TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/-]{{16,{TOKEN_CHARACTERS_MAX}}}={{0,2}}", re.ASCII)
 _GROUPS_MAX: Final = 100
 _ID_CHARACTERS: Final = 8
-_MEMBERS: Final = frozenset({"principal", "groups", "sha256", "expires_at", "scram_sha_256"})
+_VERIFIERS: Final = {f"scram_sha_{name.removeprefix('sha')}": name for name in SCRAM_HASHES}
+_MEMBERS: Final = frozenset({"principal", "groups", "sha256", "expires_at", *_VERIFIERS})
 
 
 @dataclass(frozen=True, slots=True)
 class ScramVerifier:
-    """What recognises a password in SCRAM-SHA-256, and proves this to the client."""
+    """What recognises a password in SCRAM, and proves this to the client."""
 
+    hash_name: str
     salt: bytes
     iterations: int
     stored_key: bytes
@@ -62,14 +66,18 @@ class TokenEntry:
         groups: of the principal.
         digest: SHA-256 of the token.
         expires_at: when it ends; None: never.
-        scram: for logging in by password.
+        scram: for logging in by password, one for each of `SCRAM_HASHES`.
     """
 
     principal: str
     groups: tuple[str, ...]
     digest: bytes
     expires_at: WallMs | None
-    scram: ScramVerifier
+    scram: tuple[ScramVerifier, ...]
+
+    def verifier(self, hash_name: str) -> ScramVerifier:
+        """Return the one of a hash function."""
+        return self.scram[SCRAM_HASHES.index(hash_name)]
 
     @property
     def token_id(self) -> str:
@@ -109,15 +117,21 @@ def new_entry(
         expires_at: when it ends; None: never.
         salt: that of the principal's other tokens; random bytes if this is the first one.
     """
-    salted = hashlib.pbkdf2_hmac("sha256", token.encode(), salt, SCRAM_ITERATIONS)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    verifier = ScramVerifier(
+    verifiers = tuple(new_verifier(name, token, salt) for name in SCRAM_HASHES)
+    return TokenEntry(principal, tuple(groups), digest_of(token), expires_at, verifiers)
+
+
+def new_verifier(hash_name: str, password: str, salt: bytes) -> ScramVerifier:
+    """Return what recognises a password (RFC 5802, section 3)."""
+    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, SCRAM_ITERATIONS)
+    client_key = hmac.digest(salted, b"Client Key", hash_name)
+    return ScramVerifier(
+        hash_name,
         salt,
         SCRAM_ITERATIONS,
-        hashlib.sha256(client_key).digest(),
-        hmac.digest(salted, b"Server Key", "sha256"),
+        hashlib.new(hash_name, client_key).digest(),
+        hmac.digest(salted, b"Server Key", hash_name),
     )
-    return TokenEntry(principal, tuple(groups), digest_of(token), expires_at, verifier)
 
 
 class Tokens:
@@ -204,7 +218,7 @@ def _entry(said: Any) -> TokenEntry:
         tuple(groups),
         digest,
         None if expires_at is None else WallMs(expires_at),
-        _verifier(said["scram_sha_256"]),
+        tuple(_verifier(member, said[member]) for member in _VERIFIERS),
     )
 
 
@@ -214,37 +228,40 @@ def _digest(said: object) -> bytes:
     return bytes.fromhex(said)
 
 
-def _verifier(said: Any) -> ScramVerifier:
+def _verifier(member: str, said: Any) -> ScramVerifier:
+    hash_name = _VERIFIERS[member]
+    size = hashlib.new(hash_name).digest_size
     try:
         iterations = said["iterations"]
         keys = [
             b64decode(said[name], validate=True) for name in ("salt", "stored_key", "server_key")
         ]
     except (KeyError, TypeError, ValueError):
-        raise ValueError("scram_sha_256: it is damaged: make the token anew") from None
+        raise ValueError(f"{member}: it is damaged: make the token anew") from None
     salt, stored_key, server_key = keys
     if (
         type(iterations) is not int
         or not SCRAM_ITERATIONS <= iterations <= 1_000_000
-        or not (len(salt) >= 8 and len(stored_key) == len(server_key) == 32)
+        or not (len(salt) >= 8 and len(stored_key) == len(server_key) == size)
     ):
-        raise ValueError("scram_sha_256: it is damaged: make the token anew")
-    return ScramVerifier(salt, iterations, stored_key, server_key)
+        raise ValueError(f"{member}: it is damaged: make the token anew")
+    return ScramVerifier(hash_name, salt, iterations, stored_key, server_key)
 
 
 def _to_json(entry: TokenEntry) -> Mapping[str, Any]:
-    scram = entry.scram
     said: dict[str, Any] = {
         "principal": entry.principal,
         "groups": list(entry.groups),
         "sha256": entry.digest.hex(),
-        "scram_sha_256": {
-            "salt": b64encode(scram.salt).decode(),
-            "iterations": scram.iterations,
-            "stored_key": b64encode(scram.stored_key).decode(),
-            "server_key": b64encode(scram.server_key).decode(),
-        },
     }
+    for member, hash_name in _VERIFIERS.items():
+        verifier = entry.verifier(hash_name)
+        said[member] = {
+            "salt": b64encode(verifier.salt).decode(),
+            "iterations": verifier.iterations,
+            "stored_key": b64encode(verifier.stored_key).decode(),
+            "server_key": b64encode(verifier.server_key).decode(),
+        }
     if entry.expires_at is not None:
         said["expires_at"] = entry.expires_at
     return said

@@ -34,6 +34,7 @@ def test_all_tokens_of_a_principal_have_one_salt(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     for name in ("alice", "bob", "alice"):
         add_token(path, name)
-    salts = [entry.scram.salt for entry in read_tokens(path)]
+    salts = [{verifier.salt for verifier in entry.scram} for entry in read_tokens(path)]
+    assert [*map(len, salts)] == [1, 1, 1]
     assert salts[0] == salts[2]
     assert salts[0] != salts[1]

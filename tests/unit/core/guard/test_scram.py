@@ -6,7 +6,7 @@ import pytest
 
 from millrace.core.guard.identity import RefusedCredentialError
 from millrace.core.guard.scram import MESSAGE_BYTES_MAX, ScramExchange
-from millrace.core.guard.token_file import ScramVerifier, TokenEntry, new_entry
+from millrace.core.guard.token_file import SCRAM_HASHES, TokenEntry, new_entry, new_verifier
 from millrace.core.ids import WallMs
 
 SECRET = b"s" * 32
@@ -16,14 +16,16 @@ SALT = b"0123456789abcdef"
 ENTRY = new_entry(TOKEN, "alice", [], None, SALT)
 
 
-def proof(password: str, challenge: bytes, bare: str, unproved: str) -> bytes:
+def proof(
+    password: str, challenge: bytes, bare: str, unproved: str, hash_name: str = "sha256"
+) -> bytes:
     """Return the end of a client's side (RFC 5802, section 3)."""
     said = dict(part.split("=", 1) for part in challenge.decode().split(","))
     salt, iterations = base64.b64decode(said["s"]), int(said["i"])
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", hash_name)
     signed = f"{bare},{challenge.decode()},{unproved}".encode()
-    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    signature = hmac.digest(hashlib.new(hash_name, client_key).digest(), signed, hash_name)
     xored = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     return f"{unproved},p={base64.b64encode(xored).decode()}".encode()
 
@@ -35,26 +37,19 @@ def log_in(
     bare: str = "n=alice,r=abc",
     header: str = "n,,",
     unproved: str = "",
+    hash_name: str = "sha256",
 ) -> tuple[TokenEntry, bytes]:
-    exchange = ScramExchange((header + bare).encode(), "xyz")
+    exchange = ScramExchange((header + bare).encode(), "xyz", hash_name)
     challenge = exchange.challenge(entries, SECRET)
     binding = base64.b64encode(header.encode()).decode()
     unproved = unproved or f"c={binding},r=abcxyz"
-    return exchange.finish(proof(password, challenge, bare, unproved))
+    return exchange.finish(proof(password, challenge, bare, unproved, hash_name))
 
 
 def test_the_example_of_the_standard() -> None:
     """RFC 7677, section 3."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    verifier = ScramVerifier(
-        salt,
-        4096,
-        hashlib.sha256(client_key).digest(),
-        hmac.digest(salted, b"Server Key", "sha256"),
-    )
-    entry = TokenEntry("user", (), b"", None, verifier)
+    entry = TokenEntry("user", (), b"", None, (new_verifier("sha256", "pencil", salt),))
     exchange = ScramExchange(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     assert exchange.name == "user"
     assert exchange.challenge([entry], SECRET) == (
@@ -68,9 +63,14 @@ def test_the_example_of_the_standard() -> None:
     assert said == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-def test_a_token_is_the_password() -> None:
-    entry, _ = log_in(TOKEN, [ENTRY])
+@pytest.mark.parametrize("hash_name", SCRAM_HASHES)
+def test_a_token_is_the_password(hash_name: str) -> None:
+    entry, said = log_in(TOKEN, [ENTRY], hash_name=hash_name)
     assert entry is ENTRY
+    size = hashlib.new(hash_name).digest_size
+    assert len(base64.b64decode(said.removeprefix(b"v="))) == size
+    with pytest.raises(RefusedCredentialError, match="none of 'alice'"):
+        log_in(OTHER, [ENTRY], hash_name=hash_name)
 
 
 @pytest.mark.parametrize("password", [TOKEN, OTHER])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from millrace.core.errors import InvalidConfigError
 from millrace.core.guard.token_file import (
+    SCRAM_HASHES,
     SCRAM_ITERATIONS,
     TOKEN_CHARACTERS_MAX,
     TOKENS_MAX,
@@ -48,17 +49,18 @@ def test_the_file_has_no_token() -> None:
     assert TOKEN not in repr(entry())
 
 
-def test_the_verifier_is_that_of_rfc_5802() -> None:
-    scram = entry().scram
+@pytest.mark.parametrize("hash_name", SCRAM_HASHES)
+def test_the_verifier_is_that_of_rfc_5802(hash_name: str) -> None:
+    scram = entry().verifier(hash_name)
     assert scram.iterations == SCRAM_ITERATIONS
-    salted = hashlib.pbkdf2_hmac("sha256", TOKEN.encode(), SALT, scram.iterations)
+    salted = hashlib.pbkdf2_hmac(hash_name, TOKEN.encode(), SALT, scram.iterations)
     message = b"n=alice,r=abc,r=abcdef,s=,i=4096,c=biws,r=abcdef"
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    signature = hmac.digest(scram.stored_key, message, "sha256")
+    client_key = hmac.digest(salted, b"Client Key", hash_name)
+    signature = hmac.digest(scram.stored_key, message, hash_name)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     recovered = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-    assert hashlib.sha256(recovered).digest() == scram.stored_key
-    assert hmac.digest(salted, b"Server Key", "sha256") == scram.server_key
+    assert hashlib.new(hash_name, recovered).digest() == scram.stored_key
+    assert hmac.digest(salted, b"Server Key", hash_name) == scram.server_key
 
 
 def test_a_principal_may_have_two_tokens() -> None:
