@@ -346,7 +346,12 @@ class KafkaConsumer:
                 is_mine = where is not None and self._positions.get(where.number) is where
                 if where is None or not is_mine or where.offset != offsets[where.number]:
                     continue
-                self._on_told(where, told, broker_id, topic)
+                no_zstd = told.error_code == Code.UNSUPPORTED_COMPRESSION_TYPE
+                if no_zstd and request.version < _ZSTD_SINCE:
+                    self._version = _ZSTD_SINCE
+                    self._sessions.clear()
+                else:
+                    self._on_told(where, told, broker_id, topic)
 
     def _asked(self, where: _Position) -> tuple[int, int, int]:
         """Return what is asked of a partition: offset, the leader's epoch, the last one's."""
@@ -416,10 +421,6 @@ class KafkaConsumer:
                 self._put_off([where])
             else:
                 where.error = OffsetOutOfRangeError(f"{name} has no offset {where.offset}")
-            return
-        if code == Code.UNSUPPORTED_COMPRESSION_TYPE and self._version < _ZSTD_SINCE:
-            self._version = _ZSTD_SINCE
-            self._sessions.clear()
             return
         if code in _LATER:
             self._wants_metadata = True
