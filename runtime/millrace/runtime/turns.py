@@ -3,13 +3,15 @@
 Work with many entries yields before each of them. All long work together has one slice in each turn
 of the loop. A task that waited for a slice has all of it, however many entries that are; the next
 one is for whoever has waited longest. So a hundred large requests delay the loop no longer than one
-does, and work without end, such as a connection that sends requests faster than they are answered,
-has its share of the time and no more. The first few entries of each work are done at once, and so
-are messages of ordinary size: small work does not wait.
+does. Work without end, such as connections that send requests faster than they are answered, names
+its owner, a client: owners take turns, a slice each, however many connections they have. The first
+few entries of each work are done at once, and so are messages of ordinary size: small work does not
+wait.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Hashable
 from typing import Any, Final
 
 from millrace.runtime import host
@@ -28,9 +30,9 @@ class Turns:
     def __init__(self) -> None:
         self._until: float | None = None  # Of this turn's slice, once it has begun.
         self._holder: asyncio.Task[Any] | None = None  # Who began it.
-        # Who has waited longest is first. While anybody waits, a slice goes on, or the first one is
-        # told to begin the next.
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        # By owner; whose turn is next is first, and who has waited longest is the first of each.
+        # While anybody waits, a slice goes on, or the first one is told to begin the next.
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
 
     def work(self) -> "Work":
         """Begin something that may become long."""
@@ -41,40 +43,51 @@ class Turns:
         if message_bytes > FREE_BYTES:
             await self.next_slice()
 
-    async def next_slice(self) -> None:
+    async def next_slice(self, owner: Hashable = None) -> None:
         """Return when there is time for an entry: at once, unless the slice is over or another's.
 
         It is another's only while somebody waits: otherwise all share what is left of it.
+
+        Args:
+            owner: who waits in turn with other owners, whatever else waits for it; None: only this.
         """
         task = asyncio.current_task()
         is_over = self._until is not None and host.monotonic_s() >= self._until
         if is_over or (self._waiting and self._holder is not task):
-            await self._wait()
+            await self._wait(owner)
         if self._until is None:
             self._until, self._holder = host.monotonic_s() + SLICE_SECONDS, task
             asyncio.get_running_loop().call_soon(self._end)
             self._tell_first()  # In the next turn: then this slice has ended.
 
-    async def _wait(self) -> None:
+    async def _wait(self, owner: Hashable) -> None:
         """Return when the next slice is this task's."""
         told = asyncio.get_running_loop().create_future()
-        self._waiting.append(told)
+        owner = told if owner is None else owner
+        self._waiting.setdefault(owner, deque()).append(told)
         try:
             await told
         except asyncio.CancelledError:
-            self._waiting.remove(told)
+            self._waiting[owner].remove(told)
+            if not self._waiting[owner]:
+                del self._waiting[owner]
             if self._until is None:  # It may have been told.
                 self._tell_first()
             raise
-        self._waiting.remove(told)
+        others = self._waiting.pop(owner)
+        others.remove(told)
+        if others:
+            self._waiting[owner] = others  # Behind the other owners.
 
     def _end(self) -> None:
         self._until = self._holder = None
         self._tell_first()
 
     def _tell_first(self) -> None:
-        if self._waiting and not self._waiting[0].done():
-            self._waiting[0].set_result(None)
+        if self._waiting:
+            first = next(iter(self._waiting.values()))[0]
+            if not first.done():
+                first.set_result(None)
 
 
 class Work:

@@ -120,6 +120,30 @@ async def test_who_is_given_up_when_its_slice_was_about_to_begin_holds_up_nobody
     assert ended == [0, 2]
 
 
+async def test_an_owner_of_much_work_without_end_has_one_turn_among_the_owners() -> None:
+    turns = Turns()
+
+    async def endless() -> None:
+        while True:
+            await turns.next_slice("busy")
+            busy()
+
+    working = [asyncio.create_task(endless()) for _ in range(50)]
+    await asyncio.sleep(0.02)
+    for owner in ("other", None):
+        waiting = asyncio.create_task(turns.next_slice(owner))
+        for _ in range(6):
+            await asyncio.sleep(0)  # One turn.
+        assert waiting.done()
+    for task in working[1:]:
+        task.cancel()
+    async with asyncio.timeout(10):
+        for _ in range(20):
+            await turns.next_slice("busy")
+            busy()
+    working[0].cancel()
+
+
 async def test_work_that_is_given_up_holds_up_nobody() -> None:
     turns = Turns()
 

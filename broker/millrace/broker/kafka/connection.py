@@ -13,7 +13,7 @@ ends, and the log says why.
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -185,7 +185,7 @@ class KafkaConnection(ServedConnection):
                         self._released(len(payload))
                         continue
                     await self._serve(payload, counted)
-                    await self._server.turns.next_slice()
+                    await self._server.turns.next_slice(self._owner)
         finally:
             self._running = None
             self._forget()
@@ -270,13 +270,18 @@ class KafkaConnection(ServedConnection):
                 await self._serve(payload, counted)
                 taken += 1
                 if not taken % _TAKEN_AT_ONCE:
-                    await self._server.turns.next_slice()
+                    await self._server.turns.next_slice(self._owner)
                 self._go_on_reading()
         if self.is_closed:
             await self._take_rest()
             return
         self._running = None
         self.close()
+
+    @property
+    def _owner(self) -> Hashable:
+        """As whom it takes turns."""
+        return self.host if self._caller is None else self._caller.owner
 
     @property
     def _is_over(self) -> bool:

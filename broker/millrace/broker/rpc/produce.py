@@ -291,7 +291,8 @@ class _ProduceStream:
                 await service.memory.take(size, self._memory)
             taken += 1
             if not taken % _TAKEN_AT_ONCE:
-                await service.turns.next_slice()  # Many that came at once leave others their turn.
+                # Many that came at once leave others their turn.
+                await service.turns.next_slice(self._caller.owner)
             self._in_check += 1
             if self._in_check > 1 or not self._check_here(message, size, begun):
                 done = partial(self._on_checked, size, begun)
