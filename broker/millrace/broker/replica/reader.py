@@ -5,12 +5,15 @@ the only cache of records. What was read last is kept: when the next follower as
 which is the usual case, its answer is made of the same buffer.
 
 Each log directory has threads of its own: a disk that hangs blocks only the reads of that disk.
+Their readers take turns: one with many reads to wait for does not hold up the others (`of`).
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import cycle
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -24,6 +27,14 @@ _FEW_BYTES: Final = 16 << 10
 
 Read = tuple[PartitionLog, ReadPlan]
 """A log and the plan of a read."""
+
+
+@dataclass(slots=True)
+class _Last:
+    """What was read last."""
+
+    plans: list[ReadPlan] = field(default_factory=list)
+    found: list[Buffer | MillraceError] = field(default_factory=list)
 
 
 class LogReader:
@@ -41,7 +52,14 @@ class LogReader:
         self._workers: list[Worker] = []
         self._next: dict[str, Iterator[Worker]] = {}
         self._bytes_max = buffer_bytes
-        self._last: tuple[list[ReadPlan], list[Buffer | MillraceError]] = ([], [])
+        self._last = _Last()
+        self._owner: Hashable = None
+
+    def of(self, owner: Hashable) -> Self:
+        """Return the same reader, for an owner that takes turns on the threads with others."""
+        own = copy.copy(self)  # It shares what the other one has.
+        own._owner = owner
+        return own
 
     def read_cached(self, reads: Sequence[Read]) -> list[Buffer | MillraceError] | None:
         """Read from the page cache, or return None when something would block.
@@ -49,9 +67,9 @@ class LogReader:
         The buffers are not written to any more.
         """
         plans = [plan for _, plan in reads]
-        read_before, found = self._last
-        if plans == read_before:  # Segments only grow: a replacement is another object.
-            return found
+        last = self._last
+        if plans == last.plans:  # Segments only grow: a replacement is another object.
+            return last.found
         size = sum([plan.length for plan in plans])
         if size > self._bytes_max:
             return None
@@ -69,7 +87,7 @@ class LogReader:
                 return None  # The thread will get the error, too, and handle it.
             views.append(view)
             at = end
-        self._last = plans, views
+        last.plans, last.found = plans, views
         return views
 
     async def read(self, reads: Sequence[Read]) -> list[Buffer | MillraceError]:
@@ -91,7 +109,7 @@ class LogReader:
             ]
             self._workers += workers
             self._next[log_dir] = cycle(workers)
-        return next(self._next[log_dir]).call(job, *args)
+        return next(self._next[log_dir]).call(job, *args, owner=self._owner)
 
     def close(self) -> None:
         """End the threads."""

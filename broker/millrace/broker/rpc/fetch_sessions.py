@@ -183,6 +183,7 @@ class FetchStream:
         self._pause_ms = 0  # Pause of followers that have got enough for now.
         self._ended = asyncio.Event()
         self._caller = caller
+        self._log_reader = service.reader.of(caller.owner)
         self._topics = caller.on_topics(Operation.CONSUME, service.topics.of)
 
     async def run(self) -> None:
@@ -492,7 +493,7 @@ class FetchStream:
                 self._pause_ms = found.pause_ms
                 return None
             return Plan(position, partition, ending=None if isinstance(found, AtEnd) else found)
-        offset, log_reader = position.fetch_offset, self._service.reader
+        offset, log_reader = position.fetch_offset, self._log_reader
         bytes_max = room.max_bytes(position)
         read = await find_batches(log_reader, log, offset, bytes_max, found)
         if read is None:
@@ -530,10 +531,10 @@ class FetchStream:
         ]
         metrics = self._service.metrics.requests
         begun, begun_s = self._thread_time_ns(), host.monotonic_s()
-        batches = self._service.reader.read_cached(reads)
+        batches = self._log_reader.read_cached(reads)
         if batches is None:
             metrics.fetch_disk_reads.inc()
-            batches = await self._service.reader.read(reads)
+            batches = await self._log_reader.read(reads)
             begun = self._thread_time_ns()  # The loop has done other work meanwhile.
         if reads:
             metrics.fetch_read.observe(host.monotonic_s() - begun_s)

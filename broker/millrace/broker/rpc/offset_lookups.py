@@ -77,16 +77,18 @@ class OffsetLookups:
             await self._wait(request)
         offsets = []
         read_committed = _reads_committed(request)
+        reader = self._reader.of(caller.owner)
         work = self._turns.work()
         for query in request.partitions:
             await work.give_way()
             try:
                 check_topic(allowed, TopicId(query.topic_partition.topic_id))
-                offsets.append(await self._list_offset(query, read_committed=read_committed))
+                found = await self._list_offset(query, reader, read_committed=read_committed)
+                offsets.append(found)
             except MillraceError as error:
                 self._note_damage(query.topic_partition, error)
-                found = self._error(query.topic_partition, error)
-                offsets.append(pb.ListedOffset(error=found, offset=-1, timestamp=-1))
+                refused = self._error(query.topic_partition, error)
+                offsets.append(pb.ListedOffset(error=refused, offset=-1, timestamp=-1))
         return pb.ListOffsetsResponse(offsets=offsets)
 
     async def _wait(self, request: pb.ListOffsetsRequest) -> None:
@@ -119,7 +121,7 @@ class OffsetLookups:
         return wire_error(self._partitions, error, topic_partition, self._listener)
 
     async def _list_offset(
-        self, query: pb.ListOffsetsPartition, *, read_committed: bool
+        self, query: pb.ListOffsetsPartition, reader: LogReader, *, read_committed: bool
     ) -> pb.ListedOffset:
         partition = self._partitions.get(_checked(query.topic_partition))
         leader, log = partition.leader, partition.log
@@ -135,16 +137,16 @@ class OffsetLookups:
             case "latest" | "latest_after":
                 offset = end
             case "max_timestamp":
-                offset, timestamp = await self._look_up(
-                    log, log.reader.offset_of_largest_timestamp, end
+                offset, timestamp = await _look_up(
+                    reader, log, log.reader.offset_of_largest_timestamp, end
                 )
             case "timestamp":
-                offset, timestamp = await self._look_up(
-                    log, log.reader.offset_for_timestamp, WallMs(query.timestamp), end
+                offset, timestamp = await _look_up(
+                    reader, log, log.reader.offset_for_timestamp, WallMs(query.timestamp), end
                 )
             case "bytes_after":
                 start = Offset(query.bytes_after.offset)
-                offset = await self._reader.call(
+                offset = await reader.call(
                     log.log_dir_of(start),
                     log.reader.offset_after_bytes,
                     start,
@@ -160,14 +162,6 @@ class OffsetLookups:
             timestamp=timestamp,
             leader_epoch=log.leader_epochs.epoch_of(offset),
         )
-
-    async def _look_up(
-        self, log: PartitionLog, search: Callable[..., TimestampedOffset | None], *args: int
-    ) -> TimestampedOffset:
-        # On a thread of the disk with the oldest segments, which may all be read.
-        log_dir = log.log_dir_of(log.log_start_offset)
-        found = await self._reader.call(log_dir, search, *args)
-        return found or TimestampedOffset(UNKNOWN_OFFSET, NO_TIMESTAMP)
 
     async def offsets_for_leader_epoch(
         self, request: pb.OffsetsForLeaderEpochRequest, caller: GuardedCaller
@@ -231,6 +225,18 @@ def _all_seen(allowed: TopicAccess | None, queries: Iterable[pb.ListOffsetsParti
     return allowed is None or not any(
         allowed.refusal(TopicId(query.topic_partition.topic_id)) for query in queries
     )
+
+
+async def _look_up(
+    reader: LogReader,
+    log: PartitionLog,
+    search: Callable[..., TimestampedOffset | None],
+    *args: int,
+) -> TimestampedOffset:
+    # On a thread of the disk with the oldest segments, which may all be read.
+    log_dir = log.log_dir_of(log.log_start_offset)
+    found = await reader.call(log_dir, search, *args)
+    return found or TimestampedOffset(UNKNOWN_OFFSET, NO_TIMESTAMP)
 
 
 def _reads_committed(request: pb.ListOffsetsRequest) -> bool:

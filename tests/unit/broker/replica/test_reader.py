@@ -103,3 +103,25 @@ async def test_a_disk_that_hangs_keeps_no_reads_of_another_waiting() -> None:
     finally:
         first.answers.set()
         await asyncio.to_thread(reader.close)
+
+
+async def test_readers_of_one_disk_take_turns_whatever_one_of_them_waits_for() -> None:
+    disk: Any = Disk("/0", b"abcdef")
+    reader = LogReader(Mailbox(asyncio.get_running_loop()), threads=1, buffer_bytes=10)
+    ended: list[str] = []
+
+    async def read(owner: str) -> None:
+        await reader.of(owner).read([(disk, ReadPlan(disk, 0, 1, Offset(0)))])
+        ended.append(owner)
+
+    try:
+        busy = [asyncio.create_task(read("busy")) for _ in range(20)]
+        await asyncio.sleep(0)  # They have begun.
+        other = asyncio.create_task(read("other"))
+        await asyncio.sleep(0)
+        disk.answers.set()
+        await asyncio.gather(*busy, other)
+        assert ended.index("other") <= 2
+    finally:
+        disk.answers.set()
+        await asyncio.to_thread(reader.close)

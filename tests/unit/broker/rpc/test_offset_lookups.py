@@ -55,6 +55,7 @@ def lookups_of(partition: Partition) -> OffsetLookups:
 
     held: Any = SimpleNamespace(get=lambda _: partition, find=lambda _: partition, image=None)
     reader: Any = SimpleNamespace(call=call)
+    reader.of = lambda owner: reader
     return OffsetLookups(held, reader, Turns(), wait_ms_max=60_000, listener=Listener.CLIENTS)
 
 

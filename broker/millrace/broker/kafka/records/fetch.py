@@ -158,7 +158,8 @@ class FetchRequests:
         """Return what is known of a caller; its throttle is to be closed."""
         throttle = self._quotas.throttle(QuotaKind.FETCH, caller, lambda: None)
         throttle.begin()
-        return Client(caller, caller.on_topics(Operation.CONSUME, self._ids.of), throttle)
+        topics = caller.on_topics(Operation.CONSUME, self._ids.of)
+        return Client(caller, topics, throttle, self.parts.reader.of(caller.owner))
 
     def endpoints(self, answers: Iterable[PartitionAnswer]) -> list[Endpoint]:
         """Return where the leaders are reached that answers name (KIP-951)."""

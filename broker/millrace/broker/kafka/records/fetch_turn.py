@@ -100,11 +100,13 @@ class Client:
         caller: who it is.
         topics: which topics it may read; None: there is no guard.
         throttle: what it owes.
+        reader: of logs, in turn with other callers.
     """
 
     caller: GuardedCaller
     topics: TopicAccess | None
     throttle: Throttle
+    reader: LogReader
 
 
 class Following:
@@ -275,10 +277,10 @@ class FetchTurn:
             assert not isinstance(found, Pause)  # Consumers have no pauses.
             return Plan(position, partition, ending=None if isinstance(found, AtEnd) else found)
         offset = position.fetch_offset
-        read = await find_batches(parts.reader, log, offset, room.max_bytes(position), found)
+        read = await find_batches(self._client.reader, log, offset, room.max_bytes(position), found)
         if read is None or not reader.read_committed:
             return Plan(position, partition, read)
-        aborted = await find_aborted(parts.reader, log, offset, read)
+        aborted = await find_aborted(self._client.reader, log, offset, read)
         return Plan(position, partition, read, aborted=aborted)
 
     def _waits_for_leader(self, asked: Asked, partition: Partition) -> bool:
@@ -349,10 +351,10 @@ class FetchTurn:
         plans = list(self._plans.values())
         reads = [(plan.partition.log, plan.read) for plan in plans if plan.read is not None]
         begun_s = host.monotonic_s()
-        batches = parts.reader.read_cached(reads)
+        batches = self._client.reader.read_cached(reads)
         if batches is None:
             parts.metrics.requests.fetch_disk_reads.inc()
-            batches = await parts.reader.read(reads)
+            batches = await self._client.reader.read(reads)
         if reads:
             parts.metrics.requests.fetch_read.observe(host.monotonic_s() - begun_s)
         answers = list(self._refused.values())
@@ -421,7 +423,7 @@ class FetchTurn:
         except MillraceError:
             # Says whether it is the log that is damaged.
             assert plan.read is not None
-            reader = self._parts.reader
+            reader = self._client.reader
             await reader.call(plan.read.segment.log_dir, partition.log.reader.verify, plan.read)
             raise
 
