@@ -82,7 +82,7 @@ class Worker:
         """Create a connector, and wait until it runs."""
 
         def is_taken() -> bool:
-            # While its workers take their parts anew it refuses for a moment.
+            # It refuses for a moment while its workers share their tasks again.
             with suppress(UnexpectedError):
                 self.ask(f"/connectors/{name}/config", "PUT", settings)
                 return True

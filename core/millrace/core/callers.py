@@ -42,7 +42,7 @@ class Caller:
     def owner(self) -> tuple[bool, str]:
         """Return as whom it counts where each may have a share.
 
-        A client id proves nothing: who has no principal is known by its host alone.
+        A client id proves nothing. A caller without a principal counts as its host.
         """
         is_known = self.principal != ANONYMOUS
         return is_known, self.principal if is_known else self.address.rpartition(":")[0]

@@ -1,11 +1,11 @@
 """Long work on the event loop, a slice at a time, so that other work goes on in between.
 
 Work with many entries yields before each of them. All long work together has one slice in each turn
-of the loop. A task that waited for a slice has all of it, however many entries that are; the next
-one is for whoever has waited longest. So a hundred large requests delay the loop no longer than one
-does. Work without end, such as connections that send requests faster than they are answered, names
-its owner, a client: owners take turns, a slice each, however many connections they have. The first
-few entries of each work are done at once, and so are messages of ordinary size: small work does not
+of the loop. A task that waited for a slice has all of it. The task that has waited longest gets the
+next one. So a hundred large requests delay the loop no longer than one does. Some work never ends:
+a connection may send requests faster than they are answered. Such work names its owner, a client.
+Owners take turns, a slice each, and the number of their connections does not count. The first few
+entries of each work are done at once, and so are messages of ordinary size: small work does not
 wait.
 """
 
@@ -30,8 +30,8 @@ class Turns:
     def __init__(self) -> None:
         self._until: float | None = None  # Of this turn's slice, once it has begun.
         self._holder: asyncio.Task[Any] | None = None  # Who began it.
-        # By owner; whose turn is next is first, and who has waited longest is the first of each.
-        # While anybody waits, a slice goes on, or the first one is told to begin the next.
+        # By owner. The first owner has the next turn; its task that has waited longest is first.
+        # While anybody waits, a slice goes on, or the first task is told to begin the next.
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
 
     def work(self) -> "Work":
@@ -49,7 +49,7 @@ class Turns:
         It is another's only while somebody waits: otherwise all share what is left of it.
 
         Args:
-            owner: who waits in turn with other owners, whatever else waits for it; None: only this.
+            owner: it takes turns with other owners; None: this task is its own owner.
         """
         task = asyncio.current_task()
         is_over = self._until is not None and host.monotonic_s() >= self._until

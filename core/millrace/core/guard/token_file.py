@@ -198,7 +198,7 @@ def _entry(said: Any) -> TokenEntry:
     if unknown := set(said) - _MEMBERS:
         raise ValueError(f"{told(min(unknown))!r} is nothing that a token has")
     if missing := _MEMBERS - {"expires_at", "groups"} - set(said):
-        raise ValueError(f"{min(missing)!r} is missing: make the token anew")
+        raise ValueError(f"{min(missing)!r} is missing: make a new token")
     principal, groups = said["principal"], said.get("groups", [])
     if not isinstance(principal, str):
         raise ValueError("principal: a text is wanted")
@@ -237,14 +237,14 @@ def _verifier(member: str, said: Any) -> ScramVerifier:
             b64decode(said[name], validate=True) for name in ("salt", "stored_key", "server_key")
         ]
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{member}: it is damaged: make the token anew") from None
+        raise ValueError(f"{member}: it is damaged: make a new token") from None
     salt, stored_key, server_key = keys
     if (
         type(iterations) is not int
         or not SCRAM_ITERATIONS <= iterations <= 1_000_000
         or not (len(salt) >= 8 and len(stored_key) == len(server_key) == size)
     ):
-        raise ValueError(f"{member}: it is damaged: make the token anew")
+        raise ValueError(f"{member}: it is damaged: make a new token")
     return ScramVerifier(hash_name, salt, iterations, stored_key, server_key)
 
 

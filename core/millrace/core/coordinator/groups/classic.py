@@ -90,7 +90,7 @@ class ClassicGroups:
             self._stored.pop(record.group, None)
             group = self._groups.get(record.group)
             if group is not None and group.state is State.EMPTY:
-                # Ids that were given out go with it: who joins with one is told to join anew.
+                # The ids that it gave out go, too. A client that joins with one has to join again.
                 del self._groups[record.group]
                 self._members -= group.size
                 self._bytes -= self._sizes.pop(record.group, 0)

@@ -300,7 +300,7 @@ def test_others_than_members_do_not_commit_to_a_group_of_kafka() -> None:
 
 
 def test_an_id_that_was_given_out_holds_no_group() -> None:
-    """KIP-394: its client may be gone. As in Kafka it is told to join anew."""
+    """KIP-394: its client may be gone. As in Kafka it has to join again."""
     kept = kafka("g")
     classic = kept.machine.classic
 
