@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 from tests.suites.command_lines import Bench, Check, CheckedSuite, UnexpectedError
 from tests.suites.connect_worker import WAIT_S, Worker, libraries, running_worker, until
+from tests.suites.whole_topic import messages_of
 
 LINES = 200
 PARTS = 10
@@ -258,22 +259,8 @@ def _consumer(bench: Bench) -> Any:
 
 def _committed(bench: Bench, topic: str = "") -> list[str]:
     """Return the values of a topic that are committed now."""
-    topic = topic or bench.topic
-    consumer = _consumer(bench)
-    found = consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, 0) for number in found])
-    values: list[str] = []
-    ended = 0
-    while ended < len(found):
-        message = consumer.poll(WAIT_S)
-        if message is None:
-            raise UnexpectedError(f"nothing came of {topic}")
-        if message.error():
-            ended += 1  # The end of a partition.
-        else:
-            values.append(message.value().decode())
-    consumer.close()
-    return values
+    messages = messages_of(_consumer(bench), topic or bench.topic, WAIT_S)
+    return [message.value().decode() for message in messages]
 
 
 def _end(bench: Bench, partition: int) -> int:

@@ -17,6 +17,7 @@ from tests.suites import targets
 from tests.suites.command_lines import Bench, Check, CheckedSuite, UnexpectedError
 from tests.suites.connect_worker import WAIT_S, libraries, running_worker, until
 from tests.suites.suite import Target
+from tests.suites.whole_topic import messages_of
 
 ARTIFACTS = ("connect-runtime", "connect-json", "connect-mirror-client", "connect-mirror")
 CONNECTORS = {"source": "MirrorSourceConnector", "checkpoint": "MirrorCheckpointConnector"}
@@ -145,23 +146,8 @@ def _record(message: Any) -> _Record:
 
 def _all(target: Target, topic: str) -> list[_Record]:
     """Return a topic's records, a partition after another; none where there is no such topic."""
-    consumer = _consumer(target, "looks")
-    found: list[_Record] = []
-    try:
-        partitions = consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        ended = 0
-        while ended < len(partitions):
-            message = consumer.poll(WAIT_S)
-            if message is None:
-                raise UnexpectedError(f"nothing came of {topic}")
-            if message.error():
-                ended += 1  # The end of a partition.
-            else:
-                found.append(_record(message))
-    finally:
-        consumer.close()
-    return sorted(found, key=lambda record: record[0])
+    messages = messages_of(_consumer(target, "looks"), topic, WAIT_S)
+    return sorted(map(_record, messages), key=lambda record: record[0])
 
 
 def _read(target: Target, topic: str, group: str, count: int) -> list[_Record]:
