@@ -217,18 +217,18 @@ def run_out_of_descriptors(scene: Scene) -> str:
     leader = scene.leader(scene.key())
     limits = resource.prlimit(leader.pid, resource.RLIMIT_NOFILE)
     logged = leader.log_size()
-    used = leader.descriptors()
-    resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+    free = leader.first_free_descriptor()
+    resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, (free, limits[1]))
     try:
-        # Closed connections free their descriptors. So the limit follows the open ones, and one
-        # more client exceeds it.
+        # Closed connections free their descriptors. So the limit follows the first one that is
+        # free, and one more client exceeds it.
         leader.host.reset_connections()
         deadline = time.monotonic() + SEEN_SECONDS_MAX
         while "Too many open files" not in leader.logged_since(logged):
             if time.monotonic() > deadline:
                 raise NotSeenError("nothing was refused for want of a descriptor")
-            used = min(used, leader.descriptors())
-            resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+            free = min(free, leader.first_free_descriptor())
+            resource.prlimit(leader.pid, resource.RLIMIT_NOFILE, (free, limits[1]))
             with (
                 suppress(OSError),
                 socket.create_connection(

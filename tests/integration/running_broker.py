@@ -1,5 +1,6 @@
 """A real broker in a process of its own, started through the command line, on any free ports."""
 
+import itertools
 import json
 import os
 import select
@@ -280,6 +281,12 @@ class RunningBroker:
     def descriptors(self) -> int:
         """Return how many files and connections it has open."""
         return len(self._open_files())
+
+    def first_free_descriptor(self) -> int:
+        """Return the number that the next file or connection gets: a process may have none that is
+        not below RLIMIT_NOFILE."""
+        taken = set(map(int, os.listdir(f"/proc/{self.pid}/fd")))
+        return next(number for number in itertools.count() if number not in taken)
 
     def descriptors_beside_logs(self) -> int:
         """Likewise, but for each log file once: there are as many as records are kept.
