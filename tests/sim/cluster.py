@@ -42,8 +42,10 @@ from tests.sim.coordination import BlockingStore, SimulatedStore, StoreWeather
 from tests.sim.explorers import AdminExplorer, ConsumerExplorer, WriterExplorer
 from tests.sim.faults import FAMILIES, MOVE_CUT, TIER_CHANGE, Family
 from tests.sim.invariants import Invariants
+from tests.sim.kafka.administrator import KafkaAdministrator
 from tests.sim.kafka.copier import KafkaCopier
 from tests.sim.kafka.members import KafkaMember
+from tests.sim.kafka.replica_administrator import ReplicaAdministrator
 from tests.sim.log_witness import LogWitness
 from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
 from tests.sim.members import GroupMember, GroupPlan, Observer
@@ -112,7 +114,7 @@ _LOOKS_EVERY_US: Final = 80 * MILLISECOND
 _WAIT_MAX: Final = 5 * SECOND
 """How long an acknowledgement may take in quiet."""
 _FINAL_US: Final = 90 * SECOND
-Transacting = TransactionalWriter | Application | Copier
+Transacting = TransactionalWriter | Application | Copier | KafkaAdministrator
 _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
 _UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
 _IN_SYNC_US: Final = 15 * SECOND
@@ -146,6 +148,7 @@ class TopicPlan:
         asks_ends: whether a client asks for its end offsets.
         keeps_positions: whether a client commits positions in it.
         is_explored: whether clients call their whole interface on it.
+        is_administered: whether administrators work there by Kafka's protocol, if it is served.
         group: the members of a consumer group that reads it; None: there are none.
         transactions: what writers of transactions do; None: there are none.
         application: what an application of several processes does; None: there is none.
@@ -167,6 +170,7 @@ class TopicPlan:
     asks_ends: bool = False
     keeps_positions: bool = False
     is_explored: bool = False
+    is_administered: bool = False
     group: GroupPlan | None = None
     transactions: TransactionPlan | None = None
     application: ApplicationPlan | None = None
@@ -228,7 +232,7 @@ class SimulatedCluster:
         states: the latest stored state of every partition.
         stored_topics: the topics that have clients, likewise.
         stored_deleted: the deleted topics that can be brought back, likewise.
-        stored_names: the names of all topics, likewise.
+        stored_all: all topics, likewise.
         stored_cluster: the cluster's state, likewise; None before the first.
         deleted: topics that were deleted, as stored, and are not to come back.
     """
@@ -251,7 +255,7 @@ class SimulatedCluster:
         self.states: dict[TopicPartition, PartitionState] = {}
         self.stored_topics: dict[TopicId, Topic] = {}
         self.stored_deleted: dict[TopicId, DeletedTopic] = {}
-        self.stored_names: dict[TopicId, str] = {}
+        self.stored_all: dict[TopicId, Topic] = {}
         self.stored_cluster: ClusterState | None = None
         self.deleted: dict[TopicId, None] = {}
         self._world = world
@@ -346,9 +350,14 @@ class SimulatedCluster:
             for name, node in self.nodes().items()
         )
 
-    def _new_client(self, name: str, *, may_speak_kafka: bool = False) -> ClientMachine:
+    def _new_kafka_client(self, name: str) -> ClientMachine:
+        return self._new_client(name, speaks_kafka=True)
+
+    def _new_client(
+        self, name: str, *, may_speak_kafka: bool = False, speaks_kafka: bool = False
+    ) -> ClientMachine:
         transport = self._drpc.transport(name)
-        speaks_kafka = may_speak_kafka and self._kafka.is_spoken_by(name)
+        speaks_kafka = speaks_kafka or (may_speak_kafka and self._kafka.is_spoken_by(name))
         self._clients[name] = ClientMachine(
             self._world,
             name,
@@ -822,8 +831,8 @@ class SimulatedCluster:
         for topic_id in shard.deletions:
             self._tombstones.setdefault(topic_id, self._world.now)
         for topic_id in (*shard.deletions, *shard.deleted):
-            self.stored_names.pop(topic_id, None)
-        self.stored_names.update({key: str(topic.name) for key, topic in shard.topics.items()})
+            self.stored_all.pop(topic_id, None)
+        self.stored_all.update(shard.topics)
         for deleted in shard.deleted.values():
             for state in deleted.topic.partitions:
                 if state.isr:  # Nothing may be committed (P75).
@@ -908,8 +917,18 @@ class SimulatedCluster:
                 is_calm=self.is_calm,
                 may_be_lost=self._may_lose_positions,
             )
+        if plan.is_administered and self._kafka.is_served:
+            self._begin_administration(topic, site)
         for client in (*topic.writers, *topic.transacting, *topic.readers):
             client.start()
+
+    def _begin_administration(self, topic: _RunningTopic, site: Site) -> None:
+        """Make the administrators that speak Kafka's protocol."""
+        name = f"administrator-{topic.plan.name}"
+        job = Job(name, site, self._new_kafka_client(name), topic.plan.polls_every_us)
+        topic.transacting.append(
+            ReplicaAdministrator(job, may_be_lost=self._may_lose_transactions, stored=self._stored)
+        )
 
     def _begin_transactions(self, topic: _RunningTopic, site: Site) -> None:
         """Make the clients that write transactions into a topic."""
@@ -970,6 +989,10 @@ class SimulatedCluster:
     def _may_lose_positions(self) -> bool:
         return self._had_unclean_internal
 
+    def _stored(self, name: str) -> Topic | None:
+        found = (topic for topic in self.stored_all.values() if str(topic.name) == name)
+        return next(found, None)
+
     def _site(self, topic: _RunningTopic) -> Site:
         return Site(
             self._world,
@@ -983,7 +1006,7 @@ class SimulatedCluster:
             self._newest_epoch,
             lambda partition: self.witness.replicas.committed.get(partition, Offset(0)),
             lambda: topic.is_gone,
-            lambda name: name in self.stored_names.values(),
+            lambda name: self._stored(name) is not None,
             lambda: self._is_quiet,
             lambda: any(machine.disk.is_damaged for machine in self.machines.values()),
             topic.marks,
@@ -1174,6 +1197,8 @@ class BrokerCluster(SimulatedCluster):
         dice = world.random("shape")
         self.brokers = dice.choice((3, 3, 4, 5))
         self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
+        if world.random("administrators").random() < 0.5:
+            self.topics[0] = dataclasses.replace(self.topics[0], is_administered=True)
         if dice.random() < 0.5:
             self.topics.append(disposable_topic(dice))
         if world.random("back").random() < 0.5:

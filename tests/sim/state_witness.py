@@ -59,7 +59,7 @@ class Judged(Protocol):
     @property
     def stored_topics(self) -> Mapping[TopicId, Topic]: ...
     @property
-    def stored_names(self) -> Mapping[TopicId, str]: ...
+    def stored_all(self) -> Mapping[TopicId, Topic]: ...
     @property
     def stored_cluster(self) -> ClusterState | None: ...
     @property
@@ -122,7 +122,7 @@ class StateWitness:
             return
         for topic_id, outcome in zip(request.topic_ids, result, strict=True):
             is_refused = isinstance(outcome, MalformedRequestError | TopicAlreadyExistsError)
-            if is_refused and topic_id in self._cluster.stored_names:
+            if is_refused and topic_id in self._cluster.stored_all:
                 raise Violation(f"a topic is there, and a second request for it gets: {outcome}")
 
     def on_altered(

@@ -104,6 +104,20 @@ class Copying(ScenarioCluster):
     )
 
 
+class Administered(ScenarioCluster):
+    """Administrators of Kafka's beside writers and readers of both kinds."""
+
+    kafka_share = 0.5
+    topics = (
+        TopicPlan(
+            partitions=2,
+            loads=(Load(every_us=2 * _SOON), Load(every_us=2 * _SOON)),
+            polls_every_us=_SOON,
+            is_administered=True,
+        ),
+    )
+
+
 class Classic(ScenarioCluster):
     """A group of Kafka's classic protocol, whose members come and go."""
 
@@ -162,6 +176,9 @@ KAFKA_SCENARIOS: Final[tuple[Scenario, ...]] = (
              mutants=["Kafka's checksum does not know the leader's time"]),
     Scenario("P43: clients of Kafka", "leaders change, and producers of Kafka are new to them",
              Unknown, [*again("F02", 4, 3, 8, 1.5), *again("F16", 5, 6, 4, 5)], seeds=4,
+             quiet_s=15),
+    Scenario("K9", "brokers die, and administrators work by Kafka's protocol", Administered,
+             [*again("F01", 10, 12, 3, 3), *again("F02", 15, 12, 3, 3)], by_day=True, seeds=4,
              quiet_s=15),
     Scenario("K1", "leaders refuse batches for a moment, and take those behind them", Lacking,
              [(3, SLOW_CLIENTS, 20), *again("F01", 4, 4, 5, 2.2)], seeds=3, quiet_s=10,
