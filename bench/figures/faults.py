@@ -5,24 +5,45 @@ A fault counts when its effect was seen: a changed epoch or ISR, a refusal, a re
 starts a new cluster and does each fault of `tests.faults` once; the checkers judge everything that
 the clients saw, and the replicas' files. A round has so many passes that five rounds reach the
 goal. Faults that this machine cannot inject are in `detail`.
+
+All passes take two hours. So the results of each one, good or not, are kept in the cache, and a
+measurement that was stopped goes on after them: while the committed code is the same.
 """
 
+import hashlib
+import json
+import subprocess
 from collections import Counter
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
+from bench.directories import CHECKOUT, cache_directory
 from bench.measure import Bench, Outcome, say
 from bench.processes import summed_up
 
-PASSES_A_ROUND = 2
-TIMES_MIN = 10
+PASSES_A_ROUND: Final = 2
+TIMES_MIN: Final = 10
+JUDGED: Final = (
+    *("broker", "cli", "client", "core", "proto", "runtime"),
+    *("requirements", "tests/checkers", "tests/faults"),
+)
+"""What a pass depends on, in the checkout."""
 
 
 def measure(bench: Bench) -> Outcome:
     """Run the passes one after another, each with its own dice."""
     passes: list[dict[str, Any]] = []
+    version = committed_version()
     for number in range(bench.rounds * PASSES_A_ROUND):
-        options = ("--seed", str(number + 1), "--folder", str(bench.directory))
-        its = summed_up("tests.faults", *options)
+        kept = cache_directory() / "faults" / f"{version}-{number + 1}.json" if version else None
+        if kept is not None and kept.exists():
+            its = json.loads(kept.read_text())
+        else:
+            options = ("--seed", str(number + 1), "--folder", str(bench.directory))
+            its = summed_up("tests.faults", *options)
+            if kept is not None and committed_version() == version:
+                kept.parent.mkdir(exist_ok=True)
+                kept.write_text(json.dumps(its))
         passes.append(its)
         bad = [*its["failures"], *its["anomalies"]]
         say(
@@ -49,3 +70,22 @@ def measure(bench: Bench) -> Outcome:
             "failures": [failure for found in passes for failure in found["failures"]],
         },
     )
+
+
+def committed_version(checkout: Path = CHECKOUT) -> str:
+    """Return what tells the code of one commit from another's; empty: some is not committed."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", *words, "--", *JUDGED],
+            cwd=checkout,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout if done.returncode == 0 else ""
+
+    trees = git("ls-tree", "HEAD")
+    if not trees or git("status", "--porcelain"):
+        return ""
+    return hashlib.sha256(trees.encode()).hexdigest()[:16]

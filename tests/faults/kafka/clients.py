@@ -3,7 +3,10 @@
 Times are short, as of the other clients, so that a client soon leaves a broker that says nothing.
 """
 
-from collections.abc import Mapping
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -52,6 +55,19 @@ def consumer(bootstrap: str, isolation: Isolation = READ_COMMITTED, **settings: 
             **_dotted(settings),
         }
     )
+
+
+@contextmanager
+def damage_is_a_crash() -> Iterator[None]:
+    """End the process as a crash does where librdkafka has damaged what the interpreter uses.
+
+    Such damage shows as an exception of a class that is none, and no program handles it.
+    """
+    try:
+        yield
+    except SystemError:
+        logging.exception("librdkafka has damaged the heap")
+        os.abort()
 
 
 def beginning(places: Mapping[int, tuple[str, int]]) -> list[TopicPartition]:

@@ -132,7 +132,8 @@ def main() -> int:
         )
         producer = transactional_producer(arguments.bootstrap, arguments.name)
         try:
-            Copier(consumer, producer, arguments.source, arguments.target).run(is_over)
+            with clients.damage_is_a_crash():
+                Copier(consumer, producer, arguments.source, arguments.target).run(is_over)
         except (KafkaException, FatalError) as error:
             logging.warning("a new consumer and producer follow: %s", error)
         finally:

@@ -4,8 +4,9 @@ A process writes transactions with librdkafka (`transactor`), two members of a c
 copy all committed records of both kinds of writers (`copier`). Readers of Kafka follow the
 topic in both isolations, and both copies. The operations go to the histories of `Transactional`.
 
-librdkafka damages its heap now and then when producers are fenced ("unaligned tcache chunk"). To
-the brokers such a crash is what a kill is: the process gets a successor.
+librdkafka damages the heap now and then when producers are fenced ("unaligned tcache chunk",
+"exception <class 'str'> is not a BaseException subclass"). To the brokers such a crash is what a
+kill is: the process gets a successor.
 """
 
 import functools

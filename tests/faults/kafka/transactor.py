@@ -104,7 +104,8 @@ class Writer:
 
     def run(self) -> None:
         try:
-            self._run()
+            with clients.damage_is_a_crash():
+                self._run()
         except BaseException as error:
             logging.exception("%s failed", self._name)
             self.failure = error
