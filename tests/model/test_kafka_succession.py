@@ -10,18 +10,25 @@ successor, breaks that.
 
 import random
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
 from tests.fakes.kafka_batches import Record, batch_of
 
 from millrace.broker.kafka.records.succession import Standing, Succession
-from millrace.core.errors import DuplicateSequenceError, MillraceError, NotEnoughReplicasError
-from millrace.core.ids import Offset, TopicId, TopicPartition, WallMs
+from millrace.core.errors import (
+    DuplicateSequenceError,
+    MillraceError,
+    NotEnoughReplicasError,
+    OutOfOrderSequenceError,
+)
+from millrace.core.ids import Offset, ProducerId, TopicId, TopicPartition, WallMs
 from millrace.core.records import kafka_batch
 from millrace.core.records.batch_limits import BatchLimits
 from millrace.core.records.header import BatchHeader
-from millrace.core.replica.log.producer_states import ProducerStates
+from millrace.core.replica.log.producer_snapshot import NOT_COUNTED
+from millrace.core.replica.log.producer_states import ProducerStates, SequencedBatch
 
 PLACE = TopicPartition(TopicId(bytes(16)), 0)
 PRODUCER = 7
@@ -129,6 +136,75 @@ def test_without_that_rule_batches_are_lost_or_out_of_order() -> None:
     assert not all(story.is_sound for story in stories)
 
 
+# --- A producer that repeats in any order ------------------------------------------------------
+
+
+class NotCounting(ProducerStates):
+    """The mutant: five batches, and all that were before them are in the log."""
+
+    def update(self, batch: SequencedBatch, base_offset: Offset, now: WallMs) -> None:
+        super().update(batch, base_offset, now)
+        entry = self.entry(ProducerId(PRODUCER))
+        assert entry is not None
+        self.put(ProducerId(PRODUCER), entry._replace(unbroken=NOT_COUNTED))
+
+
+@dataclass
+class CarelessStory(Story):
+    """A producer that repeats what was refused in any order, by one connection after the other.
+
+    Nothing that it does is of use, but it must not be told that a batch is written which is not.
+    """
+
+    kind: type[ProducerStates] = ProducerStates
+    attempts: int = 20 * BATCHES
+
+    def run(self) -> None:
+        while self.attempts and (self.waiting or self.sent or self.repeated):
+            step = self.rng.random()
+            if step < 0.01:
+                self.states = self.kind()
+            elif step < 0.05:
+                snapshot = self.states.snapshot()
+                self.states = self.kind()
+                self.states.restore(snapshot)
+            elif step < 0.1:
+                self.succession = Succession()
+                self.repeated += [sequence for sequence, _ in self.sent]
+                self.sent.clear()
+            elif step < 0.6:
+                self.send()
+            else:
+                self.answer()
+
+    def send(self) -> None:
+        if self.repeated and self.rng.random() < 0.5:
+            self.rng.shuffle(self.repeated)
+            self.waiting.appendleft(self.repeated.pop())
+        if self.waiting and len(self.sent) < IN_FLIGHT_MAX:
+            self.attempts -= 1
+            sequence = self.waiting.popleft()
+            self.sent.append((sequence, self.succession.begin(PLACE, PRODUCER, 0, sequence)))
+
+
+def careless_story(seed: int, kind: type[ProducerStates]) -> CarelessStory:
+    story = CarelessStory(random.Random(seed), Succession(), kind(), kind=kind)
+    story.run()
+    return story
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_who_repeats_in_any_order_is_never_told_that_what_is_not_in_the_log_is(seed: int) -> None:
+    story = careless_story(seed, ProducerStates)
+    assert set(story.told) <= set(story.log), (story.log, story.told)
+    assert story.told
+
+
+def test_a_leader_that_does_not_count_takes_what_was_never_written_for_old() -> None:
+    stories = [careless_story(seed, NotCounting) for seed in range(200)]
+    assert any(not set(story.told) <= set(story.log) for story in stories)
+
+
 # --- The Java producer, and a change of leaders ----------------------------------------------
 
 
@@ -140,16 +216,33 @@ class Trusting(Succession):
         return Standing.NEXT if standing is Standing.UNCERTAIN else standing
 
 
+class Strict(ProducerStates):
+    """The mutant: as in Apache Kafka, what is before the last five batches is out of order."""
+
+    def check(self, batch: SequencedBatch, *, is_successor: bool = False) -> Offset | None:
+        try:
+            return super().check(batch, is_successor=is_successor)
+        except DuplicateSequenceError as error:
+            raise OutOfOrderSequenceError(error.message) from error
+
+
 class Leader:
     """A leader, with the one connection of the producer to it."""
 
-    def __init__(self, rng: random.Random, succession: Succession, log: list[int]) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        succession: Succession,
+        log: list[int],
+        states: ProducerStates,
+    ) -> None:
         self.rng = rng
         self.succession = succession
-        self.states = ProducerStates()
+        self.states = states
         self.log: list[int] = []
         for sequence in log:
             self.append(sequence)
+        self.states.restore(self.states.snapshot())  # It may have restarted since.
         self.leads = True
         self.sent: deque[tuple[int, Standing]] = deque()
 
@@ -160,15 +253,25 @@ class Leader:
     def take(self, sequence: int) -> None:
         self.sent.append((sequence, self.succession.begin(PLACE, PRODUCER, 0, sequence)))
 
+    def judge(self, sequence: int, standing: Standing) -> None:
+        is_successor = standing is not Standing.NEXT
+        if self.states.check(HEADERS[sequence], is_successor=is_successor) is None:
+            self.append(sequence)
+
+    def stop(self) -> None:
+        """It is replaced. It has appended some batches and answered none of them."""
+        self.leads = False
+        for sequence, standing in list(self.sent)[: self.rng.randint(0, len(self.sent))]:
+            with suppress(MillraceError):
+                self.judge(sequence, standing)
+
     def answer(self) -> tuple[int, MillraceError | None]:
         """Judge the next batch; return it, and why it is not written."""
         sequence, standing = self.sent.popleft()
         try:
             if not self.leads or self.rng.random() < 0.1:
                 raise NotEnoughReplicasError("not by this one")
-            is_successor = standing is not Standing.NEXT
-            if self.states.check(HEADERS[sequence], is_successor=is_successor) is None:
-                self.append(sequence)
+            self.judge(sequence, standing)
         except DuplicateSequenceError:
             pass  # The Java producer takes it for written, too.
         except MillraceError as error:
@@ -177,10 +280,12 @@ class Leader:
         return sequence, None
 
 
-def java_story(seed: int, kind: type[Succession]) -> tuple[list[int], list[int]]:
+def java_story(
+    seed: int, kind: type[Succession], states: type[ProducerStates] = ProducerStates
+) -> tuple[list[int], list[int]]:
     """Return the log of the last leader, and what the producer was told is written."""
     rng = random.Random(seed)
-    leaders = [Leader(rng, kind(), [])]
+    leaders = [Leader(rng, kind(), [], states())]
     known = 0  # The leader that the producer knows.
     fresh, told = deque(range(BATCHES)), list[int]()
     open_, repeated = list[int](), list[int]()  # Sent and not written; to be sent again.
@@ -191,9 +296,9 @@ def java_story(seed: int, kind: type[Succession]) -> tuple[list[int], list[int]]
         if step == changes_at:
             # What nobody was told may have been copied, or not.
             old = leaders[-1]
-            old.leads = False
+            old.stop()
             copied = old.log[: rng.randint(len(told), len(old.log))]
-            leaders.append(Leader(rng, kind(), copied))
+            leaders.append(Leader(rng, kind(), copied, states()))
         choice = rng.random()
         if choice < 0.1:
             known = len(leaders) - 1
@@ -223,10 +328,19 @@ def test_no_leader_begins_with_what_the_java_producer_sends_before_the_old_one_h
     seed: int,
 ) -> None:
     log, told = java_story(seed, Succession)
-    assert log == told == list(range(BATCHES))
+    assert log == sorted(told) == list(range(BATCHES))
 
 
 def test_a_leader_that_trusts_another_connection_has_batches_out_of_order() -> None:
     stories = [java_story(seed, Trusting) for seed in range(200)]
     assert any(log != list(range(BATCHES)) for log, _ in stories)
+    assert all(set(told) <= set(log) for log, told in stories)
+    stories = [java_story(seed, Trusting, NotCounting) for seed in range(200)]
     assert any(not set(told) <= set(log) for log, told in stories), "and some are lost"
+
+
+def test_a_leader_that_takes_nothing_for_old_refuses_for_ever_what_is_written() -> None:
+    """Some are with the old leader, which has passed them on, and more than five with the new."""
+    stories = [java_story(seed, Succession, Strict) for seed in range(200)]
+    assert all(set(told) <= set(log) for log, told in stories)
+    assert any(set(told) < set(log) for log, told in stories)

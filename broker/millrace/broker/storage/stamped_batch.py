@@ -88,6 +88,11 @@ class StampedBatch:
         return self.of(made.header, made.stamped, made.body)
 
     @property
+    def format(self) -> int:
+        """The version of the layout."""
+        return self.header[3]
+
+    @property
     def last_sequence(self) -> int:
         """Sequence of the last record."""
         # Not by the record count: a cleaner removes records, but no sequences.

@@ -450,7 +450,7 @@ class Sender:
         partition = self._partitions[batch.topic_partition]
         error = refusal.error
         batch.last_problem = error.message
-        if isinstance(error, OutOfOrderSequenceError):
+        if isinstance(error, OutOfOrderSequenceError) and error.appended is Appended.NO:
             if partition.on_gap(batch):
                 self._keep_sending(partition)
             else:

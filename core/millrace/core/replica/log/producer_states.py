@@ -6,6 +6,13 @@ other must continue exactly where the last one ended; sequences wrap from 2^31 -
 An unknown producer may begin with any sequence, but not with the successor of a batch that may
 still arrive: that batch would then be refused.
 
+What is before the last five batches is a duplicate if it is surely in the log: if all records of
+the producer from there on follow one another. Kafka's clients take "duplicate" for "written", and
+some may have a leader begin in the middle, so theirs are counted (K1). The count begins again at a
+gap: a leader that had forgotten the producer took what its follower, which had not, finds there.
+All else of before is out of order. Apache Kafka's leader says that of all, also to a Java producer
+whose batches are with two leaders, and whose first ones were passed on: it cannot go on then.
+
 A transactional batch opens its producer's transaction in this partition; a marker ends it, and
 fences what is late by the epoch that it brings (P48). A transaction goes on only in the epoch that
 opened it: a batch of a higher one waits for the marker (T2). Data outside of the transaction is
@@ -57,11 +64,13 @@ from millrace.core.ids import (
     ProducerId,
     WallMs,
 )
-from millrace.core.records.header import SEQUENCE_MAX, Attributes
+from millrace.core.records.header import KAFKA_FORMAT, SEQUENCE_MAX, Attributes
 from millrace.core.records.markers import BUMPING, Marker, WrittenMarker
 from millrace.core.replica.log.open_transactions import OpenTransactions
 from millrace.core.replica.log.producer_snapshot import (
     BATCHES_KEPT,
+    NOT_COUNTED,
+    UNBROKEN_MAX,
     KeptBatch,
     ProducerEntry,
     parse_snapshot,
@@ -76,6 +85,8 @@ _TRANSACTIONAL: Final = Attributes.TRANSACTIONAL
 class SequencedBatch(Protocol):
     """What a batch's header says about its producer."""
 
+    @property
+    def format(self) -> int: ...
     @property
     def attributes(self) -> int: ...
     @property
@@ -169,8 +180,8 @@ class ProducerStates:
 
         Raises:
             InvalidProducerEpochError: a newer incarnation of the producer has written.
-            OutOfOrderSequenceError: batches are missing before this one, or only a part of it was
-                appended before.
+            OutOfOrderSequenceError: batches are missing before this one; or it was perhaps appended
+                before, but not surely all of it.
             DuplicateSequenceError: it was appended before, but too long ago to know where.
             ConcurrentTransactionsError: the producer's transaction of an earlier epoch is still
                 open here; its marker comes (T2).
@@ -209,7 +220,7 @@ class ProducerStates:
         if not entry.batches:
             self._check_first(batch, entry, is_successor=is_successor)
             return None
-        expected = (entry.batches[-1].last_sequence + 1) & SEQUENCE_MAX
+        expected = entry.next_sequence
         ahead = (batch.base_sequence - expected) & SEQUENCE_MAX
         if ahead == 0:
             return None
@@ -221,10 +232,8 @@ class ProducerStates:
                     "the log, and the others are not: repeat a batch only as it was first sent",
                     appended=Appended.MAYBE,
                 )
-            first = entry.batches[0].base_sequence
-            is_before = (batch.last_sequence - first) & SEQUENCE_MAX > SEQUENCE_MAX // 2
-            if is_before and first != 0 and len(entry.batches) < BATCHES_KEPT:
-                # All that was appended since the producer is known here: this one was not.
+            if (expected - batch.base_sequence) & SEQUENCE_MAX > entry.in_log:
+                first = (expected - entry.in_log) & SEQUENCE_MAX
                 raise OutOfOrderSequenceError(
                     f"producer {batch.producer_id} sent sequence {batch.base_sequence}, and began "
                     f"here with {first}: batches of an epoch are sent in their order",
@@ -310,19 +319,22 @@ class ProducerStates:
                 batches = (*entry.batches[1 - BATCHES_KEPT :], kept)
         elif len(self._entries) >= self._producers_max:
             self._make_room()
+        began_at = NO_TIMESTAMP
         if entry is not None and first_offset != UNKNOWN_OFFSET:
             began_at = entry.began_at
         elif batch.attributes & _TRANSACTIONAL:
             first_offset = base_offset
             began_at = now if batch.append_timestamp == NO_TIMESTAMP else batch.append_timestamp
             self.transactions.begin(producer_id, base_offset)
-        else:
-            self._entries[producer_id] = ProducerEntry(
-                batch.producer_epoch, batches, now, UNKNOWN_OFFSET, coordinator_epoch
-            )
-            return
         self._entries[producer_id] = ProducerEntry(
-            batch.producer_epoch, batches, now, first_offset, coordinator_epoch, False, began_at
+            batch.producer_epoch,
+            batches,
+            now,
+            first_offset,
+            coordinator_epoch,
+            False,
+            began_at,
+            _unbroken(batch, entry) if batch.format == KAFKA_FORMAT else NOT_COUNTED,
         )
 
     def _make_room(self) -> None:
@@ -384,14 +396,23 @@ class ProducerStates:
             self.transactions.end(producer_id, marker_offset, first_offset)
             epoch, begins_with_0 = marker.producer_epoch, marker.protocol == BUMPING
             batches: tuple[KeptBatch, ...] = ()
+            unbroken = NOT_COUNTED
             if entry is not None and entry.epoch >= epoch:
                 epoch, batches, begins_with_0 = entry.epoch, entry.batches, entry.begins_with_0
+                unbroken = entry.unbroken
             elif entry is None and len(self._entries) >= self._producers_max:
                 self._make_room()
                 if len(self._entries) >= self._producers_max:
                     continue  # All others are open. Its repetition is written again.
             self._entries[producer_id] = ProducerEntry(
-                epoch, batches, now, UNKNOWN_OFFSET, marker.coordinator_epoch, begins_with_0
+                epoch,
+                batches,
+                now,
+                UNKNOWN_OFFSET,
+                marker.coordinator_epoch,
+                begins_with_0,
+                NO_TIMESTAMP,
+                unbroken,
             )
 
     # --- As a whole --------------------------------------------------------------------------
@@ -430,6 +451,19 @@ class ProducerStates:
         self._entries, ended = parse_snapshot(snapshot)
         self.transactions.replace_open(self._open())
         self.transactions.replace_ended(ended)
+
+
+def _unbroken(batch: SequencedBatch, before: ProducerEntry | None) -> int:
+    """Return how many records are in the log without a gap, up to the last of a batch."""
+    count = ((batch.last_sequence - batch.base_sequence) & SEQUENCE_MAX) + 1
+    if (
+        before is not None
+        and before.batches
+        and before.epoch == batch.producer_epoch
+        and before.next_sequence == batch.base_sequence
+    ):
+        count += before.in_log
+    return min(count, UNBROKEN_MAX)
 
 
 def _stale(batch: SequencedBatch, entry: ProducerEntry) -> InvalidProducerEpochError:

@@ -494,6 +494,18 @@ def test_a_batch_that_may_still_arrive_at_its_leader_never_gets_another_number()
     assert failure(second) == (OutOfOrderSequenceError, Appended.MAYBE)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_may_be_in_the_log_out_of_order_is_not_sent_again(number: int) -> None:
+    batches = [batch_of(), batch_of()]
+    sender = sending(*batches)
+    gap = OutOfOrderSequenceError("only a part is there", appended=Appended.MAYBE)
+    sender.on_answer(BROKER, 2 + number, [refused(gap)], at(1))
+    effects = sender.poll(at(1))
+    assert completed(effects) == [batches[number]]
+    assert sent(effects) == []
+    assert failure(batches[number]) == (OutOfOrderSequenceError, Appended.MAYBE)
+
+
 def test_what_a_later_leader_lacks_is_in_no_doubt_and_goes_on_in_a_new_epoch() -> None:
     """As when the one before it expires while both are on their way to a leader that dies."""
     first, second, third = batch_of(2), batch_of(2, now=50), batch_of(2, now=50)

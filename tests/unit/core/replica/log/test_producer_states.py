@@ -12,9 +12,16 @@ from millrace.core.errors import (
     InvalidProducerEpochError,
     OutOfOrderSequenceError,
 )
-from millrace.core.ids import Offset, ProducerEpoch, ProducerId, WallMs
-from millrace.core.records.header import SEQUENCE_MAX, BatchHeader, parse_header, producer_section
+from millrace.core.ids import LeaderEpoch, Offset, ProducerEpoch, ProducerId, WallMs
+from millrace.core.records.header import (
+    KAFKA_FORMAT,
+    SEQUENCE_MAX,
+    BatchHeader,
+    parse_header,
+    producer_section,
+)
 from millrace.core.records.header import seal as seal_header
+from millrace.core.records.markers import NOT_BUMPING, Marker, WrittenMarker
 from millrace.core.replica.log.producer_snapshot import BATCHES_KEPT
 from millrace.core.replica.log.producer_states import ProducerStates
 
@@ -34,6 +41,13 @@ def batch(sequence: int, records: int = 10, epoch: int = 0, producer_id: int = 7
         base_sequence=sequence,
     )
     return parse_header(seal_header(TOPIC_PARTITION, section, b""))
+
+
+def kafka_batch(sequence: int, records: int = 10, epoch: int = 0) -> BatchHeader:
+    """Like `batch`, from a client of Kafka."""
+    header = batch(sequence, records, epoch)
+    header.format = KAFKA_FORMAT
+    return header
 
 
 def wrote(*batches: BatchHeader) -> ProducerStates:
@@ -64,6 +78,70 @@ def test_what_is_before_the_start_of_an_unknown_producer_is_no_repetition(first:
     states = wrote(*(batch(start) for start in starts))
     with pytest.raises(DuplicateSequenceError):
         states.check(batch(first - 10))
+
+
+@pytest.mark.parametrize("first", [70, SEQUENCE_MAX - 4])
+@pytest.mark.parametrize("count", [1, 5, 6, 12])
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_what_a_client_of_kafka_has_not_written_is_never_a_duplicate(
+    first: int, count: int, is_restored: bool
+) -> None:
+    """However many batches came since: it takes "duplicate" for "written" (K1)."""
+    states = wrote(*(kafka_batch((first + 10 * n) & SEQUENCE_MAX) for n in range(count)))
+    if is_restored:
+        snapshot = states.snapshot()
+        states = ProducerStates()
+        states.restore(snapshot)
+    for before in (first - 10, first - 5, first - 60):
+        with pytest.raises(OutOfOrderSequenceError) as raised:
+            states.check(kafka_batch(before))
+        assert raised.value.appended is Appended.MAYBE, "it may have been forgotten"
+    for number in range(count - BATCHES_KEPT):
+        with pytest.raises(DuplicateSequenceError):
+            states.check(kafka_batch((first + 10 * number) & SEQUENCE_MAX))
+
+
+def test_what_is_between_two_batches_of_a_client_of_kafka_is_no_duplicate() -> None:
+    """A leader that had forgotten the producer took the second; its follower had not."""
+    states = wrote(kafka_batch(0))
+    for number in range(BATCHES_KEPT + 1):
+        states.update(kafka_batch(100 + 10 * number), Offset(200 + 10 * number), NOW)
+    for sequence in (0, 10, 90):
+        with pytest.raises(OutOfOrderSequenceError, match="began here with 100"):
+            states.check(kafka_batch(sequence))
+    with pytest.raises(DuplicateSequenceError):
+        states.check(kafka_batch(100))
+
+
+def test_an_epoch_of_a_client_of_kafka_is_counted_from_its_own_beginning() -> None:
+    states = wrote(*(kafka_batch(10 * n) for n in range(8)))
+    for number in range(BATCHES_KEPT):
+        states.update(kafka_batch(50 + 10 * number, epoch=1), Offset(200 + 10 * number), NOW)
+    with pytest.raises(OutOfOrderSequenceError, match="began here with 50"):
+        states.check(kafka_batch(0, epoch=1))
+
+
+def test_an_end_of_a_transaction_does_not_begin_to_count_again() -> None:
+    """Sequences of Kafka's first protocol go on."""
+    states = wrote(*(kafka_batch(70 + 10 * n) for n in range(6)))
+    marker = Marker(ProducerId(7), ProducerEpoch(0), True, LeaderEpoch(3), NOT_BUMPING)
+    states.end([WrittenMarker(marker)], Offset(160), NOW)
+    with pytest.raises(DuplicateSequenceError):
+        states.check(kafka_batch(70))
+    with pytest.raises(OutOfOrderSequenceError, match="began here with 70"):
+        states.check(kafka_batch(60))
+
+
+def test_after_half_of_all_sequences_everything_behind_is_a_duplicate() -> None:
+    part = (SEQUENCE_MAX + 1) // 16
+    starts = [(70 + part * number) & SEQUENCE_MAX for number in range(20)]
+    states = wrote(*(kafka_batch(start, part) for start in starts))
+    for start in starts[-8:-BATCHES_KEPT]:
+        with pytest.raises(DuplicateSequenceError):
+            states.check(kafka_batch(start, part))
+    snapshot = states.snapshot()
+    states.restore(snapshot)
+    assert states.snapshot() == snapshot
 
 
 def test_an_unknown_producer_may_not_start_with_the_successor_of_an_open_batch() -> None:
@@ -199,7 +277,10 @@ def test_a_copy_goes_its_own_way() -> None:
 def test_a_snapshot_brings_everything_back(written: list[tuple[int, int, int]]) -> None:
     states = ProducerStates()
     for offset, (producer_id, records, now) in enumerate(written):
-        states.update(batch(offset, records, 0, producer_id), Offset(offset), WallMs(now))
+        header = batch(offset, records, 0, producer_id)
+        if producer_id == 4:
+            header.format = KAFKA_FORMAT
+        states.update(header, Offset(offset), WallMs(now))
     restored = ProducerStates()
     restored.restore(states.snapshot())
     assert restored == states
@@ -211,10 +292,29 @@ def test_a_snapshot_brings_everything_back(written: list[tuple[int, int, int]]) 
     )
 
 
-@pytest.mark.parametrize("size", range(len(wrote(batch(0)).snapshot())))
-def test_a_snapshot_that_is_cut_short_is_refused(size: int) -> None:
-    with pytest.raises(CorruptBatchError):
-        ProducerStates().restore(wrote(batch(0)).snapshot()[:size])
+@pytest.mark.parametrize("written", [batch(0), kafka_batch(0)])
+def test_a_snapshot_that_is_cut_short_is_refused(written: BatchHeader) -> None:
+    snapshot = wrote(written).snapshot()
+    for size in range(len(snapshot)):
+        with pytest.raises(CorruptBatchError):
+            ProducerStates().restore(snapshot[:size])
+
+
+def test_only_with_clients_of_kafka_has_a_snapshot_what_earlier_releases_do_not_read() -> None:
+    """Once there are such clients no broker of these releases comes back (K4)."""
+    states = wrote(batch(70), batch(80))
+    assert states.snapshot()[:4] == b"\x01\0\0\0"
+    states.update(kafka_batch(0, epoch=1), Offset(120), NOW)
+    assert states.snapshot()[:8] == b"\xff\xff\xff\xff\x03\0\0\0"
+
+
+@pytest.mark.parametrize("count", [-2, SEQUENCE_MAX])
+def test_a_snapshot_with_a_count_that_cannot_be_is_refused(count: int) -> None:
+    snapshot = wrote(kafka_batch(0)).snapshot()
+    ten, other = (number.to_bytes(4, "little", signed=True) for number in (10, count))
+    assert snapshot.count(ten) == 1
+    with pytest.raises(CorruptBatchError, match="impossible"):
+        ProducerStates().restore(snapshot.replace(ten, other))
 
 
 def test_a_snapshot_with_more_after_it_is_refused() -> None:
