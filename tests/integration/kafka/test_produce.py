@@ -191,6 +191,21 @@ def test_a_producer_that_its_leader_has_forgotten_begins_anywhere_at_its_second_
     assert hand.produce(topic, batch) == [(0, 0)]
 
 
+def test_what_was_never_written_is_no_duplicate_also_after_many_more(
+    hand: Writer, topic: str
+) -> None:
+    """A client that repeats in another order has its leader begin in the middle (K1)."""
+    producer_id = new_producer_id(hand)
+    assert hand.produce(topic, numbered(producer_id, 1))[0][0] == Code.NOT_ENOUGH_REPLICAS
+    for offset in range(8):
+        assert hand.produce(topic, numbered(producer_id, 1 + offset)) == [(0, offset)]
+    late = [hand.produce(topic, numbered(producer_id, number)) for number in range(2)]
+    assert late == [
+        [(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)],
+        [(Code.DUPLICATE_SEQUENCE_NUMBER, -1)],
+    ]
+
+
 def numbered(producer_id: int, sequence: int) -> bytes:
     """Return a batch of one record of an idempotent producer."""
     return batch_of(
