@@ -44,6 +44,7 @@ from tests.sim.faults import FAMILIES, MOVE_CUT, TIER_CHANGE, Family
 from tests.sim.invariants import Invariants
 from tests.sim.kafka.administrator import KafkaAdministrator
 from tests.sim.kafka.copier import KafkaCopier
+from tests.sim.kafka.group_administrator import GroupAdministrator
 from tests.sim.kafka.members import KafkaMember
 from tests.sim.kafka.replica_administrator import ReplicaAdministrator
 from tests.sim.log_witness import LogWitness
@@ -924,11 +925,16 @@ class SimulatedCluster:
 
     def _begin_administration(self, topic: _RunningTopic, site: Site) -> None:
         """Make the administrators that speak Kafka's protocol."""
-        name = f"administrator-{topic.plan.name}"
-        job = Job(name, site, self._new_kafka_client(name), topic.plan.polls_every_us)
-        topic.transacting.append(
-            ReplicaAdministrator(job, may_be_lost=self._may_lose_transactions, stored=self._stored)
-        )
+        may_be_lost = self._may_lose_transactions
+        names = [f"{kind}-{topic.plan.name}" for kind in ("administrator", "group-administrator")]
+        [of_topics, of_groups] = [
+            Job(name, site, self._new_kafka_client(name), topic.plan.polls_every_us)
+            for name in names
+        ]
+        topic.transacting += [
+            ReplicaAdministrator(of_topics, may_be_lost=may_be_lost, stored=self._stored),
+            GroupAdministrator(of_groups, may_be_lost=may_be_lost),
+        ]
 
     def _begin_transactions(self, topic: _RunningTopic, site: Site) -> None:
         """Make the clients that write transactions into a topic."""

@@ -56,8 +56,11 @@ class KafkaAdministrator(Client):
         calls = self._calls()
         while not self._is_done:
             await self._make_calls(calls)
-            self._brokers.close()
-            self._brokers = self._connected()
+            self._connect_anew()
+
+    def _connect_anew(self) -> None:
+        self._brokers.close()
+        self._brokers = self._connected()
 
     async def _make_calls(self, calls: Sequence[Call]) -> None:
         for _ in range(_CALLS_OF_EACH):
@@ -93,7 +96,9 @@ class KafkaAdministrator(Client):
         """Return any version of a request that brokers list."""
         return self._dice.choice([version for version in self._listed[key] if version >= least])
 
-    async def _ask(self, key: int, *, least: int = 0, at: int | None = None, **fields: Any) -> Any:
+    async def _ask(
+        self, key: int, /, *, least: int = 0, at: int | None = None, **fields: Any
+    ) -> Any:
         """Return an answer.
 
         Args:
@@ -166,3 +171,8 @@ class KafkaAdministrator(Client):
         if isinstance(error, FencedError) and self._may_be_lost():
             return
         super()._judge(error)
+
+
+def kind_of(key: int, name: str) -> Any:
+    """Return the class of an entry of a request."""
+    return getattr(codec.request_class(key), name)

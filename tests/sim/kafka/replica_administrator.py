@@ -7,9 +7,9 @@ tells of what is not committed, or of a leader that is no replica.
 from collections.abc import Sequence
 from typing import Final
 
-from tests.sim.kafka.administrator import Call
+from tests.sim.kafka.administrator import Call, kind_of
 from tests.sim.kafka.connections import NO_ERROR
-from tests.sim.kafka.topic_administrator import TIMEOUT_MS, UNKNOWN, TopicAdministrator, kind_of
+from tests.sim.kafka.topic_administrator import TIMEOUT_MS, UNKNOWN, TopicAdministrator
 
 from millrace.broker.kafka.requests import ApiKey
 from millrace.broker.kafka.wire.errors import Code

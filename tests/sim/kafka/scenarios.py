@@ -114,6 +114,7 @@ class Administered(ScenarioCluster):
             loads=(Load(every_us=2 * _SOON), Load(every_us=2 * _SOON)),
             polls_every_us=_SOON,
             is_administered=True,
+            group=GroupPlan(members=2),
         ),
     )
 

@@ -11,14 +11,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from tests.sim.clients import Job
-from tests.sim.kafka.administrator import Call, KafkaAdministrator
+from tests.sim.kafka.administrator import Call, KafkaAdministrator, kind_of
 from tests.sim.kafka.connections import NO_ERROR, NO_TOPIC_ID
 from tests.sim.world import MILLISECOND
 
 from millrace.broker.kafka.administration.configs import ConfigOperation, ResourceType
 from millrace.broker.kafka.administration.topic_settings import WITHOUT_EFFECT, ConfigSource
 from millrace.broker.kafka.requests import ApiKey
-from millrace.broker.kafka.wire import codec
 from millrace.broker.kafka.wire.errors import Code
 from millrace.core.errors import MillraceError, RetriableError, UnknownServerError
 from millrace.core.metadata.model import Topic
@@ -524,11 +523,6 @@ class TopicAdministrator(KafkaAdministrator):
         if isinstance(error, UnknownServerError):
             raise self._wrong(f"it is told of an internal error: {error}")
         super()._judge(error)
-
-
-def kind_of(key: int, name: str) -> Any:
-    """Return the class of an entry of a request."""
-    return getattr(codec.request_class(key), name)
 
 
 def _operation(key: int, operation: int) -> dict[str, int]:
