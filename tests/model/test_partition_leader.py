@@ -15,6 +15,7 @@ from millrace.core.errors import (
     MillraceError,
     NotLeaderError,
     OutOfOrderSequenceError,
+    RequestTimedOutError,
     StorageFullError,
 )
 from millrace.core.ids import (
@@ -158,7 +159,7 @@ class LeaderModel(RuleBasedStateMachine):
     @precondition(lambda self: not self.resigned)
     @rule(producer_id=st.integers(0, PRODUCERS - 1))
     def repeat_what_is_forgotten(self, producer_id: int) -> None:
-        """A batch comes again that is older than the five."""
+        """A batch comes again that is older than the five: written, if it is committed."""
         batches = self.of_producer(producer_id)
         if len(batches) <= BATCHES_KEPT:
             return
@@ -166,6 +167,11 @@ class LeaderModel(RuleBasedStateMachine):
         try:
             self._append(old.records, producer_id, old.sequence, Acks.ALL)
         except DuplicateSequenceError:
+            assert old.next_offset <= self.leader.high_watermark
+            return
+        except RequestTimedOutError:
+            after = batches[-BATCHES_KEPT]
+            assert after.base_offset > self.leader.high_watermark
             return
         raise AssertionError("an old batch was appended again")
 

@@ -111,6 +111,13 @@ class ProducerEntry(NamedTuple):
             return UNBROKEN_MAX
         return (self.next_sequence - self.batches[0].base_sequence) & SEQUENCE_MAX
 
+    def end_of(self, sequence: int) -> Offset:
+        """Return an offset before which a sequence lies that is in the log, as of the batches."""
+        for kept in self.batches:
+            if (sequence - kept.base_sequence) & SEQUENCE_MAX >= UNBROKEN_MAX:
+                return kept.base_offset
+        return Offset(self.batches[-1].last_offset + 1)
+
     @property
     def is_plain(self) -> bool:
         """Whether version 1 can say it: no transaction, and no client of Kafka."""

@@ -35,6 +35,7 @@ from typing import Final
 
 from millrace.core.errors import (
     Appended,
+    DuplicateSequenceError,
     InvalidTimestampError,
     MalformedRequestError,
     MillraceError,
@@ -42,6 +43,7 @@ from millrace.core.errors import (
     NotEnoughReplicasError,
     NotLeaderError,
     OutOfOrderSequenceError,
+    RequestTimedOutError,
 )
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
@@ -144,6 +146,8 @@ class PartitionLeader(LeaderTransactions):
                 may have batches that are missing before this one; not appended (P14).
             NotEnoughReplicasAfterAppendError: likewise, but this repeats a batch that is in the log
                 and not committed yet (P15).
+            RequestTimedOutError: this repeats a batch of before the last five, and that is not
+                committed yet (P18).
         """
         rules = self.rules
         append_timestamp = NO_TIMESTAMP
@@ -183,14 +187,23 @@ class PartitionLeader(LeaderTransactions):
         return waiter
 
     def _find_original(self, header: BatchHeader, acks: Acks, is_successor: bool) -> Offset | None:
-        """As `ProducerStates.check`, but report missing batches only once it is certain.
+        """As `ProducerStates.check`, but report what is there or missing only once it is certain.
 
         The producer renumbers batches that are reported missing. But an in-sync replica may still
         have records that an earlier leader did not pass on. If it were elected before it has cut
-        them off, it would have both.
+        them off, it would have both. And it takes what is older than the batches that are
+        remembered for acknowledged, so that must be committed (P18).
         """
         try:
             return self.producers.check(header, is_successor=is_successor)
+        except DuplicateSequenceError as old:
+            entry = self.producers.entry(header.producer_id)
+            assert entry is not None
+            if entry.end_of(header.last_sequence) <= self._acknowledged_end(acks):
+                raise
+            raise RequestTimedOutError(
+                f"{old.message}, and not committed yet", topic_partition=self.topic_partition
+            ) from old
         except OutOfOrderSequenceError as gap:
             if acks is not Acks.ALL or self._is_unrivalled:
                 raise

@@ -291,5 +291,7 @@ class LeaderTransactions(LeaderOffsets):
         return entry
 
     def _is_acknowledged(self, waiter: Waiter) -> bool:
-        end = self.high_watermark if waiter.acks is Acks.ALL else self.durable_offset
-        return waiter.last_offset < end
+        return waiter.last_offset < self._acknowledged_end(waiter.acks)
+
+    def _acknowledged_end(self, acks: Acks) -> Offset:
+        return self.high_watermark if acks is Acks.ALL else self.durable_offset

@@ -1,6 +1,7 @@
 """The leader of a partition with one replica: offsets, durability, acknowledgements."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from tests.fakes.batch import PARTITION, WALL, header_of
@@ -9,10 +10,12 @@ from tests.fakes.replica_log import FakeReplicaLog
 
 from millrace.core.errors import (
     Appended,
+    DuplicateSequenceError,
     FencedLeaderEpochError,
     InvalidTimestampError,
     NotLeaderError,
     OutOfOrderSequenceError,
+    RequestTimedOutError,
     StorageFullError,
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
@@ -28,7 +31,7 @@ from millrace.core.ids import (
 )
 from millrace.core.metadata.model import BrokerLife, PartitionState
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.replica.replication.appends import Acks
+from millrace.core.replica.replication.appends import Acks, Waiter
 from millrace.core.replica.replication.leader import PartitionLeader
 from millrace.core.replica.replication.rules import AppendRules
 
@@ -101,6 +104,39 @@ def test_a_repeated_batch_gets_the_originals_offset_and_waits_for_the_original()
     late = machine.append(header_of(2, producer_id=1, sequence=0), Acks.ALL, "c", WALL)
     assert late.is_done
     assert late.base_offset == 7
+
+
+def test_what_is_older_than_the_last_five_batches_counts_as_written_once_it_is_committed() -> None:
+    """Clients of Kafka take "duplicate" for "written", too (P18)."""
+    machine = leader(end=7)
+
+    def append(sequence: int, records: int = 2, acks: Acks = Acks.ALL) -> Waiter:
+        return machine.append(header_of(records, 1, sequence), acks, "a", WALL)
+
+    for number in range(7):  # The first two are older than the last five.
+        append(2 * number)
+    for durable in (7, 9, 11):  # Where the log ends that is surely there.
+        machine.on_written(Offset(durable), MonotonicMs(0))
+        machine.on_flushed(Offset(durable))
+        for number, acks in product(range(2), (Acks.ALL, Acks.LEADER)):
+            # It does not remember where the one ends and the other begins.
+            error = DuplicateSequenceError if durable == 11 else RequestTimedOutError
+            with pytest.raises(error) as it:
+                append(2 * number, acks=acks)
+            assert it.value.appended is Appended.MAYBE
+
+
+def test_a_part_of_a_batch_counts_as_written_once_that_is_committed() -> None:
+    machine = leader(end=7)
+    for number in range(2):
+        machine.append(header_of(2, 1, 2 * number), Acks.ALL, "a", WALL)
+    for durable, missing in ((9, 3), (11, 4)):
+        machine.on_written(Offset(durable), MonotonicMs(0))
+        machine.on_flushed(Offset(durable))
+        for sequence in (1, 3):
+            error = RequestTimedOutError if sequence >= missing else DuplicateSequenceError
+            with pytest.raises(error):
+                machine.append(header_of(1, 1, sequence), Acks.ALL, "a", WALL)
 
 
 def test_a_gap_in_the_sequence_is_refused_and_takes_no_offset() -> None:

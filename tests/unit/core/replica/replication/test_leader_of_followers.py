@@ -10,6 +10,7 @@ from tests.fakes.completed import completed
 from tests.fakes.replica_log import FakeReplicaLog
 
 from millrace.core.errors import (
+    DuplicateSequenceError,
     FencedLeaderEpochError,
     MalformedRequestError,
     NotEnoughReplicasAfterAppendError,
@@ -18,6 +19,7 @@ from millrace.core.errors import (
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
+    RequestTimedOutError,
     UnknownLeaderEpochError,
 )
 from millrace.core.ids import (
@@ -1114,9 +1116,9 @@ def test_an_epoch_that_began_after_a_write_that_failed_begins_where_the_file_end
     assert leading.machine.is_high_watermark_known
 
 
-def leading_with_producer(isr: tuple[BrokerLife, ...] = ALL) -> Leading:
+def leading_with_producer(isr: tuple[BrokerLife, ...] = ALL, *, high_watermark: int = 4) -> Leading:
     """A new leader that knows producer 9 up to sequence 0, from the epoch before."""
-    leading = Leading(isr, end=4, epochs=((4, 0),))
+    leading = Leading(isr, end=4, high_watermark=high_watermark, epochs=((4, 0),))
     leading.machine.producers.update(header_of(1, 9, 0), Offset(3), WALL)
     return leading
 
@@ -1134,6 +1136,21 @@ def test_batches_are_missing_only_once_all_in_sync_replicas_are_known_to_lack_th
     with pytest.raises(OutOfOrderSequenceError, match="sequence 5, expected is 1"):
         leading.machine.append(gap, Acks.ALL, "a", WALL)
     assert leading.machine.next_offset == 4
+
+
+def test_what_an_earlier_leader_passed_on_counts_as_written_once_all_in_sync_have_it() -> None:
+    """A client of Kafka may have batches with two leaders. One that lacks them may lead next."""
+    leading = leading_with_producer(high_watermark=3)
+    first = header_of(1, 9, 0)
+    for sequence in range(1, 6):
+        leading.machine.append(header_of(1, 9, sequence), Acks.ALL, "a", WALL)
+    leading.report(FIRST, 4)
+    with pytest.raises(RequestTimedOutError, match="not committed") as refusal:
+        leading.machine.append(first, Acks.ALL, "a", WALL)
+    assert refusal.value.retriable
+    leading.report(SECOND, 4)
+    with pytest.raises(DuplicateSequenceError):
+        leading.machine.append(first, Acks.ALL, "a", WALL)
 
 
 def test_with_too_few_in_sync_another_may_have_what_is_missing() -> None:
