@@ -3,7 +3,7 @@
 A browser gets a random word, never the token: cookies do not know of ports, so another server on
 the visitor's machine is sent them, too. A word comes with a token that brokers have accepted, so
 that strangers fill nothing; there are only so many, and each ends when it was not used, or is old.
-Who has a token cannot push others out: a further one takes the place of one of whoever has most.
+Nobody can push others out: where there is no room, the caller with the most words loses one.
 """
 
 import base64
