@@ -6,6 +6,7 @@ from tests.sim.client_scenarios import CLIENT_SCENARIOS
 from tests.sim.compaction_scenarios import COMPACTION_SCENARIOS
 from tests.sim.drpc_scenarios import DRPC_SCENARIOS
 from tests.sim.group_scenarios import GROUP_SCENARIOS
+from tests.sim.guard_scenarios import GUARD_SCENARIOS
 from tests.sim.kafka.scenarios import KAFKA_SCENARIOS
 from tests.sim.put_back_scenarios import PUT_BACK_SCENARIOS
 from tests.sim.quota_scenarios import QUOTA_SCENARIOS
@@ -24,6 +25,7 @@ ALL_SCENARIOS: Final[tuple[Scenario, ...]] = (
     *DRPC_SCENARIOS,
     *GROUP_SCENARIOS,
     *KAFKA_SCENARIOS,
+    *GUARD_SCENARIOS,
     *QUOTA_SCENARIOS,
     *COMPACTION_SCENARIOS,
     *TIER_SCENARIOS,

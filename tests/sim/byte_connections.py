@@ -219,6 +219,8 @@ class ByteEnd(Line):
     # --- asyncio.Transport: the rest ---------------------------------------------------------
 
     def get_extra_info(self, name: str) -> Any:
+        if name == "ssl_object" and self.network.is_encrypted:
+            return _ENCRYPTED
         return self._address if name == "peername" else None
 
     def is_closing(self) -> bool:
@@ -275,6 +277,16 @@ class ByteEnd(Line):
         self.fail("Connection timed out")
         world = self.network.world
         world.after(KEEPALIVE_US, "keepalive", self.peer.fail, "Connection timed out")
+
+
+class _Tls:
+    """What is told of a connection that nobody else reads; no end of it shows a certificate."""
+
+    def getpeercert(self) -> None:
+        """Return None."""
+
+
+_ENCRYPTED: Final = _Tls()
 
 
 # --- How connections begin ---------------------------------------------------------------------

@@ -55,6 +55,7 @@ from tests.sim.operator import Operator
 from tests.sim.ownership import GROUP, Ownership
 from tests.sim.probes import Probes
 from tests.sim.replica_witness import ReplicaWitness
+from tests.sim.rules_of_brokers import Login
 from tests.sim.settings import NOBODY, REPLICATION, TRANSACTIONS, Drpc, DrpcShares, Kafka, Settings
 from tests.sim.shared_clients import Application, ApplicationPlan, Board, Executor
 from tests.sim.state_witness import StateWitness
@@ -208,7 +209,7 @@ class TopicPlan:
         return self.is_trimmed or any(name in self.config for name in RETENTION)
 
 
-class _RunningTopic:
+class RunningTopic:
     """A topic that exists, and its clients."""
 
     def __init__(self, plan: TopicPlan, topic_id: TopicId, first_key: int) -> None:
@@ -239,6 +240,8 @@ class SimulatedCluster:
     """
 
     brokers = 3
+    hosts = "10.0.0"
+    """How the addresses of brokers begin."""
     is_calm = False
     """Whether nothing fails, so that no call of a client may block."""
     topics: Sequence[TopicPlan] = (TopicPlan(),)
@@ -272,7 +275,7 @@ class SimulatedCluster:
                 world,
                 f"broker-{number}",
                 self.network,
-                f"10.0.0.{number + 1}",
+                f"{self.hosts}.{number + 1}",
                 self._new_process,
             )
             for number in range(self.brokers)
@@ -293,7 +296,7 @@ class SimulatedCluster:
         self.operator = Operator(world, self.machines)
         self._probes = Probes(self)
         self.watching = self._probes.watching
-        self.running: dict[TopicId, _RunningTopic] = {}
+        self.running: dict[TopicId, RunningTopic] = {}
         self._plans: dict[str, TopicPlan] = {topic.name: topic for topic in self.topics}
         self._keys_used = 0
         self._writers_made = 0
@@ -366,7 +369,13 @@ class SimulatedCluster:
             transport,
             kafka=self._kafka_bootstrap if speaks_kafka else "",
         )
+        self._clients[name].login = self.login_of(name)
         return self._clients[name]
+
+    def login_of(self, client: str) -> Login | None:
+        """Return as whom a client of Kafka logs in; None: it does not."""
+        del client
+        return None
 
     # --- Cluster -----------------------------------------------------------------------------
 
@@ -729,7 +738,7 @@ class SimulatedCluster:
             client.process.bury()
 
     def _judge_history(
-        self, topic: _RunningTopic, expectations: Expectations = _TO_THE_END
+        self, topic: RunningTopic, expectations: Expectations = _TO_THE_END
     ) -> Mapping[str, float]:
         modes = topic.plan.modes
         if any(map(self.may_be_cut, topic.partitions)):
@@ -747,7 +756,7 @@ class SimulatedCluster:
             raise Violation(f"{', '.join([*report.failures, *report.missing])}\n{report.text()}")
         return report.measures
 
-    def _judge_copy(self, topic: _RunningTopic) -> Mapping[str, float]:
+    def _judge_copy(self, topic: RunningTopic) -> Mapping[str, float]:
         """Judge what committed readers have seen of a copy."""
         [original] = [
             other
@@ -857,7 +866,7 @@ class SimulatedCluster:
         return latest_us // 1_000 - deleted.deleted_at >= kept_ms
 
     def _begin_topic(self, plan: TopicPlan, topic_id: TopicId) -> None:
-        topic = self.running[topic_id] = _RunningTopic(plan, topic_id, self._keys_used)
+        topic = self.running[topic_id] = RunningTopic(plan, topic_id, self._keys_used)
         self._keys_used += plan.partitions
         site = self._site(topic)
         writer = WriterExplorer if plan.is_explored else Writer
@@ -923,7 +932,7 @@ class SimulatedCluster:
         for client in (*topic.writers, *topic.transacting, *topic.readers):
             client.start()
 
-    def _begin_administration(self, topic: _RunningTopic, site: Site) -> None:
+    def _begin_administration(self, topic: RunningTopic, site: Site) -> None:
         """Make the administrators that speak Kafka's protocol."""
         may_be_lost = self._may_lose_transactions
         names = [f"{kind}-{topic.plan.name}" for kind in ("administrator", "group-administrator")]
@@ -936,7 +945,7 @@ class SimulatedCluster:
             GroupAdministrator(of_groups, may_be_lost=may_be_lost),
         ]
 
-    def _begin_transactions(self, topic: _RunningTopic, site: Site) -> None:
+    def _begin_transactions(self, topic: RunningTopic, site: Site) -> None:
         """Make the clients that write transactions into a topic."""
         plan, may_be_lost = topic.plan, self._may_lose_transactions
         every_us = plan.polls_every_us
@@ -984,7 +993,7 @@ class SimulatedCluster:
             for topic_partition in topic.partitions
         )
 
-    def _may_hang(self, topic: _RunningTopic) -> bool:
+    def _may_hang(self, topic: RunningTopic) -> bool:
         """Whether a marker of a topic may be lost, so that its readers wait for ever."""
         return topic.plan.is_transactional and self._may_lose_transactions()
 
@@ -999,7 +1008,7 @@ class SimulatedCluster:
         found = (topic for topic in self.stored_all.values() if str(topic.name) == name)
         return next(found, None)
 
-    def _site(self, topic: _RunningTopic) -> Site:
+    def _site(self, topic: RunningTopic) -> Site:
         return Site(
             self._world,
             self._bootstrap,
@@ -1021,7 +1030,7 @@ class SimulatedCluster:
             topic.plan.config.get("message.timestamp.type") == "LogAppendTime",
         )
 
-    def _on_deleted(self, topic: _RunningTopic) -> None:
+    def _on_deleted(self, topic: RunningTopic) -> None:
         """Judge the history of a deleted topic, then let a new topic have its name."""
         self._judge_history(topic, _UP_TO_NOW)
         topic.is_gone = True
@@ -1096,7 +1105,7 @@ class SimulatedCluster:
                 }
                 self._record(topic.recorder, INFO, name, "replica", details)
 
-    def _is_final(self, topic: _RunningTopic, log: PartitionLog) -> bool:
+    def _is_final(self, topic: RunningTopic, log: PartitionLog) -> bool:
         """Whether a log must end with what writers were told."""
         is_open = log.undecided.open_offset < log.log_end_offset
         return not (is_open or self._may_hang(topic) or self.may_be_cut(log.topic_partition))

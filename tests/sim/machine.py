@@ -12,6 +12,7 @@ from tests.sim.clocks import MachineClock
 from tests.sim.disk import SimulatedDisk
 from tests.sim.network import Network
 from tests.sim.process import Process
+from tests.sim.rules_of_brokers import Login
 from tests.sim.threads import never_return
 from tests.sim.world import SECOND, Event, World
 
@@ -41,9 +42,11 @@ class ClientMachine:
     Attributes:
         is_frozen: the process is paused (SIGSTOP); its clock and the network go on.
         transport, kafka: as given.
+        login: as whom its clients of Kafka log in; None: they do not.
     """
 
     is_powered = True
+    login: Login | None = None
 
     def __init__(
         self,

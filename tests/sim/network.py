@@ -181,6 +181,7 @@ class Network:
     Attributes:
         weather: of every link when nothing is wrong.
         lost_calls: how many calls the network has broken.
+        is_encrypted: connections of bytes say that nobody else reads them.
         dice: of connections of bytes: where they are cut into pieces, and how much is in flight.
     """
 
@@ -188,6 +189,7 @@ class Network:
         self.world = world
         self.weather = weather
         self.lost_calls = 0
+        self.is_encrypted = False
         self.dice = world.random("connections")
         self._stations: dict[str, Station] = {}
         self._names: dict[str, str] = {}

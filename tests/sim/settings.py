@@ -5,7 +5,12 @@ from typing import Final, NamedTuple
 
 from tests.sim.world import World
 
-from millrace.core.broker_config import BrokerConfig, CoordinationConfig, StorageConfig
+from millrace.core.broker_config import (
+    AccessConfig,
+    BrokerConfig,
+    CoordinationConfig,
+    StorageConfig,
+)
 from millrace.core.coordinator.groups.config import GroupsConfig
 from millrace.core.coordinator.positions.position import PositionsConfig
 from millrace.core.coordinator.transactions.config import TransactionsConfig
@@ -31,6 +36,8 @@ CLUSTER: Final = ClusterConfig(
 COORDINATION: Final = CoordinationConfig()
 GROUPS: Final = GroupsConfig(classic_rebalance_delay_ms=500)
 POSITIONS: Final = PositionsConfig()
+EVERYBODY: Final = AccessConfig()
+"""May do everything."""
 TRANSACTIONS: Final = TransactionsConfig(lease_ms=2_000)
 _DEFAULT: Final = BrokerConfig(log_dirs=(DIRECTORY,))
 
@@ -131,6 +138,7 @@ class Settings:
     cleaner_dedupe_buffer_size: int = 64 << 10
     cleaner_io_max_bytes_per_second: int = -1
     has_hdd: bool = False
+    access: AccessConfig = EVERYBODY
 
     def of(
         self, name: str, host: str, port: int, drpc: "Drpc", kafka_port: int = -1
@@ -156,6 +164,7 @@ class Settings:
             groups=self.groups,
             positions=self.positions,
             transactions=self.transactions,
+            access=self.access,
             storage=StorageConfig(
                 segment_bytes_max=20_000,
                 index_interval_bytes_max=1_000,

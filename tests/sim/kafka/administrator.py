@@ -92,25 +92,25 @@ class KafkaAdministrator(Client):
 
     # --- Requests ----------------------------------------------------------------------------
 
-    def _version(self, key: int, least: int = 0) -> int:
+    def _version(self, key: int, least: int = 0, most: int = 99) -> int:
         """Return any version of a request that brokers list."""
-        return self._dice.choice([version for version in self._listed[key] if version >= least])
+        return self._dice.choice([each for each in self._listed[key] if least <= each <= most])
 
     async def _ask(
-        self, key: int, /, *, least: int = 0, at: int | None = None, **fields: Any
+        self, key: int, /, *, least: int = 0, most: int = 99, at: int | None = None, **fields: Any
     ) -> Any:
         """Return an answer.
 
         Args:
             key: of the request.
-            least: the version that it needs at least.
+            least, most: the versions that it can have.
             at: the broker that is asked; None: any.
             fields: of the request.
 
         Raises:
             ConnectionFailedError: there is none.
         """
-        version = self._version(key, least)
+        version = self._version(key, least, most)
         message = codec.request_class(key)(version=version, **fields)
         if at is None:
             return await self._brokers.ask_any(key, version, message)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from kafka.protocol.metadata import MetadataRequest
 from tests.fakes.kafka_ends import request_frame
+from tests.sim.kafka.logins import log_in
 
 from millrace.broker.kafka.names import uuid_of
 from millrace.broker.kafka.requests import ApiKey
@@ -59,10 +60,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     Attributes:
         is_lost: it has ended.
+        is_encrypted: nobody else reads it.
     """
 
     def __init__(self, address: str, client_id: str) -> None:
         self.is_lost = False
+        self.is_encrypted = False
+        self._raw: asyncio.Future[bytes] | None = None
         self._address = address
         self._client_id = client_id
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
@@ -75,6 +79,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self.is_encrypted = transport.get_extra_info("ssl_object") is not None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
@@ -104,6 +109,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
+        if self._raw is not None and not self._raw.done():
+            self._raw.set_exception(NotAnsweredError(f"{self._address} is gone"))
+            self._raw.exception()
         waiting, self._waiting = self._waiting, {}
         for key, _, answer in waiting.values():
             if not answer.done():
@@ -132,6 +140,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
             answer.set_result(None)
         self._transport.write(frame)
         return answer
+
+    def send_raw(self, data: bytes) -> "asyncio.Future[bytes]":
+        """Send bytes that are no request; return those that answer them."""
+        self._raw = asyncio.get_running_loop().create_future()
+        if self.is_lost or self._transport.is_closing():
+            self._raw.set_exception(NotAnsweredError(f"{self._address} is gone"))
+            self._raw.exception()
+        else:
+            self._transport.write(_LENGTH.pack(len(data)) + data)
+        return self._raw
 
     async def ask(self, key: int, version: int, message: Any, patience_s: float) -> Any:
         """Return the answer to a request.
@@ -166,6 +184,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _on_answer(self, data: bytes) -> None:
+        if self._raw is not None:
+            raw, self._raw = self._raw, None
+            if not raw.done():
+                raw.set_result(data)
+            return
         (number,) = _LENGTH.unpack_from(data)
         key, version, answer = self._waiting.pop(number)
         has_tags = key != ApiKey.API_VERSIONS and codec.is_flexible(key, version)
@@ -260,6 +283,9 @@ class KafkaBrokers:
                 )
         except (OSError, TimeoutError) as error:
             raise ConnectionFailedError(f"{address} is not reached: {error}") from None
+        login = current.process.machine.login
+        if login is not None:
+            await log_in(made, login, self.dice, self.patience_s)
         self._connections[key] = made
         found: KafkaConnection = made
         return found

@@ -1,0 +1,119 @@
+"""Scenarios of brokers with rules, tokens and log-ins.
+
+Brokers have addresses of this machine, where shipped clients send their token in plain text, too.
+Connections of bytes say that they are by TLS, so that clients of Kafka may log in in every way.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from tests.sim.clients import Job, Load, Site
+from tests.sim.cluster import RunningTopic, TopicPlan
+from tests.sim.kafka.intrusions import ChangingIntruder, GroupIntruder, ReadingIntruder
+from tests.sim.members import GroupPlan
+from tests.sim.rules_of_brokers import READER, WORKER, Login, RuleFiles, login_of
+from tests.sim.scenarios import Scenario, ScenarioCluster, again
+from tests.sim.settings import Settings
+from tests.sim.world import MILLISECOND, SECOND, World
+
+_SOON: Final = 100 * MILLISECOND
+_TAKEN_US: Final = 5 * SECOND
+"""Brokers look at their rules every second, and those that begin have read them."""
+_CHANGES_EVERY_US: Final = 12 * SECOND
+_TOKEN_FILE: Final = "MILLRACE_TOKEN_FILE"
+_PRINCIPALS: Final[Mapping[str, str]] = {"consumer": READER, "neighbour": READER}
+"""As whom clients log in, by the beginning of their names; others may do everything."""
+
+
+class Guarded(ScenarioCluster):
+    """Clients do what they may, and others try what they may not."""
+
+    hosts = "127.0.0"
+    kafka_share = 0.6
+    is_enforced = True
+    topics = (
+        TopicPlan(
+            partitions=2,
+            loads=(Load(every_us=2 * _SOON), Load(every_us=2 * _SOON)),
+            polls_every_us=4 * _SOON,
+            reads_followers=True,
+            is_administered=True,
+            group=GroupPlan(members=2),
+        ),
+    )
+
+    def __init__(self, world: World) -> None:
+        self._files = RuleFiles()
+        access = self._files.access(is_enforced=self.is_enforced)
+        self.settings = replace(Settings(), access=access)
+        self._changed_at = 0
+        super().__init__(world)
+        self.network.is_encrypted = True
+
+    def login_of(self, client: str) -> Login | None:
+        """Return as whom a client logs in."""
+        found = [who for begin, who in _PRINCIPALS.items() if client.startswith(begin)]
+        return login_of(found[0] if found else WORKER)
+
+    def start(self) -> None:
+        """Start, with the token of shipped clients."""
+        os.environ[_TOKEN_FILE] = str(self._files.token_file)
+        super().start()
+        self._world.after(_CHANGES_EVERY_US, "rules change", self._change_rules)
+
+    def _begin_administration(self, topic: RunningTopic, site: Site) -> None:
+        super()._begin_administration(topic, site)
+        for kind in (ReadingIntruder, ChangingIntruder, GroupIntruder):
+            name = f"{kind.__name__}-{topic.plan.name}"
+            job = Job(name, site, self._new_kafka_client(name), topic.plan.polls_every_us)
+            topic.transacting.append(
+                kind(job, may_be_lost=self._may_lose_transactions, reads=self._reads)
+            )
+
+    def _change_rules(self) -> None:
+        self._files.write_rules(may_read=not self._files.may_read)
+        self._changed_at = self._world.now
+        self._world.after(_CHANGES_EVERY_US, "rules change", self._change_rules)
+
+    def _reads(self) -> bool | None:
+        """Whether who may read at times may now; None: some brokers may not know yet."""
+        is_new = self._world.now - self._changed_at < _TAKEN_US
+        return None if is_new else self._files.may_read
+
+    def end(self) -> None:
+        """End all processes, and remove the files."""
+        super().end()
+        os.environ.pop(_TOKEN_FILE, None)
+        self._files.remove()
+
+
+class Rehearsed(Guarded):
+    """Rules are not enforced yet: clients without a token do everything (G4)."""
+
+    is_enforced = False
+
+    def login_of(self, client: str) -> Login | None:
+        """Return None: nobody logs in."""
+        del client
+        return None
+
+    def start(self) -> None:
+        """Start, without a token."""
+        super().start()
+        os.environ.pop(_TOKEN_FILE, None)
+
+    def _begin_administration(self, topic: RunningTopic, site: Site) -> None:
+        ScenarioCluster._begin_administration(self, topic, site)
+
+
+# fmt: off
+GUARD_SCENARIOS: Final[tuple[Scenario, ...]] = (
+    Scenario("G: rules", "who may does what the rules allow, and who may not is refused; brokers "
+             "die", Guarded, [*again("F01", 12, 9, 2, 3), *again("F02", 17, 9, 2, 3)], by_day=True,
+             seeds=3, quiet_s=15),
+    Scenario("G4", "rules are not enforced, and clients have no tokens", Rehearsed,
+             again("F02", 8, 6, 2, 3), seeds=2, quiet_s=15),
+)
+# fmt: on
