@@ -62,6 +62,7 @@ _AGAIN: Final = frozenset(
         Code.REQUEST_TIMED_OUT,
         Code.NOT_ENOUGH_REPLICAS,
         Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,  # Its user waits until all brokers are upgraded.
     }
     | _ELSEWHERE
 )

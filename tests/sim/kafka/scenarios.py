@@ -12,6 +12,7 @@ from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo
 from tests.sim.group_scenarios import COORDINATOR, STANDS_STILL, grouped_topic
+from tests.sim.kafka.upgrades import RESTARTED, UPGRADED, Upgraded
 from tests.sim.members import GroupPlan
 from tests.sim.network import Weather
 from tests.sim.scenarios import Scenario, ScenarioCluster, again, hasty
@@ -184,6 +185,11 @@ KAFKA_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario("K1", "leaders refuse batches for a moment, and take those behind them", Lacking,
              [(3, SLOW_CLIENTS, 20), *again("F01", 4, 4, 5, 2.2)], seeds=3, quiet_s=10,
              mutants=["by Kafka's protocol no batch is a successor"]),
+    Scenario("K4", "brokers are upgraded one after the other, and one goes back", Upgraded,
+             [*again(UPGRADED, 8, 6, 3, 2), (27, RESTARTED, 2), (35, RESTARTED, 2)], seeds=2,
+             quiet_s=15,
+             mutants=["a leader takes Kafka's batches beside brokers that do not know them",
+                      "a broker that does not know Kafka's batches comes back to them"]),
     Scenario("T14", "coordinators die, and clients of Kafka write transactions", Transacting,
              again("F02", 5, 6, 3, 3), seeds=3, quiet_s=15,
              mutants=["readers of Kafka are not told what was aborted",

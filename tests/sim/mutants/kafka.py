@@ -25,6 +25,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
            "_LEADER_EPOCH.pack_into(kafka, _LEADER_EPOCH_AT, leader_epoch)", "pass"),
     mutant("Kafka's checksum does not know the leader's time", "K3", f"{_BATCH}:stamp",
            "_CRC.pack_into(kafka, _CRC_AT, crc)", "pass"),
+    # K4: brokers of earlier releases.
+    mutant("a leader takes Kafka's batches beside brokers that do not know them", "K4",
+           "millrace.broker.rpc.appends:Appending.check_format",
+           "if batch.format == KAFKA_FORMAT and image is not None:", "if False:"),
+    mutant("a broker that does not know Kafka's batches comes back to them", "K4",
+           "millrace.core.metadata.broker_levels:refusal",
+           "if listening and level < KAFKA_BATCHES <= min(broker.level for broker in registered):",
+           "if False:"),
     # What Kafka's readers get.
     mutant("readers of Kafka are not told what was aborted", "P52", f"{_FETCH}._plan",
            "return Plan(position, partition, read, aborted=aborted)",
