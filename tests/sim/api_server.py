@@ -35,7 +35,7 @@ from millrace.runtime.kubernetes.access import ApiAccess
 from millrace.runtime.kubernetes.resources import LEASE
 
 _CLUSTER: Final = "simulated"
-_ACCESS: Final = ApiAccess(
+ACCESS: Final = ApiAccess(
     server="http://api-server", namespace="default", tls=None, tls_server_name=None,
     token=lambda: "a token",
 )  # fmt: skip
@@ -210,7 +210,7 @@ def open_kubernetes_store(store: SimulatedStore, owner: str) -> KubernetesStore:
         del access, connections_max
         return Connections(store, owner)
 
-    return KubernetesStore(_ACCESS, connect, cluster_name=_CLUSTER, namespace="default")
+    return KubernetesStore(ACCESS, connect, cluster_name=_CLUSTER, namespace="default")
 
 
 def _shown(name: str, stored: StoredObject) -> dict[str, Any]:

@@ -5,7 +5,8 @@ Connections of bytes say that they are by TLS, so that clients of Kafka may log 
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -13,15 +14,13 @@ from tests.sim.clients import Job, Load, Site
 from tests.sim.cluster import RunningTopic, TopicPlan
 from tests.sim.kafka.intrusions import ChangingIntruder, GroupIntruder, ReadingIntruder
 from tests.sim.members import GroupPlan
-from tests.sim.rules_of_brokers import READER, WORKER, Login, RuleFiles, login_of
+from tests.sim.rules_of_brokers import READER, WORKER, Login, Rights, RuleFiles
 from tests.sim.scenarios import Scenario, ScenarioCluster, again
+from tests.sim.service_accounts import ServiceAccounts
 from tests.sim.settings import Settings
-from tests.sim.world import MILLISECOND, SECOND, World
+from tests.sim.world import MILLISECOND, World
 
 _SOON: Final = 100 * MILLISECOND
-_TAKEN_US: Final = 5 * SECOND
-"""Brokers look at their rules every second, and those that begin have read them."""
-_CHANGES_EVERY_US: Final = 12 * SECOND
 _TOKEN_FILE: Final = "MILLRACE_TOKEN_FILE"
 _PRINCIPALS: Final[Mapping[str, str]] = {"consumer": READER, "neighbour": READER}
 """As whom clients log in, by the beginning of their names; others may do everything."""
@@ -44,24 +43,32 @@ class Guarded(ScenarioCluster):
         ),
     )
 
+    new_rights: Callable[[], Rights] = RuleFiles
+
     def __init__(self, world: World) -> None:
-        self._files = RuleFiles()
-        access = self._files.access(is_enforced=self.is_enforced)
+        self._rights = self.new_rights()
+        access = self._rights.access(is_enforced=self.is_enforced)
         self.settings = replace(Settings(), access=access)
         self._changed_at = 0
         super().__init__(world)
         self.network.is_encrypted = True
+        self.watching = self._watching
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        with self._rights.serving(self.store), self._probes.watching():
+            yield
 
     def login_of(self, client: str) -> Login | None:
         """Return as whom a client logs in."""
         found = [who for begin, who in _PRINCIPALS.items() if client.startswith(begin)]
-        return login_of(found[0] if found else WORKER)
+        return self._rights.login_of(found[0] if found else WORKER)
 
     def start(self) -> None:
         """Start, with the token of shipped clients."""
-        os.environ[_TOKEN_FILE] = str(self._files.token_file)
+        os.environ[_TOKEN_FILE] = str(self._rights.token_file)
         super().start()
-        self._world.after(_CHANGES_EVERY_US, "rules change", self._change_rules)
+        self._world.after(self._rights.changes_every_us, "rules change", self._change_rules)
 
     def _begin_administration(self, topic: RunningTopic, site: Site) -> None:
         super()._begin_administration(topic, site)
@@ -69,24 +76,37 @@ class Guarded(ScenarioCluster):
             name = f"{kind.__name__}-{topic.plan.name}"
             job = Job(name, site, self._new_kafka_client(name), topic.plan.polls_every_us)
             topic.transacting.append(
-                kind(job, may_be_lost=self._may_lose_transactions, reads=self._reads)
+                kind(
+                    job,
+                    may_be_lost=self._may_lose_transactions,
+                    rights=self._rights,
+                    reads=self._reads,
+                )
             )
 
     def _change_rules(self) -> None:
-        self._files.write_rules(may_read=not self._files.may_read)
+        self._rights.change()
         self._changed_at = self._world.now
-        self._world.after(_CHANGES_EVERY_US, "rules change", self._change_rules)
+        self._world.after(self._rights.changes_every_us, "rules change", self._change_rules)
 
     def _reads(self) -> bool | None:
         """Whether who may read at times may now; None: some brokers may not know yet."""
-        is_new = self._world.now - self._changed_at < _TAKEN_US
-        return None if is_new else self._files.may_read
+        if self.store.weather.is_out:
+            self._changed_at = self._world.now  # It counts as new again.
+        is_new = self._world.now - self._changed_at < self._rights.taken_us
+        return None if is_new else self._rights.may_read
 
     def end(self) -> None:
         """End all processes, and remove the files."""
         super().end()
         os.environ.pop(_TOKEN_FILE, None)
-        self._files.remove()
+        self._rights.remove()
+
+
+class OnKubernetes(Guarded):
+    """Clients show tokens of ServiceAccounts, and an API server says what they may."""
+
+    new_rights = ServiceAccounts
 
 
 class Rehearsed(Guarded):
@@ -113,6 +133,8 @@ GUARD_SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario("G: rules", "who may does what the rules allow, and who may not is refused; brokers "
              "die", Guarded, [*again("F01", 12, 9, 2, 3), *again("F02", 17, 9, 2, 3)], by_day=True,
              seeds=3, quiet_s=15),
+    Scenario("G8", "an API server knows callers, and is out for a while; brokers die",
+             OnKubernetes, [*again("F02", 12, 9, 2, 3), (30, "F42", 4)], seeds=3, quiet_s=15),
     Scenario("G4", "rules are not enforced, and clients have no tokens", Rehearsed,
              again("F02", 8, 6, 2, 3), seeds=2, quiet_s=15),
 )

@@ -9,11 +9,17 @@ the topic at one time, and not at another.
 import os
 import shutil
 import tempfile
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from tests.sim.world import SECOND
 
 from millrace.core.broker_config import AccessConfig
 from millrace.core.guard.token_file import new_entry, tokens_to_text
+
+if TYPE_CHECKING:
+    from tests.sim.coordination import SimulatedStore
 
 WORKER: Final = "worker"
 """May do everything."""
@@ -47,35 +53,68 @@ topics = ["default/t"]
 
 
 class Login(NamedTuple):
-    """As whom a client of Kafka logs in."""
+    """As whom a client of Kafka logs in.
+
+    Attributes:
+        name: of the principal.
+        token: that proves it.
+        has_password: whether brokers recognise the token as a password (SCRAM).
+    """
 
     name: str
     token: str
+    has_password: bool = True
 
 
-def login_of(name: str) -> Login:
-    """Return the name and token of somebody."""
-    return Login(name, f"mlr_{name}_{'x' * 30}")
+class Rights(Protocol):
+    """Who callers are, and what they may.
+
+    Attributes:
+        may_read: whether `CHANGING` may read the topic now.
+        token_file: with the token of shipped clients.
+        taken_us: after so long brokers go by what has changed.
+        changes_every_us: how often that is.
+    """
+
+    may_read: bool
+    token_file: Path
+    taken_us: int
+    changes_every_us: int
+
+    def access(self, *, is_enforced: bool) -> AccessConfig:
+        """Return the settings of brokers."""
+
+    def login_of(self, name: str) -> Login:
+        """Return the name and token of somebody."""
+
+    def change(self) -> None:
+        """Let `CHANGING` read, or not any more."""
+
+    def serving(self, store: "SimulatedStore") -> AbstractContextManager[None]:
+        """Let brokers go by them for the length of the block."""
+
+    def remove(self) -> None:
+        """Remove what the run has written."""
 
 
 class RuleFiles:
-    """The files of one run; they are removed when it ends.
+    """The files of one run; implements `Rights`."""
 
-    Attributes:
-        may_read: whether `CHANGING` may read the topic, as the file has it now.
-    """
+    taken_us = 5 * SECOND
+    """Brokers look at their rules every second, and those that begin have read them."""
+    changes_every_us = 12 * SECOND
 
     def __init__(self) -> None:
         self.may_read = False
         self._folder = Path(tempfile.mkdtemp(prefix="millrace-sim-"))
         self._rules = self._folder / "rules.toml"
         self._tokens = self._folder / "tokens"
-        self.write_rules(may_read=False)
-        known = [login_of(name) for name in (WORKER, READER, WRITER, CHANGING, STRANGER)]
-        entries = [new_entry(token, name, [], None, b"s" * 16) for name, token in known]
+        self._write_rules()
+        known = [self.login_of(name) for name in (WORKER, READER, WRITER, CHANGING, STRANGER)]
+        entries = [new_entry(each.token, each.name, [], None, b"s" * 16) for each in known]
         _replace(self._tokens, tokens_to_text(entries))
         self.token_file = self._folder / "token"
-        self.token_file.write_text(login_of(WORKER).token)
+        self.token_file.write_text(self.login_of(WORKER).token)
 
     def access(self, *, is_enforced: bool) -> AccessConfig:
         """Return the settings of brokers."""
@@ -83,10 +122,23 @@ class RuleFiles:
             rules_file=str(self._rules), tokens_file=str(self._tokens), enforced=is_enforced
         )
 
-    def write_rules(self, *, may_read: bool) -> None:
-        """Change the rules."""
-        self.may_read = may_read
-        _replace(self._rules, _RULES.format(also=f', "{CHANGING}"' if may_read else ""))
+    def login_of(self, name: str) -> Login:
+        """Return the name and token of somebody."""
+        return Login(name, f"mlr_{name}_{'x' * 30}")
+
+    def change(self) -> None:
+        """Let `CHANGING` read, or not any more."""
+        self.may_read = not self.may_read
+        self._write_rules()
+
+    def serving(self, store: "SimulatedStore") -> AbstractContextManager[None]:
+        """Do nothing: brokers read files."""
+        del store
+        return nullcontext()
+
+    def _write_rules(self) -> None:
+        also = f', "{CHANGING}"' if self.may_read else ""
+        _replace(self._rules, _RULES.format(also=also))
 
     def remove(self) -> None:
         """Remove the files."""

@@ -19,8 +19,7 @@ from tests.sim.rules_of_brokers import (
     STRANGER,
     WORKER,
     WRITER,
-    Login,
-    login_of,
+    Rights,
 )
 
 from millrace.broker.kafka.requests import ApiKey
@@ -48,23 +47,31 @@ class Intruder(KafkaAdministrator):
     """Somebody who tries what it may not.
 
     Args:
+        rights: of callers.
         reads: returns whether `CHANGING` may read; None: that has changed lately.
     """
 
     def __init__(
-        self, job: Job, *, may_be_lost: Callable[[], bool], reads: Callable[[], bool | None]
+        self,
+        job: Job,
+        *,
+        may_be_lost: Callable[[], bool],
+        rights: Rights,
+        reads: Callable[[], bool | None],
     ) -> None:
         super().__init__(job, may_be_lost=may_be_lost)
+        self._rights = rights
         self._reads = reads
         self._is = READER  # So that it learns the versions of requests.
-        self._machine.login = login_of(READER)
+        self._machine.login = rights.login_of(READER)
 
     def _connect_anew(self) -> None:
         super()._connect_anew()
         whoever = (NOBODY, IMPOSTOR, STRANGER, READER, WRITER, CHANGING, CHANGING)
         self._is = self._dice.choice(whoever)
+        login_of = self._rights.login_of
         if self._is == IMPOSTOR:  # It takes a name that there is.
-            self._machine.login = Login(WORKER, login_of(IMPOSTOR).token)
+            self._machine.login = login_of(IMPOSTOR)._replace(name=login_of(WORKER).name)
         else:
             self._machine.login = None if self._is == NOBODY else login_of(self._is)
 

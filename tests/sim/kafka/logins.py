@@ -38,7 +38,9 @@ async def log_in(connection: Connection, login: Login, dice: Random, patience_s:
         AuthenticationFailedError: it is refused.
         ConnectionFailedError: the broker does not answer, or ends the connection.
     """
-    offered = [*SCRAM, PLAIN, OAUTHBEARER] if connection.is_encrypted else [*SCRAM]
+    offered = [PLAIN, OAUTHBEARER] if connection.is_encrypted else []
+    if login.has_password:
+        offered += SCRAM
     if dice.random() < _ASKS_FIRST:
         asked = SaslHandshakeRequest(mechanism=_NOT_OFFERED)
         answer = await connection.ask(ApiKey.SASL_HANDSHAKE, 1, asked, patience_s)
