@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
+from unittest import mock
 
 from tests.sim.clients import Job, Load, Site
 from tests.sim.cluster import RunningTopic, TopicPlan
@@ -56,7 +57,12 @@ class Guarded(ScenarioCluster):
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        with self._rights.serving(self.store), self._probes.watching():
+        token = {_TOKEN_FILE: self._rights.token_file} if self.is_enforced else {}
+        with (
+            mock.patch.dict(os.environ, token),
+            self._rights.serving(self.store),
+            self._probes.watching(),
+        ):
             yield
 
     def login_of(self, client: str) -> Login | None:
@@ -65,8 +71,7 @@ class Guarded(ScenarioCluster):
         return self._rights.login_of(found[0] if found else WORKER)
 
     def start(self) -> None:
-        """Start, with the token of shipped clients."""
-        os.environ[_TOKEN_FILE] = str(self._rights.token_file)
+        """Start, and let the rules change from time to time."""
         super().start()
         self._world.after(self._rights.changes_every_us, "rules change", self._change_rules)
 
@@ -96,12 +101,6 @@ class Guarded(ScenarioCluster):
         is_new = self._world.now - self._changed_at < self._rights.taken_us
         return None if is_new else self._rights.may_read
 
-    def end(self) -> None:
-        """End all processes, and remove the files."""
-        super().end()
-        os.environ.pop(_TOKEN_FILE, None)
-        self._rights.remove()
-
 
 class OnKubernetes(Guarded):
     """Clients show tokens of ServiceAccounts, and an API server says what they may."""
@@ -118,11 +117,6 @@ class Rehearsed(Guarded):
         """Return None: nobody logs in."""
         del client
         return None
-
-    def start(self) -> None:
-        """Start, without a token."""
-        super().start()
-        os.environ.pop(_TOKEN_FILE, None)
 
     def _begin_administration(self, topic: RunningTopic, site: Site) -> None:
         ScenarioCluster._begin_administration(self, topic, site)

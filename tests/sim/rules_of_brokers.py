@@ -1,18 +1,14 @@
 """Files of tokens and of rules for simulated brokers, and who their callers are.
 
-The files are real ones, in a folder of the run: brokers read them on a thread, as they do outside
-of tests. All shipped clients of a run have one token, of somebody who may do everything; clients of
-Kafka log in as whom their work needs. The rules change while the run goes on: `changing` may read
-the topic at one time, and not at another.
+Brokers read the files on a thread, as they do outside of tests. All shipped clients of a run have
+one token, of somebody who may do everything; clients of Kafka log in as whom their work needs. The
+rules change while the run goes on: `changing` may read the topic at one time, and not at another.
 """
 
-import os
-import shutil
-import tempfile
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from tests.sim.small_files import SmallFiles
 from tests.sim.world import SECOND
 
 from millrace.core.broker_config import AccessConfig
@@ -31,7 +27,9 @@ STRANGER: Final = "stranger"
 """Has a token, and no rule names it."""
 IMPOSTOR: Final = "impostor"
 """Shows a token that nobody has given out."""
-_RULES: Final = """
+_RULES: Final = "/rules.toml"
+_TOKENS: Final = "/tokens"
+_RULES_TEXT: Final = """
 [[rules]]
 who = ["worker"]
 may = ["produce", "consume", "describe", "create", "alter", "delete", "transact", "administer"]
@@ -71,13 +69,13 @@ class Rights(Protocol):
 
     Attributes:
         may_read: whether `CHANGING` may read the topic now.
-        token_file: with the token of shipped clients.
+        token_file: path of the file with the token of shipped clients.
         taken_us: after so long brokers go by what has changed.
         changes_every_us: how often that is.
     """
 
     may_read: bool
-    token_file: Path
+    token_file: str
     taken_us: int
     changes_every_us: int
 
@@ -93,9 +91,6 @@ class Rights(Protocol):
     def serving(self, store: "SimulatedStore") -> AbstractContextManager[None]:
         """Let brokers go by them for the length of the block."""
 
-    def remove(self) -> None:
-        """Remove what the run has written."""
-
 
 class RuleFiles:
     """The files of one run; implements `Rights`."""
@@ -106,21 +101,17 @@ class RuleFiles:
 
     def __init__(self) -> None:
         self.may_read = False
-        self._folder = Path(tempfile.mkdtemp(prefix="millrace-sim-"))
-        self._rules = self._folder / "rules.toml"
-        self._tokens = self._folder / "tokens"
+        self.token_file = "/token"
+        self._files = SmallFiles()
+        self._files.write(self.token_file, self.login_of(WORKER).token)
         self._write_rules()
         known = [self.login_of(name) for name in (WORKER, READER, WRITER, CHANGING, STRANGER)]
         entries = [new_entry(each.token, each.name, [], None, b"s" * 16) for each in known]
-        _replace(self._tokens, tokens_to_text(entries))
-        self.token_file = self._folder / "token"
-        self.token_file.write_text(self.login_of(WORKER).token)
+        self._files.write(_TOKENS, tokens_to_text(entries))
 
     def access(self, *, is_enforced: bool) -> AccessConfig:
         """Return the settings of brokers."""
-        return AccessConfig(
-            rules_file=str(self._rules), tokens_file=str(self._tokens), enforced=is_enforced
-        )
+        return AccessConfig(rules_file=_RULES, tokens_file=_TOKENS, enforced=is_enforced)
 
     def login_of(self, name: str) -> Login:
         """Return the name and token of somebody."""
@@ -132,21 +123,10 @@ class RuleFiles:
         self._write_rules()
 
     def serving(self, store: "SimulatedStore") -> AbstractContextManager[None]:
-        """Do nothing: brokers read files."""
+        """Let brokers and clients read the files."""
         del store
-        return nullcontext()
+        return self._files.served()
 
     def _write_rules(self) -> None:
         also = f', "{CHANGING}"' if self.may_read else ""
-        _replace(self._rules, _RULES.format(also=also))
-
-    def remove(self) -> None:
-        """Remove the files."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace a file at once."""
-    other = path.with_suffix(".new")
-    other.write_text(text)
-    os.replace(other, path)
+        self._files.write(_RULES, _RULES_TEXT.format(also=also))

@@ -7,10 +7,8 @@ travel as calls to the store do: they are late, throttled or lost. Roles are tho
 
 import contextlib
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
@@ -23,6 +21,7 @@ from tests.sim.clocks import EPOCH_US
 from tests.sim.coordination import SimulatedStore, StoreHandle, wait_for_answer
 from tests.sim.process import SimulatedHost
 from tests.sim.rules_of_brokers import CHANGING, IMPOSTOR, READER, WORKER, WRITER, Login
+from tests.sim.small_files import SmallFiles
 from tests.sim.world import SECOND
 
 from millrace.broker.coordination.store import CoordinationUnavailableError
@@ -58,10 +57,10 @@ class ServiceAccounts:
 
     def __init__(self) -> None:
         self.may_read = False
-        self._folder = tempfile.TemporaryDirectory(prefix="millrace-sim-")
         self._audience = audience_of(KubernetesConfig().cluster_name, ACCESS.namespace)
-        self.token_file = Path(self._folder.name) / "token"
-        self.token_file.write_text(self.login_of(WORKER).token)
+        self.token_file = "/token"
+        self._files = SmallFiles()
+        self._files.write(self.token_file, self.login_of(WORKER).token)
 
     def access(self, *, is_enforced: bool) -> AccessConfig:
         """Return the settings of brokers."""
@@ -97,14 +96,11 @@ class ServiceAccounts:
             return _Connections(self, StoreHandle(store, current.process.machine.name))
 
         with (
+            self._files.served(),
             mock.patch(f"{_GUARD}.api_access", return_value=ACCESS),
             mock.patch(f"{_GUARD}.Reviews", partial(Reviews, connect=connect)),
         ):
             yield
-
-    def remove(self) -> None:
-        """Remove the file."""
-        self._folder.cleanup()
 
     # --- What it answers ---------------------------------------------------------------------
 
