@@ -43,6 +43,7 @@ from tests.sim.explorers import AdminExplorer, ConsumerExplorer, WriterExplorer
 from tests.sim.faults import FAMILIES, MOVE_CUT, TIER_CHANGE, Family
 from tests.sim.invariants import Invariants
 from tests.sim.kafka.administrator import KafkaAdministrator
+from tests.sim.kafka.consumer_members import KafkaConsumerMember
 from tests.sim.kafka.copier import KafkaCopier
 from tests.sim.kafka.group_administrator import GroupAdministrator
 from tests.sim.kafka.members import KafkaMember
@@ -127,7 +128,7 @@ _DELETED_US: Final = 10 * SECOND
 """Brokers have deleted the files of a topic that is gone for good within this time."""
 _PORT: Final = 7092
 _KAFKA_PORT: Final = 9092
-_KAFKA_TOO: Final = (Reader, UncommittedReader, KafkaMember)
+_KAFKA_TOO: Final = (Reader, UncommittedReader, KafkaMember, KafkaConsumerMember)
 """Readers that may speak Kafka's protocol."""
 _COPIERS: Final = 2
 _COPIED_OF: Final = 50
@@ -250,6 +251,8 @@ class SimulatedCluster:
     new_store: Callable[[SimulatedStore, str], CoordinationStore] = BlockingStore
     drpc_shares: DrpcShares | None = None
     """Who uses DRPC; None: the seed draws it."""
+    kafka_member: type[KafkaMember] = KafkaMember
+    """What members of the group are that speak Kafka's protocol."""
     kafka_share: float | None = NOBODY
     """Which share of writers and readers speaks Kafka's protocol; None: the seed draws it."""
 
@@ -896,7 +899,7 @@ class SimulatedCluster:
         if plan.group is not None or self._is_read_by_pattern(plan.name):
             self.ownership.sites[plan.name] = site
         if plan.group is not None:
-            kinds = (KafkaMember, GroupMember)
+            kinds = (self.kafka_member, GroupMember)
             kind, other = kinds if self._kafka.is_spoken_by_groups else reversed(kinds)
             for number in range(plan.group.members + plan.group.others):
                 is_other = number >= plan.group.members

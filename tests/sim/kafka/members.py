@@ -10,7 +10,7 @@ measure. It leaves, dies, or stands still, and another one comes.
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kafka.protocol.consumer import (
     HeartbeatRequest,
@@ -76,7 +76,12 @@ class Seat:
     Attributes:
         member_id: that the coordinator has given it; empty: none.
         generation: of the group, when it joined last.
+        commit_versions: of OffsetCommit, that say as what a member commits.
+        forgotten: codes with which it is told that its place is gone.
     """
+
+    commit_versions: ClassVar[Sequence[int]] = (2, 5, 7, 8, 9)
+    forgotten: ClassVar[frozenset[Code]] = _FORGOTTEN
 
     def __init__(
         self,
@@ -323,7 +328,7 @@ class Seat:
         Raises:
             MillraceError: they are not committed, or may not be.
         """
-        version = self._drawn((2, 5, 7, 8, 9), 7)
+        version = self._drawn(self.commit_versions, 7)
         asked = OffsetCommitRequest(
             version=version,
             group_id=self._group,
@@ -384,14 +389,20 @@ class Seat:
     def _check(self, code: int) -> None:
         if code in ELSEWHERE:
             self._coordinator.forget()
-        if code in _FORGOTTEN or code == Code.REBALANCE_IN_PROGRESS:
+        if code in self.forgotten or code == Code.REBALANCE_IN_PROGRESS:
             raise UnknownMemberIdError(f"{self.member_id}: {Code(code).name}")
         if code != NO_ERROR:
             raise error_of(code, f"the group's coordinator says to {self.member_id}")
 
 
 class KafkaMember(Client):
-    """A process with one member of the group after the other."""
+    """A process with one member of the group after the other.
+
+    Attributes:
+        seat: the kind of their places.
+    """
+
+    seat: ClassVar[type[Seat]] = Seat
 
     def __init__(self, job: Job, *, number: int, plan: GroupPlan, ownership: Ownership) -> None:
         super().__init__(job)
@@ -404,7 +415,7 @@ class KafkaMember(Client):
     async def _work(self) -> None:
         while not self._is_done:
             brokers = KafkaBrokers(self._machine.kafka, self.name, self._dice, _ANSWER_S)
-            seat = Seat(
+            seat = self.seat(
                 brokers, self._site.topic, self._machine.clock, instance_id=self._instance_id
             )
             life = Life(self.name, next(self._lives), seat.session, self._machine.clock)

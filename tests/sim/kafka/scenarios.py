@@ -12,6 +12,7 @@ from tests.sim.clients import Load
 from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo
 from tests.sim.group_scenarios import COORDINATOR, STANDS_STILL, grouped_topic
+from tests.sim.kafka.consumer_members import KafkaConsumerMember
 from tests.sim.kafka.upgrades import RESTARTED, UPGRADED, Upgraded
 from tests.sim.members import GroupPlan
 from tests.sim.network import Weather
@@ -127,6 +128,19 @@ class Classic(ScenarioCluster):
     topics = (grouped_topic(GroupPlan(members=4, polls=20, away_us=SECOND, commits=0.8)),)
 
 
+class Assigned(ScenarioCluster):
+    """Members of KIP-848's protocol, and some of Millrace's, share one group."""
+
+    kafka_share = 1.0
+    kafka_member = KafkaConsumerMember
+    topics = (
+        dataclasses.replace(
+            grouped_topic(GroupPlan(members=3, others=1, polls=20, away_us=SECOND, commits=0.8)),
+            is_administered=True,
+        ),
+    )
+
+
 class Contested(ScenarioCluster):
     """Members of both protocols want the same group."""
 
@@ -208,6 +222,8 @@ KAFKA_SCENARIOS: Final[tuple[Scenario, ...]] = (
              Classic, again(STANDS_STILL, 8, 16, 2, 10), by_day=True, seeds=3, quiet_s=30,
              mutants=["a classic group begins a generation before all have joined again",
                       "a heartbeat of a classic member does not prolong its session"]),
+    Scenario("P61: KIP-848", "members come, go and stand still, by Kafka's protocol and by "
+             "Millrace's", Assigned, again(STANDS_STILL, 8, 16, 2, 10), seeds=3, quiet_s=40),
     Scenario("P61: one protocol", "members of both protocols want the same group", Contested,
              [(20, "F17", 1)], seeds=3, quiet_s=30,
              mutants=["members of Kafka's protocol join a group of Millrace's",
