@@ -21,8 +21,6 @@ from millrace.broker.kafka.wire import codec
 from millrace.core.errors import FencedError, MillraceError
 
 Call = Callable[[], Awaitable[None]]
-_CALLS_OF_EACH: Final = 30
-"""After this many calls it connects anew."""
 _REQUEST_S: Final = 5.0
 
 
@@ -36,9 +34,11 @@ class KafkaAdministrator(Client):
         done: how many calls were answered.
         doing: what it does now, for people.
         least_in_quiet: how many are answered while all is quiet.
+        calls_of_each: after this many calls it connects anew.
     """
 
     least_in_quiet = 5
+    calls_of_each = 30
 
     def __init__(self, job: Job, *, may_be_lost: Callable[[], bool]) -> None:
         super().__init__(job)
@@ -63,7 +63,7 @@ class KafkaAdministrator(Client):
         self._brokers = self._connected()
 
     async def _make_calls(self, calls: Sequence[Call]) -> None:
-        for _ in range(_CALLS_OF_EACH):
+        for _ in range(self.calls_of_each):
             if self._is_done:
                 return
             call = self._dice.choice(calls) if self._listed else self._list_versions

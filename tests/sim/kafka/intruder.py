@@ -51,6 +51,8 @@ class Intruder(KafkaAdministrator):
         reads: returns whether `CHANGING` may read; None: that has changed lately.
     """
 
+    calls_of_each = 8
+
     def __init__(
         self,
         job: Job,

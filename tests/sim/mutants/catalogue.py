@@ -57,8 +57,8 @@ Rules without a mutant: the simulator could not tell it from the product. What t
 | an id that has expired is renewed | T13 | ids of the simulator do not live for a week | `tests/unit/core/coordinator/transactions/test_machine.py`: `test_an_id_that_has_expired_is_fenced_and_never_renewed_in_silence` |
 | transactions beside brokers that do not know them | T16 | all brokers of the simulator are of this release | `tests/unit/core/controller/test_broker_levels.py`: `test_transactions_wait_for_the_last_upgrade_and_no_earlier_broker_comes_back`; `tests/integration/test_transactions.py`: `test_transactions_begin_when_the_last_broker_is_upgraded_and_none_goes_back` |
 | ids without a namespace | T15 | ids of the simulator differ anyhow | `tests/unit/core/coordinator/transactions/test_transaction.py`: `test_an_id_is_in_a_namespace` |
-| who calls is not asked, or not checked | G1, G2, G3, G4, G5, G6, G7, G8, G9, G10 | nobody in the simulator shows a certificate or a token | `tests/unit/core/guard`, `tests/unit/broker/guard`, `tests/unit/operator/test_certificates.py` and `test_security.py`; `tests/integration/kubernetes/test_going_to_tls.py`, `tests/integration/test_broker_certificates.py`, `tests/integration/kubernetes/test_access.py` and `test_guard.py` |
-| what a client of Kafka is told, or may call things | K5, K6, K7, K8, K9, K10 | clients of the simulator know what is served, have one namespace, and show no tokens | `tests/unit/broker/kafka`, `tests/integration/kafka` |
+| who calls is not asked, or not checked | G1, G2, G3, G4, G5, G6, G7, G9, G10 | nobody in the simulator shows a certificate, or a token of another cluster | `tests/unit/core/guard`, `tests/unit/broker/guard`, `tests/unit/operator/test_certificates.py` and `test_security.py`; `tests/integration/kubernetes/test_going_to_tls.py`, `tests/integration/test_broker_certificates.py`, `tests/integration/kubernetes/test_access.py` and `test_guard.py` |
+| what a client of Kafka is told, or may call things | K5, K6, K7, K8, K9, K10 | clients of the simulator know what is served, have one namespace, and tokens without an end | `tests/unit/broker/kafka`, `tests/integration/kafka` |
 | topic name instead of id | P70 | logs, requests and metadata are kept by id; a name is looked up once | F70 here and with real brokers |
 """  # noqa: E501
 
@@ -68,6 +68,7 @@ from tests.sim.mutants import (
     compaction,
     drpc,
     groups,
+    guard,
     kafka,
     metadata,
     quotas,
@@ -99,6 +100,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = tuple(
             *transaction_clients.MUTANTS,
             *shared_transactions.MUTANTS,
             *drpc.MUTANTS,
+            *guard.MUTANTS,
         ),
         key=lambda mutant: (mutant.rule[0], int(mutant.rule[1:])),
     )
