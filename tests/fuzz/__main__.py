@@ -22,7 +22,9 @@ BUSY_SECONDS_MAX = 5
 HANG_SECONDS = 30
 SAID_EACH_SECONDS = 0.1
 """Of the processor's time."""
-NOT_FOLLOWED = ["millrace.core.records.kafka_records", "millrace.core.records.kafka_walk"]
+NOT_FOLLOWED = [
+    f"millrace.core.records.{name}" for name in ("arrow_views", "kafka_records", "kafka_walk")
+]
 """Atheris keeps 200 bytes for each comparison of arrays that it follows: that is no growth of ours.
 """
 
