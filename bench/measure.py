@@ -31,6 +31,8 @@ RENAMED_S = 1
 GONE_S = 60
 NOT_MEASURED = 3
 """Exit code of a figure's program where the figure could not be measured."""
+BECAUSE = "was not measured: "
+"""Stands between the figure and the reason in what such a program says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +174,7 @@ def figures(
             bench = Bench(rounds=chosen.rounds, seconds=chosen.seconds, directory=directory)
             outcomes = measure(bench)
     except (PeerMissingError, LoadFailedError) as error:
-        print(f"{last.name} was not measured: {error}", file=sys.stderr)
+        print(f"{last.name} {BECAUSE}{error}", file=sys.stderr)
         raise SystemExit(NOT_MEASURED) from error
     if isinstance(outcomes, Outcome):
         outcomes = {wanted: outcomes}

@@ -20,6 +20,7 @@ from typing import Any
 from bench import machine
 from bench.directories import CHECKOUT
 from bench.figure import FIGURES
+from bench.measure import BECAUSE
 from bench.processes import environment, unwind_on_terminate
 
 DOCUMENTS = CHECKOUT / "docs" / "bench"
@@ -79,8 +80,9 @@ def measured(
             continue  # Another figure's measurement included it.
         done = (run or _run)(name, options)
         if done.returncode:
-            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            found: list[dict[str, Any]] = [{"name": name, "ok": False, "error": reason}]
+            found: list[dict[str, Any]] = [
+                {"name": name, "ok": False, "error": _reason(done.stderr)}
+            ]
         else:
             lines = done.stdout.splitlines()
             found = [json.loads(line) for line in lines if line.startswith('{"name"')]
@@ -97,6 +99,13 @@ def merged(
         if "value" in answer or "value" not in by_name.get(answer["name"], {}):
             by_name[answer["name"]] = answer
     return [by_name[name] for name in NAMES if name in by_name]
+
+
+def _reason(said: str) -> str:
+    """Return the line that says why a program has no figure, of all that it said."""
+    lines = said.strip().splitlines() or ["no reason given"]
+    reasons = [line.partition(BECAUSE)[2] for line in lines if BECAUSE in line]
+    return (reasons or lines)[-1]
 
 
 def _run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]":

@@ -46,6 +46,14 @@ def test_a_figure_that_cannot_be_measured_has_a_reason_and_no_value() -> None:
     ]
 
 
+def test_the_reason_is_the_line_that_names_it_whatever_is_printed_after_it() -> None:
+    def run(name: str, options: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        said = "round 1\na was not measured: memory grew\nstatistics: 198\n"
+        return subprocess.CompletedProcess([], 3, "", said)
+
+    assert list(measured(["a"], [], run)) == [[{"name": "a", "ok": False, "error": "memory grew"}]]
+
+
 def test_a_figure_that_another_program_fails_to_give_is_measured_by_its_own() -> None:
     ran: list[str] = []
     answers = list(measured(["a", "b"], [], program({"a": [], "b": [line("a"), line("b")]}, ran)))
