@@ -180,7 +180,10 @@ class ClassicMembers:
                 some: Mapping[TopicPartition, Position] = some,
             ) -> Result[CoordinatorRecord, Refused | None]:
                 self._begin(place, machine)
-                return machine.handle_classic_commit(name, some, now, committer)
+                result = machine.handle_classic_commit(name, some, now, committer)
+                if result.response is None:
+                    machine.classic.on_commit(name, committer, monotonic_now())
+                return result
 
             refused = await self._runtime().ask(place, commit)
             if refused is not None:

@@ -1,6 +1,6 @@
 """Stored batches as Kafka's readers get them.
 
-A batch of format 2 is Kafka's own behind our header. One of columns is laid out anew, a record
+A batch of format 2 is Kafka's own behind our header. One of columns is laid out again, a record
 after another, without a loop over records: the numbers of all records are written as columns of
 varints, and Arrow joins the columns cell by cell. What it joined lies in one buffer, which is what
 an encoder of Kafka's would have written. Offsets, leader epoch, producer, times and codec stay.

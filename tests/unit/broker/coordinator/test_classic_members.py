@@ -12,6 +12,7 @@ from tests.fakes.until import until
 
 from millrace.broker.coordinator.classic_members import ClassicMembers
 from millrace.core.coordinator.groups.classic_events import (
+    Committer,
     Joined,
     JoinRequest,
     Leaving,
@@ -27,7 +28,8 @@ from millrace.core.coordinator.groups.group import JOINING, Member
 from millrace.core.coordinator.groups.membership import Heartbeat
 from millrace.core.coordinator.positions.position import Position
 from millrace.core.errors import InvalidGroupError, NotLeaderError
-from millrace.core.ids import TopicId, TopicPartition
+from millrace.core.ids import MonotonicMs, TopicId, TopicPartition
+from millrace.runtime.clock import monotonic_now
 
 CONFIG = GroupsConfig(classic_rebalance_delay_ms=0, classic_session_timeout_ms_min=100)
 
@@ -201,6 +203,34 @@ async def test_more_positions_than_one_record_batch_takes_are_committed() -> Non
         the.replicate()
         assert await committed is None
         assert the.positions.kept() == 1500
+
+
+async def test_a_member_that_commits_is_heard() -> None:
+    """As by Kafka's coordinator: who commits lives, also where a heartbeat is late."""
+    async with stage(groups=CONFIG) as the:
+        the.lead()
+        await the.loaded()
+        await stable(the)
+        machine = the.positions.runtime.machine(TOPIC_PARTITION)
+        assert machine is not None
+        group = machine.classic.group("g")
+        assert group is not None
+        positions = {TopicPartition(TopicId(b"t" * 16), 0): Position(5)}
+
+        async def commit(generation: int) -> Refused | None:
+            group.members["a"].ends_at = MonotonicMs(0)
+            end = the.log.log_end_offset
+            committed = asyncio.create_task(
+                classic(the).commit(TOPIC_PARTITION, "g", positions, Committer("a", "", generation))
+            )
+            await until(lambda: committed.done() or the.log.log_end_offset > end)
+            the.replicate()
+            return await committed
+
+        assert await commit(generation=0) is Refused.ILLEGAL_GENERATION
+        assert group.members["a"].ends_at == 0
+        assert await commit(generation=1) is None
+        assert group.members["a"].ends_at > monotonic_now()
 
 
 async def test_the_time_that_each_request_takes_is_told_when_it_has_happened() -> None:

@@ -11,7 +11,7 @@ What is in the log is a generation after it got its assignments (`classic_record
 in memory, as sessions are: who waits for what, ids that were given out, times. So after a failover
 the members of the last stored generation go on, and those that were joining join again. The state
 in memory changes with each event. It belongs to the broker for as long as it serves the partition:
-`restart` begins it anew.
+`restart` begins it again.
 
 An assignment is told after it is stored. So no two coordinators tell two different ones of one
 generation: a coordinator that was replaced cannot store.
@@ -286,6 +286,12 @@ class ClassicGroups:
             return Refused.ILLEGAL_GENERATION
         begin_session(group, group.members[member_id], now)
         return Refused.REBALANCING if group.state is State.PREPARING else None
+
+    def on_commit(self, name: str, committer: Committer, now: MonotonicMs) -> None:
+        """Somebody's positions are taken: if it is a member, it lives, as after a heartbeat."""
+        group = self._groups.get(name)
+        if group is not None and committer.member_id in group.members:
+            begin_session(group, group.members[committer.member_id], now)
 
     def leave(
         self, name: str, leaving: Iterable[Leaving], now: MonotonicMs

@@ -13,7 +13,7 @@ from millrace.core.topics import DEFAULT_NAMESPACE
 class Refused(Enum):
     """Why a request is refused; each has an error code of Kafka's of about the same name."""
 
-    UNKNOWN_MEMBER = "it is no member of the group: join anew"
+    UNKNOWN_MEMBER = "it is no member of the group: join again"
     FENCED_INSTANCE = "another member has its instance id by now"
     ILLEGAL_GENERATION = "it is of another generation: join again"
     REBALANCING = "the members are joining again: so must this one"

@@ -408,7 +408,7 @@ def sync_refused(group: ClassicGroup, request: SyncRequest) -> Refused | None:
 
 
 def begin_session(group: ClassicGroup, member: LiveMember, now: MonotonicMs) -> None:
-    """Begin the session of a member anew."""
+    """Begin the session of a member again."""
     member.ends_at = MonotonicMs(now + member.session_timeout_ms)
     group.arm(member.ends_at)
 

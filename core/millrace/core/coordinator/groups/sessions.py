@@ -64,7 +64,7 @@ class Sessions:
     def hear(
         self, group: str, member_id: str, confirmed: int, current: Current, now: MonotonicMs
     ) -> None:
-        """Begin the session of a member anew: it has sent a heartbeat.
+        """Begin the session of a member again: it has sent a heartbeat.
 
         Args:
             group: its group.
