@@ -114,7 +114,7 @@ class Rehearsed(Guarded):
     is_enforced = False
 
     def login_of(self, client: str) -> Login | None:
-        """Return None: nobody logs in."""
+        """Return None: the clients of this scenario do not log in."""
         del client
         return None
 

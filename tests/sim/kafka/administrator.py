@@ -34,7 +34,7 @@ class KafkaAdministrator(Client):
         done: how many calls were answered.
         doing: what it does now, for people.
         least_in_quiet: how many are answered while all is quiet.
-        calls_of_each: after this many calls it connects anew.
+        calls_of_each: after this many calls it connects again.
     """
 
     least_in_quiet = 5

@@ -335,14 +335,7 @@ class GroupAdministrator(KafkaAdministrator):
         *,
         is_commit: bool,
     ) -> None:
-        begun = await self._ask_coordinator(
-            coordinator,
-            ApiKey.INIT_PRODUCER_ID,
-            transactional_id=name,
-            transaction_timeout_ms=_TIMEOUT_MS,
-            producer_id=-1,
-            producer_epoch=-1,
-        )
+        begun = await self._init_producer(coordinator, name, _TIMEOUT_MS)
         self._answered(coordinator, begun.error_code, name)
         producer = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
         answer = await self._ask_coordinator(
@@ -409,7 +402,14 @@ class GroupAdministrator(KafkaAdministrator):
         )
         name = f"{self.name}-wrong"
         coordinator = KafkaCoordinator(self._brokers, name, OF_TRANSACTIONS)
-        begun = await self._ask_coordinator(
+        begun = await self._init_producer(coordinator, name, timeout_ms)
+        self._refused(begun.error_code, f"a time-out of {timeout_ms} ms", code)
+
+    async def _init_producer(
+        self, coordinator: KafkaCoordinator, name: str, timeout_ms: int
+    ) -> Any:
+        """Ask for the producer of a transactional id; return the answer."""
+        return await self._ask_coordinator(
             coordinator,
             ApiKey.INIT_PRODUCER_ID,
             transactional_id=name,
@@ -417,7 +417,6 @@ class GroupAdministrator(KafkaAdministrator):
             producer_id=-1,
             producer_epoch=-1,
         )
-        self._refused(begun.error_code, f"a time-out of {timeout_ms} ms", code)
 
     async def _list_transactions(self) -> None:
         broker = self._dice.choice(await self._living())

@@ -2,7 +2,7 @@
 
 It is nobody, somebody with a token that is none, somebody whom no rule names, one who may only read
 or only write, and one whose rights change. Nobody gets an answer without being known. Who is known
-is refused everything that the rules do not allow, whoever leads, and whether there is such a topic
+is refused everything that the rules do not allow, at each leader, and whether there is such a topic
 or not; what they allow is not refused.
 """
 
@@ -69,8 +69,8 @@ class Intruder(KafkaAdministrator):
 
     def _connect_anew(self) -> None:
         super()._connect_anew()
-        whoever = (NOBODY, IMPOSTOR, STRANGER, READER, WRITER, CHANGING, CHANGING)
-        self._is = self._dice.choice(whoever)
+        callers = (NOBODY, IMPOSTOR, STRANGER, READER, WRITER, CHANGING, CHANGING)
+        self._is = self._dice.choice(callers)
         login_of = self._rights.login_of
         if self._is == IMPOSTOR:  # It takes a name that there is.
             self._machine.login = login_of(IMPOSTOR)._replace(name=login_of(WORKER).name)
@@ -78,10 +78,10 @@ class Intruder(KafkaAdministrator):
             self._machine.login = None if self._is == NOBODY else login_of(self._is)
 
     async def _try(self, key: int, /, **fields: Any) -> Any:
-        """Return an answer to somebody who is known; None: nobody is, and there is none.
+        """Return the answer to a caller that is logged in; None: the caller is not, and gets none.
 
         Raises:
-            MillraceError: who is known gets none.
+            MillraceError: a caller that is logged in gets no answer.
         """
         try:
             answer = await self._ask(key, **fields)

@@ -180,7 +180,7 @@ class ReplicaAdministrator(TopicAdministrator):
                         raise self._wrong(f"a replica of {topic.name} is told as {partition}")
 
     async def _leader_of(self, topic: str, partition: int) -> int:
-        """Return who leads a partition.
+        """Return the leader of a partition.
 
         Raises:
             MillraceError: nobody, as far as is known.
