@@ -191,8 +191,10 @@ async def test_a_reading_tells_how_long_flushes_took_and_the_one_under_way_takes
     disk.may_go_on.set()
     await asyncio.wait_for(target.flushed.wait(), 10)
     reading = appender.take_reading()
-    assert (len(reading.flushes_ms), reading.under_way_ms) == (1, 0)
+    assert len(reading.flushes_ms) == 1
     assert reading.flushes_ms[0] >= 20
+    # The thread reports the flush before it ends its round.
+    await until(lambda: appender.take_reading().under_way_ms == 0)
     assert appender.take_reading().flushes_ms == []
     appender.close()
 
