@@ -24,7 +24,7 @@ from tests.sim.swarm import Plan
 from tests.sim.world import MINUTE, SECOND
 
 ROOT = Path(__file__).resolve().parents[2]
-CLUSTER = "tests.sim.cluster:BrokerCluster"
+CLUSTER = "tests.sim.drawn_clusters:BrokerCluster"
 _CHANGES = ("leader_changes", "isr_changes")
 _SEEDS_THAT_PROVE = 10
 

@@ -12,11 +12,11 @@ from typing import Final, TypeAlias
 
 from tests.checkers.history import OK, Recorder, Run
 from tests.sim.clients import Load
-from tests.sim.cluster import TopicPlan
 from tests.sim.coordination import StoreWeather
 from tests.sim.faults import MEDIA_CHANGE, Family, Scene, Undo, all_of
 from tests.sim.scenarios import Scenario, ScenarioCluster, again
 from tests.sim.settings import Settings
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation
 
 from millrace.core.metadata.model import CLUSTER_KEY, SHARD_KEYS
@@ -98,11 +98,13 @@ class Unclean(Explored):
                         raise Violation(
                             f"{process} read on in {key}, and was not told that records are gone"
                         )
-            self._judge_readers(
+            self.quiet.judge_readers(
                 {
-                    topic_partition: min(self._committed_before[topic_partition], len(kept[key]))
+                    topic_partition: min(
+                        self.quiet.committed_before[topic_partition], len(kept[key])
+                    )
                     for topic_partition, key in zip(topic.partitions, topic.keys, strict=True)
-                    if topic_partition in self._committed_before
+                    if topic_partition in self.quiet.committed_before
                 }
             )
         return measures

@@ -7,23 +7,16 @@ clients' history, and the replicas' bytes and epochs below their high watermarks
 """
 
 import dataclasses
-import hashlib
-import random
 import re
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tests.checkers.check import check
 from tests.checkers.copies import check_copy
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
-from tests.fakes.keyed_batches import KeyedRecord, batches_in, records_of
 from tests.sim.admin import Administration, TrimRecords
-from tests.sim.api_server import open_kubernetes_store
 from tests.sim.cleaner_witness import CleanerWitness
 from tests.sim.clients import (
     Client,
@@ -31,18 +24,16 @@ from tests.sim.clients import (
     FinalReader,
     Job,
     Keeper,
-    Load,
-    Marks,
     Reader,
     Site,
     Writer,
 )
+from tests.sim.compared_logs import batches_of, batches_of_values, committed_records, marks_among
 from tests.sim.coordination import NAME as STORE_NAME
 from tests.sim.coordination import BlockingStore, SimulatedStore, StoreWeather
 from tests.sim.explorers import AdminExplorer, ConsumerExplorer, WriterExplorer
-from tests.sim.faults import FAMILIES, MOVE_CUT, TIER_CHANGE, Family
+from tests.sim.faults import Family
 from tests.sim.invariants import Invariants
-from tests.sim.kafka.administrator import KafkaAdministrator
 from tests.sim.kafka.consumer_members import KafkaConsumerMember
 from tests.sim.kafka.copier import KafkaCopier
 from tests.sim.kafka.group_administrator import GroupAdministrator
@@ -50,22 +41,23 @@ from tests.sim.kafka.members import KafkaMember
 from tests.sim.kafka.replica_administrator import ReplicaAdministrator
 from tests.sim.log_witness import LogWitness
 from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
-from tests.sim.members import GroupMember, GroupPlan, Observer
+from tests.sim.members import GroupMember, Observer
 from tests.sim.network import Network
 from tests.sim.operator import Operator
 from tests.sim.ownership import GROUP, Ownership
 from tests.sim.probes import Probes
+from tests.sim.quiet import Quiet
 from tests.sim.replica_witness import ReplicaWitness
 from tests.sim.rules_of_brokers import Login
-from tests.sim.settings import NOBODY, REPLICATION, TRANSACTIONS, Drpc, DrpcShares, Kafka, Settings
-from tests.sim.shared_clients import Application, ApplicationPlan, Board, Executor
+from tests.sim.settings import NOBODY, Drpc, DrpcShares, Kafka, Settings
+from tests.sim.shared_clients import Application, Board, Executor
 from tests.sim.state_witness import StateWitness
 from tests.sim.telling import state as told_state
+from tests.sim.topics import RunningTopic, TopicPlan, Transacting
 from tests.sim.transaction_operator import TransactionOperator
 from tests.sim.transactional_clients import (
     Copier,
     TransactionalWriter,
-    TransactionPlan,
     UncommittedReader,
 )
 from tests.sim.witness import Witness
@@ -74,11 +66,9 @@ from tests.sim.world import MILLISECOND, SECOND, Violation, World
 from millrace.broker.coordination.store import CoordinationStore
 from millrace.broker.storage.log import PartitionLog
 from millrace.core.client.producer.murmur2 import partition_of
-from millrace.core.coordinator.transactions.config import EPOCH_MAX
 from millrace.core.errors import CorruptBatchError, CorruptLogError
 from millrace.core.ids import (
     NO_LEADER_EPOCH,
-    BrokerId,
     LeaderEpoch,
     Offset,
     TopicId,
@@ -105,127 +95,20 @@ from millrace.core.metadata.requests import (
     Request,
 )
 from millrace.core.metadata.topic_config import Durability
-from millrace.core.records.batch import walk
-from millrace.core.records.header import BatchHeader, parse_header, verify_body
-from millrace.core.records.markers import AbortedTransaction
-from millrace.core.settings import INT64_MAX
 from millrace.core.topics import POSITIONS_TOPIC
 
-RETENTION: Final = ("retention.ms", "retention.bytes", "retention.records")
-"""Retention deletes records only in topics that set one of them."""
 _LOOKS_EVERY_US: Final = 80 * MILLISECOND
-_WAIT_MAX: Final = 5 * SECOND
-"""How long an acknowledgement may take in quiet."""
 _FINAL_US: Final = 90 * SECOND
-Transacting = TransactionalWriter | Application | Copier | KafkaAdministrator
 _TO_THE_END: Final = Expectations(ok_shares={"poll": 0.5})
 _UP_TO_NOW: Final = Expectations(ok_shares={}, final_polls=False)
-_IN_SYNC_US: Final = 15 * SECOND
-"""A machine with an empty disk has all replicas again within this time."""
 _FLUSHED_US: Final = 5 * SECOND
 """All replicas of a topic that becomes durable are flushed within this time."""
-_DELETED_US: Final = 10 * SECOND
-"""Brokers have deleted the files of a topic that is gone for good within this time."""
 _PORT: Final = 7092
 _KAFKA_PORT: Final = 9092
 _KAFKA_TOO: Final = (Reader, UncommittedReader, KafkaMember, KafkaConsumerMember)
 """Readers that may speak Kafka's protocol."""
 _COPIERS: Final = 2
-_COPIED_OF: Final = 50
-"""Some of so many new offsets are copied in quiet."""
 _OPERATES_EVERY_US: Final = 3 * SECOND
-_EPOCHS_MAX: Final = (2, 2, EPOCH_MAX)
-"""With 2, epochs run out all the time (T13). The rest keeps its producer ids, as outside of tests:
-a late message is then refused by its epoch alone, and not because the id is another one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPlan:
-    """A topic of the cluster, and the load on it.
-
-    Attributes:
-        replication_factor: 0: the cluster's default.
-        loads: of its producers, each of which writes to all partitions.
-        polls_every_us: the mean pause between two polls.
-        reads_followers: whether an additional reader reads from the replica in its zone.
-        asks_ends: whether a client asks for its end offsets.
-        keeps_positions: whether a client commits positions in it.
-        is_explored: whether clients call their whole interface on it.
-        is_administered: whether administrators work there by Kafka's protocol, if it is served.
-        group: the members of a consumer group that reads it; None: there are none.
-        transactions: what writers of transactions do; None: there are none.
-        application: what an application of several processes does; None: there is none.
-        copies: of which topic members of another group write a copy into it; empty: of none.
-        is_trimmed: whether a person deletes records beside its transactions.
-        made_at_us: when it is created.
-        is_disposable: whether operators delete it, and create another one with its name.
-        comes_back: whether operators delete it, and bring it back.
-        incarnation: how often they have done so.
-    """
-
-    name: str = "t"
-    partitions: int = 3
-    replication_factor: int = 3
-    config: Mapping[str, str] = field(default_factory=dict)
-    loads: tuple[Load, ...] = (Load(),)
-    polls_every_us: int = 300 * MILLISECOND
-    reads_followers: bool = False
-    asks_ends: bool = False
-    keeps_positions: bool = False
-    is_explored: bool = False
-    is_administered: bool = False
-    group: GroupPlan | None = None
-    transactions: TransactionPlan | None = None
-    application: ApplicationPlan | None = None
-    copies: str = ""
-    is_trimmed: bool = False
-    made_at_us: int = 0
-    is_disposable: bool = False
-    comes_back: bool = False
-    incarnation: int = 0
-
-    @property
-    def is_compacted(self) -> bool:
-        """Whether its brokers remove records that others replace."""
-        return "compact" in self.config.get("cleanup.policy", "")
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether its log has markers."""
-        return bool(self.transactions or self.application or self.copies)
-
-    @property
-    def modes(self) -> list[str]:
-        """What its producers may lose or duplicate, as modes of the checkers."""
-        modes = ["assign"]
-        if any(load.acks != "all" for load in self.loads):
-            modes.append("acks-1")
-        if any(load.acks == 0 for load in self.loads):
-            modes.append("not-idempotent")
-        return modes
-
-    @property
-    def gives_up(self) -> bool:
-        """Whether its oldest records are deleted."""
-        return self.is_trimmed or any(name in self.config for name in RETENTION)
-
-
-class RunningTopic:
-    """A topic that exists, and its clients."""
-
-    def __init__(self, plan: TopicPlan, topic_id: TopicId, first_key: int) -> None:
-        self.plan = plan
-        self.topic_id = topic_id
-        self.recorder = Recorder()
-        self.keys = range(first_key, first_key + plan.partitions)
-        self.partitions = [TopicPartition(topic_id, number) for number in range(plan.partitions)]
-        self.writers: list[Writer] = []
-        self.readers: list[Client] = []
-        self.transacting: list[Transacting] = []
-        self.final: FinalReader | None = None
-        self.marks = Marks() if plan.is_compacted else None
-        self.untimed: set[int] = set()
-        self.is_gone = False
 
 
 class SimulatedCluster:
@@ -303,7 +186,7 @@ class SimulatedCluster:
         self._plans: dict[str, TopicPlan] = {topic.name: topic for topic in self.topics}
         self._keys_used = 0
         self._writers_made = 0
-        self._tombstones: dict[TopicId, int] = {}  # Since when.
+        self.tombstones: dict[TopicId, int] = {}  # Since when.
         self._durable_since: dict[TopicId, int] = {}
         self._unclean_until: dict[TopicId, int] = {}
         self._elected_uncleanly: dict[TopicPartition, None] = {}
@@ -311,12 +194,7 @@ class SimulatedCluster:
         self._looks_at = 0
         self._had_odd_store = False
         self._had_unclean_internal = False
-        self._done_before: dict[Transacting, int] = {}
-        self._copied_before: Counter[tuple[str, int]] = Counter()
-        self._acknowledged_before: dict[tuple[Writer, int], int] = {}
-        self._committed_before: dict[TopicPartition, Offset] = {}
-        self._is_quiet = False
-        self._quiet_since = 0
+        self.quiet = Quiet(self)
         self.ownership = Ownership(
             self._may_lose_positions,
             lambda: self._has_had_two_coordinators,
@@ -545,159 +423,17 @@ class SimulatedCluster:
             if not topic.is_gone:
                 yield from topic.writers
 
-    def begin_quiet(self) -> None:
-        self._is_quiet = True
-        self._committed_before = dict(self.witness.replicas.committed)
-        self._quiet_since = self._world.now
-        self._acknowledged_before = {
-            (writer, key): count
-            for writer in self.all_writers()
-            for key, count in writer.acknowledged.items()
-        }
-        self._done_before = {client: client.done for client in self._all_transacting()}
-        self._copied_before = self._copied()
-        for topic in self.running.values():
-            self._record(topic.recorder, INFO, "swarm", "window", "open")
-
-    def end_quiet(self) -> None:
-        self._is_quiet = False
-        for topic in self.running.values():
-            self._record(topic.recorder, INFO, "swarm", "window", "close")
-        self._judge_transactions()
-        for writer in self.all_writers():
-            for key, count in writer.acknowledged.items():
-                before = self._acknowledged_before.get((writer, key))
-                if before is None:
-                    continue  # Its topic was created in the meantime.
-                # A writer may send seldom and be between two bursts; no burst may wait for long.
-                is_short = count - before < 5 and writer.load.every_us <= SECOND
-                since = writer.waits_since.get(key, self._world.now)
-                # It may wait for the session of a broker that was stopped for a new disk.
-                is_late = self._world.now - since > _WAIT_MAX and not self._just_replaced()
-                if is_short or is_late:
-                    raise Violation(
-                        f"{writer.name} was told of {count - before} values of key {key} only, "
-                        f"though all is quiet; {self.describe()}"
-                    )
-        ends = {
-            topic_partition: end
-            for topic_partition, end in self._committed_before.items()
-            if not self.may_be_cut(topic_partition)
-        }
-        self._judge_readers(ends)
-        self._judge_groups(ends)
-        for topic_partition, state in self.states.items():
-            is_moving = bool(state.adding or state.removing)
-            if self._behind(topic_partition, state) or (is_moving and not self._just_replaced()):
-                raise Violation(f"not all are in sync, though all is quiet; {self.describe()}")
-        late = [
-            topic_id
-            for topic_id, since in self._tombstones.items()
-            if self._world.now - since > _DELETED_US
-        ]
-        if late:
-            raise Violation(f"deletions are not done, though all is quiet: {late}")
-
-    def _all_transacting(self) -> Iterator[Transacting]:
+    def all_transacting(self) -> Iterator[Transacting]:
+        """The clients with transactions of all existing topics."""
         for topic in self.running.values():
             if not topic.is_gone:
                 yield from topic.transacting
 
-    def _judge_transactions(self) -> None:
-        """Check that writers of transactions have gone on while all was quiet."""
-        if self._may_lose_transactions():
-            return
-        for client in self._all_transacting():
-            before = self._done_before.get(client)
-            if before is None:
-                continue
-            done = client.done - before
-            if done < client.least_in_quiet:
-                raise Violation(
-                    f"{client.name} has done {done} in quiet, from "
-                    f"{client.doing}; {self.describe()}"
-                )
-        self._judge_copies()
+    def begin_quiet(self) -> None:
+        self.quiet.begin()
 
-    def _copied(self) -> Counter[tuple[str, int]]:
-        """How many records were given to copiers, by copy and partition."""
-        found: Counter[tuple[str, int]] = Counter()
-        for topic in self.running.values():
-            for client in () if topic.is_gone else topic.transacting:
-                if isinstance(client, Copier):
-                    for partition, count in client.copied.items():
-                        found[topic.plan.name, partition] += count
-        return found
-
-    def _judge_copies(self) -> None:
-        """Check that all partitions were copied that have got records while all was quiet."""
-        copied = self._copied()
-        copies = {
-            topic.plan.copies: topic.plan.name
-            for topic in self.running.values()
-            if not topic.is_gone
-        }
-        for place, before in self._committed_before.items():
-            topic = self.running.get(place.topic_id)
-            copy = "" if topic is None or topic.is_gone else copies.get(topic.plan.name, "")
-            key = copy, place.partition
-            grown = self.witness.replicas.committed.get(place, before) - before
-            if copy and grown > _COPIED_OF and copied[key] == self._copied_before[key]:
-                raise Violation(
-                    f"{place} has {grown} offsets more, and nothing of them is copied; "
-                    f"{self.describe()}"
-                )
-
-    def _judge_readers(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Check that a reader that reads when quiet begins reaches these ends before quiet ends."""
-        for topic in self.running.values():
-            for reader in () if topic.is_gone else topic.readers:
-                if not isinstance(reader, Reader) or reader.began_at > self._quiet_since:
-                    continue
-                for topic_partition in topic.partitions:
-                    end = ends.get(topic_partition, 0)
-                    at = reader.next_offsets.get(topic_partition.partition, 0)
-                    if at < end:
-                        raise Violation(
-                            f"{reader.name} is at {at} of {topic_partition}, and should be at "
-                            f"{end}; {self.describe()}"
-                        )
-
-    def _judge_groups(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Check that groups have read on to these ends while all was quiet."""
-        for topic, site in self.ownership.sites.items():
-            for number, topic_partition in enumerate(site.partitions):
-                end = ends.get(topic_partition, 0)
-                at = self.ownership.next_offsets.get((topic, number), 0)
-                if at < end:
-                    owners = {key: life.name for key, life in self.ownership.owners.items()}
-                    raise Violation(
-                        f"the group is at {at} of {topic}-{number}, and should be at {end}; "
-                        f"owners are {owners}; {self.describe()}"
-                    )
-
-    def _behind(self, topic_partition: TopicPartition, state: PartitionState) -> list[BrokerId]:
-        """Replicas that should be in sync and are not; damage may be found late, even in quiet."""
-        assert self.stored_cluster is not None
-        since = self._world.now - _IN_SYNC_US
-        in_sync = [life.broker_id for life in state.isr]
-        late = self._just_replaced()
-        late += [
-            name
-            for name in self.machines
-            if self.invariants.damaged_at.get((name, topic_partition), since) > since
-            or self.invariants.renewed.get((name, topic_partition), since) > since
-        ]
-        brokers = self.stored_cluster.brokers
-        return [
-            replica
-            for replica in state.replicas
-            if replica not in in_sync and brokers[replica].name not in late
-        ]
-
-    def _just_replaced(self) -> list[str]:
-        since = self._world.now - _IN_SYNC_US
-        return [name for name, at in self.operator.replaced_at.items() if at > since]
+    def end_quiet(self) -> None:
+        self.quiet.end()
 
     def finish(self) -> Mapping[str, float]:
         topics = [topic for topic in self.running.values() if not topic.is_gone]
@@ -814,7 +550,7 @@ class SimulatedCluster:
                 self._world.note(f"{topic.name}-{partition}: {told_state(state)}")
                 self.invariants.on_state(topic_partition, known, state)
                 self.witness.states.on_state(topic_partition, topic, known, state)
-                self._record(
+                self.record(
                     running.recorder,
                     INFO,
                     STORE,
@@ -836,13 +572,11 @@ class SimulatedCluster:
         for topic_id in (*shard.topics, *shard.deletions):
             self.stored_deleted.pop(topic_id, None)
         self.stored_deleted.update(shard.deleted)
-        before = [
-            tombstone for tombstone in self._tombstones if shard_of(tombstone) == shard.number
-        ]
+        before = [tombstone for tombstone in self.tombstones if shard_of(tombstone) == shard.number]
         for topic_id in {*before} - {*shard.deletions}:
-            del self._tombstones[topic_id]
+            del self.tombstones[topic_id]
         for topic_id in shard.deletions:
-            self._tombstones.setdefault(topic_id, self._world.now)
+            self.tombstones.setdefault(topic_id, self._world.now)
         for topic_id in (*shard.deletions, *shard.deleted):
             self.stored_all.pop(topic_id, None)
         self.stored_all.update(shard.topics)
@@ -918,9 +652,7 @@ class SimulatedCluster:
             job = Job(name, site, self._new_client(name), _OPERATES_EVERY_US)
             trimmed = self.invariants.on_trimmed if plan.is_trimmed else None
             topic.readers.append(
-                TransactionOperator(
-                    job, may_be_lost=self._may_lose_transactions, on_trimmed=trimmed
-                )
+                TransactionOperator(job, may_be_lost=self.may_lose_transactions, on_trimmed=trimmed)
             )
         if plan.is_explored:
             add("explorer", ConsumerExplorer, is_calm=self.is_calm)
@@ -937,7 +669,7 @@ class SimulatedCluster:
 
     def _begin_administration(self, topic: RunningTopic, site: Site) -> None:
         """Make the administrators that speak Kafka's protocol."""
-        may_be_lost = self._may_lose_transactions
+        may_be_lost = self.may_lose_transactions
         names = [f"{kind}-{topic.plan.name}" for kind in ("administrator", "group-administrator")]
         [of_topics, of_groups] = [
             Job(name, site, self._new_kafka_client(name), topic.plan.polls_every_us)
@@ -950,7 +682,7 @@ class SimulatedCluster:
 
     def _begin_transactions(self, topic: RunningTopic, site: Site) -> None:
         """Make the clients that write transactions into a topic."""
-        plan, may_be_lost = topic.plan, self._may_lose_transactions
+        plan, may_be_lost = topic.plan, self.may_lose_transactions
         every_us = plan.polls_every_us
         if plan.transactions is not None:
             for _ in range(plan.transactions.writers):
@@ -987,7 +719,7 @@ class SimulatedCluster:
                 job = Job(name, site, machine, every_us)
                 topic.transacting.append(copier(job, source=plan.copies, may_be_lost=may_be_lost))
 
-    def _may_lose_transactions(self) -> bool:
+    def may_lose_transactions(self) -> bool:
         """Whether any partition that takes part in transactions may have lost some."""
         return self._had_unclean_internal or any(
             self.may_be_cut(topic_partition)
@@ -998,7 +730,7 @@ class SimulatedCluster:
 
     def _may_hang(self, topic: RunningTopic) -> bool:
         """Whether a marker of a topic may be lost, so that its readers wait for ever."""
-        return topic.plan.is_transactional and self._may_lose_transactions()
+        return topic.plan.is_transactional and self.may_lose_transactions()
 
     def _is_read_by_pattern(self, name: str) -> bool:
         patterns = [topic.group.pattern for topic in self.topics if topic.group is not None]
@@ -1025,7 +757,7 @@ class SimulatedCluster:
             lambda partition: self.witness.replicas.committed.get(partition, Offset(0)),
             lambda: topic.is_gone,
             lambda name: self._stored(name) is not None,
-            lambda: self._is_quiet,
+            lambda: self.quiet.is_now,
             lambda: any(machine.disk.is_damaged for machine in self.machines.values()),
             topic.marks,
             topic.plan.is_transactional,
@@ -1106,312 +838,12 @@ class SimulatedCluster:
                     "batches": batches,
                     "epochs": [list(entry) for entry in log.leader_epochs.entries],
                 }
-                self._record(topic.recorder, INFO, name, "replica", details)
+                self.record(topic.recorder, INFO, name, "replica", details)
 
     def _is_final(self, topic: RunningTopic, log: PartitionLog) -> bool:
         """Whether a log must end with what writers were told."""
         is_open = log.undecided.open_offset < log.log_end_offset
         return not (is_open or self._may_hang(topic) or self.may_be_cut(log.topic_partition))
 
-    def _record(self, recorder: Recorder, type: str, process: str, f: str, details: object) -> None:
+    def record(self, recorder: Recorder, type: str, process: str, f: str, details: object) -> None:
         recorder.record(Op(self._world.now * 1000, process, type, f, details=details))
-
-
-def batches_of(log: PartitionLog) -> list[list[object]]:
-    """Return base offset, last offset and a digest of each batch of a log."""
-    found: list[list[object]] = []
-    offset = log.log_start_offset
-    while (plan := log.reader.plan_read(offset, 1 << 20, log.log_end_offset)) is not None:
-        for header, batch in walk(log.reader.read(plan)):
-            digest = _digest(log.topic_partition, bytes(batch))
-            found.append([header.base_offset, header.next_offset - 1, digest])
-        offset = plan.end_offset
-    return found
-
-
-def committed_records(log: PartitionLog) -> list[KeyedRecord]:
-    """Return the records of a log without markers, and without those of aborted transactions."""
-    aborted = log.reader.aborted(log.log_start_offset, log.log_end_offset)
-    return [
-        record
-        for header, batch in batches_in(log)
-        if not header.is_control and not _is_aborted(header, aborted)
-        for record in records_of(log, header, batch)
-        if record.offset >= log.log_start_offset
-    ]
-
-
-def _is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
-    return header.is_transactional and any(
-        header.producer_id == one.producer_id
-        and one.first_offset <= header.base_offset <= one.last_offset
-        for one in aborted
-    )
-
-
-def marks_among(records: Iterable[KeyedRecord]) -> dict[bytes, bytes | None]:
-    """Return the last record of each key of a compacted log that others replace."""
-    return {
-        record.key: record.value
-        for record in records
-        if record.key is not None and record.key.startswith(Marks.PREFIX)
-    }
-
-
-def batches_of_values(records: Iterable[KeyedRecord]) -> list[list[object]]:
-    """Return the records of a compacted log that nothing replaces, each as a batch of its own.
-
-    Its batches differ between replicas, as each of them compacts by itself.
-    """
-    found: list[list[object]] = []
-    for record in records:
-        if record.key is not None and not record.key.startswith(Marks.PREFIX):
-            assert record.value is not None
-            found.append([record.offset, record.offset, record.value.hex()])
-    return found
-
-
-@lru_cache(maxsize=1 << 15)  # Every replica has the same batches.
-def _digest(topic_partition: TopicPartition, batch: bytes) -> str:
-    """Return the digest of a batch whose checksums hold."""
-    verify_body(topic_partition, parse_header(batch), batch)
-    return hashlib.blake2b(batch, digest_size=8).hexdigest()
-
-
-def _families(*fault_ids: str) -> tuple[Family, ...]:
-    return tuple(FAMILIES[fault_id] for fault_id in fault_ids)
-
-
-ALL_FAMILIES: Final = _families(
-    # Processes end, are paused, and start again.
-    "F01", "F02", "F03", "F08", "F09", "F10", "F38", "F39", "F47", "F49",
-    # The network fails in every way, and so do clocks.
-    "F11", "F12", "F13", "F14", "F15", "F16", "F17", "F18", "F19", "F20", "F21", "F34",
-    # Connections of bytes, too.
-    "F80", "F81", "F82",
-    # Machines lose power, and disks are slow, full, or fail.
-    "F04", "F05", "F06", "F07", "F22", "F23", "F24", "F26", "F27", "F33",
-    # The store is unavailable, slow or throttled, or loses answers.
-    "F40", "F42", "F43",
-    # One machine gets an empty disk, or damaged files.
-    "F25", "F28", "F29", "F30", "F31", "F32", "F36",
-    # Operators move replicas, change, delete and create topics, and drain brokers.
-    "F48", "F69", "F70", "F71", "F72", "F73", "F74",
-)  # fmt: skip
-
-
-class BrokerCluster(SimulatedCluster):
-    """A cluster of random shape under all of these faults, as the swarm draws them."""
-
-    families = ALL_FAMILIES
-    kafka_share = None
-
-    def __init__(self, world: World) -> None:
-        self.shape(world)
-        super().__init__(world)
-
-    def shape(self, world: World) -> None:
-        """Draw the brokers and the topics."""
-        dice = world.random("shape")
-        self.brokers = dice.choice((3, 3, 4, 5))
-        self.topics = [_drawn_topic(dice, f"t{number}") for number in range(2)]
-        if world.random("administrators").random() < 0.5:
-            self.topics[0] = dataclasses.replace(self.topics[0], is_administered=True)
-        if dice.random() < 0.5:
-            self.topics.append(disposable_topic(dice))
-        if world.random("back").random() < 0.5:
-            self.topics.append(returning_topic(world.random("returning topic")))
-        if world.random("compaction").random() < 0.4:
-            self.topics.append(compacted_topic(world.random("compacted topic")))
-        if world.random("transactions").random() < 0.4:
-            self.topics += transactional_topics(world.random("transactional topics"))
-        self.families = ALL_FAMILIES
-        if is_tiered := world.random("tiers").random() < 0.3:
-            self.topics.append(tiered_topic(world.random("tiered topic")))
-            self.families = (*ALL_FAMILIES, MOVE_CUT, TIER_CHANGE)
-        if world.random("store").random() < 0.5:
-            self.new_store = open_kubernetes_store
-        self.settings = Settings(
-            replication=dataclasses.replace(
-                REPLICATION, replica_lag_time_max_ms=dice.choice((1_000, 3_000, 10_000))
-            ),
-            cleaner_dedupe_buffer_size=world.random("map").choice((2 << 10, 64 << 10)),
-            transactions=dataclasses.replace(
-                TRANSACTIONS, epoch_max=world.random("epochs").choice(_EPOCHS_MAX)
-            ),
-            has_hdd=is_tiered,
-            cleaner_io_max_bytes_per_second=world.random("cleaners").choice((-1, -1, 10_000)),
-        )
-
-
-def drawn_config(dice: random.Random) -> dict[str, str]:
-    """Draw the settings that matter to replication."""
-    config = {
-        "min.insync.replicas": dice.choice(("1", "2", "2")),
-        "durability": dice.choice(("fsync", "fsync", "replicated")),
-    }
-    kept = dice.choice(("all", "all", "some", "new"))
-    if kept == "some":
-        config["retention.bytes"] = dice.choice(("10000", "40000"))
-    elif kept == "new":  # By the leader's clock, which may jump.
-        config["message.timestamp.type"] = "LogAppendTime"
-        config["retention.ms"] = dice.choice(("20000", "90000"))
-    return config
-
-
-def _drawn_topic(dice: random.Random, name: str) -> TopicPlan:
-    patient = Load(every_us=dice.choice((100, 300, 1000)) * MILLISECOND, burst_max=5)
-    impatient = Load(every_us=300 * MILLISECOND, is_patient=False)
-    return TopicPlan(
-        name=name,
-        partitions=dice.choice((1, 2, 3)),
-        config=drawn_config(dice),
-        loads=dice.choice(
-            (
-                (patient,),
-                (patient, impatient),
-                (patient, patient),
-                (patient, impatient, Load(every_us=300 * MILLISECOND, acks=1)),
-                (patient, Load(every_us=300 * MILLISECOND, acks=0)),
-            )
-        ),
-        reads_followers=dice.random() < 0.5,
-        asks_ends=dice.random() < 0.5,
-        keeps_positions=dice.random() < 0.3,
-        is_explored=dice.random() < 0.4,
-        group=_drawn_group(dice.choice((0, 2, 3))),
-    )
-
-
-def _drawn_group(members: int) -> GroupPlan | None:
-    return GroupPlan(members=members) if members else None
-
-
-def disposable_topic(dice: random.Random) -> TopicPlan:
-    """Draw a topic that operators delete and create again."""
-    return TopicPlan(
-        name="again",
-        partitions=1,
-        config=drawn_config(dice),
-        loads=(Load(every_us=400 * MILLISECOND, burst_max=2),),
-        transactions=_some_transactions(dice),
-        is_disposable=True,
-    )
-
-
-def returning_topic(dice: random.Random) -> TopicPlan:
-    """Draw a topic that operators delete and bring back."""
-    return TopicPlan(
-        name="back",
-        partitions=dice.choice((1, 2)),
-        config={
-            "min.insync.replicas": dice.choice(("1", "2", "2")),
-            "durability": dice.choice(("fsync", "fsync", "replicated")),
-        },
-        loads=(Load(every_us=200 * MILLISECOND, burst_max=4),),
-        transactions=_some_transactions(dice),
-        comes_back=True,
-    )
-
-
-def compacted_topic(dice: random.Random) -> TopicPlan:
-    """Draw a topic whose brokers remove records that others replace."""
-    patient = Load(every_us=dice.choice((200, 600, 2000)) * MILLISECOND)
-    impatient = Load(every_us=300 * MILLISECOND, is_patient=False)
-    return TopicPlan(
-        name="compacted",
-        partitions=dice.choice((1, 2)),
-        config={
-            "cleanup.policy": "compact",
-            "min.cleanable.dirty.ratio": dice.choice(("0", "0.3")),
-            "delete.retention.ms": dice.choice(("0", "3000", "60000")),
-            "min.compaction.lag.ms": dice.choice(("0", "0", "4000")),
-            "max.compaction.lag.ms": dice.choice((str(INT64_MAX), "15000")),
-            "segment.ms": dice.choice(("2000", "10000")),
-            "min.insync.replicas": dice.choice(("1", "2", "2")),
-            "durability": dice.choice(("fsync", "fsync", "replicated")),
-        },
-        loads=dice.choice(((patient,), (patient, impatient))),
-        reads_followers=dice.random() < 0.5,
-        asks_ends=dice.random() < 0.5,
-        transactions=_some_transactions(dice),
-    )
-
-
-def _some_transactions(dice: random.Random) -> TransactionPlan | None:
-    """Draw what writers of transactions do in a topic that is there for something else."""
-    plan = _drawn_transactions(dice)
-    return plan if dice.random() < 0.4 else None
-
-
-def _drawn_transactions(dice: random.Random) -> TransactionPlan:
-    return TransactionPlan(
-        writers=dice.choice((1, 2)),
-        every_us=dice.choice((100, 300, 1000)) * MILLISECOND,
-        timeout_ms=dice.choice((3_000, 6_000)),
-        reads=dice.choice((0, 0.3, 0.8)),
-        has_operator=dice.random() < 0.5,
-    )
-
-
-def transactional_topics(dice: random.Random) -> list[TopicPlan]:
-    """Draw a topic with transactions, and one into which it is copied, or of which records are
-    deleted."""
-    config = {
-        "min.insync.replicas": dice.choice(("1", "2", "2")),
-        "durability": dice.choice(("fsync", "fsync", "replicated")),
-    }
-    if dice.random() < 0.3:
-        config |= {
-            "cleanup.policy": "compact",
-            "min.cleanable.dirty.ratio": "0",
-            "delete.retention.ms": dice.choice(("0", "3000")),
-            "segment.ms": "2000",
-        }
-    comes_back = dice.random() < 0.3
-    partitions = dice.choice((1, 2, 3))
-    plain = Load(every_us=dice.choice((600, 2000)) * MILLISECOND)
-    source = TopicPlan(
-        name="transactional",
-        partitions=partitions,
-        config=config,
-        loads=(plain,) if dice.random() < 0.5 else (),
-        transactions=_drawn_transactions(dice),
-        application=ApplicationPlan() if dice.random() < 0.5 else None,
-        reads_followers=dice.random() < 0.5,
-        comes_back=comes_back,
-    )
-    if dice.random() < 0.5:  # Nothing is copied, so records may go.
-        if not (source.is_compacted or comes_back):
-            kept = {"retention.bytes": "10000"} if dice.random() < 0.3 else {}
-            is_trimmed = dice.random() < 0.7
-            source = dataclasses.replace(source, config=config | kept, is_trimmed=is_trimmed)
-        return [source]
-    copy = TopicPlan(
-        name="copy",
-        partitions=partitions,
-        config=config,
-        loads=(),
-        copies=source.name,
-        comes_back=comes_back,
-    )
-    return [source, copy]
-
-
-def tiered_topic(dice: random.Random) -> TopicPlan:
-    """Draw a topic whose closed segments move to an HDD, and come back."""
-    compaction = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
-    return TopicPlan(
-        name="tiered",
-        partitions=dice.choice((1, 2)),
-        config={
-            "media": "tiered",
-            "local.retention.ms": dice.choice(("0", "0", "5000")),
-            "segment.ms": dice.choice(("1000", "4000")),
-            **(compaction if dice.random() < 0.3 else drawn_config(dice)),
-        },
-        loads=(Load(every_us=dice.choice((100, 300, 1000)) * MILLISECOND, burst_max=3),),
-        polls_every_us=300 * MILLISECOND,
-        reads_followers=dice.random() < 0.5,
-        asks_ends=dice.random() < 0.5,
-    )

@@ -7,9 +7,9 @@ other (`Marks`). Segments are short, so that every few seconds some are replaced
 from typing import Final
 
 from tests.sim.clients import Load
-from tests.sim.cluster import TopicPlan
 from tests.sim.scenarios import ALL_DIE, Scenario, ScenarioCluster, again
 from tests.sim.settings import Settings
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND, SECOND
 
 _CONFIG: Final = {

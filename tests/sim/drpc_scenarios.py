@@ -16,7 +16,6 @@ from typing import Final, cast
 
 from tests.sim.byte_connections import ByteEnd
 from tests.sim.clients import Load
-from tests.sim.cluster import TopicPlan
 from tests.sim.coordination import SimulatedStore
 from tests.sim.faults import Family, Scene, Undo
 from tests.sim.machine import BrokerMachine, ClientMachine
@@ -24,6 +23,7 @@ from tests.sim.network import Network
 from tests.sim.rule_scenarios import InAHurry
 from tests.sim.scenarios import Scenario, again
 from tests.sim.settings import EVERYWHERE
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.runtime.transport.calls import CallError, Message, ServerCall, Status

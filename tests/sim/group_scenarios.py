@@ -7,13 +7,13 @@ from functools import partial
 from typing import Final
 
 from tests.sim.clients import Load
-from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo, drained
 from tests.sim.machine import BrokerMachine
 from tests.sim.members import GroupPlan
 from tests.sim.network import Weather
 from tests.sim.scenarios import Scenario, ScenarioCluster, again
 from tests.sim.settings import Settings
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation
 
 from millrace.core.coordinator.positions.position import PositionsConfig

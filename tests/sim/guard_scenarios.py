@@ -12,13 +12,13 @@ from typing import Final
 from unittest import mock
 
 from tests.sim.clients import Job, Load, Site
-from tests.sim.cluster import RunningTopic, TopicPlan
 from tests.sim.kafka.intrusions import ChangingIntruder, GroupIntruder, ReadingIntruder
 from tests.sim.members import GroupPlan
 from tests.sim.rules_of_brokers import READER, WORKER, Login, Rights, RuleFiles
 from tests.sim.scenarios import Scenario, ScenarioCluster, again
 from tests.sim.service_accounts import ServiceAccounts
 from tests.sim.settings import Settings
+from tests.sim.topics import RunningTopic, TopicPlan
 from tests.sim.world import MILLISECOND, World
 
 _SOON: Final = 100 * MILLISECOND
@@ -83,7 +83,7 @@ class Guarded(ScenarioCluster):
             topic.transacting.append(
                 kind(
                     job,
-                    may_be_lost=self._may_lose_transactions,
+                    may_be_lost=self.may_lose_transactions,
                     rights=self._rights,
                     reads=self._reads,
                 )

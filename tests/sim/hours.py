@@ -4,9 +4,10 @@ import dataclasses
 from typing import Final
 
 from tests.sim.clients import Load
-from tests.sim.cluster import BrokerCluster, TopicPlan, disposable_topic, drawn_config
+from tests.sim.drawn_clusters import BrokerCluster, disposable_topic, drawn_config
 from tests.sim.settings import CLUSTER, COORDINATION, REPLICATION, Settings
 from tests.sim.swarm import Plan
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND, MINUTE, World
 
 from millrace.core.broker_config import CoordinationKind

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.fakes.disk import Disk
-from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo, started
 from tests.sim.machine import BrokerMachine
 from tests.sim.scenarios import AWAY, CUT_A_FOLLOWER, Busy, Scenario, ScenarioCluster, again
 from tests.sim.settings import Settings
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.core.metadata.model import PartitionState

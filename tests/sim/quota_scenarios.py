@@ -18,9 +18,9 @@ from functools import partial
 from typing import ClassVar, Final
 
 from tests.sim.clients import Load, Reader
-from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo
 from tests.sim.scenarios import Scenario, ScenarioCluster, again
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.core.ids import TopicPartition

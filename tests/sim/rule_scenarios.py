@@ -12,7 +12,6 @@ from typing import Final
 
 from tests.sim.admin import TrimRecords
 from tests.sim.clients import Load
-from tests.sim.cluster import TopicPlan
 from tests.sim.coordination import BlockingStore, SimulatedStore
 from tests.sim.faults import Family, Scene, Undo, all_of, started
 from tests.sim.machine import BrokerMachine
@@ -32,6 +31,7 @@ from tests.sim.scenarios import (
     hasty,
 )
 from tests.sim.settings import CLUSTER, Settings
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.storage.recovery_checkpoint import FILE_NAME as CHECKPOINT

@@ -13,13 +13,14 @@ from tests.checkers.history import OK
 from tests.fakes.log_on_disk import batches_of
 from tests.sim import coordination
 from tests.sim.clients import Load, Writer
-from tests.sim.cluster import SimulatedCluster, TopicPlan
+from tests.sim.cluster import SimulatedCluster
 from tests.sim.faults import FAMILIES, Family, Scene, Undo, all_of, move, started
 from tests.sim.machine import BrokerMachine
 from tests.sim.network import Weather
 from tests.sim.run import Factory, Outcome, run
 from tests.sim.settings import CLUSTER, REPLICATION, Settings
 from tests.sim.swarm import Plan, crafted
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.core.ids import NO_BROKER, TopicPartition

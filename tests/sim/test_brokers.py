@@ -1,7 +1,8 @@
 """Simulated clusters: what works without faults, and which faults they survive."""
 
 import pytest
-from tests.sim.cluster import BrokerCluster, SimulatedCluster
+from tests.sim.cluster import SimulatedCluster
+from tests.sim.drawn_clusters import BrokerCluster
 from tests.sim.faults import FAMILIES
 from tests.sim.run import Outcome, plan_of, run
 from tests.sim.swarm import crafted

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.sim.cluster import SimulatedCluster, TopicPlan
+from tests.sim.cluster import SimulatedCluster
 from tests.sim.mutants import report
 from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.hunt import Budget, Found, hunt, hunt_within
 from tests.sim.mutants.mutant import Mutant, NoMutantError, mutant, planted
 from tests.sim.run import Outcome, run
 from tests.sim.swarm import crafted
+from tests.sim.topics import TopicPlan
 
 from millrace.core.controller.brokers import registration
 from millrace.core.controller.brokers.registration import kind_of

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.sim.clients import Load
-from tests.sim.cluster import SimulatedCluster, TopicPlan
+from tests.sim.cluster import SimulatedCluster
 from tests.sim.faults import FAMILIES
 from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.mutant import planted
 from tests.sim.run import describe, plan_of, run, shrink
 from tests.sim.swarm import crafted, plan
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MINUTE, SECOND, Violation
 
 pytestmark = pytest.mark.timeout(600)  # Whole clusters, on busy machines.

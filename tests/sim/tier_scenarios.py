@@ -7,7 +7,6 @@ beginning, and read what lies on the HDD.
 from typing import Final
 
 from tests.sim.clients import Load
-from tests.sim.cluster import TopicPlan
 from tests.sim.faults import MOVE_CUT, TIER_CHANGE
 from tests.sim.scenarios import (
     ALL_DIE,
@@ -17,6 +16,7 @@ from tests.sim.scenarios import (
     again,
 )
 from tests.sim.settings import Settings
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND
 
 _CONFIG: Final = {

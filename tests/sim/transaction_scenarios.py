@@ -12,12 +12,12 @@ from typing import Final
 
 from tests.checkers.history import INVOKE, OK
 from tests.sim.clients import Load
-from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo
 from tests.sim.machine import BrokerMachine
 from tests.sim.network import KEEPALIVE_US, Weather
 from tests.sim.scenarios import Scenario, ScenarioCluster, Step, again
 from tests.sim.settings import CLUSTER, REPLICATION, TRANSACTIONS, Settings
+from tests.sim.topics import TopicPlan
 from tests.sim.transactional_clients import TransactionalWriter, TransactionPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
@@ -147,7 +147,7 @@ class Prompt(Alone):
         measures = super().finish()
         commits = sorted(
             taken
-            for client in self._all_transacting()
+            for client in self.all_transacting()
             if isinstance(client, TransactionalWriter)
             for taken in client.commits_us
         )

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from tests.sim.clients import Load
-from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo
 from tests.sim.group_scenarios import COORDINATOR, STANDS_STILL, grouped_topic
 from tests.sim.kafka.consumer_members import KafkaConsumerMember
@@ -18,6 +17,7 @@ from tests.sim.members import GroupPlan
 from tests.sim.network import Weather
 from tests.sim.scenarios import Scenario, ScenarioCluster, again, hasty
 from tests.sim.settings import Settings
+from tests.sim.topics import TopicPlan
 from tests.sim.transactional_clients import TransactionPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from tests.sim.clients import Load
-from tests.sim.cluster import TopicPlan
 from tests.sim.faults import Family, Scene, Undo
 from tests.sim.probes import process_now
 from tests.sim.scenarios import ScenarioCluster
+from tests.sim.topics import TopicPlan
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.controller.shell import ControllerShell

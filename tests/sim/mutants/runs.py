@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from tests.sim.all_scenarios import ALL_SCENARIOS
-from tests.sim.cluster import BrokerCluster
+from tests.sim.drawn_clusters import BrokerCluster
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.run import Outcome, plan_of, run
 from tests.sim.scenarios import Scenario
