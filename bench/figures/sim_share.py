@@ -57,10 +57,10 @@ def run_for(first: int, step: int, seconds: float) -> Share:
     )
     coverage.start()
     # Imported only now, so that the lines that run at import count.
-    from tests.sim.all_scenarios import ALL_SCENARIOS
     from tests.sim.mutants.catalogue import MUTANTS
     from tests.sim.mutants.runs import runs, swarm
     from tests.sim.run import Outcome as RunOutcome
+    from tests.sim.scenarios.catalogue import ALL_SCENARIOS
 
     logging.disable(logging.CRITICAL)
     parts: defaultdict[str, list[tuple[str, Callable[[], RunOutcome]]]] = defaultdict(list)

@@ -11,8 +11,8 @@ from tests import changes
 from tests.arch.repository import ROOT, files
 from tests.faults.__main__ import NEVER_HERE
 from tests.faults.fault import FAULTS
-from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants import catalogue
+from tests.sim.scenarios.catalogue import ALL_SCENARIOS
 
 REFERENCE = re.compile(r"(?<!\w)(?:[PTGK]\d{1,2}|F\d{2}b?|[BC]\d{1,2})(?!\w)")
 DEFINITION = re.compile(r"^(?:### ([PTGK]\d+): |\| ([FCB]\d+b?) \| )", re.MULTILINE)

@@ -14,12 +14,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants import report
 from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.hunt import Found, hunt_within
 from tests.sim.mutants.runs import runs
 from tests.sim.run import Factory, Outcome, describe, plan_of, run, shrink
+from tests.sim.scenarios.catalogue import ALL_SCENARIOS
 from tests.sim.swarm import Plan
 from tests.sim.world import MINUTE, SECOND
 

@@ -16,9 +16,16 @@ from tests.checkers.check import check
 from tests.checkers.copies import check_copy
 from tests.checkers.history import INFO, STORE, Op, Recorder
 from tests.checkers.report import Expectations
-from tests.sim.admin import Administration, TrimRecords
-from tests.sim.cleaner_witness import CleanerWitness
-from tests.sim.clients import (
+from tests.sim.clients.admin import Administration, TrimRecords
+from tests.sim.clients.explorers import AdminExplorer, ConsumerExplorer, WriterExplorer
+from tests.sim.clients.kafka.consumer_members import KafkaConsumerMember
+from tests.sim.clients.kafka.copier import KafkaCopier
+from tests.sim.clients.kafka.group_administrator import GroupAdministrator
+from tests.sim.clients.kafka.members import KafkaMember
+from tests.sim.clients.kafka.replica_administrator import ReplicaAdministrator
+from tests.sim.clients.members import GroupMember, Observer
+from tests.sim.clients.operator import Operator
+from tests.sim.clients.readers_and_writers import (
     Client,
     EndReader,
     FinalReader,
@@ -28,39 +35,37 @@ from tests.sim.clients import (
     Site,
     Writer,
 )
-from tests.sim.compared_logs import batches_of, batches_of_values, committed_records, marks_among
-from tests.sim.coordination import NAME as STORE_NAME
-from tests.sim.coordination import BlockingStore, SimulatedStore, StoreWeather
-from tests.sim.explorers import AdminExplorer, ConsumerExplorer, WriterExplorer
-from tests.sim.faults import Family
-from tests.sim.invariants import Invariants
-from tests.sim.kafka.consumer_members import KafkaConsumerMember
-from tests.sim.kafka.copier import KafkaCopier
-from tests.sim.kafka.group_administrator import GroupAdministrator
-from tests.sim.kafka.members import KafkaMember
-from tests.sim.kafka.replica_administrator import ReplicaAdministrator
-from tests.sim.log_witness import LogWitness
-from tests.sim.machine import BrokerMachine, BrokerProcess, ClientMachine
-from tests.sim.members import GroupMember, Observer
-from tests.sim.network import Network
-from tests.sim.operator import Operator
-from tests.sim.ownership import GROUP, Ownership
-from tests.sim.probes import Probes
-from tests.sim.quiet import Quiet
-from tests.sim.replica_witness import ReplicaWitness
-from tests.sim.rules_of_brokers import Login
-from tests.sim.settings import NOBODY, Drpc, DrpcShares, Kafka, Settings
-from tests.sim.shared_clients import Application, Board, Executor
-from tests.sim.state_witness import StateWitness
-from tests.sim.telling import state as told_state
-from tests.sim.topics import RunningTopic, TopicPlan, Transacting
-from tests.sim.transaction_operator import TransactionOperator
-from tests.sim.transactional_clients import (
+from tests.sim.clients.shared import Application, Board, Executor
+from tests.sim.clients.transaction_operator import TransactionOperator
+from tests.sim.clients.transactional import (
     Copier,
     TransactionalWriter,
     UncommittedReader,
 )
-from tests.sim.witness import Witness
+from tests.sim.faults.family import Family
+from tests.sim.judges.cleaner_witness import CleanerWitness
+from tests.sim.judges.compared_logs import (
+    batches_of,
+    batches_of_values,
+    committed_records,
+    marks_among,
+)
+from tests.sim.judges.invariants import Invariants
+from tests.sim.judges.log_witness import LogWitness
+from tests.sim.judges.ownership import GROUP, Ownership
+from tests.sim.judges.probes import Probes
+from tests.sim.judges.quiet import Quiet
+from tests.sim.judges.replica_witness import ReplicaWitness
+from tests.sim.judges.state_witness import StateWitness
+from tests.sim.judges.telling import state as told_state
+from tests.sim.judges.witness import Witness
+from tests.sim.machines.coordination import NAME as STORE_NAME
+from tests.sim.machines.coordination import BlockingStore, SimulatedStore, StoreWeather
+from tests.sim.machines.machine import BrokerMachine, BrokerProcess, ClientMachine
+from tests.sim.machines.network import Network
+from tests.sim.machines.rules_of_brokers import Login
+from tests.sim.settings import NOBODY, Drpc, DrpcShares, Kafka, Settings
+from tests.sim.topics import RunningTopic, TopicPlan, Transacting
 from tests.sim.world import MILLISECOND, SECOND, Violation, World
 
 from millrace.broker.coordination.store import CoordinationStore

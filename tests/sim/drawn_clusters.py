@@ -4,15 +4,18 @@ import dataclasses
 import random
 from typing import Final
 
-from tests.sim.api_server import open_kubernetes_store
-from tests.sim.clients import Load
+from tests.sim.clients.members import GroupPlan
+from tests.sim.clients.readers_and_writers import Load
+from tests.sim.clients.shared import ApplicationPlan
+from tests.sim.clients.transactional import TransactionPlan
 from tests.sim.cluster import SimulatedCluster
-from tests.sim.faults import FAMILIES, MOVE_CUT, TIER_CHANGE, Family
-from tests.sim.members import GroupPlan
+from tests.sim.faults.catalogue import FAMILIES
+from tests.sim.faults.family import Family
+from tests.sim.faults.operators import TIER_CHANGE
+from tests.sim.faults.processes import MOVE_CUT
+from tests.sim.machines.api_server import open_kubernetes_store
 from tests.sim.settings import REPLICATION, TRANSACTIONS, Settings
-from tests.sim.shared_clients import ApplicationPlan
 from tests.sim.topics import TopicPlan
-from tests.sim.transactional_clients import TransactionPlan
 from tests.sim.world import MILLISECOND, World
 
 from millrace.core.coordinator.transactions.config import EPOCH_MAX

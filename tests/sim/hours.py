@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Final
 
-from tests.sim.clients import Load
+from tests.sim.clients.readers_and_writers import Load
 from tests.sim.drawn_clusters import BrokerCluster, disposable_topic, drawn_config
 from tests.sim.settings import CLUSTER, COORDINATION, REPLICATION, Settings
 from tests.sim.swarm import Plan

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tests.sim.network import KEEPALIVE_US, Link, Network, Process
+from tests.sim.machines.network import KEEPALIVE_US, Link, Network, Process
 
 
 class Line:

@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from tests.sim.coordination import SimulatedStore
-from tests.sim.faults import Administered, Family, Scene
-from tests.sim.machine import BrokerMachine, ClientMachine
-from tests.sim.network import Network
+from tests.sim.faults.family import Administered, Family, Scene
+from tests.sim.machines.coordination import SimulatedStore
+from tests.sim.machines.machine import BrokerMachine, ClientMachine
+from tests.sim.machines.network import Network
 from tests.sim.swarm import Fault, Plan, Swarm
 from tests.sim.swarm import plan as draw_plan
 from tests.sim.world import MINUTE, SECOND, Trace, Violation, World

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tests.sim.faults import Family, Scene, Undo
+from tests.sim.faults.family import Family, Scene, Undo
 from tests.sim.world import SECOND, World
 
 CHAOS_US: Final = (20 * SECOND, 60 * SECOND)

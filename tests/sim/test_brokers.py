@@ -3,7 +3,7 @@
 import pytest
 from tests.sim.cluster import SimulatedCluster
 from tests.sim.drawn_clusters import BrokerCluster
-from tests.sim.faults import FAMILIES
+from tests.sim.faults.catalogue import FAMILIES
 from tests.sim.run import Outcome, plan_of, run
 from tests.sim.swarm import crafted
 from tests.sim.world import MINUTE

@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.sim.byte_connections import WINDOWS, ByteEnd
-from tests.sim.machine import ClientMachine
-from tests.sim.network import CONNECT_US, KEEPALIVE_US, Network, Weather
+from tests.sim.machines.byte_connections import WINDOWS, ByteEnd
+from tests.sim.machines.machine import ClientMachine
+from tests.sim.machines.network import CONNECT_US, KEEPALIVE_US, Network, Weather
 from tests.sim.world import SECOND, World
 
 from millrace.runtime import host

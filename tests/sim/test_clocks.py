@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tests.sim.clocks import MachineClock
+from tests.sim.machines.clocks import MachineClock
 from tests.sim.world import MINUTE, SECOND, World
 
 

@@ -4,8 +4,14 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from tests.sim.coordination import NAME, Answered, SimulatedStore, StoreHandle, StoreWeather
-from tests.sim.network import Network, Weather
+from tests.sim.machines.coordination import (
+    NAME,
+    Answered,
+    SimulatedStore,
+    StoreHandle,
+    StoreWeather,
+)
+from tests.sim.machines.network import Network, Weather
 from tests.sim.world import SECOND, Violation, World
 
 from millrace.broker.coordination.store import CoordinationUnavailableError

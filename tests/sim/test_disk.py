@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 from tests.fakes.disk import SECTOR_BYTES, PowerCut
-from tests.sim.clocks import MachineClock
-from tests.sim.disk import SimulatedDisk
-from tests.sim.threads import SimulatedThread
+from tests.sim.machines.clocks import MachineClock
+from tests.sim.machines.disk import SimulatedDisk
+from tests.sim.machines.threads import SimulatedThread
 from tests.sim.world import SECOND, World
 
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.sim.clients import Load
+from tests.sim.clients.readers_and_writers import Load
 from tests.sim.cluster import SimulatedCluster
-from tests.sim.faults import FAMILIES
+from tests.sim.faults.catalogue import FAMILIES
 from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.mutant import planted
 from tests.sim.run import describe, plan_of, run, shrink

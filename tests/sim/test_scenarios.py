@@ -7,11 +7,11 @@ it.
 """
 
 import pytest
-from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.mutant import planted
 from tests.sim.run import describe
-from tests.sim.scenarios import Scenario
+from tests.sim.scenarios.catalogue import ALL_SCENARIOS
+from tests.sim.scenarios.scenario import Scenario
 
 pytestmark = pytest.mark.timeout(600)  # Whole clusters, on busy machines.
 

@@ -4,8 +4,8 @@ import queue
 from collections.abc import Callable
 
 import pytest
-from tests.sim.clocks import MachineClock
-from tests.sim.threads import (
+from tests.sim.machines.clocks import MachineClock
+from tests.sim.machines.threads import (
     SimulatedEvent,
     SimulatedLock,
     SimulatedQueue,

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.checkers.history import Recorder
-from tests.sim.clients import Client, FinalReader, Load, Marks, Writer
-from tests.sim.kafka.administrator import KafkaAdministrator
-from tests.sim.members import GroupPlan
-from tests.sim.shared_clients import Application, ApplicationPlan
-from tests.sim.transactional_clients import Copier, TransactionalWriter, TransactionPlan
+from tests.sim.clients.kafka.administrator import KafkaAdministrator
+from tests.sim.clients.members import GroupPlan
+from tests.sim.clients.readers_and_writers import Client, FinalReader, Load, Marks, Writer
+from tests.sim.clients.shared import Application, ApplicationPlan
+from tests.sim.clients.transactional import Copier, TransactionalWriter, TransactionPlan
 from tests.sim.world import MILLISECOND
 
 from millrace.core.ids import TopicId, TopicPartition

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from tests.sim.all_scenarios import ALL_SCENARIOS
 from tests.sim.drawn_clusters import BrokerCluster
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.run import Outcome, plan_of, run
-from tests.sim.scenarios import Scenario
+from tests.sim.scenarios.catalogue import ALL_SCENARIOS
+from tests.sim.scenarios.scenario import Scenario
 from tests.sim.world import MINUTE
 
 _SEEDS_BETWEEN: Final = 4

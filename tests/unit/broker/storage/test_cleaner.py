@@ -14,7 +14,7 @@ from tests.fakes.keyed_batches import (
 )
 from tests.fakes.log_on_disk import EVERYWHERE, NOW, PARTITION, ROOT, LogOnDisk
 from tests.fakes.stamped_batches import TOPIC_PARTITION, stamped_batch
-from tests.sim.disk import UnorderedDirectory
+from tests.sim.machines.disk import UnorderedDirectory
 
 from millrace.broker.storage import inspection
 from millrace.broker.storage.log_config import LogConfig
