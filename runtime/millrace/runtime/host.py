@@ -26,6 +26,7 @@ import grpc.aio
 from millrace.core.addresses import split_address
 from millrace.runtime.handshakes import ServerTls, TlsAcceptor
 from millrace.runtime.listening import listen
+from millrace.runtime.look_ups import LookUps
 
 ChannelOptions = Sequence[tuple[str, int | str]]
 
@@ -157,6 +158,9 @@ class RealHost:
     monotonic_ns = staticmethod(partial(time.clock_gettime_ns, _MONOTONIC))
     wall_ns = staticmethod(time.time_ns)
 
+    def __init__(self) -> None:
+        self._look_ups = LookUps()
+
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)
 
@@ -213,14 +217,11 @@ class RealHost:
         loop = asyncio.get_running_loop()
         try:
             name, port = split_address(address)
-            # Not by `create_connection`: uvloop hands the failed look-up of a call that was
-            # cancelled to the loop's exception handler.
-            found = await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+            places = await self._look_ups.places(name)
         except ValueError as error:  # Others name addresses, and any text can come.
             raise OSError(f"{address[:80]!r} is no address: {error}") from error
         refusals: list[OSError] = []
-        for *_, place in found:
-            host, _, *others = place
+        for host, _, *others in places:
             scope = others[1] if len(others) > 1 else 0  # Of an IPv6 address for one link.
             try:
                 _, protocol = await loop.create_connection(
