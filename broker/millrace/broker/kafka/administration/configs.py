@@ -10,7 +10,7 @@ documentation), KIP-1142 (lists); Kafka's `ConfigurationControlManager` and `Con
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from enum import IntEnum
 from typing import Any, Final
@@ -47,7 +47,6 @@ from millrace.core.errors import (
     UnsupportedFeatureError,
 )
 from millrace.core.guard.access import Operation
-from millrace.core.metadata.model import Topic
 from millrace.core.metadata.topic_config import SETTINGS
 from millrace.core.problems import told
 from millrace.core.settings import NamedSetting, named_values, to_text
@@ -271,14 +270,17 @@ class ConfigRequests:
     # --- AlterConfigs ------------------------------------------------------------------------
 
     async def _alter(self, request: Request) -> Any:
-        """Answer AlterConfigs: what is not named gets its default."""
+        """Answer AlterConfigs: what is not named gets its default.
 
-        def change(resource: Any, topic: Topic | None) -> pb.TopicChange:
+        All other settings are named to the controller: this broker may not know yet which of them
+        the topic has.
+        """
+
+        def change(resource: Any, _: Mapping[str, str]) -> pb.TopicChange:
             ours = to_ours((entry.name, entry.value) for entry in resource.configs)
-            others = () if topic is None else topic.overrides.keys() - ours.keys()
-            return self._change(resource, {**ours, **dict.fromkeys(others)})
+            return self._change(resource, {**dict.fromkeys(SETTINGS), **ours})
 
-        changes = self._changes(request, change)
+        changes = await self._changes(request, change)
         return AlterConfigsResponse(
             version=request.version,
             responses=await self._altered(request, changes, AlterConfigsResponse),
@@ -287,38 +289,84 @@ class ConfigRequests:
     async def _alter_some(self, request: Request) -> Any:
         """Answer IncrementalAlterConfigs."""
 
-        def change(resource: Any, topic: Topic | None) -> pb.TopicChange:
-            said = [_value_after(entry, topic) for entry in resource.configs]
+        def change(resource: Any, before: Mapping[str, str]) -> pb.TopicChange:
+            said = [_value_after(entry, before) for entry in resource.configs]
             return self._change(resource, to_ours(said))
 
-        changes = self._changes(request, change)
+        changes = await self._changes(request, change)
         return IncrementalAlterConfigsResponse(
             version=request.version,
             responses=await self._altered(request, changes, IncrementalAlterConfigsResponse),
         )
 
-    def _changes(self, request: Request, change: Any) -> list[_Change]:
-        """Return the change of each resource, or why it is refused; None: nothing is to do."""
+    async def _changes(
+        self, request: Request, change: Callable[[Any, Mapping[str, str]], pb.TopicChange]
+    ) -> list[_Change]:
+        """Return the change of each resource, or why it is refused; None: nothing is to do.
+
+        Args:
+            change: returns the change of a topic, from its resource and, where that changes lists,
+                the topic's settings.
+        """
         resources = request.message.resources
         times = Counter((entry.resource_type, entry.resource_name) for entry in resources)
+        refusals = [self._refusal(resource, times) for resource in resources]
+        checked = [each for each, refusal in zip(resources, refusals, strict=True) if not refusal]
+        lists = await self._decided(checked, request)
         changes: list[_Change] = []
-        for resource in resources:
+        for resource, refusal in zip(resources, refusals, strict=True):
             try:
-                if times[resource.resource_type, resource.resource_name] > 1:
-                    raise MalformedRequestError("it is named twice in a request: name it once")
+                if refusal is not None:
+                    raise refusal
                 if resource.resource_type == ResourceType.BROKER:
-                    _check_broker(resource)
                     changes.append(None)
                     continue
-                if resource.resource_type != ResourceType.TOPIC:
-                    raise _no_settings(resource.resource_type)
-                _check_entries(resource.configs)
-                self._parts.names.topic(resource.resource_name)
-                topic = self._parts.topics.find(resource.resource_name)
-                changes.append(change(resource, topic))
+                before: Mapping[str, str] = {}
+                if (found := lists.get(resource.resource_name)) is not None:
+                    if (refusal := refusal_in(found)) is not None:
+                        raise refusal
+                    before = {entry.name: entry.value for entry in found.topic.config}
+                changes.append(change(resource, before))
             except MillraceError as error:
                 changes.append(error)
         return changes
+
+    def _refusal(self, resource: Any, times: Mapping[Any, int]) -> MillraceError | None:
+        """Return why a resource cannot be changed as it is asked for.
+
+        Args:
+            resource: of a request.
+            times: how often the request has each resource.
+        """
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise MalformedRequestError("it is named twice in a request: name it once")
+            if resource.resource_type == ResourceType.BROKER:
+                _check_broker(resource)
+            elif resource.resource_type == ResourceType.TOPIC:
+                _check_entries(resource.configs)
+                self._parts.names.topic(resource.resource_name)
+            else:
+                raise _no_settings(resource.resource_type)
+        except MillraceError as error:
+            return error
+        return None
+
+    async def _decided(self, resources: Iterable[Any], request: Request) -> dict[str, Any]:
+        """Return the topics with changes of lists as the controller has them, or its refusals.
+
+        What this broker knows may be older, and a list would lose what was added since. Of two
+        clients that add at the same time the later one may still undo what the earlier one did.
+        """
+        names = [
+            resource.resource_name
+            for resource in resources
+            if resource.resource_type == ResourceType.TOPIC
+            and any(map(_changes_list, resource.configs))
+        ]
+        nothing = [pb.TopicChange(name=self._parts.names.full(name)) for name in names]
+        found = await self._answers(nothing, request, validate_only=True)
+        return dict(zip(names, found, strict=True))
 
     def _change(self, resource: Any, config: Mapping[str, str | None]) -> pb.TopicChange:
         return pb.TopicChange(
@@ -332,14 +380,9 @@ class ConfigRequests:
     ) -> list[Any]:
         """Alter topics; return what became of each resource."""
         message = request.message
-
-        async def alter(topics: Sequence[pb.TopicChange]) -> Sequence[Any]:
-            call = pb.AlterTopicsRequest(topics=topics, validate_only=message.validate_only)
-            found = await self._parts.local.call("AlterTopics", call, request.caller)
-            return list(found.results)
-
         asked = [change for change in changes if isinstance(change, pb.TopicChange)]
-        answers = iter(await answers_of_each(asked, alter))
+        found = await self._answers(asked, request, validate_only=message.validate_only)
+        answers = iter(found)
         results = []
         for resource, change in zip(message.resources, changes, strict=True):
             refusal = change if isinstance(change, MillraceError) else None
@@ -354,6 +397,18 @@ class ConfigRequests:
                 )
             )
         return results
+
+    async def _answers(
+        self, changes: Sequence[pb.TopicChange], request: Request, *, validate_only: bool
+    ) -> list[Any]:
+        """Return the controller's result of each change, or why it was not asked."""
+
+        async def alter(topics: Sequence[pb.TopicChange]) -> Sequence[Any]:
+            call = pb.AlterTopicsRequest(topics=topics, validate_only=validate_only)
+            found = await self._parts.local.call("AlterTopics", call, request.caller)
+            return list(found.results)
+
+        return await answers_of_each(changes, alter)
 
 
 def _found(topic: pb.TopicMetadata | MillraceError) -> pb.TopicMetadata:
@@ -407,8 +462,19 @@ def _check_entries(entries: Iterable[Any]) -> None:
             raise MalformedRequestError(f"{told(entry.name)}: a value is missing")
 
 
-def _value_after(entry: Any, topic: Topic | None) -> tuple[str, str | None]:
+def _changes_list(entry: Any) -> bool:
+    """Whether a change adds to a list, or takes away from it."""
+    operation = getattr(entry, "config_operation", ConfigOperation.SET)
+    is_of_lists = operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT)
+    return is_of_lists and is_list(entry.name) and entry.name not in WITHOUT_EFFECT
+
+
+def _value_after(entry: Any, before: Mapping[str, str]) -> tuple[str, str | None]:
     """Return a setting and its value after a change; None: its default.
+
+    Args:
+        entry: of a request.
+        before: the topic's settings, if the change is one of a list with an effect.
 
     Raises:
         MalformedRequestError: the change is none that Kafka has.
@@ -423,13 +489,11 @@ def _value_after(entry: Any, topic: Topic | None) -> tuple[str, str | None]:
         raise MalformedRequestError(f"{told(name)}: there is no operation {operation}")
     if not is_list(name):
         raise InvalidConfigError(f"{told(name)}: it is no list, and can only be set and deleted")
-    before: list[str] = []
-    if name not in WITHOUT_EFFECT and topic is not None:
-        before = to_text(getattr(topic.config, SETTINGS[name].attribute)).split(",")
+    values = before[name].split(",") if name in before else []
     words = [word.strip() for word in entry.value.split(",")]
     if operation == ConfigOperation.APPEND:
-        return name, ",".join(dict.fromkeys([*before, *words]))
-    return name, ",".join(word for word in before if word not in words)
+        return name, ",".join(dict.fromkeys([*values, *words]))
+    return name, ",".join(word for word in values if word not in words)
 
 
 def _of_broker(entry: pb.ConfigEntry, setting: NamedSetting) -> Iterator[ShownSetting]:
