@@ -176,10 +176,12 @@ async def test_a_client_that_never_reads_is_not_answered_without_end() -> None:
         client.writer.write(request_frame(ApiKey.METADATA, 4) * 500)
         await until(lambda: len(much_sent) > 1)
         connection: Any = next(iter(the.server.connections))
-        await until(lambda: not connection.is_writable)
-        before = len(much_sent)
-        await asyncio.sleep(0.05)
-        assert len(much_sent) <= before + 1
+        sent = 0
+        while sent < len(much_sent):  # The kernel's buffers may still grow, up to some MB.
+            await until(lambda: not connection.is_writable)
+            sent = len(much_sent)
+            await asyncio.sleep(0.05)
+        assert sent < 100
         assert connection.transport.get_write_buffer_size() <= 4 << 20
         reasons = [connection.reason_to_close(now, the.server.limits) for now in (1, 60_002)]
         assert reasons == ["", "it does not read its answers"]
