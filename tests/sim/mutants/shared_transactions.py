@@ -34,7 +34,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     mutant("no lease is renewed", "T23", f"{_OVERDUE}.renew",
            "if transactional_id in seen:", "if False:"),
     mutant("a lease does not end", "T23", f"{_OVERDUE}.look",
-           "is_overdue = has_lease and seen_ms > transaction.timeout_ms", "is_overdue = False"),
+           "seen_ms > transaction.timeout_ms or open_ms", "open_ms"),
     mutant("versions expire", "T24", f"{_KEPT}._is_unused",
            "and (shared is None or shared.done is None)  # T24", ""),
 )

@@ -52,17 +52,17 @@ class OverdueTransactions:
         for transactional_id in machine.open_ids():
             transaction = machine.get(transactional_id).transaction
             assert transaction is not None
+            is_shared = transaction.shared is not None
+            has_begun = not is_shared or machine.has_participants(transactional_id)
             before, since = seen.get(transactional_id, (None, monotonic_now()))
-            if before != transaction:
+            if before != transaction or not has_begun:
                 since = monotonic_now()
             present[transactional_id] = transaction, since
             open_ms, seen_ms = now - transaction.began_at, monotonic_now() - since
-            if transaction.shared is None:
-                is_overdue = max(open_ms, seen_ms) > transaction.timeout_ms
+            if is_shared:
+                is_overdue = seen_ms > transaction.timeout_ms or open_ms > self._lease_ms_max
             else:
-                has_lease = machine.has_participants(transactional_id)
-                is_overdue = has_lease and seen_ms > transaction.timeout_ms
-                is_overdue = is_overdue or open_ms > self._lease_ms_max
+                is_overdue = max(open_ms, seen_ms) > transaction.timeout_ms
             if is_overdue:
                 overdue.append((transactional_id, transaction))
         return overdue

@@ -29,11 +29,15 @@ class Stage:
     def open(self, participants: int) -> None:
         """Open a transaction which so many have joined."""
         log = self.log
-        opened = log.take(log.machine.handle_open(NAME, "run", None, log.now))
-        assert opened is not None
+        assert log.take(log.machine.handle_open(NAME, "run", None, log.now)) is not None
         for _ in range(participants):
-            log.take(log.machine.handle_participate(NAME, *opened[:2], log.now, log.next_id))
+            self.join()
         assert self.after(0) == []
+
+    def join(self) -> None:
+        """Let another participant join the first transaction; its lease is not renewed yet."""
+        log = self.log
+        log.take(log.machine.handle_participate(NAME, 1, 1, log.now, log.next_id))
 
 
 @pytest.fixture
@@ -71,6 +75,16 @@ def test_a_lease_begins_with_the_first_participant(stage: Stage) -> None:
     stage.open(0)
     assert stage.after(50 * MINUTE) == []
     assert stage.after(50 * MINUTE + 1) == [NAME]
+
+
+def test_a_lease_is_not_over_when_the_first_participant_joins_late(stage: Stage) -> None:
+    """Its record counts as soon as it is written, and the lease is renewed when it is committed."""
+    stage.open(0)
+    assert stage.after(2 * MINUTE) == []
+    stage.join()
+    assert stage.after(0) == []
+    assert stage.after(MINUTE) == []
+    assert stage.after(1) == [NAME]
 
 
 def test_a_lease_begins_anew_at_the_next_coordinator(stage: Stage) -> None:
