@@ -136,6 +136,8 @@ class SharedTransactions(KeptTransactions):
         if transaction.state is State.ONGOING:
             if may_attach and (run_id, wanted) == (shared.run_id, shared.wanted):
                 return Result([], Opened(shared.generation, shared.number, False))
+            if is_done and run_id == shared.run_id:  # A late process of the version before.
+                return Result([], Opened(shared.generation, shared.number, True))
             ending = Ending.RESTART
             if run_id != shared.run_id:
                 ending = Ending.FENCED

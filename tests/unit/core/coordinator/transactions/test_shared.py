@@ -168,6 +168,8 @@ def test_processes_of_a_run_attach_to_what_the_first_one_has_opened(app: Applica
     assert attach(7) == opened._replace(is_done=True)
     following = attach(8)
     assert following == Opened(opened.generation, opened.number + 1, False)
+    assert attach(7) == following._replace(is_done=True), "a late process ends nothing"
+    assert attach(8) == following
     assert attach(8, "another") is None, "another run aborts it"
     with pytest.raises(ProducerFencedError):
         attach(8)
