@@ -53,8 +53,9 @@ class TransactionsConfig:
     partition_participants_max: int = setting(
         100_000,
         "Most topics and groups in the open transactions of one partition of `__transactions`, "
-        "each counted once for every transaction in which it is and 1024 of its partitions. They "
-        "take memory of the broker that leads it, up to 1 KB each.",
+        "each counted once for every transaction in which it is and 1024 of its partitions, and "
+        "most participants of its transactions, which count until an hour after the last one of "
+        "their application. They take memory of the broker that leads it, up to 1 KB each.",
         minimum=1,
         maximum=10_000_000,
     )
@@ -80,6 +81,8 @@ class TransactionsConfig:
         minimum=1000,
         maximum=INT64_MAX,
     )
+    participants_kept_ms: int = constant(3_600_000)
+    """How long after their last transaction participants are kept, to have their ids again."""
     epoch_max: int = constant(EPOCH_MAX)
     """The largest epoch of a producer. It fences only: records have smaller ones."""
 

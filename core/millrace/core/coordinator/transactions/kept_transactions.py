@@ -205,26 +205,40 @@ class KeptTransactions:
         return list(self._open)
 
     def unused(self, now: WallMs) -> list[str]:
-        """Return the ids that were unused for so long that they are forgotten."""
-        if self._config.id_expiration_ms == -1:
-            return []
+        """Return the ids of which something was unused for so long that it is forgotten."""
         return [
             transactional_id
             for transactional_id, record in self._ids.items()
-            if self._is_unused(record, now)
+            if self._is_unused(record, now) or self._has_unused_participants(record, now)
         ]
 
     def _is_unused(self, record: IdRecord, now: WallMs) -> bool:
-        transactional_id, transaction, _ = record
+        _, transaction, timestamp = record
         shared = None if transaction is None else transaction.shared
         expiration_ms = self._config.id_expiration_ms
         return (
             expiration_ms != -1
-            and now - record.timestamp > expiration_ms
-            and transactional_id not in self._open
-            and transactional_id not in self._decided
+            and now - timestamp > expiration_ms
+            and self._is_at_rest(record)
             and (shared is None or shared.done is None)  # T24
         )
+
+    def _has_unused_participants(self, record: IdRecord, now: WallMs) -> bool:
+        """Whether participants wait for a next transaction that does not come.
+
+        They count for the bound of their partition: writes that each have an id of their own would
+        reach it.
+        """
+        return (
+            now - record.timestamp > self._config.participants_kept_ms
+            and self._is_at_rest(record)
+            and self._participants.has_joined(record.transactional_id)
+        )
+
+    def _is_at_rest(self, record: IdRecord) -> bool:
+        """Whether the id has no transaction that is open or not complete."""
+        name = record.transactional_id
+        return name not in self._open and name not in self._decided
 
     def known(self, now: WallMs) -> KnownTransactions:
         """Return how many transactions are known, and how old the oldest ones are."""
@@ -388,9 +402,9 @@ class KeptTransactions:
     def _check_room_for_participants(self, more: int) -> None:
         if len(self._participants) + more > self._config.partition_participants_max:
             raise TransactionsFullError(
-                "the open transactions in the partition of this id have "
+                "the transactions in the partition of this id have "
                 f"{len(self._participants)} topics, groups and participants, and the setting "
                 "transactions.partition_participants_max allows "
-                f"{self._config.partition_participants_max}: try again when some have ended, or "
-                "raise it"
+                f"{self._config.partition_participants_max}: try again when some have ended, which "
+                "for participants is an hour ago, or raise it"
             )

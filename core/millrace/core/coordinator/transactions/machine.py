@@ -370,7 +370,7 @@ class TransactionCoordinator(SharedTransactions):
     def handle_expire(
         self, transactional_ids: Iterable[str], now: WallMs
     ) -> Result[TransactionRecord, None]:
-        """Forget ids that were unused for long.
+        """Forget ids that were unused for long, or the participants of their last transaction.
 
         Args:
             transactional_ids: to look at; those that are gone are skipped.
@@ -379,8 +379,12 @@ class TransactionCoordinator(SharedTransactions):
         records: list[TransactionRecord] = []
         for transactional_id in transactional_ids:
             record = self._ids.get(transactional_id)
-            if record is not None and self._is_unused(record, now):
+            if record is None:
+                continue
+            is_unused = self._is_unused(record, now)
+            if is_unused or self._has_unused_participants(record, now):
                 records += self._participants.forgotten(transactional_id, now)
+            if is_unused:
                 records.append(IdRecord(transactional_id, None, now))
         return self._stored(records, None)
 

@@ -165,6 +165,11 @@ class Participants:
         joined = self._joined.get(transactional_id)
         return [] if joined is None else list(joined.records.values())
 
+    def has_joined(self, transactional_id: str) -> bool:
+        """Whether any producer has joined a transaction of an id, and is kept."""
+        joined = self._joined.get(transactional_id)
+        return joined is not None and bool(joined.records)
+
     def find_joined(
         self, transactional_id: str, producer_id: ProducerId
     ) -> ParticipantRecord | None:

@@ -283,6 +283,41 @@ def test_what_has_no_version_is_forgotten_after_a_while(app: Application) -> Non
         app.decide(opened)
 
 
+def test_participants_that_wait_for_no_next_transaction_are_forgotten() -> None:
+    """Batch writes have an id each: otherwise no producer of their partition could join."""
+    app = Application(partition_participants_max=3)
+    for number in range(3):
+        opened = app.open(None, name=f"{NAME}-{number}")
+        join = app.machine.handle_participate
+        found = app.take(join(f"{NAME}-{number}", *opened[:2], app.now, app.next_id))
+        app.decide(opened, found, name=f"{NAME}-{number}")
+        app.tell(name=f"{NAME}-{number}")
+    writer = app.begun()
+    with pytest.raises(TransactionsFullError, match="an hour ago"):
+        app.join(writer, at(0))
+    app.expire(app.config.participants_kept_ms)
+    with pytest.raises(TransactionsFullError):
+        app.join(writer, at(0))
+    app.expire(1)
+    app.join(writer, at(0))
+    assert len(app.machine) == 4, "their outcome is kept (T24)"
+    again = app.replayed()
+    assert len(again._participants) == len(app.machine._participants) == 1
+
+
+def test_participants_of_a_version_are_forgotten_and_the_version_is_not(app: Application) -> None:
+    opened = app.open(7)
+    app.decide(opened, app.participate(opened, 0))
+    app.expire(2 * app.config.participants_kept_ms)
+    assert app.told(), "it is not complete: who must be told is known"
+    app.tell()
+    app.expire(2 * app.config.participants_kept_ms)
+    assert len(app.machine._participants) == 0
+    assert app.open(7).is_done
+    following = app.open(8)
+    app.decide(following, app.participate(following, 0))
+
+
 def test_a_time_out_aborts_and_says_why(app: Application) -> None:
     """T23: who renews what, the shell knows."""
     opened = app.open(7)
